@@ -94,9 +94,9 @@ def training_code_of(job: Job, interpreter: Interpreter | None) -> TrainingCode:
     if not isinstance(job, CommandJob):
         return code
     deepspeed = job.launcher == "deepspeed" or any("deepspeed" in word for word in job.command)
-    own = training_code("deepspeed" if deepspeed else job.dialect)
-    if own != BUILT_IN:
-        code = replace(own, keeps_inputs=code.keeps_inputs)
+    tool_code = training_code("deepspeed" if deepspeed else job.dialect)
+    if tool_code != BUILT_IN:
+        code = replace(tool_code, keeps_inputs=code.keeps_inputs)
     upcasts, adapted = _read_code(job.command, job.cwd or "")
     return replace(code, upcasts=upcasts, adapted=adapted or code.adapted)
 
@@ -109,15 +109,15 @@ def _read_code(command: tuple[str, ...], folder: str) -> tuple[bool, tuple[str, 
     """
     options = own_options(CommandJob(command=command, cwd=folder))
     modules = read_data_file(FAMILIES_FILE)["modules"]
-    known = {name for names in modules.values() for name in names}
+    layers = {name for names in modules.values() for name in names}
     named = next((options[name] for name in ADAPTED_LAYERS if options.get(name)), None)
-    switched_on = [name for name, value in options.items() if value is True and name in known]
+    switched_on = [name for name, value in options.items() if value is True and name in layers]
     if isinstance(named, str):
         names = re.split(r"[\s,]+", named.strip())
     else:
         names = [str(name) for name in named] if isinstance(named, list | tuple) else switched_on
     roles = tuple(role for role, spellings in modules.items() if not set(names).isdisjoint(spellings))
-    return _read_command(command, folder).upcasts, roles if set(names) <= known else ()
+    return _read_command(command, folder).upcasts, roles if set(names) <= layers else ()
 
 
 @dataclass(frozen=True, slots=True)

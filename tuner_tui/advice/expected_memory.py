@@ -203,7 +203,8 @@ def training_device_of(situation: Situation) -> Device | None:
         return host if limit is None else limit_device_memory(host, limit, situation.import_footprint)
     if situation.is_alive:  # what its GPUs hold is its own
         inventory = replace(inventory, gpus=tuple(replace(gpu, memory_used_bytes=None) for gpu in inventory.gpus))
-    device = limited_target(inventory, situation.interpreter, situation.job or ANY_COMMAND, limit).device
+    target = limited_target(inventory, situation.interpreter, situation.job or ANY_COMMAND, limit)
+    device = target.trained_with(situation.settings or Settings()).device
     return device if device.on_gpu else None
 
 

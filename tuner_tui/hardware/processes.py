@@ -6,7 +6,7 @@ import os
 import pwd
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -525,7 +525,9 @@ def find_jobs(
     """
     tops = frozenset(launched)
     roots: dict[int, dict[int, int]] = {}
-    for seed in (seed for seed in seeds if seed in processes and not _is_helper(processes, seed)):
+    for seed in seeds:
+        if seed not in processes or any(above.comm == HELPER_COMM for above in _with_ancestors(processes, seed)):
+            continue
         # Ranks whose launcher died have no common ancestor but init. They kept the process group of their command
         # line, so parts with one group are one job; a process that this program launched is a job by its pid.
         root = processes[find_root(processes, seed, tops)]
@@ -538,27 +540,22 @@ def find_jobs(
     return tuple(sorted(trees, key=lambda job: (processes[job.root].start_ticks, job.root)))
 
 
-def _is_helper(processes: Mapping[int, HostProcess], pid: int) -> bool:
+def _with_ancestors(processes: Mapping[int, HostProcess], pid: int) -> Iterator[HostProcess]:
     seen: set[int] = set()
     while pid in processes and pid not in seen:
-        if processes[pid].comm == HELPER_COMM:
-            return True
         seen.add(pid)
+        yield processes[pid]
         pid = processes[pid].parent
-    return False
 
 
 def find_root(processes: Mapping[int, HostProcess], pid: int, tops: frozenset[int] = frozenset()) -> int:
     """The pid of the topmost process of the job of `pid`."""
-    seen = {pid}
-    while pid not in tops:
-        process = processes[pid]
-        parent = processes.get(process.parent)
-        if parent is None or parent.pid in seen or not is_same_job(process, parent):
+    root = processes[pid]
+    for process in _with_ancestors(processes, pid):
+        if process is not root and (root.pid in tops or not is_same_job(root, process)):
             break
-        pid = parent.pid
-        seen.add(pid)
-    return pid
+        root = process
+    return root.pid
 
 
 def is_same_job(process: HostProcess, parent: HostProcess) -> bool:

@@ -213,6 +213,13 @@ def test_what_would_make_it_fit_fits(call: Call) -> None:
     assert settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"] == 64
 
 
+def test_a_gpu_too_old_for_bitsandbytes_is_offered_none_of_it(call: Call) -> None:
+    (card,) = json.loads(call("--model", "meta-llama/Llama-3.1-8B", "--gpu", "K80", "--json").stdout)["cards"]
+    assert card["to_fit"] is None
+    (card,) = json.loads(call("--model", "meta-llama/Llama-3.1-8B", "--gpu", "P40", "--json").stdout)["cards"]
+    assert card["to_fit"]["quantization"] == "nf4"
+
+
 AXOLOTL = "base_model: llama-1b\ndatasets: [{path: acme/chat}]\nsequence_len: 1024\nbf16: true\n"
 
 

@@ -49,7 +49,7 @@ def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
 def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
     target, optim = draft.target, "adamw_bnb_8bit"
     size = _gb(_full_bytes(workload, "adamw_torch"))
-    short = f"{workload.model.label} needs {size} with full AdamW states, too much for this GPU"
+    short = f"{workload.label} needs {size} with full AdamW states, too much for this GPU"
     if target.able("4-bit") and target.has("bitsandbytes"):
         draft.advise("optim", optim, *draft.why("8-bit", short=short))
         return True
@@ -66,19 +66,19 @@ FOUR_BITS: Mapping[str, Value] = {"peft_method": "lora", "quantization": "nf4", 
 
 def adapter(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends LoRA if a full training cannot fit at any batch size, on quantized weights where they are large."""
-    target, memory, model = draft.target, draft.target.device.capacity_bytes, workload.model
-    if memory is None or model.shape is None:
+    target, memory = draft.target, draft.target.device.capacity_bytes
+    if memory is None or workload.shape is None:
         return
     eight_bit = target.able("4-bit") and target.has("bitsandbytes")
     optim = "adamw_bnb_8bit" if eight_bit else "adamw_torch"
     least = _full_bytes(workload, optim)
-    needed = f"a full training of {model.label} needs {_gb(least)} before the first sample"
-    if model.shape.quantized_bytes is not None and target.has("peft"):
-        draft.advise("peft_method", "lora", *draft.why("saved-quantized", model=model.label))
+    needed = f"a full training of {workload.label} needs {_gb(least)} before the first sample"
+    if workload.shape.quantized_bytes is not None and target.has("peft"):
+        draft.advise("peft_method", "lora", *draft.why("saved-quantized", model=workload.label))
         return
     if least < HOPELESS_SHARE * memory and _fits(draft.of(target.alone), workload, {"optim": optim}, samples=2):
-        draft.reject("peft_method", "lora", *draft.why("full-training-fits", model=model.label))
-    elif not model.pretrained:
+        draft.reject("peft_method", "lora", *draft.why("full-training-fits", model=workload.label))
+    elif not workload.pretrained:
         draft.reject("peft_method", "lora", *draft.why("random-weights", needed=needed))
     elif target.has("peft"):
         draft.advise("peft_method", "lora", *draft.why("lora", needed=needed))
@@ -86,11 +86,11 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
         packages = _packages_to_fit(draft, workload)
         row = "no-adapter-fits" if packages is None else "no-peft"
         draft.reject("peft_method", "lora", *draft.why(row, needed=needed, packages=packages))
-    if draft.settings.peft_method != "none" and model.pretrained:
+    if draft.settings.peft_method != "none" and workload.pretrained:
         _frozen_weights(draft, workload, memory)
     cards = len(target.cards)
     if cards > 1 and draft.settings.peft_method != "none" and least / cards < MEMORY_SHORT_SHARE * memory:
-        draft.note("sharded-weights", model=model.label, count=cards, size=_gb(least / cards))
+        draft.note("sharded-weights", model=workload.label, count=cards, size=_gb(least / cards))
     if isinstance(target.job, CommandJob) and "peft_method" in draft.advised:
         draft.note("by-the-command")
 
@@ -113,16 +113,16 @@ def _fits(draft: RecommendationDraft, workload: Workload, changes: Mapping[str, 
 
 def _frozen_weights(draft: RecommendationDraft, workload: Workload, memory: int) -> None:
     """Recommends 4-bit weights under an adapter where those as saved leave too little of the GPU, or no sample."""
-    target, model = draft.target, workload.model
-    saved_in_16_bit = model.shape is not None and model.shape.weight_bytes == 2
+    target, shape = draft.target, workload.shape
+    saved_in_16_bit = shape is not None and shape.weight_bytes == 2
     if saved_in_16_bit and draft.settings.precision == "fp32" and target.machine.gpu_below("bf16") is not None:
-        draft.advise("weights_dtype", "fp32", *draft.why("weights-without-bf16", model=model.label))
+        draft.advise("weights_dtype", "fp32", *draft.why("weights-without-bf16", model=workload.label))
     saved = _frozen_bytes(workload, draft.settings.changed(quantization="none"))
     fits = saved <= QUANTIZE_SHARE * memory and _fits(draft, workload, {"quantization": "none"})
     if fits or not target.on_gpu:
         return
     small = _frozen_bytes(workload, draft.settings.changed(**FOUR_BITS))
-    frozen = f"the frozen weights of {model.label} take {_gb(small)} in 4 bits, {_gb(saved)} as loaded"
+    frozen = f"the frozen weights of {workload.label} take {_gb(small)} in 4 bits, {_gb(saved)} as loaded"
     if target.able("4-bit") and target.has("bitsandbytes"):
         draft.advise("quantization", "nf4", *draft.why("4-bit", frozen=frozen))
         if draft.settings.quantization in ("nf4", "fp4"):
@@ -137,13 +137,13 @@ def _frozen_weights(draft: RecommendationDraft, workload: Workload, memory: int)
 
 def _frozen_bytes(workload: Workload, settings: Settings) -> float:
     """Bytes of the model's weights under an adapter."""
-    assert workload.model.shape is not None
-    return fixed_sizes(workload.model.shape, settings).weights
+    assert workload.shape is not None
+    return fixed_sizes(workload.shape, settings).weights
 
 
 def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends gradient checkpointing if only a very small batch fits without it; on a CPU if none does."""
-    if workload.model.shape is None:
+    if workload.shape is None:
         return
     without = largest_batch(draft, workload, checkpointing=False, accumulated=True)
     if without is not None and without < (COMFORTABLE_BATCH if draft.target.on_gpu else 1):
@@ -162,7 +162,7 @@ def largest_batch(
     because its batch is derived from this one.
     """
     settings = draft.settings
-    if draft.target.device.capacity_bytes is None or workload.model.shape is None:
+    if draft.target.device.capacity_bytes is None or workload.shape is None:
         return None
     return _estimate(
         draft,
@@ -177,19 +177,19 @@ def _estimate(draft: RecommendationDraft, workload: Workload, **changes: Value) 
     asked = draft.settings.changed(
         **{"per_device_eval_batch_size": 1, "max_length": max(8, workload.tokens), **changes}
     )
-    assert workload.model.shape is not None  # nothing is estimated without a size
-    return estimate(workload.model.shape, asked, draft.target.device, draft.target.processes)
+    assert workload.shape is not None  # nothing is estimated without a size
+    return estimate(workload.shape, asked, draft.target.device, draft.target.processes)
 
 
 def _is_memory_short(draft: RecommendationDraft, workload: Workload) -> bool:
     full = draft.settings.peft_method == "none"
-    return full and is_memory_short(workload.model.shape, draft.target.memory_bytes)
+    return full and is_memory_short(workload.shape, draft.target.memory_bytes)
 
 
 def _full_bytes(workload: Workload, optim: str) -> float:
     """Estimated bytes of a full training before its first sample."""
-    assert workload.model.shape is not None
-    return fixed_sizes(workload.model.shape, Settings(optim=optim)).before_a_sample
+    assert workload.shape is not None
+    return fixed_sizes(workload.shape, Settings(optim=optim)).before_a_sample
 
 
 def _gb(size: float) -> str:
@@ -276,9 +276,9 @@ def _note_not_one_sample(draft: RecommendationDraft, workload: Workload) -> None
 def _ways_to_fit(draft: RecommendationDraft, workload: Workload) -> str:
     """What is left to take where not one sample fits."""
     settings, target, ways = draft.settings, draft.target, ["shorter samples", "a smaller model"]
-    if workload.model.pretrained and settings.peft_method == "none":
+    if workload.pretrained and settings.peft_method == "none":
         ways += ["LoRA"] * _fits(draft, workload, {"peft_method": "lora"})
-    if workload.model.pretrained and settings.quantization == "none" and target.able("4-bit"):
+    if workload.pretrained and settings.quantization == "none" and target.able("4-bit"):
         ways += ["LoRA on 4-bit weights"] * _fits(draft, workload, FOUR_BITS)
     held = any(other_processes_bytes(card) for card in target.cards)
     larger = "or a larger GPU" if target.on_gpu else "or a machine with more memory"
@@ -301,7 +301,7 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: Not
     The notes classify texts. For a language model the estimate alone decides; where its size is not known, it is one
     sample.
     """
-    if workload.language_model and workload.model.shape is None:
+    if workload.language_model and workload.shape is None:
         return MicroBatchLimit(1, *draft.why("batch-of-unknown-size"), from_notes=False)
     memory, scaled_to, micro = draft.target.memory_bytes, [], noted.micro
     fits = _fitting(draft, workload)
@@ -346,7 +346,7 @@ def samples_per_card(target: TrainingTarget, wanted: int) -> int:
 def _micro_batch(
     draft: RecommendationDraft, share: int, limit: MicroBatchLimit, micro: int, workload: Workload
 ) -> None:
-    guess = f"; the size of {workload.model.label} is not known" if workload.model.shape is None else ""
+    guess = f"; the size of {workload.label} is not known" if workload.shape is None else ""
     few = f"; {share} per GPU keep the effective batch reasonable" if share < limit.micro else ""
     draft.advise("per_device_train_batch_size", micro, f"{limit.reason}{guess}{few}; {STARTING_POINT}", limit.source)
 
@@ -380,7 +380,7 @@ def _largest_eval_batch(draft: RecommendationDraft, workload: Workload, wanted: 
 
     As it is where memory or model are not known.
     """
-    if draft.target.device.capacity_bytes is None or workload.model.shape is None:
+    if draft.target.device.capacity_bytes is None or workload.shape is None:
         return wanted
     for size in (wanted >> shift for shift in range(wanted.bit_length())):
         estimated = _estimate(draft, workload, per_device_train_batch_size=1, per_device_eval_batch_size=size)
@@ -390,7 +390,7 @@ def _largest_eval_batch(draft: RecommendationDraft, workload: Workload, wanted: 
 
 
 def _describe_model(workload: Workload) -> str:
-    return f"{workload.model.label} of {(workload.model.parameters or 0) / 1e6:,.0f} M parameters"
+    return f"{workload.label} of {(workload.parameters or 0) / 1e6:,.0f} M parameters"
 
 
 BASE_LEARNING_RATE, BASE_BATCH = 2e-5, 8
@@ -407,9 +407,9 @@ def learning_rate(draft: RecommendationDraft, workload: Workload) -> None:
             draft.note("rate-of-the-command", effective=effective)
     elif draft.settings.peft_method != "none":
         draft.advise("learning_rate", ADAPTER_LEARNING_RATE, *draft.why("rate-of-adapters"))
-    elif workload.language_model and workload.model.pretrained and workload.model.is_large:
+    elif workload.language_model and workload.pretrained and workload.is_large:
         draft.advise("learning_rate", BASE_LEARNING_RATE, *draft.why("rate-of-large-models"))
-    elif workload.language_model or not workload.model.pretrained:
+    elif workload.language_model or not workload.pretrained:
         kind = "a language model" if workload.language_model else "a model that starts from random weights"
         draft.reject("learning_rate", BASE_LEARNING_RATE, *draft.why("rate-not-noted", what=kind, effective=effective))
     else:
@@ -422,11 +422,11 @@ LARGEST_RATES = (("deberta-v3-large", 1e-5), ("deberta", 4e-5))
 
 def largest_rate(workload: Workload) -> tuple[float, str] | None:
     """The largest learning rate for a full training of the model, with its source; None without one."""
-    label = workload.model.label.lower()
+    label = workload.label.lower()
     for name, rate in LARGEST_RATES:
         if name in label:
             return rate, "DeBERTaV3 (He et al. 2021)"
-    return (BASE_LEARNING_RATE, JUDGEMENT) if workload.model.is_large else None
+    return (BASE_LEARNING_RATE, JUDGEMENT) if workload.is_large else None
 
 
 def _scaled_learning_rate(draft: RecommendationDraft, effective: int, workload: Workload) -> None:
@@ -441,7 +441,7 @@ def _scaled_learning_rate(draft: RecommendationDraft, effective: int, workload: 
     source = f"{NOTES_UTILISATION}; Malladi et al. 2022"
     most = largest_rate(workload)
     if most is not None and rate > most[0]:
-        reason = f"the largest that {workload.model.label} is usually trained with; scaled with the batch it would be "
+        reason = f"the largest that {workload.label} is usually trained with; scaled with the batch it would be "
         draft.advise("learning_rate", most[0], f"{reason}{rate:.1e} at effective batch {effective}", most[1])
         return
     draft.advise("learning_rate", float(f"{rate:.2g}"), reason, source)

@@ -83,7 +83,7 @@ def make_fit(
     if best.verdict in ("fits", "unknown"):
         return {}
     tried = settings
-    for change in ({}, *_memory_savers(settings, estimator.job.model in SHAPES)):
+    for change in ({}, *_memory_savers(settings, target)):
         tried = tried.changed(**change)
         estimated = estimator.best(tried)
         largest = None if estimated is None else estimated.largest_batch()
@@ -99,12 +99,14 @@ def make_fit(
     return None
 
 
-def _memory_savers(settings: Settings, random_weights: bool) -> Iterator[dict[str, object]]:
+def _memory_savers(settings: Settings, target: TrainingTarget) -> Iterator[dict[str, object]]:
+    runs_bitsandbytes = target.on_gpu and target.machine.gpu_below("4-bit") is None
+    random_weights = isinstance(target.job, BuiltinJob) and target.job.model in SHAPES
     if settings.per_device_eval_batch_size > 1 and settings.eval_strategy != "no":
         yield {"per_device_eval_batch_size": 1}
     if not settings.gradient_checkpointing:
         yield {"gradient_checkpointing": True}
-    if "8bit" not in settings.optim and settings.peft_method == "none":
+    if "8bit" not in settings.optim and settings.peft_method == "none" and runs_bitsandbytes:
         yield {"optim": "adamw_bnb_8bit"}
     if settings.peft_method == "none" and settings.precision == "bf16" and settings.weights_dtype in ("auto", "fp32"):
         yield {"weights_dtype": "bf16"}
@@ -112,5 +114,5 @@ def _memory_savers(settings: Settings, random_weights: bool) -> Iterator[dict[st
         return
     if settings.peft_method == "none":
         yield {"peft_method": "lora", "optim": settings.optim, "weights_dtype": settings.weights_dtype}
-    if settings.quantization == "none":
+    if settings.quantization == "none" and runs_bitsandbytes:
         yield {"quantization": "nf4", "bnb_4bit_use_double_quant": True}

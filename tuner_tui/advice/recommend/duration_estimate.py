@@ -238,7 +238,7 @@ def noted_share(noted: NotedSpeed, settings: Settings) -> tuple[float, float, tu
 def _matches_note(noted: NotedSpeed, job: BuiltinJob, settings: Settings) -> bool:
     if noted.model:
         return noted.model in job.model.lower() and "1b" in job.model.lower() and settings.peft_method == "dora"
-    shape = workload_of(job, settings.max_length).model.shape
+    shape = workload_of(job, settings.max_length).shape
     width = 0 if shape is None else shape.layers * shape.hidden
     return width == BERT_BASE_WIDTH and settings.max_length <= NOTED_TOKENS
 

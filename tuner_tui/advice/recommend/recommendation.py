@@ -271,7 +271,7 @@ def _recommend(
 def _recommend_for_text(draft: RecommendationDraft, workload: Workload, lengths: SampleLengths | None) -> None:
     """Recommends what the memory model and the field notes tell of classifiers and causal language models only."""
     modelled = modelled_job(draft.target.job)
-    if modelled is not None and workload.model.shape is None:
+    if modelled is not None and workload.shape is None:
         draft.note("size-unknown", model=modelled.model)
     batch_and_learning_rate.adapter(draft, workload)
     batch_and_learning_rate.optimizer(draft, workload)
@@ -283,8 +283,8 @@ def _recommend_for_text(draft: RecommendationDraft, workload: Workload, lengths:
     batch_and_learning_rate.sampling(draft, lengths)
     if lengths is not None:
         batch_and_learning_rate.note_lengths(draft, lengths)
-    if not draft.target.on_gpu and isinstance(draft.target.job, BuiltinJob) and workload.model.is_large:
-        draft.note("slow-on-cpu", model=workload.model.label)
+    if not draft.target.on_gpu and isinstance(draft.target.job, BuiltinJob) and workload.is_large:
+        draft.note("slow-on-cpu", model=workload.label)
 
 
 def with_recommended(

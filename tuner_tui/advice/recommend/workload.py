@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tuner_tui.memory.closed_form import activation_bytes
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import ModelShape, built_in_shape, count_parameters, known_shape, modelled_job
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Task
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 
 LARGE_MODEL = 5e8
@@ -17,11 +17,13 @@ LOGITS_SHARE = 1 / 4
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadModel:
-    """The shape of a model, None where not even its size is known, and its name."""
+class Workload:
+    """The model of a job, by name and shape (None where not even its size is known), and the tokens per sample."""
 
     shape: ModelShape | None
     label: str
+    tokens: int
+    language_model: bool
     pretrained: bool = True
 
     @property
@@ -31,41 +33,30 @@ class WorkloadModel:
 
     @property
     def is_large(self) -> bool:
-        """Whether it is known to have more than `LARGE_MODEL` parameters."""
+        """Whether the model is known to have more than `LARGE_MODEL` parameters."""
         return (self.parameters or 0) > LARGE_MODEL
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """The model of a job and the tokens per sample."""
-
-    model: WorkloadModel
-    tokens: int
-    language_model: bool
 
     @property
     def has_large_logits(self) -> bool:
         """Whether a language model's logits are a large part of a sample's memory."""
-        if self.model.shape is None:
+        if self.shape is None:
             return self.language_model
         settings = Settings(max_length=max(8, self.tokens), precision="fp16")
-        size = activation_bytes(self.model.shape, settings, Device(on_gpu=True))
-        return size.loss_backward > LOGITS_SHARE * (self.model.shape.layers * size.block + size.loss_backward)
+        size = activation_bytes(self.shape, settings, Device(on_gpu=True))
+        return size.loss_backward > LOGITS_SHARE * (self.shape.layers * size.block + size.loss_backward)
 
 
 def workload_of(job: BuiltinJob | CommandJob, tokens: int) -> Workload:
     """The workload of a job; a command of unknown model counts as the notes' own, classification."""
     job = modelled_job(job) or job
     if isinstance(job, CommandJob):
-        return Workload(WorkloadModel(None, "the command's model"), tokens, False)
-    return Workload(model_of(job.model, job.task), tokens, job.task == "causal-lm")
-
-
-def model_of(name: str, task: Task) -> WorkloadModel:
-    """The model called `name`."""
-    if (shape := built_in_shape(name, task)) is not None:
-        return WorkloadModel(shape, BUILT_IN_LABELS[name], pretrained=False)
-    return WorkloadModel(known_shape(name, task), name.rstrip("/").rpartition("/")[2].lower())
+        return Workload(None, "the command's model", tokens, language_model=False)
+    language_model = job.task == "causal-lm"
+    built_in = built_in_shape(job.model, job.task)
+    if built_in is not None:
+        return Workload(built_in, BUILT_IN_LABELS[job.model], tokens, language_model, pretrained=False)
+    label = job.model.rstrip("/").rpartition("/")[2].lower()
+    return Workload(known_shape(job.model, job.task), label, tokens, language_model)
 
 
 BUILT_IN_LABELS = {
