@@ -31,8 +31,8 @@ MIN_FRAME_S = 3.0
 SHOWN_S = 1.1
 """How long the animation shows a frame; the last one is shown `LAST_SHOWN_S`."""
 LAST_SHOWN_S = 5.0
-MAX_SESSION_S = 170.0
-FEWER_STEPS = {"max_steps": "120", "eval_steps": "30", "save_steps": "60", "logging_steps": "3"}
+MAX_SESSION_S = 400.0
+FEWER_STEPS = {"max_steps": "80", "eval_steps": "20", "save_steps": "40", "logging_steps": "2"}
 """Changes of the demo, so that the session is short."""
 
 
@@ -152,7 +152,7 @@ async def _film(app: TunerApp, pilot: Pilot[None], frames: list[Frame], seconds:
         frames.append(frame)
 
 
-def thinned(frames: Sequence[Frame], most: int = 24) -> list[Frame]:
+def thinned(frames: Sequence[Frame], most: int = 20) -> list[Frame]:
     """Return at most `most` frames at even distances, with the first and the last."""
     if len(frames) <= most:
         return list(frames)
