@@ -23,7 +23,7 @@ FLOW = (
     ("ui/panels/live.py", "LivePanel.watch_sample"),
     ("ui/panels/live.py", "LivePanel.rows"),
     ("view/live_rows.py", "live_rows"),
-    ("view/machine_rows.py", "gpu_rows"),
+    ("view/gpu_rows.py", "gpu_rows"),
     ("ui/terminal/base_widgets.py", "Canvas.render_line"),
     ("ui/terminal/cell_writer.py", "TerminalCells.wrap"),
 )

@@ -14,8 +14,9 @@ from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Samp
 from tuner_tui.runs.events.progress import History
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.view.cells import LABEL, Row, fit, line_width, plain_text
+from tuner_tui.view.gpu_rows import GpuScene, gpu_rows, training_gpus
+from tuner_tui.view.host_rows import core_rows
 from tuner_tui.view.live_rows import LiveScene, live_rows
-from tuner_tui.view.machine_rows import GpuScene, core_rows, gpu_rows, training_gpus
 from tuner_tui.view.run_rows import RunScene, outcome_sentence, rank_rows, run_rows
 
 NOW_S = START_S + 0.4

@@ -15,7 +15,7 @@ from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
 from tuner_tui.ui.panels.settings import ChoiceWanted, SettingEdited, ValueTyped
 from tuner_tui.ui.screens.help import PaletteScreen
 from tuner_tui.ui.screens.main import MainScreen
-from tuner_tui.ui.terminal.base_app import BaseApp, return_free_memory
+from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
     from tuner_tui.ui.backend import Backend
@@ -84,9 +84,7 @@ class TunerApp(BaseApp):
         # The one late import of the screen: YAML, NVML, advice and tuning take longer than the first frame.
         from tuner_tui.ui.screen_session import ScreenSession
 
-        session = ScreenSession(self, self.main, self._open_backend())
-        return_free_memory()
-        return session
+        return ScreenSession(self, self.main, self._open_backend())
 
     def _request(self, request: Callable[[ScreenSession], object]) -> None:
         """Serve a request now, or as soon as the session is open; until then input waits."""

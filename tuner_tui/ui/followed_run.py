@@ -19,7 +19,7 @@ from tuner_tui.runs.read.run_context import RunContext, read_run_context
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
 from tuner_tui.view.comparison_rows import ComparisonScene
-from tuner_tui.view.machine_rows import training_gpus
+from tuner_tui.view.gpu_rows import training_gpus
 from tuner_tui.view.run_rows import outcome_sentence
 
 FIRST_LOG_LINES = 200

@@ -17,7 +17,7 @@ from tuner_tui.view.cells import (
     shorten,
     text_width,
 )
-from tuner_tui.view.machine_rows import GpuScene, gpu_rows
+from tuner_tui.view.gpu_rows import GpuScene, gpu_rows
 from tuner_tui.view.watch_rows import gpus_title, job_description, jobs_by_gpu, remark_rows, training_cards
 
 NAME_WIDTH, INDENT = 18, 4

@@ -10,16 +10,9 @@ from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import LABEL, WARN, Row, TextSpan, fit, join_sections, labelled_row, line, shorten
 from tuner_tui.view.charts import Axes, Curve, curve_rows, legend
+from tuner_tui.view.gpu_rows import TWO_COLUMNS_FROM, GpuScene, gpu_rows, gpu_wall, training_gpus
+from tuner_tui.view.host_rows import host_gauges, host_rows
 from tuner_tui.view.loss_chart import LossScene, loss_rows
-from tuner_tui.view.machine_rows import (
-    TWO_COLUMNS_FROM,
-    GpuScene,
-    gpu_rows,
-    gpu_wall,
-    host_gauges,
-    host_rows,
-    training_gpus,
-)
 from tuner_tui.view.run_bars import memory_rows, step_rows
 from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows
 from tuner_tui.view.sample_history import WINDOWS, Window

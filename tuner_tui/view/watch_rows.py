@@ -23,7 +23,8 @@ from tuner_tui.view.cells import (
     shorten,
     text_width,
 )
-from tuner_tui.view.machine_rows import GpuScene, gpu_rows, host_rows
+from tuner_tui.view.gpu_rows import GpuScene, gpu_rows
+from tuner_tui.view.host_rows import host_rows
 from tuner_tui.view.sample_history import WINDOWS, Window
 
 if TYPE_CHECKING:

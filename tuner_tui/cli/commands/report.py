@@ -16,7 +16,7 @@ from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.run_context import read_run_context
 from tuner_tui.ui.report_file import render_report, report_problem
 from tuner_tui.view.end_card import end_scene
-from tuner_tui.view.machine_rows import training_gpus
+from tuner_tui.view.gpu_rows import training_gpus
 
 
 def report(

@@ -16,8 +16,8 @@ from tuner_tui.ui.panels.live import REMEMBERED_SAMPLES
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import Row
+from tuner_tui.view.host_rows import host_rows
 from tuner_tui.view.live_rows import MAX_CPU_CHART
-from tuner_tui.view.machine_rows import host_rows
 from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window, window_title
 from tuner_tui.view.watch_rows import (
     SORTS,

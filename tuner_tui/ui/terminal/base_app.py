@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import gc
 import os
@@ -264,13 +263,6 @@ class BaseApp(App[None]):
             return
         timeout_s = ERROR_TIMEOUT_S if severity == "error" else NOTE_TIMEOUT_S
         self.notify(sentence, severity=severity, timeout=timeout_s, markup=False)
-
-
-def return_free_memory() -> None:
-    """Give back what imports have allocated and freed: more than a megabyte, which glibc keeps otherwise."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 async def _wait_for_queue(pump: MessagePump) -> None:

@@ -1,4 +1,4 @@
-"""The machine now: gauges and histories of each GPU, of the processor and its cores, memory, processes, disk, swap."""
+"""The GPUs now: gauges and histories of each, a wall of many, and their problems in words."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from tuner_tui.view.cells import (
     TextSpan,
     align_left,
     align_right,
-    join_fitting,
     labelled_row,
     line,
-    shorten,
     side_by_side,
     text_width,
 )
@@ -31,7 +29,7 @@ from tuner_tui.view.charts import area_lines, blocks, gauge
 from tuner_tui.view.sample_history import WINDOWS, Columns, Window, column_seconds, history_columns, samples_within
 
 if TYPE_CHECKING:
-    from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
+    from tuner_tui.hardware.sample import GpuSample, Sample
 
 # What NVML gives as reasons for lower clocks although nothing is wrong: a GPU at full load is at its power cap, and
 # clocks that an administrator has set stay set.
@@ -343,10 +341,10 @@ def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Column
 def _gpu_history(scene: GpuScene, gpu: GpuSample, columns: int, height: int) -> list[Row]:
     style: Style = "dim" if gpu.lost or is_stale(gpu) else busy_style(scene, gpu)
     busy, memory = (_columns(scene, gpu, field, columns) for field in ("utilisation_pct", "memory_used_bytes"))
-    return _history(busy, memory, gpu.memory_total_bytes, style, height, columns * _column_seconds(scene, columns))
+    return history_rows(busy, memory, gpu.memory_total_bytes, style, height, columns * _column_seconds(scene, columns))
 
 
-def _history(
+def history_rows(
     busy: Columns, memory: Columns, total_bytes: int | None, style: Style, height: int, span_s: float
 ) -> list[Row]:
     """Return `height` rows with an area for the load in percent, and memory as a line through it, with their scales."""
@@ -429,127 +427,3 @@ def _numbers(cards: Sequence[int]) -> str:
     if len(cards) > 2 and cards[-1] - cards[0] == len(cards) - 1:
         return f"{cards[0]}–{cards[-1]}"
     return ", ".join(map(str, cards))
-
-
-CORES_EVERY_S = 5.0
-"""Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
-
-
-def host_rows(
-    sample: Sample, recent: Sequence[Sample], width: int, chart: int, all_cores: bool, window: Window = WINDOWS[0]
-) -> list[Row]:
-    """Return all rows of the host; `chart` is the height of the CPU history, `all_cores` shows more than one row."""
-    history = _cpu_history(sample, recent, window, width, chart)
-    cores = core_rows(recent or (sample,), sample.time_s, width, all_cores)
-    return [*host_gauges(sample, width), *history, *cores, *_disk_rows(sample.host, width)]
-
-
-def _cpu_history(sample: Sample, recent: Sequence[Sample], window: Window, width: int, height: int) -> list[Row]:
-    """Return `height` rows with the area of the processor's load, and memory as a line through it."""
-    columns, now_s = 2 * max(0, width - INDEX - SCALE), sample.time_s
-    if height < LEAST_HISTORY or not columns:
-        return []
-    seconds = column_seconds(recent, window, now_s, columns)
-    busy = history_columns(recent, "cpu", lambda past: past.host.cpu_pct, now_s, columns, seconds)
-    memory = history_columns(recent, "ram", lambda past: past.host.ram_used_bytes, now_s, columns, seconds)
-    return _history(busy, memory, sample.host.ram_total_bytes, "gauge", height, columns * seconds)
-
-
-CPU_LABEL, CPU_TEXT, RAM_LABEL = 4, 6, 6
-NARROWEST_HOST_GAUGE = 6
-RAM_FULL = 0.95
-
-
-def host_gauges(sample: Sample, width: int) -> list[Row]:
-    """Return processor and memory as gauges on one row with the training's processes, and how much is swapped."""
-    host = sample.host
-    ram = f" {f.whole_gib(host.ram_used_bytes)}/{f.whole_gib(host.ram_total_bytes)} GiB"
-    used = None
-    if host.ram_used_bytes is not None and host.ram_total_bytes:
-        used = host.ram_used_bytes / host.ram_total_bytes
-    full: Style = "bad" if used is not None and used > RAM_FULL else ""
-    fixed = CPU_LABEL + CPU_TEXT + RAM_LABEL + text_width(ram)
-    work = process_summary(sample.processes)
-    same_row = f"   {work}" if work and fixed + 2 * NARROWEST_HOST_GAUGE + 3 + text_width(work) <= width else ""
-    each = min(WIDEST_GAUGE, (width - fixed - text_width(same_row)) // 2)
-    cpu = line(
-        TextSpan("CPU ", "strong"),
-        gauge(None if host.cpu_pct is None else host.cpu_pct / 100, each, "gauge"),
-        TextSpan(align_right(format_percent(host.cpu_pct), CPU_TEXT), "strong"),
-    )
-    memory = line(TextSpan("RAM ", "strong"), gauge(used, each, full or "gauge"), TextSpan(ram, full))
-    swap = _swap_rows(host, width)
-    if each < NARROWEST_HOST_GAUGE:
-        return [Row(cpu), Row(memory), *swap]
-    rows = [Row(line(cpu, "  ", memory, TextSpan(same_row, "dim"))), *swap]
-    if work and not same_row:
-        rows.append(Row(line(TextSpan(shorten(work, width), "dim"))))
-    return rows
-
-
-def _swap_rows(host: HostSample, width: int) -> list[Row]:
-    if not host.swap_used_bytes and not host.swap_in_bytes_s:
-        return []
-    text = f"swap {f.short_size(host.swap_used_bytes)} used"
-    text += f", {f.mb_s(host.swap_in_bytes_s)} MB/s in: memory is short" if host.swap_in_bytes_s else ""
-    return [Row(line(TextSpan(shorten(text, width), "bad" if host.swap_in_bytes_s else "dim")))]
-
-
-def _disk_rows(host: HostSample, width: int) -> list[Row]:
-    """Return disk and shared memory as one row; values that are not known are left out."""
-    read, write = f.mb_s(host.disk_read_bytes_s), f.mb_s(host.disk_write_bytes_s)
-    parts = [
-        f"disk {f.short_size(host.disk_free_bytes)} free" if host.disk_free_bytes is not None else "",
-        f"shm {f.short_size(host.shm_free_bytes)} free" if host.shm_free_bytes is not None else "",
-        # Last, so that little moves when they become longer.
-        f"reading {read} MB/s" if host.disk_read_bytes_s is not None else "",
-        f"writing {write} MB/s" if host.disk_write_bytes_s is not None else "",
-    ]
-    text = join_fitting(parts, width)
-    return [Row(line(TextSpan(text, "dim")))] if text else []
-
-
-def core_rows(recent: Sequence[Sample], now_s: float, width: int, all_cores: bool) -> list[Row]:
-    """Return a block per core in rows of a multiple of eight, or one row of the busiest cores."""
-    means = core_means(recent, now_s)
-    room = (width - LABEL) // 8 * 8
-    if not means or room < 8:
-        return []
-    if len(means) > room and not all_cores:
-        return [_cores("busiest", sorted(means, reverse=True)[:room])]
-    starts = range(0, len(means), room)
-    return [_cores(f"{len(means)} cores" if start == 0 else "", means[start : start + room]) for start in starts]
-
-
-def _cores(label: str, means: Sequence[float]) -> Row:
-    return labelled_row(label, TextSpan(blocks(means, 100), "dim"))
-
-
-def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:
-    """Return the mean load of each core over the last complete window, or of the newest sample."""
-    # The window is the last complete one of the clock, so the blocks change once in five seconds. Samples may differ in
-    # the number of cores where cores were switched off: only cores that all of them have are shown.
-    start = (now_s // CORES_EVERY_S - 1) * CORES_EVERY_S
-    near = samples_within(recent, now_s, 2 * CORES_EVERY_S)
-    window = [s.host.per_core_pct for s in near if start <= s.time_s < start + CORES_EVERY_S]
-    window = window or [s.host.per_core_pct for s in recent[-1:]]
-    size = min((len(cores) for cores in window), default=0)
-    return [sum(cores[core] for cores in window) / len(window) for core in range(size)]
-
-
-def process_summary(processes: Sequence[ProcessSample]) -> str:
-    """Return number, load and memory of the training's trainers, loader workers and other processes."""
-    groups = {
-        "trainer": [p for p in processes if p.role == "main"],
-        "workers": [p for p in processes if p.role == "worker"],
-        "others": [p for p in processes if p.role not in ("main", "worker")],
-    }
-    return "   ".join(_summary(label, group) for label, group in groups.items() if group)
-
-
-def _summary(label: str, processes: Sequence[ProcessSample]) -> str:
-    cpu = [p.cpu_pct for p in processes if p.cpu_pct is not None]
-    rss = [p.rss_bytes for p in processes if p.rss_bytes is not None]
-    number = label if label == "trainer" and len(processes) == 1 else f"{len(processes)} {label}"
-    busy = align_right(format_percent(sum(cpu)), 6) if cpu else ""
-    return f"{number}{busy} {f.short_size(sum(rss)) if rss else ''}".rstrip()
