@@ -344,11 +344,9 @@ class FakeBackend(Backend):
 
         return RestartOffer(f"{folder.name} saves a checkpoint and stops; a new run continues from there.", restart)
 
-    def offer_retry(
-        self, folder: Path, change: Mapping[str, Value], cause: str, config: TrainingConfig | None
-    ) -> RestartOffer:
+    def offer_retry(self, folder: Path, remedy: Remedy, cause: str, config: TrainingConfig | None) -> RestartOffer:
         def restart() -> Path:
-            self.box.retried.append((folder.name, cause, dict(change)))
+            self.box.retried.append((folder.name, cause, dict(remedy.change)))
             return Path("/runs/r008")
 
         return RestartOffer(f"{folder.name} has no checkpoint to resume from; a new run starts at step 0.", restart)

@@ -14,6 +14,7 @@ from tests.fakes.situations import box, card
 from tests.fakes.tuning_views import FakeTunings
 from tests.fakes.ui_backend import FakeBackend
 from tests.runs.builders import whole_run
+from tuner_tui.advice.finding import Remedy
 from tuner_tui.runs.store.record import read_record, write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Value
@@ -109,7 +110,7 @@ def test_a_retry_starts_at_step_0_without_a_checkpoint_and_says_so(tmp_path: Pat
     record = replace(read_record(folder), job=BuiltinJob(), cwd=str(tmp_path), interpreter=sys.executable)
     write_record(folder, record)
     change: dict[str, Value] = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
-    offer = backend.offer_retry(folder.path, change, "gpu-oom", None)
+    offer = backend.offer_retry(folder.path, Remedy("smaller", "", change), "gpu-oom", None)
     assert offer.question == (
         "r001 has no checkpoint to resume from; a new run starts at step 0, with micro batch 8 → 4, accumulation 1 → 2."
     )

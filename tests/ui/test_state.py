@@ -14,7 +14,7 @@ from tuner_tui.runs.events.run_state import RankState
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.settings.model import OriginKind
+from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.ui.state import SettingChange, UiState
 from tuner_tui.view.settings_form import DataParallel, ValueInEffect
 
@@ -162,5 +162,5 @@ def test_a_start_says_how_the_changes_changed_the_effective_batch() -> None:
     state = UiState(inventory=box(T4)).with_config(opened(per_device_train_batch_size=16))
     assert state.batch_note == ""
     assert state.with_edit(BATCH, "32").batch_note == "effective batch 16 → 32"
-    kept = state.with_changes({BATCH: 8, "gradient_accumulation_steps": 2}, OriginKind.REMEDY, "gpu-oom")
+    kept = state.with_changes({BATCH: 8, "gradient_accumulation_steps": 2}, Origin(OriginKind.REMEDY, "gpu-oom"))
     assert kept.batch_note == ""

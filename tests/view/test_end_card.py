@@ -17,6 +17,7 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Checkpoint, Finished
 from tuner_tui.runs.read.checkpoints import SavedCheckpoint
 from tuner_tui.runs.read.run_context import PastRun, RunContext
+from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
 from tuner_tui.view.cells import line_width, plain_text
 from tuner_tui.view.end_card import EndScene, end_facts, end_rows, next_keys, speed_against_earlier
 
@@ -45,6 +46,15 @@ def test_the_headline_says_outcome_length_speed_and_cost() -> None:
         "   5 % faster than r005, the fastest of 2 before   GPUs 0.61 kWh · € 0.18"
     )
     assert len(lines(scene(), width=60)[:2]) == 2
+
+
+def test_a_run_with_a_remedy_says_whether_it_helped_and_how_to_take_it_back() -> None:
+    outcome = RemedyOutcome(("checkpointing",), "gradient checkpointing on", "r006", "r007", "not kept", "31 % slower")
+    shown = scene(context=replace(CONTEXT, remedy=outcome))
+    for width in (80, 120):
+        assert "Remedy gradient checkpointing on since r006, not kept: 31 % slower." in lines(shown, width)
+    assert ("U", "take the remedy back") in next_keys(shown)
+    assert "U" not in dict(next_keys(scene()))
 
 
 @pytest.mark.parametrize(

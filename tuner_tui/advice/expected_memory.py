@@ -78,7 +78,7 @@ class ExpectedPeak:
 
 
 @dataclass(frozen=True, slots=True)
-class _MeasuredPeak:
+class MeasuredPeak:
     """What one GPU held at most. `outside_bytes` is memory outside the allocator: context and other processes."""
 
     used_bytes: int
@@ -105,7 +105,7 @@ def expected_peak(situation: Situation, change: Mapping[str, Value]) -> Expected
     if situation.has_gpu is False and not situation.ran_out_of_memory:
         return None
     changed = settings.changed(**change)
-    measured = _measured_peak(situation)
+    measured = measured_peak(situation)
     return (
         _by_earlier_runs(situation, settings, changed)
         or _by_estimate(situation, settings, changed, measured)
@@ -131,7 +131,7 @@ def _by_earlier_runs(situation: Situation, settings: Settings, changed: Settings
     return None
 
 
-def _measured_peak(situation: Situation) -> _MeasuredPeak | None:
+def measured_peak(situation: Situation) -> MeasuredPeak | None:
     """The measured peak of the fullest GPU of the training; None without a sample, or if memory ran out."""
     if situation.ran_out_of_memory or situation.has_gpu is False:
         return None
@@ -143,11 +143,11 @@ def _measured_peak(situation: Situation) -> _MeasuredPeak | None:
     reserved, allocated = max(((r, a) for r, a in peaks if r and a), default=(None, None))
     used, capacity = full.memory_used_bytes, full.memory_total_bytes
     if reserved is None or allocated is None:
-        return _MeasuredPeak(used, capacity, min(CONTEXT_BYTES, used), None)
+        return MeasuredPeak(used, capacity, min(CONTEXT_BYTES, used), None)
     held = [c.allocated_bytes for rank in situation.state.ranks.values() for c in rank.recent if c.allocated_bytes]
     resident = round(min(held) * reserved / allocated) if held else None
     used = max(used, reserved)
-    return _MeasuredPeak(used, capacity, used - reserved, resident)
+    return MeasuredPeak(used, capacity, used - reserved, resident)
 
 
 def _fullest_gpu(situation: Situation) -> GpuSample | None:
@@ -160,7 +160,7 @@ def _fullest_gpu(situation: Situation) -> GpuSample | None:
 
 
 def _by_estimate(
-    situation: Situation, settings: Settings, changed: Settings, measured: _MeasuredPeak | None
+    situation: Situation, settings: Settings, changed: Settings, measured: MeasuredPeak | None
 ) -> ExpectedPeak | None:
     job, device = modelled_job(situation.job), training_device_of(situation)
     if device is not None and measured is not None:
@@ -209,7 +209,7 @@ def training_device_of(situation: Situation) -> Device | None:
 
 
 def _by_scaling(
-    situation: Situation, settings: Settings, changed: Settings, measured: _MeasuredPeak
+    situation: Situation, settings: Settings, changed: Settings, measured: MeasuredPeak
 ) -> ExpectedPeak | None:
     states = _state_change(situation, settings, changed)
     factor = _activation_factor(settings, changed)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tuner_tui.advice.expected_memory import ExpectedPeak
 from tuner_tui.runs.log_parsing.crash_table import Confidence
-from tuner_tui.settings.model import Value
+from tuner_tui.settings.model import AppliedRemedy, Origin, OriginKind, Settings, Value
 
 FindingSeverity = Literal["failed", "warning", "hint"]
 
@@ -21,6 +21,8 @@ class Remedy:
     effect, `rests_on` what that expectation is based on, `source` the document, rule or measurement. `peak` is the GPU
     memory that the change leads to; None if it is unknown, or the change does not affect it. `command`, if any,
     has placeholders and replaces the job's. `batch_note` says how the effective batch changes; empty if it does not.
+    `name` is its row in `remedies.yaml`, `speed` the bounds of the samples per second that `effect` promises, relative
+    to those now.
     """
 
     title: str
@@ -32,6 +34,17 @@ class Remedy:
     peak: ExpectedPeak | None = None
     command: tuple[str, ...] = ()
     batch_note: str = ""
+    name: str = ""
+    speed: tuple[float, float] | None = None
+
+    def origin(self, cause: str, run: str | None, settings: Settings) -> Origin:
+        """The origin of values that are set for a finding on `run`, whose settings are `settings`."""
+        if run is None:
+            return Origin(OriginKind.REMEDY, cause)
+        before = {name: getattr(settings, name) for name in self.change}
+        peak_bytes = None if self.peak is None else self.peak.high_bytes
+        applied = AppliedRemedy(self.name, self.title, cause, run, before, self.speed, peak_bytes)
+        return Origin(OriginKind.REMEDY, cause, applied)
 
     @property
     def can_apply(self) -> bool:
@@ -43,6 +56,25 @@ class Remedy:
         """The expected effect, with the change of the effective batch and the peak memory."""
         peak = self.peak.sentence if self.peak else ""
         return "; ".join(part for part in (self.batch_note, self.effect, peak) if part)
+
+
+SAME_SPEED = 0.015
+"""Speeds that differ by less are called the same."""
+
+
+def speed_words(*ratios: float) -> str:
+    """`31 % slower`, or `20 to 13 % slower` of bounds: speeds relative to another."""
+    words = list(dict.fromkeys(map(_speed_word, sorted(ratios))))
+    first, _, end = words[0].partition(" % ")
+    return f"{first} to {words[-1]}" if len(words) > 1 and end in words[-1] else " to ".join(words)
+
+
+def _speed_word(ratio: float) -> str:
+    if abs(ratio - 1) < SAME_SPEED:
+        return "as fast"
+    if ratio >= 2:
+        return f"{ratio:.1f}× as fast"
+    return f"{abs(ratio - 1) * 100:.0f} % {'faster' if ratio > 1 else 'slower'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.recorded_batches import read_suspects
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import RunRecord, readable_record
+from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, read_outcomes
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, named_model
 from tuner_tui.settings.model import FIELDS, Precision, Resolved, Settings, check_value
@@ -97,9 +98,9 @@ class Situation:
     command, None if all were passed; `not_applied` those that its way of passing settings cannot carry. `resumed_from`
     is the checkpoint named at launch, `memory_limit_bytes` the limit set at launch. `measured` are the memory peaks of
     earlier runs of the job, newest first, and `import_footprint` that of the imports: read where memory ran out.
-    `host` is the machine that `samples` are of; `nodes` are the other machines of the run. `backend` is torch's for the
-    GPU, such as cuda or mps, where a message names it. `suspects` are steps with a suspicious loss, or that failed:
-    read once the run has ended or its loss is not finite.
+    `outcomes` are what remedies did on this machine. `host` is the machine that `samples` are of; `nodes` are the other
+    machines of the run. `backend` is torch's for the GPU, such as cuda or mps, where a message names it. `suspects` are
+    steps with a suspicious loss, or that failed: read once the run has ended or its loss is not finite.
     """
 
     state: RunState
@@ -117,6 +118,7 @@ class Situation:
     shared_outputs: tuple[str, ...] = ()
     measured: tuple[MeasuredRun, ...] = ()
     import_footprint: ImportFootprint | None = None
+    outcomes: tuple[RemedyOutcome, ...] = ()
     host: str | None = None
     backend: str | None = None
     suspects: Suspects = NO_SUSPECTS
@@ -250,6 +252,7 @@ def build_situation(
         inventory=inventory if _is_local(view.record) else None,
         samples=view.samples,
         log=log,
+        outcomes=read_outcomes() if _is_local(view.record) else (),
         host=view.host,
         suspects=NO_SUSPECTS if folder is None else _suspects(folder, state),
     )

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import FieldInfo, asdict, fields
 
+from tuner_tui.core.checked_types import Identifier
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.text import escape_control
 from tuner_tui.settings.errors import FieldError
@@ -351,11 +352,33 @@ WEAK_ORIGINS = frozenset({OriginKind.DEFAULT, OriginKind.OBSERVED, OriginKind.RE
 
 
 @dataclass(frozen=True, slots=True)
+class AppliedRemedy:
+    """A remedy that values come from, and what it promised.
+
+    `name` is its row in `remedies.yaml`, `cause` that of the finding that it answers, `run` the id of the run with that
+    finding, and `before` the values that it replaced. `speed` bounds the samples per second relative to those before,
+    `peak_bytes` the GPU memory; None where nothing was promised.
+    """
+
+    name: str
+    title: str
+    cause: str
+    run: Identifier
+    before: Mapping[str, Value]
+    speed: tuple[float, float] | None = None
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value comes from: the kind of source and its name, such as that of a preset or a variable."""
+    """Where a value comes from: the kind of source and its name, such as that of a preset or a variable.
+
+    `remedy` is what is known of the remedy that set it.
+    """
 
     kind: OriginKind
     detail: str = ""
+    remedy: AppliedRemedy | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +402,13 @@ class Resolved:
         """The names of all values that are neither defaults nor observed; recommended ones are included."""
         unchosen = (OriginKind.DEFAULT, OriginKind.OBSERVED)
         return frozenset(name for name, origin in self.origins.items() if origin.kind not in unchosen)
+
+    @property
+    def last_remedies(self) -> tuple[AppliedRemedy, ...]:
+        """The remedies that values come from, those of the newest run that had the findings."""
+        remedies = {id(origin.remedy): origin.remedy for origin in self.origins.values() if origin.remedy is not None}
+        newest = max((remedy.run for remedy in remedies.values()), key=lambda run: (len(run), run), default="")
+        return tuple(remedy for remedy in remedies.values() if remedy.run == newest)
 
     def with_own(self, values: Mapping[str, Value]) -> Resolved:
         """These settings with a command's own `values` in place of defaults."""

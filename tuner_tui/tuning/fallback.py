@@ -37,7 +37,7 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings, Value, format_value
+from tuner_tui.settings.model import FIELDS, Resolved, Settings, Value, format_value
 from tuner_tui.tuning.search.space import ACCUMULATION, CHECKPOINTING, MICRO, PERSISTENT, PIN, PREFETCH, WORKERS
 
 EVAL_BATCH = "per_device_eval_batch_size"
@@ -61,8 +61,9 @@ def decide_fallback(
     max_steps: int,
     used: int = 0,
     unreachable: frozenset[str] = frozenset(),
+    run: str | None = None,
 ) -> FallbackStep | str | None:
-    """Return what follows the ended run of `situation`, which was launched with `resolved`.
+    """Return what follows the ended `run` of `situation`, which was launched with `resolved`.
 
     None if the run did not run out of memory, a sentence if no restart helps. At most `max_steps` restarts are made, of
     which `used` were made already.
@@ -83,7 +84,7 @@ def decide_fallback(
     if remedy is None:
         return f"Out of memory{where}, and {_nothing_left(remedies, situation)}."
     change = _at_least_halved(remedy.change, present) if used else remedy.change
-    origin = Origin(OriginKind.REMEDY, finding.cause)
+    origin = replace(remedy, change=change).origin(finding.cause, run, present)
     after = Resolved(present.changed(**change), {**resolved.origins, **dict.fromkeys(change, origin)})
     description = describe_change(change, present, after.settings)
     return FallbackStep(after, change, used + 1, f"Out of memory{where}: {description}")
@@ -194,7 +195,7 @@ def continue_run(folder: RunFolder, spec: ProcessSpec, used: int) -> FellBack | 
         return None
     situation = situation_of_run(folder, view)
     unreachable = unreachable_settings(situation)
-    decided = decide_fallback(situation, view.record.resolved, spec.job.fallback, used, unreachable)
+    decided = decide_fallback(situation, view.record.resolved, spec.job.fallback, used, unreachable, folder.id)
     if decided is None:
         return None
     if isinstance(decided, str):

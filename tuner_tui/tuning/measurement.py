@@ -109,7 +109,7 @@ def _figures(finished: FinishedTrial, trial: Trial) -> Measurement:
         sentence="; ".join([*missing, *(() if ranks[0].samples else (BATCHES_UNSEEN,))]),
         overhead_s=_overhead_s(ranks, finished.situation.state),
         job_steps=_job_steps(ranks, finished.situation.state),
-        others_cpu_share=_others_cpu_share(finished.situation),
+        others_cpu_share=others_cpu_share(finished.situation),
         workers_repeat=any(rank.workers_repeat for rank in ranks),
         repeated_samples=ranks[0].repeated_samples,
     )
@@ -139,7 +139,7 @@ def _room(rank: TrialMeasured) -> int | None:
     return rank.device_total_bytes - rank.device_outside_bytes
 
 
-def _others_cpu_share(situation: Situation) -> float | None:
+def others_cpu_share(situation: Situation) -> float | None:
     """Share of the usable cores that other processes used, over the samples in which all of the run's were seen."""
     if situation.inventory is None:
         return None

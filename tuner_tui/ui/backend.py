@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec import structs
 
 from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, PeakMemory
+from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.preflight import environment_findings
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.core.files import make_private, write_atomic, write_durable
@@ -48,7 +49,7 @@ from tuner_tui.settings.dialects.file_formats import render_export
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import BuiltinJob, Job, same_training
-from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Value, format_value
+from tuner_tui.settings.model import FIELDS, Resolved, format_value
 from tuner_tui.settings.presets import (
     FileUpdate,
     Preset,
@@ -271,16 +272,18 @@ class Backend:
         return RestartOffer(_restart_question(plan, changes), offered)
 
     @translate_errors()
-    def offer_retry(
-        self, folder: Path, change: Mapping[str, Value], cause: str, config: TrainingConfig | None
-    ) -> RestartOffer:
-        """Plan to start the ended run again with `change`, from its last checkpoint, or from step 0 without one.
+    def offer_retry(self, folder: Path, remedy: Remedy, cause: str, config: TrainingConfig | None) -> RestartOffer:
+        """Plan to start the ended run again with `remedy`, from its last checkpoint, or from step 0 without one.
 
         `config` is the training shown, whose command holds the secrets that the record hides.
         """
         run = RunFolder(folder)
         record = read_record(run)
-        resolved = EditHistory.of(record.resolved).apply(change, Origin(OriginKind.REMEDY, cause)).current
+        resolved = (
+            EditHistory.of(record.resolved)
+            .apply(remedy.change, remedy.origin(cause, run.id, record.resolved.settings))
+            .current
+        )
         same = config is not None and same_training(redact_job(config.job), record.job)
         job = config.job if config is not None and same else None
         plan = plan_restart(run, resolved=resolved, job=job, allow_from_scratch=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from tuner_tui.runs.read.log_reader import LogReader, LogWindow
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.run_context import RunContext, read_run_context
 from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.tuning.followed_remedies import follow_remedies
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
 from tuner_tui.view.comparison_rows import ComparisonScene
 from tuner_tui.view.gpu_rows import training_gpus
@@ -123,7 +124,10 @@ def follow_run(run: RunFolder) -> FollowedRun:
 
     def read_context(view: RunView) -> RunContext | None:
         ended = view.state.finished is not None
-        return None if view.record is None else read_run_context(run, view.record, ended, training_gpus)
+        if view.record is None:
+            return None
+        context = read_run_context(run, view.record, ended, training_gpus)
+        return replace(context, remedy=follow_remedies(run)) if ended else context
 
     return FollowedRun(RunReader(run), LogReader(run.output_log), RunDiagnoser(run), read_context=read_context)
 

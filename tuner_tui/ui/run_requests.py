@@ -12,7 +12,6 @@ from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.runs.events.run_state import RunState, checkpoint_refusal
 from tuner_tui.runs.read.reader import RunView
-from tuner_tui.settings.model import OriginKind
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import UNREADABLE, poll
 from tuner_tui.ui.records import TrainingConfig
@@ -148,12 +147,12 @@ class RunRequests(Requests):
         folder, view, current = self._state.folder, self._state.view, self._state.current
         if folder is None or view is None or not await self._confirm_beside_tuning():
             return
-        offer = await to_daemon_thread(lambda: self._backend.offer_retry(folder, remedy.change, finding.cause, current))
+        offer = await to_daemon_thread(lambda: self._backend.offer_retry(folder, remedy, finding.cause, current))
         effect = f" {remedy.batch_note[:1].upper()}{remedy.batch_note[1:]}." if remedy.batch_note else ""
         self._app.show_note(f"{offer.question}{effect}")
         self.follow(await to_daemon_thread(offer.restart))
         if current is not None and view.record is not None and current.job == view.record.job:
-            self._store.update(self._state.with_changes(remedy.change, OriginKind.REMEDY, finding.cause))
+            self._store.update(self._state.with_remedy(finding, remedy))
 
     # what a run leaves
 

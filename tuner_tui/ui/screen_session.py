@@ -174,6 +174,8 @@ class ScreenSession:
                 self.settings.undo()
             case "redo":
                 self.settings.redo()
+            case "take_back":
+                self.settings.take_back()
             case "compare":
                 self._app.serve(self._runs.compare, self.state.folder)
             case _:

@@ -18,7 +18,7 @@ from tuner_tui.advice.recommend.duration_estimate import summarise_duration
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.settings.errors import FieldError, PresetError
 from tuner_tui.settings.job import CommandJob, Job
-from tuner_tui.settings.model import FIELDS, OriginKind, Value
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Value
 from tuner_tui.settings.presets import FileUpdate, PresetEntry, is_measured, preset_path
 from tuner_tui.settings.rules import RuleContext
 from tuner_tui.ui.drafts import Draft, draft_of, job_of, restorable, with_job
@@ -58,7 +58,7 @@ class SettingsRequests(Requests):
         if job is not None:
             self._use_job(job)
         changes = self._differences(values)
-        self._store.update(self._state.with_changes(values, OriginKind.EDITED, "last time"))
+        self._store.update(self._state.with_changes(values, Origin(OriginKind.EDITED, "last time")))
         labels = ", ".join(FIELDS[name].label for name in left if name in FIELDS)
         parts = [f"Your unsaved changes are back: {', '.join(changes)}. u discards them."] if changes else []
         parts += ["Your unsaved changes of the job are back."] if job is not None else []
@@ -147,9 +147,23 @@ class SettingsRequests(Requests):
         if not self._state.changes_by(remedy):
             self._app.show_note(f"{remedy.title}: the settings already have these values.")
             return
-        self._store.update(self._state.with_changes(remedy.change, OriginKind.REMEDY, finding.cause))
+        self._store.update(self._state.with_remedy(finding, remedy))
         next_key = "R restarts this run with it" if self._state.running else "t tries it"
         self._app.show_note(f"{remedy.title}\nApplied. {next_key}; u undoes it.")
+
+    def take_back(self) -> None:
+        """Put back the values that the remedy of the followed run has replaced."""
+        record = None if self._state.view is None else self._state.view.record
+        remedies = () if record is None else record.resolved.last_remedies
+        values = {name: value for remedy in remedies for name, value in remedy.before.items()}
+        changes = ", ".join(self._differences(values))
+        if not remedies:
+            self._app.show_note("This run was not started with a remedy.")
+        elif not changes:
+            self._app.show_note(f"The settings are those of before {remedies[0].title} already.")
+        else:
+            self._store.update(self._state.with_changes(values, Origin(OriginKind.EDITED, f"as in {remedies[0].run}")))
+            self._app.show_note(f"Taken back: {changes}. t tries it; u undoes it.")
 
     def _use_command(self, remedy: Remedy) -> None:
         """Launch the command of `remedy` from now on, with the settings in its placeholders."""

@@ -247,11 +247,18 @@ class UiState:
         """Show the settings after a change: what was undone before can no longer be redone."""
         return self if editing is self.editing else replace(self, editing=editing, future=())
 
-    def with_changes(self, change: Mapping[str, Value], kind: OriginKind, detail: str) -> UiState:
-        """Set several fields in one undoable step, with the origin `kind` and `detail`. Raises `FieldError`."""
+    def with_changes(self, change: Mapping[str, Value], origin: Origin) -> UiState:
+        """Set several fields in one undoable step. Raises `FieldError`."""
         if self.editing is None:
             return self
-        return self._edited(self.editing.apply(change, Origin(kind, detail), self.unknown_values))
+        return self._edited(self.editing.apply(change, origin, self.unknown_values))
+
+    def with_remedy(self, finding: Finding, remedy: Remedy) -> UiState:
+        """Set the values of a remedy for a finding on the followed run, which is named as their origin."""
+        if self.editing is None:
+            return self
+        run = None if self.folder is None else self.folder.name
+        return self.with_changes(remedy.change, remedy.origin(finding.cause, run, self.editing.current.settings))
 
     def with_undo(self) -> UiState:
         """Undo the last change of settings, or the loading of a preset."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.settings.model import OriginKind
+from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.tuning.trial import DEFAULT_MINUTES
 from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.feeds import poll
@@ -173,7 +173,7 @@ class TuningRequests(Requests):
         same = await to_daemon_thread(lambda: self._backend.tunings.is_same_job(folder, current))
         when = "to the next run" if same else f"to a different training than the one tuned: {view.title}"
         if await self._app.ask(DiffScreen(remedy, changes, when)):
-            self._store.update(self._state.with_changes(remedy.change, OriginKind.TUNED, view.id))
+            self._store.update(self._state.with_changes(remedy.change, Origin(OriginKind.TUNED, view.id)))
             self._app.show_note("The next run uses the winner's settings. u undoes it.")
 
 

@@ -231,6 +231,8 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
             keys.insert(0, ("enter", f"apply the remedy below and {how}"))
         else:
             keys.append(("a", f"apply “{title}”" if len(title) <= LONGEST_TITLE else "apply the remedy below"))
+    if scene.context is not None and scene.context.remedy is not None:
+        keys.append(("U", "take the remedy back"))
     keys += [("v", "compare"), ("S", "save as preset")]
     if checkpoint_path(scene) is not None:
         keys.append(("C", "copy the checkpoint's path"))
@@ -267,11 +269,13 @@ def _flowing_rows(parts: Iterable[Line], width: int) -> list[Row]:
 
 
 def sentences(scene: EndScene) -> list[str]:
-    """Return why it ended, and what the fallback did; a completed run needs no reason."""
+    """Return why it ended, and what the fallback and a remedy did; a completed run needs no reason."""
     state = scene.state
     fallback = state.fallback_ended if state.fell_back is None else state.fell_back.sentence
     reason = "" if state.outcome == "completed" else outcome_sentence(state, scene.limit_bytes)
-    return [sentence for sentence in (reason, fallback) if sentence]
+    outcome = None if scene.context is None else scene.context.remedy
+    remedy = "" if outcome is None else f"Remedy {outcome.statement}."
+    return [sentence for sentence in (reason, fallback, remedy) if sentence]
 
 
 def _sentence_rows(scene: EndScene, width: int) -> list[Row]:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
+from tuner_tui.settings.model import AppliedRemedy, Origin, OriginKind, Resolved, Settings
 
 
 @pytest.fixture
@@ -42,6 +43,23 @@ def test_the_record_comes_back(folder: RunFolder, job: BuiltinJob | CommandJob) 
     write_record(folder, record(job=job))
     assert read_record(folder) == record(job=job)
     assert folder.record.stat().st_mode & 0o077 == 0
+
+
+REMEDY = AppliedRemedy("larger-batch", "batch 8 → 16", "gpu-underused", "r000", {"seed": 3}, (1.1, 1.5), 7)
+
+
+def test_a_remedy_comes_back_with_what_it_promised(folder: RunFolder) -> None:
+    resolved = Resolved(Settings(seed=4), {"seed": Origin(OriginKind.REMEDY, "gpu-underused", REMEDY)})
+    write_record(folder, record(resolved=resolved))
+    assert read_record(folder).resolved.last_remedies == (REMEDY,)
+
+
+@pytest.mark.parametrize("damage", [{"run": "../../etc"}, {"speed": "fast"}, {"before": None}])
+def test_a_damaged_remedy_is_passed_over(folder: RunFolder, damage: dict[str, object]) -> None:
+    remedy = {**to_json(REMEDY), **damage}
+    changed(folder, origins={"seed": ["remedy", "gpu-underused"]}, settings={"seed": 4}, remedies=[remedy])
+    resolved = read_record(folder).resolved
+    assert (resolved.settings.seed, resolved.last_remedies) == (4, ())
 
 
 def changed(folder: RunFolder, **more: object) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY, FakeBox, busy_box, ended, failed_box
+from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY, FakeBox, busy_box, ended, failed_box, running
+from tests.runs.builders import record
 from tests.ui.pilots import app_of, dialog, on_screen, press_to, press_until, said, screen_text, until, value
-from tuner_tui.settings.model import OriginKind
+from tuner_tui.settings.model import AppliedRemedy, Origin, OriginKind, Resolved, Settings
 from tuner_tui.ui.panels.arrangement import TROUBLES_MOST_ROWS
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 
@@ -29,6 +31,19 @@ async def test_a_remedy_is_applied_and_undone_as_a_whole() -> None:
         assert dialog(pilot) == TITLE, "there is nothing to apply"
         await press_until(pilot, lambda: value(pilot, WORKERS) == 8, "escape", "u")
         assert not value(pilot, "dataloader_persistent_workers")
+
+
+async def test_a_remedy_that_did_not_help_is_taken_back_with_one_key() -> None:
+    remedy = AppliedRemedy("more-workers", "workers 2 → 8", "data-wait", "r006", {WORKERS: 2})
+    resolved = Resolved(Settings(dataloader_num_workers=8), {WORKERS: Origin(OriginKind.REMEDY, "data-wait", remedy)})
+    view = replace(running(), record=replace(record(), resolved=resolved))
+    async with on_screen(busy_box(view=view)) as pilot:
+        await press_until(pilot, lambda: value(pilot, WORKERS) == 2, "U")
+        assert "Taken back: workers 8 → 2. t tries it; u undoes it." in said(pilot)
+        await press_until(pilot, lambda: "those of before workers 2 → 8 already" in said(pilot), "U")
+        await press_until(pilot, lambda: value(pilot, WORKERS) == 8, "u")
+    async with on_screen(busy_box()) as pilot:
+        await press_until(pilot, lambda: "not started with a remedy" in said(pilot), "U")
 
 
 async def test_diff_can_be_left_or_applied_and_why_explains() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -11,12 +12,13 @@ from msgspec import structs
 
 from tuner_tui.advice.batch_scaling import effective_batch_note
 from tuner_tui.advice.expected_memory import expected_peak
-from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.finding import Remedy, speed_words
 from tuner_tui.advice.oom_analysis import format_limit
 from tuner_tui.advice.remedies import computed, specific_errors
 from tuner_tui.advice.remedies.table import has_ladder, names_of, remedy, remedy_if_it_applies
 from tuner_tui.advice.settings_check import unreachable_settings
 from tuner_tui.advice.situation import Situation
+from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 
@@ -58,7 +60,10 @@ def remedies_for(
     # really uses, reach it, and lead to a peak that fits. Where memory is short and no step fits alone, all are shown,
     # as two together may.
     remedies = [
-        replace(reached, peak=expected_peak(situation, offer.change), batch_note=_batch_note(situation, offer))
+        corrected(
+            replace(reached, peak=expected_peak(situation, offer.change), batch_note=_batch_note(situation, offer)),
+            situation.outcomes,
+        )
         for offer in _ladder(topic if topic is not None and has_remedies(topic) else cause, situation, where, role)
         if changes_something(offer, situation)
         and starts_from_known_values(offer, situation)
@@ -69,6 +74,20 @@ def remedies_for(
     )
     alone = any(candidate.peak is not None for candidate in fitting)
     return tuple(remedies) if cause in SAVES_MEMORY and not alone else fitting
+
+
+def corrected(remedy: Remedy, outcomes: Iterable[RemedyOutcome]) -> Remedy:
+    """The remedy with what it did on this machine in place of what its documents promise of the speed."""
+    measured = [outcome for outcome in outcomes if outcome.names == (remedy.name,) and outcome.speed is not None]
+    ratios = [outcome.speed for outcome in measured if outcome.speed is not None]
+    if not ratios or not remedy.can_apply:
+        return remedy
+    mean = statistics.geometric_mean(ratio for ratio, _, _ in ratios)
+    runs = ", ".join(f"{outcome.before} → {outcome.after}" for outcome in measured[-3:])
+    here = f"{speed_words(mean)} here ({runs})"
+    effect = f"{here}; documents say: {remedy.effect}" if remedy.speed is not None else f"{remedy.effect}; {here}"
+    bounds = min(low for _, low, _ in ratios), max(high for _, _, high in ratios)
+    return replace(remedy, effect=effect.removeprefix("; "), rests_on="measured on this machine", speed=bounds)
 
 
 def _batch_note(situation: Situation, offer: Remedy) -> str:

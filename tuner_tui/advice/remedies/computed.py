@@ -200,14 +200,14 @@ def _largest_that_fits(situation: Situation, splits: Sequence[BatchSplit]) -> Ba
     return fitting[-1] if fitting else next(iter(open_ones), None)
 
 
-def _expected_gain(times: float, most: int) -> Mapping[str, str]:
+def _expected_gain(times: float, most: int) -> Mapping[str, Any]:
     """The gain that the notes measured with a micro batch `times` as large.
 
     A GPU that is offered no more than twice the batch is idle only at times: no more than the smallest gain is left.
     """
     rows: Sequence[Mapping[str, Any]] = read_data_file(FILE)["batch-gains"]
     row = rows[0] if most <= 2 else next((row for row in rows if times <= row["times"]), rows[-1])
-    return {"times": f"{times:.2f}", "gain": row["gain"], "rests_on": row["rests_on"]}
+    return {"times": f"{times:.2f}", "gain": row["gain"], "speed": row["speed"], "rests_on": row["rests_on"]}
 
 
 def _grown_batch(situation: Situation, settings: Settings, split: BatchSplit, most: int) -> Remedy:
@@ -276,6 +276,7 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         why="batches are prepared while the training computes" if workers == 0 else "more batches are prepared at once",
         effect="" if gain is None else f"at most {gain:.3g}× the steps per second",
         rests_on="" if gain is None else "the measured wait bounds the gain",
+        speed=None if gain is None else (1.0, gain),
     )
 
 

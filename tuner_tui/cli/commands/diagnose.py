@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +20,13 @@ from tuner_tui.cli.console import fail, print_json, print_line
 from tuner_tui.cli.report_text import join_sections
 from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.core.text import format_observed
+from tuner_tui.core.units import format_share
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.log_parsing import lines
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, runs_dir
+from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, list_runs, runs_dir
+from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
+from tuner_tui.tuning.followed_remedies import follow_remedies
 
 SEVERITY_MARKS = {"failed": "x", "warning": "!", "hint": "-"}
 CHECK_MARKS = {"agrees": "✓", "differs": "✗", "unknown": "?"}
@@ -60,21 +64,29 @@ def _check_line(check: SettingCheck, width: int) -> str:
     return f"  {CHECK_MARKS[check.verdict]} {check.name:<{width}}  {format_observed(check.asked)}{seen}{reason}"
 
 
-def diagnosis_document(findings: Sequence[Finding], checks: Sequence[SettingCheck]) -> Mapping[str, Any]:
-    """Return what `--json` prints: the findings and, for a run that reported them, the settings in effect."""
+def diagnosis_document(
+    findings: Sequence[Finding], checks: Sequence[SettingCheck], outcome: RemedyOutcome | None = None
+) -> Mapping[str, Any]:
+    """Return what `--json` prints: the findings and, for a run that has them, settings in effect and its remedy."""
     document: dict[str, Any] = {"findings": to_json(findings, whole=True)}
     for finding, data in zip(findings, document["findings"], strict=True):
         for remedy, item in zip(finding.remedies, data["remedies"], strict=True):
             if remedy.peak is not None:
                 item["peak"]["verdict"] = remedy.peak.verdict
-    return document | ({"in_effect": checks} if checks else {})
+    return document | ({"in_effect": checks} if checks else {}) | ({"remedy": outcome} if outcome else {})
 
 
 def diagnose(
-    source: str = typer.Argument(metavar="RUN|FILE|-", help="A run, a log file, or - for standard input."),
+    source: str = typer.Argument("", metavar="RUN|FILE|-", help="A run, a log file, or - for standard input."),
+    kept: bool = typer.Option(False, "--kept", help="Show which remedies kept their promises on this machine instead."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Show what failed or limits a training, and how to fix it."""
+    if kept:
+        _show_kept(as_json)
+        return
+    if not source:
+        fail("tuner-tui diagnose: name a run or a log file, or use --kept.")
     try:
         situation = read_situation(source)
     except (OSError, RunNotFoundError) as error:
@@ -82,10 +94,27 @@ def diagnose(
     if situation.state == RunState() and not any(line.strip() for line in situation.log):
         fail(f"tuner-tui diagnose: {'the input' if source == '-' else source} is empty.")
     findings, checks = diagnose_situation(situation), verify_settings(situation)
+    outcome = None if situation.job is None else follow_remedies(_folder_of(source))
     if as_json:
-        print_json(diagnosis_document(findings, checks))
+        print_json(diagnosis_document(findings, checks, outcome))
     else:
-        print_line("\n".join(join_sections([*finding_lines(findings, checks), check_lines(checks)])))
+        followed = [f"Remedy {outcome.statement}."] if outcome else []
+        print_line("\n".join(join_sections([*finding_lines(findings, checks), followed, check_lines(checks)])))
+
+
+def _show_kept(as_json: bool) -> None:
+    """Print what came of every remedy that a run was started with, and the share of promises that were kept."""
+    followed = (follow_remedies(folder) for folder in reversed(list_runs(runs_dir())))
+    outcomes = [outcome for outcome in followed if outcome is not None]
+    judged = [outcome.verdict == "kept" for outcome in outcomes if outcome.verdict in ("kept", "not kept")]
+    share = statistics.fmean(judged) if judged else None
+    if as_json:
+        print_json({"kept_share": share, "outcomes": outcomes})
+        return
+    lines = [f"{outcome.after}  {outcome.statement}." for outcome in outcomes]
+    total = f"{sum(judged)} of {len(judged)} promises kept" + (f" ({format_share(share)})" if judged else "")
+    unjudged = len(outcomes) - len(judged)
+    print_line("\n".join([*lines, f"{total}; {unjudged} could not be judged." if unjudged else f"{total}."]))
 
 
 def read_situation(source: str) -> Situation:
@@ -95,13 +124,18 @@ def read_situation(source: str) -> Situation:
     path = Path(source)
     if path.exists() and not path.is_dir():
         return Situation(RunState(), time.time(), log=lines.read_head_and_tail(path, any_kind=True))
-    folder = RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir())
+    folder = _folder_of(source)
     if not any(file.exists() for file in (folder.record, folder.events, folder.output_log)):
         raise FileNotFoundError(ENOENT, "the run folder is empty")
     status = read_status(folder)
     if status.kind == "waiting":
         fail(f"{folder.id} has not started. {status.sentence}")
     return situation_of_run(folder)
+
+
+def _folder_of(source: str) -> RunFolder:
+    path = Path(source)
+    return RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir())
 
 
 def _error_sentence(error: OSError | RunNotFoundError, source: str) -> str:

@@ -66,7 +66,7 @@ def _figures(row: RunRow) -> tuple[str, ...]:
 def _command(row: RunRow, room: int) -> str:
     unsupervised = _is_unsupervised(row) or row.status in ("waiting", "pending")
     # A command may hold a whole script, with line ends and escape sequences.
-    text = row.damage or (f"{row.what}: {row.sentence}" if unsupervised else row.what or row.sentence)
+    text = row.damage or (f"{row.label}: {row.sentence}" if unsupervised else row.label or row.sentence)
     words = single_line(text)
     whole = unsupervised or row.damage or len(words) <= room
     return words if whole else f"…{words[1 - room :]}"

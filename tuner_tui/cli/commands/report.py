@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from tuner_tui.cli.options import complete_run
 from tuner_tui.core.files import write_durable
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.run_context import read_run_context
+from tuner_tui.tuning.followed_remedies import follow_remedies
 from tuner_tui.ui.report_file import render_report, report_problem
 from tuner_tui.view.end_card import end_scene
 from tuner_tui.view.gpu_rows import training_gpus
@@ -39,7 +41,7 @@ def report(
         fail(view.record_problem or f"The record of {folder.id} cannot be read.")
     if view.state.finished is None:
         fail(f"{folder.id} has not ended: {view.status.sentence}")
-    context = read_run_context(folder, record, True, training_gpus)
+    context = replace(read_run_context(folder, record, True, training_gpus), remedy=follow_remedies(folder))
     scene = end_scene(folder.id, view, context, diagnose(situation_of_run(folder, view)))
     if output is None:
         print_line(render_report(scene, ".md").rstrip())

@@ -22,6 +22,7 @@ from tuner_tui.runs.read.status import RunStatus, read_status
 from tuner_tui.runs.store.codec import decode_events, decode_sample
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
+from tuner_tui.runs.store.remedy_outcomes import RemedyVerdict, read_outcomes
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 
@@ -194,7 +195,8 @@ class RunRow:
 
     `age_s` is the time since the run was created, `duration_s` from there to its end or, while it runs, to now.
     `steps_s` is the current speed of a live run, and the mean speed of an ended one. `what` is its preset or command.
-    `damage` says which file of the run cannot be read; empty if all can.
+    `damage` says which file of the run cannot be read; empty if all can. `remedy` says whether the remedy that it was
+    started with did what was promised.
     """
 
     run: str
@@ -218,6 +220,12 @@ class RunRow:
     tuning: str | None = None
     what: str = ""
     damage: str = ""
+    remedy: RemedyVerdict | None = None
+
+    @property
+    def label(self) -> str:
+        """What the run trains, and what came of its remedy."""
+        return self.what if self.remedy is None else f"{self.what} · remedy {self.remedy}"
 
 
 def list_run_or_damage(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None) -> RunRow:
@@ -259,6 +267,7 @@ def list_run(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = N
         tuning=None if record is None else record.tuning,
         what="" if record is None else record.title,
         damage=_damage(folder, view),
+        remedy=next((outcome.verdict for outcome in read_outcomes() if outcome.after == folder.id), None),
     )
 
 

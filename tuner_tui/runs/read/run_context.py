@@ -19,6 +19,7 @@ from tuner_tui.runs.read.reader import RunReader, read_brief
 from tuner_tui.runs.store.codec import decode_events, decode_sample
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RecordError, RunRecord, readable_record
+from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
 from tuner_tui.settings.job import same_training
 
 PRICE_VARIABLE = "TUNER_KWH_PRICE"
@@ -49,7 +50,7 @@ class RunContext:
     of the one that ended lowest, by its id.
 
     `checkpoint` is where a new run would go on, `energy_kwh` what the GPUs of the training took, and `cost` its price
-    in words. They are read once the run has ended.
+    in words. They are read once the run has ended. `remedy` is what came of the remedy that it was started with.
     """
 
     past: tuple[PastRun, ...] = ()
@@ -57,6 +58,7 @@ class RunContext:
     checkpoint: SavedCheckpoint | None = None
     energy_kwh: float | None = None
     cost: str = ""
+    remedy: RemedyOutcome | None = None
 
     @property
     def fastest(self) -> PastRun | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
@@ -13,12 +13,12 @@ from msgspec import Struct, convert, structs, to_builtins
 
 from tuner_tui.core.checked_types import AbsolutePath, HostName, Identifier, PathText, Seconds, Time, Word
 from tuner_tui.core.files import read_regular, write_atomic
-from tuner_tui.core.json_dataclass import checked
+from tuner_tui.core.json_dataclass import checked, to_json
 from tuner_tui.core.redaction import redact_argv, redact_env
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
-from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings, check_value
+from tuner_tui.settings.model import FIELDS, AppliedRemedy, Origin, OriginKind, Resolved, Settings, check_value
 
 RECORD_VERSION = 1
 
@@ -80,6 +80,7 @@ class _StoredSettings(Struct):
 
     settings: dict[str, Any]
     origins: dict[str, tuple[str, str]] = {}
+    remedies: list[Any] = []
 
 
 def redact_job(job: Job) -> Job:
@@ -101,15 +102,27 @@ def record_to_json(record: RunRecord) -> dict[str, Any]:
 
 
 def resolved_to_json(resolved: Resolved) -> dict[str, Any]:
-    """The keys `settings` and `origins` of resolved settings."""
+    """The keys `settings`, `origins` and, if there are any, `remedies` of resolved settings."""
     origins = {name: [origin.kind.value, origin.detail] for name, origin in resolved.origins.items()}
-    return {"settings": to_builtins(resolved.settings), "origins": origins}
+    data = {"settings": to_builtins(resolved.settings), "origins": origins}
+    return data | ({"remedies": to_json(resolved.last_remedies)} if resolved.last_remedies else {})
 
 
-def resolved_from_json(settings: Mapping[str, Any], origins: Mapping[str, tuple[str, str]]) -> Resolved:
+def resolved_from_json(
+    settings: Mapping[str, Any], origins: Mapping[str, tuple[str, str]], remedies: Sequence[Any] = ()
+) -> Resolved:
     """Resolved settings from their stored form; unknown and invalid settings keep their defaults."""
     kinds = {kind.value: kind for kind in OriginKind}
-    read_origins = {name: Origin(kinds[kind], detail) for name, (kind, detail) in origins.items() if kind in kinds}
+    applied: dict[str, AppliedRemedy] = {}
+    for data in remedies:
+        with suppress(ValueError):  # what another version wrote
+            remedy = checked(convert(data, AppliedRemedy))
+            applied |= dict.fromkeys(remedy.before, remedy)
+    read_origins = {
+        name: Origin(kinds[kind], detail, applied.get(name) if kind == OriginKind.REMEDY.value else None)
+        for name, (kind, detail) in origins.items()
+        if kind in kinds
+    }
     return Resolved(_settings(settings), read_origins)
 
 
@@ -122,7 +135,7 @@ def read_record(folder: RunFolder) -> RunRecord:
         raise RecordError(f"{folder.record} was written by a newer {newer}.")
     try:
         stored = convert(data, _StoredSettings)
-        resolved = resolved_from_json(stored.settings, stored.origins)
+        resolved = resolved_from_json(stored.settings, stored.origins, stored.remedies)
         return checked(convert({**data, "job": without_hydra(data.get("job")), "resolved": resolved}, RunRecord))
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{folder.record} is damaged: {_reason(error)}.") from error

@@ -281,10 +281,10 @@ def run_items(runs: Sequence[RunRow], columns: int = 80) -> list[PickerItem[Path
     return [
         PickerItem(
             run.run,
-            f"{line}  {_cut_start(run.what, max(MIN_COMMAND_CELLS, room - len(run.run)))}".rstrip(),
+            f"{line}  {_cut_start(run.label, max(MIN_COMMAND_CELLS, room - len(run.run)))}".rstrip(),
             Path(run.path),
             detail="\n".join(
-                filter(None, (run.what, strip_allocator_message(run.damage or run.sentence), _resume_note(run)))
+                filter(None, (run.label, strip_allocator_message(run.damage or run.sentence), _resume_note(run)))
             ),
         )
         for run, line in zip(runs, lines, strict=True)
