@@ -18,7 +18,7 @@ from tuner_tui.settings.dialects.python_source import declared_options, known_na
 from tuner_tui.settings.dialects.script_search import own_modules
 from tuner_tui.settings.dialects.shell_script import known_options, read_options
 from tuner_tui.settings.errors import PresetError, SettingsError
-from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, Task, other_task_pattern
+from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, Task, task_of_source
 from tuner_tui.settings.model import Value
 from tuner_tui.settings.presets import LoadedPreset, load_preset
 from tuner_tui.settings.yaml_reader import read_tool_file
@@ -27,20 +27,6 @@ FILE_SUFFIXES = (".py", ".yaml", ".yml", ".json", ".toml")
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.+)", re.DOTALL)
 _NO_NAME = re.compile(r"[<$]|\{\{|.*\.(py|ya?ml|toml)$|(none|null|true|false)?$", re.IGNORECASE)
 """Text that is filled in later, names a file of settings, or nothing."""
-_CLASSES: Mapping[Task, re.Pattern[str]] = {
-    "causal-lm": re.compile(r"For(CausalLM|MaskedLM)|LMHeadModel|SFTTrainer|SFTConfig"),
-    "classification": re.compile(
-        r"For(Sequence|Token)Classification|ForMultipleChoice|ForQuestionAnswering|CrossEncoder|SentenceTransformer"
-    ),
-    "image-classification": re.compile(r"ForImageClassification"),
-    "speech-to-text": re.compile(r"ForSpeechSeq2Seq|WhisperForConditionalGeneration"),
-    "seq2seq": re.compile(
-        r"Seq2SeqTrain|ForSeq2SeqLM|(T5|B[Aa][Rr][Tt]|Pegasus|M2M100)ForConditionalGeneration|MarianMT"
-    ),
-}
-"""What a script uses for a task, the first that is found."""
-_MODEL_CLASS = re.compile(r"\b(?!DataCollator)[A-Z]\w*For[A-Z]\w*(?=\.from_|\()")
-"""A class of Transformers for a task: `ViTForImageClassification`, `AutoModelForSeq2SeqLM`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +90,8 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     )
     model = next((name for name in names if name is not None), None)
     upcasts = any("prepare_model_for_kbit_training(" in source for source in sources)
-    return CommandTraining(model, _task(sources), settings, evaluates[-1], upcasts)
+    task = next((task for source in sources if (task := task_of_source(source)) is not None), None)
+    return CommandTraining(model, task, settings, evaluates[-1], upcasts)
 
 
 def _overrides(words: Sequence[str]) -> dict[str, str]:
@@ -168,16 +155,6 @@ def _source(path: Path) -> str:
         return read_file_text(path)
     except SettingsError:
         return ""
-
-
-def _task(sources: Sequence[str]) -> Task | Literal["other"] | None:
-    for source in sources:
-        for task, pattern in _CLASSES.items():
-            if pattern.search(source):
-                return task
-        if _MODEL_CLASS.search(source) or other_task_pattern("classes").search(source):
-            return "other"
-    return None
 
 
 def _default_model(source: str) -> str | None:

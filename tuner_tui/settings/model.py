@@ -160,11 +160,8 @@ def _field_spec(info: FieldInfo, shown: Mapping[str, Any] = MappingProxyType({})
         below_maximum=meta.lt is not None,
         choices=get_args(base) if kind == "choice" else (),
         expected=meta.description or "",
-        label=shown.get("label", ""),
-        group=shown.get("group", ""),
-        unit=shown.get("unit", ""),
-        help=shown.get("help", ""),
         suggestions=tuple(shown.get("suggestions", ())),
+        **{name: shown[name] for name in ("label", "group", "unit", "help") if name in shown},
     )
 
 

@@ -120,12 +120,19 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return copy if copy.settings == self.settings else structs.replace(copy, before=None, after=None)
 
 
-def _read_setting(name: str, value: Any) -> Value:
-    if name in PRESET_SPELLINGS:
-        raise FieldError(name, f"unknown setting '{name}'; in a preset it is written {PRESET_SPELLINGS[name]}")
-    if isinstance(value, list | dict):
-        raise FieldError(name, f"{name} must be a single value, not a list or mapping")
-    return parse_value(name, value or "") if isinstance(value, str | None) else check_value(name, value)
+def _read_settings(texts: Any) -> dict[str, Value]:
+    if not isinstance(texts, dict):
+        raise FieldError("settings", "settings must contain `name: value` lines")
+    settings: dict[str, Value] = {}
+    for name, value in texts.items():
+        if name in PRESET_SPELLINGS:
+            written = PRESET_SPELLINGS[name]
+            raise FieldError(name, f"unknown setting '{name}'; in a preset it is written {written}")
+        if isinstance(value, list | dict):
+            raise FieldError(name, f"{name} must be a single value, not a list or mapping")
+        is_text = isinstance(value, str | None)
+        settings[name] = parse_value(name, value or "") if is_text else check_value(name, value)
+    return settings
 
 
 MOST_NAMED = 8
@@ -377,12 +384,6 @@ def _parse_preset(file: ToolFile, source: str, fallback_name: str) -> Preset:
         return parse_section(Preset, given)
     except FieldError as error:
         raise refused((error.field,), str(error)) from None
-
-
-def _read_settings(texts: Any) -> dict[str, Value]:
-    if not isinstance(texts, dict):
-        raise FieldError("settings", "settings must contain `name: value` lines")
-    return {name: _read_setting(name, value) for name, value in texts.items()}
 
 
 def _read_job(texts: dict[str, Any]) -> Job:

@@ -147,11 +147,8 @@ def set_nested(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
 def with_references(values: Mapping[str, Any]) -> dict[str, Any]:
     """`values` with OmegaConf's `${key}` put in where it names a single value of the same file."""
     flat = flatten(values)
-
-    def literal(match: re.Match[str]) -> str:
-        value = flat.get(match[1])
-        is_literal = isinstance(value, str | int | float) and "${" not in str(value)
-        return str(value) if is_literal else match[0]
+    single = {key: value for key, value in flat.items() if isinstance(value, str | int | float)}
+    literals = {key: value for key, value in single.items() if "${" not in str(value)}
 
     # Only references to single values of the same file are put in, once and not recursively: what OmegaConf computes
     # (`${oc.env:X}`, `${eval:…}`) stays as it is and counts as filled in at start.
@@ -161,10 +158,9 @@ def with_references(values: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(value, str):
             return value
         whole = REFERENCE.fullmatch(value)
-        inner = flat.get(whole[1]) if whole is not None else None
-        if isinstance(inner, bool | int | float):
-            return inner
-        text = REFERENCE.sub(literal, value)
+        if whole is not None:
+            return literals.get(whole[1], value)
+        text = REFERENCE.sub(lambda match: str(literals.get(match[1], match[0])), value)
         return value if "${" in text else text
 
     return {key: resolved(value) for key, value in values.items()}
@@ -561,11 +557,9 @@ def _keys_of_own_script(values: Mapping[str, Any]) -> Collection[str]:
     flat = flatten(values)
     tool = dialects()["own-script"]
     names = {key: name for name, key in tool.names.items()}
-    named = {"optim", "lr_scheduler_type"}
-    tool = replace(
-        tool, leaves={key: leaves for key, leaves in tool.leaves.items() if names.get(key, key) not in named}
-    )
-    keys = {*keys_in_file(tool, flat).values(), *(flat.keys() & tool.leaves.keys())}
+    places = {names.get(key, key): path for key, path in keys_in_file(tool, flat).items()}
+    own = {path for name, path in places.items() if name not in ("optim", "lr_scheduler_type")}
+    keys = own | (flat.keys() & tool.leaves.keys())
     if len(keys) < 2 or all(setting_of_argument(key.rpartition(".")[2]) in FIELDS for key in keys):
         return ()
     return keys

@@ -29,10 +29,10 @@ from tuner_tui.settings.dialects.job_files import parse_config
 from tuner_tui.settings.dialects.python_source import (
     CALLED,
     UNSLOTH,
+    notebook_codes,
     patch_notebook,
     patch_python,
     read_assignments,
-    read_notebook,
     read_python,
     render_calls,
     shell_lines,
@@ -64,10 +64,10 @@ def parse_file(text: str, path: Path) -> ToolFile:
     source, suffix = str(path), path.suffix.lower()
     match suffix:
         case ".py":
-            file = read_python(text, source)
+            file = read_python([text], source)
             return file if file.values else ToolFile(read_assignments(path, text))
         case ".ipynb":
-            notebook = read_notebook(text, source)
+            notebook = read_python(notebook_codes(text, source), source)
             configures = any("." not in key and not key.endswith(CALLED) for key in notebook.values.keys() - {UNSLOTH})
             commands = "" if configures else shell_lines(text, source)
             return read_shell(commands, source) if commands else notebook

@@ -206,7 +206,11 @@ def trl_command(values: Mapping[str, Any], path: Path) -> str | None:
         )
 
     of_trl = {key for key in values if _is_argument_of_trl(key)}
-    script = find_script(path, TRL_PARSES, shown, method)
+
+    def of_method(script: Path, source: str) -> bool:
+        return method in re.split(r"[^a-z0-9]+", script.stem.lower()) and shown(script, source)
+
+    script = find_script(path, TRL_PARSES, of_method) or find_script(path, TRL_PARSES, shown)
     if script is not None:
         option = "" if "H4ArgumentParser(" in read_source(script) else "--config "
         return f"accelerate launch {shlex.quote(str(script))} {option}{{config}}"

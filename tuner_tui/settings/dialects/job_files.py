@@ -72,13 +72,11 @@ def row_of(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _best_command(values: Mapping[str, Any], source: str) -> ToolFile | None:
     """The command with most options of a training among all that the file starts."""
-    best: ToolFile | None = None
+    files = []
     for text in _scripts(values, {}):
         with suppress(PresetError):
-            file = read_shell(text, source)
-            if best is None or len(file.values) > len(best.values):
-                best = file
-    return best
+            files.append(read_shell(text, source))
+    return max(files, key=lambda file: len(file.values), default=None)
 
 
 def _scripts(node: Any, environment: Mapping[str, str]) -> Iterator[str]:
@@ -92,7 +90,8 @@ def _scripts(node: Any, environment: Mapping[str, str]) -> Iterator[str]:
     for key in table["variables"]:
         environment = {**environment, **_variables(node.get(key))}
     parts = [_text(node[key]) for key in table["words"] if node.get(key)]
-    texts = [_lines(node[key]) for key in table["scripts"] if isinstance(node.get(key), str | list)]
+    scripts = [node[key] for key in table["scripts"] if isinstance(node.get(key), str | list)]
+    texts = [script if isinstance(script, str) else "\n".join(map(str, script)) for script in scripts]
     if isinstance(node.get("program") or node.get("module"), str):
         start = shlex.quote(node["program"]) if node.get("program") else f"-m {shlex.quote(node['module'])}"
         parts = [f"python {start}", *parts]
@@ -123,7 +122,3 @@ def _text(words: Any) -> str:
             str(word) if re.fullmatch(r"\$\{?\w+\}?", str(word)) else shlex.quote(str(word)) for word in words
         )
     return str(words)
-
-
-def _lines(script: Any) -> str:
-    return "\n".join(map(str, script)) if isinstance(script, list) else str(script)

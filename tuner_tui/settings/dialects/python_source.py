@@ -47,12 +47,6 @@ LARGEST_OPERAND = 1e18
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<magic>[%!].{3,})$", re.MULTILINE)
 
 
-def read_python(text: str, source: str) -> ToolFile:
-    """The arguments of the calls in Python source. Raises `PresetError` if it does not parse."""
-    _check_length([text], source)
-    return _read([text], source)
-
-
 MOST_BASES = 20
 _PLAIN = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.If, ast.Expr, ast.With, ast.Delete)
 """Statements of a module that holds nothing but settings."""
@@ -121,9 +115,9 @@ def overlaid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def read_notebook(text: str, source: str) -> ToolFile:
-    """The arguments of the calls in the code cells of a notebook. Raises `PresetError`."""
-    return _read([_without_magics(code) for code in _cells(text, source)], source)
+def notebook_codes(text: str, source: str) -> list[str]:
+    """The Python of the code cells of a notebook. Raises `PresetError`."""
+    return [_without_magics(code) for code in _cells(text, source)]
 
 
 def shell_lines(text: str, source: str) -> str:
@@ -231,7 +225,9 @@ def _sources(codes: list[str], source: str) -> list[_Source]:
     return sources
 
 
-def _read(codes: list[str], source: str) -> ToolFile:
+def read_python(codes: list[str], source: str) -> ToolFile:
+    """The arguments of the calls in Python sources. Raises `PresetError` if one does not parse."""
+    _check_length(codes, source)
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
     sources = _sources(codes, source)

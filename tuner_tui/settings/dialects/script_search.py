@@ -72,20 +72,13 @@ def _matches(path: Path, marker: str, shown: Shown | None = None) -> Iterator[di
                 yield scripts
 
 
-def find_script(path: Path, marker: str, shown: Shown, wanted: str | None = None) -> Path | None:
+def find_script(path: Path, marker: str, shown: Shown) -> Path | None:
     """The script near the file whose source has `marker` and that is `shown` to read the file.
 
     None if there is none, or several are as likely. Of several in a folder, the one that names the file counts, then
     the only one with a word of training in its name, then the one whose path shares most words with the file's: an
-    evaluation reads the same file. A script with the word `wanted` in its name counts before nearer ones without.
+    evaluation reads the same file.
     """
-    if wanted is not None:
-        for scripts in _matches(path, marker, shown):
-            named = {
-                script: source for script, source in scripts.items() if wanted in re.split(r"[^a-z0-9]+", script.stem)
-            }
-            if named and (script := _likeliest(path, named)):
-                return script
     scripts = next(_matches(path, marker, shown), {})
     return _likeliest(path, scripts) if scripts else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise, zip_longest
@@ -262,7 +262,8 @@ def _find_command(text: str) -> _Command:
                 begin = (
                     1 if words[0] == "eval" else next(at for at, word in enumerate(words) if word in ("-c", "-lc")) + 1
                 )
-                inner = _best_of(_commands(" ".join(words[begin:] if begin == 1 else words[begin : begin + 1])))
+                text_of_shell = " ".join(words[begin:] if begin == 1 else words[begin : begin + 1])
+                inner = max(_commands(text_of_shell), key=_score, default=())
                 if _score(inner) > _score(words):
                     words, runs = inner, runs and words[0] == "eval"
             command = _Command(words, start, end, runs, dict(exported), folder, (*reasons, *((_CUT,) if cut else ())))
@@ -295,10 +296,6 @@ def _is_cut(text: str, start: int, end: int) -> bool:
     lines = text[start:end].splitlines()
     following = text[end:].lstrip(" \t").removeprefix("\\").lstrip()
     return len(lines) > 1 and lines[-1].lstrip().startswith("#") and following.startswith("--")
-
-
-def _best_of(commands: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return max(commands, key=_score, default=())
 
 
 def _starts_script(words: tuple[str, ...]) -> bool:

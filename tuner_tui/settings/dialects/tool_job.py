@@ -31,7 +31,15 @@ from tuner_tui.settings.dialects.python_source import CLASS
 from tuner_tui.settings.dialects.script_search import FOLDERS_UP, names_other_work, read_source, texts_above
 from tuner_tui.settings.dialects.shell_script import read_options, read_shell
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import COMMAND_TO_NAME, MODEL_NAMES, ApplyMode, CommandJob, names_other_task
+from tuner_tui.settings.job import (
+    COMMAND_TO_NAME,
+    MODEL_NAMES,
+    ApplyMode,
+    CommandJob,
+    Task,
+    names_other_task,
+    task_of_source,
+)
 from tuner_tui.settings.model import FIELDS, shorten_text
 from tuner_tui.settings.yaml_reader import ToolFile
 
@@ -216,18 +224,10 @@ def _aliases(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
     return {name: key for name, key in single.items() if not is_other_library(name, flat.get(key))}
 
 
-def _task(
-    flat: Mapping[str, Any], model: str | None, command: Sequence[str]
-) -> Literal["classification", "causal-lm", "other"] | None:
+def _task(flat: Mapping[str, Any], model: str | None, command: Sequence[str]) -> Task | Literal["other"] | None:
     """The task of a script's model class, else that of a named model; None without one of text."""
-    model_class = str(flat.get(f"from_pretrained.{CLASS}", ""))
-    if re.search("(Sequence|Token)Classification", model_class):
-        return "classification"
-    if re.search("CausalLM|MaskedLM|LanguageModel", model_class):
-        return "causal-lm"
-    if "For" in model_class:
-        return "other"
-    return None if model is None or names_other_task(model, command) else "causal-lm"
+    task = task_of_source(f"{flat.get(f'from_pretrained.{CLASS}', '')}.from_pretrained")
+    return task or (None if model is None or names_other_task(model, command) else "causal-lm")
 
 
 def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
