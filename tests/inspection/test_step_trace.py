@@ -79,7 +79,7 @@ def share_of(times: StepTimes, part: str) -> float:
 
 
 def test_parts_and_modules_of_a_step_on_the_cpu() -> None:
-    times, verdict = judged(cpu_trace(), PlainSteps(0.010, 0.001, 0.010, "cpu"))
+    times, verdict = judged(cpu_trace(), PlainSteps(0.010, 0.001, "cpu"))
     assert times.steps == 2
     assert share_of(times, "data") == pytest.approx(0.1, abs=0.01)
     assert share_of(times, "forward") == pytest.approx(0.4, abs=0.01)
@@ -91,7 +91,7 @@ def test_parts_and_modules_of_a_step_on_the_cpu() -> None:
 
 def test_the_loader_takes_what_it_took_without_the_profiler() -> None:
     times, verdict = judged(
-        cpu_trace(data_ms=20), PlainSteps(0.020, 0.016, 0.004, "cpu"), HotLine("decode (a.py:3)", 0.9, "data")
+        cpu_trace(data_ms=20), PlainSteps(0.020, 0.016, "cpu"), HotLine("decode (a.py:3)", 0.9, "data")
     )
     assert verdict.bound == "input"
     assert verdict.share == pytest.approx(0.8, abs=0.01)
@@ -101,7 +101,7 @@ def test_the_loader_takes_what_it_took_without_the_profiler() -> None:
 
 def test_code_between_the_model_and_backward() -> None:
     _, verdict = judged(
-        cpu_trace(loss_ms=30), PlainSteps(0.035, 0.001, 0.035, "cpu"), HotLine("rank (a.py:9)", 0.8, "training")
+        cpu_trace(loss_ms=30), PlainSteps(0.035, 0.001, "cpu"), HotLine("rank (a.py:9)", 0.8, "training")
     )
     assert (verdict.bound, verdict.where) == ("host", "rank (a.py:9)")
     assert verdict.gains[0].remedy.endswith("between the model and backward()")
@@ -113,7 +113,7 @@ def test_steps_with_an_evaluation_are_left_out() -> None:
     for name in (MARK, MARK, PAUSED_MARK, MARK):
         cpu_step(trace, loss_ms=900 if name == PAUSED_MARK else 0)
         trace.mark(name)
-    assert reduce_trace(trace.events, PlainSteps(0.01, 0.001, 0.01, "cpu")).steps == 2
+    assert reduce_trace(trace.events, PlainSteps(0.01, 0.001, "cpu")).steps == 2
 
 
 def cuda_trace(kernels: int, kernel_ms: float, launch_ms: float, *, data_ms: float = 0.1, loss_ms: float = 0) -> Trace:
@@ -151,7 +151,7 @@ def cuda_trace(kernels: int, kernel_ms: float, launch_ms: float, *, data_ms: flo
     ],
 )
 def test_what_bounds_a_step_on_a_gpu(trace: Trace, step_s: float, bound: str) -> None:
-    times, verdict = judged(trace, PlainSteps(step_s, 0.0, step_s, "cuda"))
+    times, verdict = judged(trace, PlainSteps(step_s, 0.0, "cuda"))
     assert verdict.bound == bound
     assert times.operators[0].name == "aten::mm"
     assert times.modules[0].name == "block"
@@ -168,4 +168,4 @@ def test_a_trace_without_a_step() -> None:
     trace = Trace()
     trace.mark()
     with pytest.raises(ValueError, match="no complete step"):
-        reduce_trace(trace.events, PlainSteps(0.01, 0.0, 0.01, "cpu"))
+        reduce_trace(trace.events, PlainSteps(0.01, 0.0, "cpu"))

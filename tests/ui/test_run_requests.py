@@ -30,7 +30,10 @@ from tests.ui.pilots import (
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.inspection.hang import Hang
 from tuner_tui.inspection.process_dump import ProcessDump, StackFrame, ThreadStack
+from tuner_tui.inspection.slow_step import HotLine, judge_step
+from tuner_tui.inspection.step_trace import CallTime, PartTime, StepTimes
 from tuner_tui.runs.events.types import FellBack
+from tuner_tui.runs.read.live_inspection import RankProfile, RunProfile
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.supervise.stall import Inspection
 from tuner_tui.settings.job import CommandJob, Job
@@ -339,4 +342,15 @@ async def test_where_the_run_is() -> None:
         await press_to(pilot, "Where r007 is", "W")
         await until(pilot, lambda: "The training waits for its own data set." in screen_text(pilot.app))
         assert "read_batch (/home/a/train.py:12)" in screen_text(pilot.app)
+        await press_to(pilot, "", "escape")
+
+
+async def test_what_makes_a_step_slow() -> None:
+    times = StepTimes(10, "cpu", 0.2, 0.21, (PartTime("data", 0.15, 0.0),), (CallTime("head", 0.02, 1.0),), ())
+    line = HotLine("decode (/home/a/train.py:12)", 0.9, "data")
+    profile = RunProfile((RankProfile(0, times, judge_step(times, (line,)), 0.5, compiled=False),))
+    async with on_screen(busy_box(profile=profile)) as pilot:
+        await press_to(pilot, "A step of r007", "F")
+        await until(pilot, lambda: "Input-bound: 75 % of a step waits for the next batch" in screen_text(pilot.app))
+        assert "decode (/home/a/train.py:12)" in screen_text(pilot.app)
         await press_to(pilot, "", "escape")

@@ -115,7 +115,7 @@ class _Question:
     def _received(self, message: Mapping[str, Any]) -> ProfileAnswer:
         with open(f"{PROC}/{self.process.pid}/fd/{message['trace']}", "rb") as trace:  # noqa: PTH123 - no path of a file
             content = trace.read(MAX_TRACE_BYTES)
-        plain = PlainSteps(message["step_s"], message["data_s"], message["cpu_s"], message["device"])
+        plain = PlainSteps(message["step_s"], message["data_s"], message["device"])
         lost_s = message["lost_s"] + message["save_s"]
         return ProfileAnswer(self.rank, None, content, plain, lost_s, message["compiled"])
 
@@ -149,7 +149,7 @@ def watch_lines(
 def _lines(dump: ProcessDump) -> Iterator[tuple[LineOf, StackFrame]]:
     inside = dump.in_data_set().main
     in_loader = len(inside.frames) < len(dump.main.frames)
-    frame = (inside if in_loader else dump.main).own_frame
+    frame = (inside if in_loader else dump.main).named_frame
     if in_loader:
         waits_for_workers = any(each.function == "_try_get_data" for each in dump.main.frames)
         frame = frame or (None if waits_for_workers else next(iter(inside.frames), None))

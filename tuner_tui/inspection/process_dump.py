@@ -16,6 +16,7 @@ from tuner_tui.core.text import single_line
 
 THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
+NAMELESS = re.compile(r"<(?!module>)")
 LIBRARY = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\][Ll]ib(?:64)?[/\\](?:python\d|\w+\.py)|^<|/_tuner_observer/"
     r"|/sitecustomize\.py$|unsloth_compiled_cache"
@@ -50,6 +51,12 @@ class ThreadStack:
     def own_frame(self) -> StackFrame | None:
         """The innermost call in the user's own code."""
         return next((frame for frame in self.frames if not frame.is_library), None)
+
+    @property
+    def named_frame(self) -> StackFrame | None:
+        """The innermost call of a function of the user's own that has a name, which a comprehension has not."""
+        own = [frame for frame in self.frames if not frame.is_library]
+        return next((frame for frame in own if not NAMELESS.match(frame.function)), self.own_frame)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,8 +128,9 @@ def _largest(times: StepTimes) -> tuple[str, float]:
 
 def _many_calls(times: StepTimes) -> Iterator[str]:
     for row in times.operators[:3]:
-        if times.share(row.seconds) >= WORTH:
-            yield f"{row.name}: {format_percent(times.share(row.seconds) * 100)} of the step in {row.calls:,.0f} calls"
+        share = times.share(row.seconds)
+        if share >= WORTH:
+            yield f"{row.name}: {format_percent(share * 100)} of the step, called {row.calls:,.0f} times"
     calls = sum(row.calls for row in times.operators)
     spent = sum(row.seconds for row in times.operators)
     if calls > MANY_CALLS and spent / calls < SMALL_OPERATOR_S:

@@ -64,7 +64,6 @@ class PlainSteps:
 
     step_s: float
     data_s: float
-    cpu_s: float
     device: str
 
 
@@ -101,7 +100,6 @@ class StepTimes:
     device: str
     step_s: float
     profiled_step_s: float
-    cpu_s: float
     parts: tuple[PartTime, ...]
     modules: tuple[CallTime, ...]
     operators: tuple[CallTime, ...]
@@ -165,7 +163,6 @@ def reduce_trace(events: Iterable[TraceEvent], plain: PlainSteps) -> StepTimes:
         device=plain.device,
         step_s=plain.step_s,
         profiled_step_s=profiled_us / 1e6,
-        cpu_s=plain.cpu_s,
         parts=_parts(timeline, count, factors),
         modules=_rows(tables.of_modules, calls.module_calls, unit, len(windows)),
         operators=_rows(tables.of_operators, calls.operator_calls, unit, len(windows)),

@@ -17,6 +17,10 @@ MORE_WIDTH = 21
 
 def profile_rows(profile: RunProfile, width: int) -> list[Row]:
     """Return the rows of the rank that decides; of each other one its verdict."""
+    if profile.observed is not None:
+        refused = [row for refusal in profile.refusals for row in _wrapped(refusal, width, "warn")]
+        parts = [(part.name, part.seconds, "") for part in profile.observed.parts]
+        return [*refused, *_table("Part of the step, as the observer times it", parts, profile.observed, width)]
     first, *others = profile.ranks
     rows = list(_verdict_rows(first, len(others) > 0, width))
     for other in others:
@@ -71,7 +75,7 @@ def _own(seconds: float) -> str:
 
 
 def _calls(calls: float) -> str:
-    return f"{calls:.3g} calls" if calls else ""
+    return f"× {calls:.3g}" if calls else ""
 
 
 def _wrapped(text: str, width: int, style: Style) -> list[Row]:

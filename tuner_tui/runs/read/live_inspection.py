@@ -13,7 +13,7 @@ from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.core.procfs import ProcessStat
 from tuner_tui.inspection.ask_profile import ProfileAnswer, ask_for_profiles, report_profile, watch_lines
 from tuner_tui.inspection.slow_step import HotLine, SlowStep, judge_step
-from tuner_tui.inspection.step_trace import StepTimes, read_trace, reduce_trace
+from tuner_tui.inspection.step_trace import PartTime, StepTimes, read_trace, reduce_trace
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
@@ -46,10 +46,14 @@ class RankProfile:
 
 @dataclass(frozen=True, slots=True)
 class RunProfile:
-    """The profiled ranks, the one that decides first; and the sentences of those that were not."""
+    """The profiled ranks, the one that decides first; and the sentences of those that were not.
+
+    `observed`: where none was, the parts of a step that the observer times anyway.
+    """
 
     ranks: tuple[RankProfile, ...]
     refusals: tuple[str, ...] = ()
+    observed: StepTimes | None = None
 
 
 def inspect_folder(folder: RunFolder) -> Inspection:
@@ -87,12 +91,27 @@ def profile_folder(folder: RunFolder, steps: int, tell: Callable[[str], None] = 
         if problem is not None:
             refusals.append(f"Rank {answer.rank} was not profiled: {problem}.")
     if not profiles:
-        raise LookupError(" ".join(refusals))
+        observed = _observed_parts(state)
+        if observed is None:
+            raise LookupError(" ".join(refusals))
+        return RunProfile((), tuple(refusals), observed)
     # The rank that waits least for the others is the one that they wait for.
     profiles.sort(key=lambda profile: (profile.times.idle_s or {}).get("ranks", 0.0))
     first = profiles[0]
     report_profile(ranks[first.rank], to_json(first.verdict, whole=True))
     return RunProfile(tuple(profiles), tuple(refusals))
+
+
+def _observed_parts(state: RunState) -> StepTimes | None:
+    """The step as the counters have it: waiting for data, the code after the optimizer step, and the rest."""
+    step_s, data, after = state.rates.step_time_s, state.rates.data_wait_share, state.rates.between_share
+    if step_s is None or data is None:
+        return None
+    shares = {"data": data, "the rest": 1 - data - (after or 0.0)} | (
+        {} if after is None else {"after the step": after}
+    )
+    parts = tuple(PartTime(name, step_s * share, 0.0) for name, share in shares.items())
+    return StepTimes(0, str(state.in_effect.get("device")), step_s, step_s, parts, (), ())
 
 
 def _read_answer(folder: RunFolder, answer: ProfileAnswer, lines: tuple[HotLine, ...]) -> RankProfile:

@@ -148,7 +148,7 @@ class _Recording:
         self._torch, self._counters, self._wanted = torch, counters, steps
         self._find_model, self._ended = find_model, ended
         self._key: tuple[int, int] | None = None
-        self._marks: list[tuple[float, float, float, float]] = []
+        self._marks: list[tuple[float, float, float]] = []
         self._last = 0
         self._is_starting = False
         self._profile: Any = None
@@ -170,7 +170,7 @@ class _Recording:
         totals = self._counters.totals()
         now = perf_counter()
         before, done = self._marks[-1:], len(self._marks)
-        self._marks.append((now, time.thread_time(), totals["train_s"], totals["data_wait_s"]))
+        self._marks.append((now, totals["train_s"], totals["data_wait_s"]))
         if done < self._wanted:
             return
         if done == self._wanted:
@@ -182,7 +182,7 @@ class _Recording:
             self._give_way()
         else:
             # Longer than the training's own clock says: an evaluation or a checkpoint.
-            paused = totals["train_s"] - before[0][2] < (now - before[0][0]) / 2
+            paused = totals["train_s"] - before[0][1] < (now - before[0][0]) / 2
             self._mark(PAUSED_MARK if paused else MARK)
         if done == self._wanted + 1:  # A step to warm up, in a profile of its own: it says what events cost.
             began_s = perf_counter()
@@ -225,9 +225,8 @@ class _Recording:
         answer = {
             "state": "done",
             "device": self._device(),
-            "step_s": ((last[2] - first[2]) or (last[0] - first[0])) / self._wanted,
-            "cpu_s": (last[1] - first[1]) / self._wanted,
-            "data_s": (last[3] - first[3]) / self._wanted,
+            "step_s": ((last[1] - first[1]) or (last[0] - first[0])) / self._wanted,
+            "data_s": (last[2] - first[2]) / self._wanted,
             "lost_s": took_s - (len(self._marks) - 1 - self._wanted) * self._plain_step_s(),
             "compiled": self._is_compiled(),
         }
