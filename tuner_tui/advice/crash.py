@@ -44,7 +44,6 @@ FULL_DISK_BYTES = 64e6
 LOOKBACK_LINES = 60
 REFUSALS = frozenset({"AssertionError", "KeyError", "NotImplementedError", "TypeError", "ValueError"})
 """Classes that code raises itself when it refuses what it is given."""
-ERROR_LEVELS = frozenset({"E", "C", "F"})
 UNEXPLAINED = "unknown"
 """The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
 
@@ -419,7 +418,7 @@ def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_mem
 
 def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *evidence: str) -> CrashCause:
     """What a launcher reports that says no more than that a process failed."""
-    errors = (line.text for line in reversed(lines) if line.level in ERROR_LEVELS)
+    errors = (line.text for line in reversed(lines) if line.level and not line.quiet)
     logged = next(filter(_pattern("logged-errors").match, errors), None)
     if logged is not None:
         text = f"ERROR: {logged}"

@@ -143,14 +143,15 @@ def classify(failure: Failure) -> CrashPattern | None:
     """
     if is_launcher_error(failure.type, failure.headline):
         return None
-    by_headline = first_pattern(failure.headline)
+    messages = crash_table().messages
+    by_headline = first_of(messages, failure.headline)
     by_frames = _classify_by_frames(failure, by_headline)
     if by_frames is not None:
         return by_frames
     by_words = by_headline
     # A pattern may span lines that the message breaks, so it is also tried on the message as one line.
     inner = WRAPPED.split(failure.message, maxsplit=1)[-1]
-    by_message = first_pattern(inner) or first_pattern(" ".join(inner.split()))
+    by_message = first_of(messages, inner) or first_of(messages, " ".join(inner.split()))
     if by_message is not None and (
         by_headline is None
         or (by_headline.cause in WRAPPERS and by_message.cause not in WRAPPERS)
@@ -179,10 +180,6 @@ def _class_names(type_name: str | None) -> Iterator[str]:
         type_name = crash_table().bases.get(type_name) or crash_table().bases.get(short)
     if below:
         yield f"{package}.*"
-
-
-def first_pattern(text: str) -> CrashPattern | None:
-    return first_of(crash_table().messages, text)
 
 
 def first_of(patterns: Iterable[CrashPattern], text: str) -> CrashPattern | None:

@@ -20,7 +20,6 @@ from tuner_tui.runs.log_parsing.crash_table import (
     classify,
     crash_table,
     first_of,
-    first_pattern,
 )
 from tuner_tui.runs.log_parsing.failures import (
     FRAME_OF_BOX,
@@ -307,7 +306,7 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
         text = WATCHDOG.sub("", line.text.strip(FRAME_OF_BOX).removeprefix("what():").strip())
         pattern = first_of(crash_table().bare, text)
         if pattern is None and (MESSAGE_ALONE.match(text) or (text is not line.text and "what():" in line.text)):
-            pattern = first_pattern(text)
+            pattern = first_of(crash_table().messages, text)
         if pattern is not None:
             message = native_message(lines, line.number, paragraph=pattern.cause == "bad-arguments")
             frames = stack if line.number in crash_lines else ()

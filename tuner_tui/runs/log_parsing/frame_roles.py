@@ -10,18 +10,9 @@ from pathlib import Path
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.runs.log_parsing.failures import CodeFrame
+from tuner_tui.runs.log_parsing.lines import matches_any
 
 FILE = Path(__file__).with_name("frame_roles.yaml")
-EVALUATION = re.compile(
-    r"evaluat\w*|evaluation_loop|prediction_(?:step|loop)|predict\w*|validat\w*|validation_step|test_step"
-    r"|_?run_(?:evaluation|sanity_check|validation)|eval_?(?:loop|step|epoch|uate)?"
-    r"|nested_(?:concat|gather)|_nested_gather|pad_across_processes"
-)
-"""Functions that run an evaluation, which contains a forward pass like that of the training."""
-TRAINING_LOOP = re.compile(
-    r"train|fit|_?inner_training_loop|train_(?:one_)?epoch|run_training|training_loop|_run_epoch"
-)
-Frames = Sequence[CodeFrame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +51,7 @@ def role_of_frame(file: str, function: str) -> FrameRole | None:
     return next((role for role in roles() if role.frames.search(frame)), None)
 
 
-def role_of(frames: Frames, message: str = "") -> FrameRole | None:
+def role_of(frames: Sequence[CodeFrame], message: str = "") -> FrameRole | None:
     """The role of a traceback, else of a file that `message` names; None if neither is known."""
     named = [role for frame in reversed(frames) if (role := role_of_frame(frame.file, frame.function)) is not None]
     if not named:
@@ -68,16 +59,17 @@ def role_of(frames: Frames, message: str = "") -> FrameRole | None:
     return next((role for role in named[1:] if role.name in named[0].yields), named[0])
 
 
-def location_of(frames: Frames) -> str | None:
+def location_of(frames: Sequence[CodeFrame]) -> str | None:
     """Where in a training the stack is: training, evaluation, loading, optimizer-step, checkpoint or None."""
     # Evaluation and saving are called from the training loop and run the same code, so one frame of theirs anywhere
     # decides. `eval` of torch itself is no evaluation of a model.
     names = [(file.replace("\\", "/"), function.rpartition(".")[2]) for file, function, *_ in frames]
-    if any(EVALUATION.fullmatch(name) for file, name in names if "/torch/" not in file or "lightning" in file):
+    beyond_torch = (name for file, name in names if "/torch/" not in file or "lightning" in file)
+    if any(matches_any("evaluation-functions", name) for name in beyond_torch):
         return "evaluation"
     roles_inwards = (role_of_frame(frame.file, frame.function) for frame in reversed(frames))
     locations = [role.location for role in roles_inwards if role is not None and role.location]
     if "checkpoint" in locations:
         return "checkpoint"
-    in_loop = "training" if any(TRAINING_LOOP.fullmatch(name) for _, name in names) else None
+    in_loop = "training" if any(matches_any("training-functions", name) for _, name in names) else None
     return next(iter(locations), in_loop)

@@ -12,21 +12,10 @@ from dataclasses import dataclass
 from tuner_tui.core.text import name_ranks
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.log_parsing.failures import RANK
-from tuner_tui.runs.log_parsing.lines import LogLine
+from tuner_tui.runs.log_parsing.lines import LogLine, search_any
 
 LOST_PEER = re.compile(r"connection|broken pipe|peer|remote|socket|nccl|gloo|rendezvous|timed out", re.IGNORECASE)
 """In an exception that a rank raises because another one is gone."""
-WORLD_SIZE = re.compile(
-    r"(?i)world[ _-]?size['\"]?\W{1,4}(?P<torch>\d{1,5})\b|\bMEMBER: \d{1,5}/(?P<lightning>\d{1,5})\b"
-    r"|\bnranks (?P<nccl>\d{1,5})\b|^Num processes: (?P<accelerate>\d{1,5})$"
-)
-"""How torch, DeepSpeed, Lightning, NCCL and accelerate print the number of ranks."""
-TIMEOUT = re.compile(
-    r"(?:Rank (?P<rank>\d{1,5})\] ?)?[Ww]atchdog caught collective operation timeout: "
-    r"Work\w*\((?:SeqNum|OpId)=(?P<number>\d+), OpType=(?P<operation>\w+)"
-)
-GROUP = re.compile(r"\[PG (?:ID )?(?P<group>[^\]]*?) ?Rank \d+\]")
-ABSENT = re.compile(r"\bRanks? (?P<ranks>\d{1,5}(?:, \d{1,5})*) failed to pass monitoredBarrier")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +77,14 @@ def read_ranks(lines: Sequence[LogLine], state: RunState) -> RankReport:
             seen.add(line.rank)
         if listed := RANK.match(line.text):
             seen.add(int(listed["rank"]))
-        if size := WORLD_SIZE.search(line.text):
-            sizes += [int(number) for number in size.groups() if number]
-        if match := ABSENT.search(line.text):
+        if match := search_any("world-size", line.text):
+            sizes.append(int(match["size"]))
+        if match := search_any("absent-ranks", line.text):
             absent |= set(map(int, match["ranks"].split(", ")))
-        if match := TIMEOUT.search(line.text):
+        if match := search_any("collective", line.text):
             # The rank before the line is that of the training, the one in brackets that of the process group.
             rank = int(match["rank"] or -1) if line.rank is None else line.rank
-            group = GROUP.search(line.text)
+            group = search_any("process-group", line.text)
             collective = Collective(int(match["number"]), match["operation"], group["group"] if group else "")
             if rank >= 0:
                 seen.add(rank)
