@@ -1,0 +1,105 @@
+"""What is said about errors that no row of the table explains, and what of a message is read for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.advice.crash.outputs import read
+
+PACKAGES = "/opt/env/lib/python3.11/site-packages/"
+HEAD = "Traceback (most recent call last):\n"
+
+
+def frames(*places: str) -> str:
+    """A traceback of `file:function|statement`, outermost first; a file of a package begins with @."""
+    lines = []
+    for place in places:
+        file, _, rest = place.partition(":")
+        function, _, statement = rest.partition("|")
+        lines += [f'  File "{file.replace("@", PACKAGES)}", line 7, in {function}', f"    {statement or 'call()'}"]
+    return HEAD + "\n".join(lines) + "\n"
+
+
+PROGRAM = "/home/ann/train.py:<module>|main()"
+
+
+@pytest.mark.parametrize(
+    ("places", "error", "cause"),
+    [
+        (("@spam/model.py:build|raise ValueError(text)",), "ValueError: depth is 7", "bad-arguments"),
+        (("@spam/model.py:build|return table[key]",), "ValueError: depth is 7", "unknown"),
+        (("@spam/model.py:build|raise SpamError(text)",), "spam.SpamError: depth is 7", "unknown"),
+        (("@transformers/modeling_utils.py:from_pretrained|raise ValueError(",), "ValueError: no", "bad-arguments"),
+        (("@spam/io.py:load_checkpoint|raise Exception(",), "Exception: strange keys", "checkpoint-io"),
+        (("/src/megatron/core/utils.py:ensure|assert a == b",), "AssertionError: 3 is odd", "bad-arguments"),
+    ],
+)
+def test_an_error_of_a_package_is_named_by_what_its_code_does(places: tuple[str, ...], error: str, cause: str) -> None:
+    (finding,) = read(frames(PROGRAM, *places) + error)
+    assert finding.cause == cause
+    assert error in finding.sentence
+
+
+def test_a_program_run_from_its_source_tree_is_a_package() -> None:
+    (finding,) = read(frames("/src/verl/verl/trainer/fit.py:fit|rows[9]") + "IndexError: list index out of range")
+    assert "program's own code" not in finding.sentence
+    assert "release of verl" in finding.remedies[0].title
+
+
+def test_a_check_quotes_the_message_without_a_plea_for_reports() -> None:
+    error = "RuntimeError: ring is broken at slot 4, please report a bug to Spam."
+    (finding,) = read(frames(PROGRAM, "@spam/ring.py:turn|turn(4)") + error)
+    assert finding.remedies[0].why.startswith("ring is broken at slot 4; ")
+
+
+def test_a_condition_in_a_message_is_quoted() -> None:
+    error = "ValueError: The option `deep_sync` requires that all spam is on one plate"
+    (finding,) = read(frames(PROGRAM, "@spam/model.py:build|raise ValueError(") + error)
+    assert "requires that all spam" in finding.remedies[0].why
+
+
+def test_a_refused_setting_is_named_in_the_remedy() -> None:
+    error = (
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for Plate\nsize\n  Input should be a number"
+    )
+    (finding,) = read(frames(PROGRAM, "@pydantic/main.py:__init__") + error)
+    assert "size Input should be a number" in finding.remedies[0].why
+
+
+def test_what_a_worker_forwards_is_explained_as_itself() -> None:
+    inner = frames("@torch/utils/data/_utils/worker.py:_worker_loop", "/home/ann/rows.py:__getitem__|return rows[i]")
+    text = frames(PROGRAM, "@torch/_utils.py:reraise|raise exception") + (
+        "IndexError: Caught IndexError in DataLoader worker process 0.\nOriginal " + inner + "IndexError: 9 of 4 rows"
+    )
+    (finding,) = read(text)
+    assert finding.cause == "program-error"
+    assert finding.evidence[0] == "IndexError: 9 of 4 rows"
+    assert "workers 0" not in finding.remedies[0].title
+
+
+def test_a_native_crash_is_placed_by_the_stack_of_python() -> None:
+    stack = (
+        "Fatal Python error: Segmentation fault\n\nThread 0x00007f01 (most recent call first):\n"
+        '  File "/usr/lib/python3.11/threading.py", line 3 in wait\n\n'
+        "Current thread 0x00007f02 (most recent call first):\n"
+        f'  File "{PACKAGES}spam/reader.py", line 9 in get_batch\n  File "/home/ann/train.py", line 7 in main\n'
+    )
+    (finding,) = read(stack)
+    assert "spam's get_batch" in finding.remedies[0].title
+    assert not any("PYTHONFAULTHANDLER" in offer.title for offer in finding.remedies)
+
+
+def test_what_a_program_logged_before_its_launcher_failed_is_quoted() -> None:
+    text = "ERROR - train - No rows found. Please check `train_rows`.\n" + (
+        frames("/env/bin/accelerate:<module>|main()")
+        + "subprocess.CalledProcessError: Command '['/env/bin/python', 'a.py']' returned non-zero exit status 1."
+    )
+    (finding,) = read(text)
+    assert "No rows found" in finding.sentence
+    assert "check `train_rows`" in finding.remedies[0].why
+
+
+def test_a_message_in_the_box_of_a_parser_is_read_whole() -> None:
+    (finding,) = read("╭─ Error ───────────╮\n│ No such option: --depht │\n│ Perhaps --depth? │\n╰────────────╯\n")
+    assert finding.cause == "bad-arguments"
+    assert "--depht Perhaps --depth?" in finding.remedies[0].why
