@@ -192,14 +192,14 @@ class _ExceptionParser:
         frames: list[CodeFrame] = []
         # Read upwards, the line above a frame is the source of the frame before it; without indentation only its place
         # tells it from other output. The line above the exception is always such a source.
-        source_follows = True
+        source_follows, below = True, ""
         for line in reversed(self.lines[max(0, self.position - MAX_DRAWN_LINES) : self.position]):
             frame = FRAME.match(line.text) or DRAWN_FRAME.match(line.text)
             if frame is not None:
-                frames.append(_frame(frame))
+                frames.append(_frame(frame)._replace(statement="" if source_follows else below))
             elif not (TRACE_LINE.match(line.text) or source_follows) or line.blank:
                 break
-            source_follows = frame is not None
+            source_follows, below = frame is not None, line.text.strip()
         return tuple(reversed(frames))
 
     def _parse_exception(self, line: LogLine, frames: tuple[CodeFrame, ...], traceback: bool) -> Failure:
