@@ -34,8 +34,11 @@ BUILT_IN_FILE = Path(package).parent / "trainer" / "built_in.yaml"
 FAMILIES_FILE = Path(__file__).with_name("families.yaml")
 Family = Literal["bert", "modernbert", "gpt2", "llama"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
-CLASSIFIES = re.compile(r"glue|classif|sentiment|nli|ner\b")
-"""Names of scripts that train a classifier."""
+SCRIPTS: Mapping[Task, re.Pattern[str]] = {
+    "classification": re.compile(r"glue|classif|sentiment|nli|ner\b"),
+    "causal-lm": re.compile(r"[cm]lm|language_model|sft|dpo|grpo"),
+}
+"""Names of scripts that train a text model for a task, whatever it is usually trained for."""
 DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 DEBERTA = "deberta-v2"
 """Version 3 has the architecture of version 2."""
@@ -219,8 +222,8 @@ def unknown_task(model: str) -> str:
     config, tasks = read_config(model), ", ".join(get_args(Task))
     if config is None:
         return (
-            f"What {model} is trained for is not known: its name is not, and its configuration is not here. Name the "
-            f"task (--task {tasks}), or get the configuration: hf download {model} config.json."
+            f"What {model} is trained for is not known: no such model is known by name, and its configuration is not "
+            f"here. Name the task (--task {tasks}), or get the configuration: hf download {model} config.json."
         )
     kind = next(iter(config.get("architectures") or ()), config.get("model_type") or "model of an unnamed architecture")
     return (
@@ -236,16 +239,22 @@ def modelled_job(job: Job | None) -> BuiltinJob | None:
     """
     if not isinstance(job, CommandJob):
         return job
-    model, task = named_model(job), job.task
-    if model is None or task == "other":
+    model = named_model(job)
+    if model is None or job.task == "other":
         return None
-    if task is None:
-        script = next((word for word in job.command if word.endswith(".py")), "")
-        usual = usual_task(model)
-        task = "classification" if CLASSIFIES.search(script) and usual in TEXT_TASKS else usual
+    task = job.task or _task_of_command(model, job.command)
     if task is None or (task in TEXT_TASKS and names_other_task(model, job.command)):
         return None
     return BuiltinJob(task=task, model=model)
+
+
+def _task_of_command(model: str, command: Sequence[str]) -> Task | None:
+    """The task that the name of a script says of a text model or an unknown one, else what the model is usually for."""
+    usual = usual_task(model)
+    if usual not in TEXT_TASKS and read_config(model) is not None:
+        return usual
+    script = next((word for word in command if word.endswith(".py")), "")
+    return next((task for task, pattern in SCRIPTS.items() if pattern.search(script)), usual)
 
 
 def trains_other_task(job: Job) -> bool:

@@ -35,13 +35,13 @@ from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, esti
 from tuner_tui.memory.closed_form import TrainingCode
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate
-from tuner_tui.memory.model_shape import modelled_job, trains_other_task
+from tuner_tui.memory.model_shape import modelled_job, trains_other_task, unknown_task
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob, Job, Task
+from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob, Job, Task, named_model
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_training
 
@@ -174,6 +174,8 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
         )
     job = modelled or job
     if model is None and isinstance(job, CommandJob):
+        if (unclear := named_model(job)) is not None:
+            raise SettingsError(unknown_task(unclear))
         named = "the file" if job.command == (COMMAND_TO_NAME,) else f"`{shlex.join(job.command)}`"
         raise SettingsError(
             f"Cannot tell which model {named} trains: neither an argument such as "

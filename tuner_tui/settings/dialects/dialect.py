@@ -60,7 +60,7 @@ class Dialect:
     Where files of a tool are free in their sections, `leaves` holds how a key may end in its place (`optimizer.lr` for
     `optimizer.init_args.lr`); it counts where just one key of the file ends so. `certain_keys` are in no other tool's
     files; without one of them, each key must be an argument of Transformers or match the pattern `only_keys`.
-    A file `of_launcher` says nothing of the training. `users_sections`
+    A file `of_launcher` says nothing of the training; a tool `of_language_models` trains nothing else. `users_sections`
     are arguments of the user's own classes, to which none is added; `takes_more` says of a file and a section of it
     whether its reader takes an argument that it lacks. `calls` are the beginnings of the
     calls in Python whose arguments hold the values.
@@ -95,6 +95,7 @@ class Dialect:
     leaves: Mapping[str, Sequence[str]] = field(default_factory=dict)
     certain_keys: Collection[str] = ()
     of_launcher: bool = False
+    of_language_models: bool = False
     calls: Mapping[str, str] = field(default_factory=dict)
     takes_more: Callable[[Mapping[str, Any], str], bool] | Literal[False] | None = None
     also_read: Mapping[str, Sequence[tuple[WrittenKeys, Value]]] = field(default_factory=dict)

@@ -89,7 +89,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
         dialect=HF if apply == "inject" and known else dialect.name,
         aliases=_aliases(dialect, flat) if dialect.form == "overrides" else {},
         model=model,
-        task=_task(flat, model, words),
+        task=_task(dialect, flat, model, words),
         data=_first_text(flat, dialect.data_keys),
         cwd=None if folder is None else str(folder),
         on_cpu=any(flat.get(key) in (True, "cpu") for key in CPU_KEYS),
@@ -188,7 +188,8 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     """The training command of a shell script; where it needs variables of the shell, the script itself."""
     model = _first_text(flat, (*dialect.model_keys, *MODEL_NAMES))
     data = _first_text(flat, (*dialect.data_keys, *SHELL_DATA_KEYS))
-    common: dict[str, Any] = {"model": model, "task": _task(flat, model, (str(path), *file.command)), "data": data}
+    task = _task(dialect, flat, model, (str(path), *file.command))
+    common: dict[str, Any] = {"model": model, "task": task, "data": data}
     folder = _folder_of_script(file, path)
     if not file.command or (file.folder and folder is None):
         whole = (COMMAND_TO_NAME,) if file.kind else ("bash", str(path.absolute()))
@@ -224,10 +225,15 @@ def _aliases(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
     return {name: key for name, key in single.items() if not is_other_library(name, flat.get(key))}
 
 
-def _task(flat: Mapping[str, Any], model: str | None, command: Sequence[str]) -> Task | Literal["other"] | None:
-    """The task of a script's model class, else that of a named model; None without one of text."""
+def _task(
+    dialect: Dialect, flat: Mapping[str, Any], model: str | None, command: Sequence[str]
+) -> Task | Literal["other"] | None:
+    """The task of a script's model class, else that of the tool; None for models of others than language."""
     task = task_of_source(f"{flat.get(f'from_pretrained.{CLASS}', '')}.from_pretrained")
-    return task or (None if model is None or names_other_task(model, command) else "causal-lm")
+    if task is not None or model is None or names_other_task(model, command):
+        return task
+    of_language_models = dialect.of_language_models or dialect_of_command(command).of_language_models
+    return "causal-lm" if of_language_models else None
 
 
 def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
