@@ -19,7 +19,7 @@ from tuner_tui.advice.recommend.target import (
 from tuner_tui.advice.recommend.workload import Workload
 from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_UTILISATION
 from tuner_tui.core.units import GIB, format_share
-from tuner_tui.memory.closed_form import fixed_sizes
+from tuner_tui.memory.closed_form import FixedSizes, fixed_sizes
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, Settings, Value
@@ -36,7 +36,8 @@ def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
     if not target.on_gpu:
         draft.advise("optim", "adamw_torch", *draft.why("optimizer-on-cpu"))
         return
-    if _is_memory_short(draft, workload) and _eight_bit(draft, workload):
+    full = draft.settings.peft_method == "none"
+    if full and is_memory_short(workload.shape, target.memory_bytes) and _eight_bit(draft, workload):
         return
     if target.able("fused") and target.has("torch", (2, 0)):
         draft.advise("optim", "adamw_torch_fused", *draft.why("fused"))
@@ -48,7 +49,7 @@ def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
 
 def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
     target, optim = draft.target, "adamw_bnb_8bit"
-    size = _gb(_full_bytes(workload, "adamw_torch"))
+    size = _gb(_fixed_sizes(workload, Settings()).before_a_sample)
     short = f"{workload.label} needs {size} with full AdamW states, too much for this GPU"
     if target.able("4-bit") and target.has("bitsandbytes"):
         draft.advise("optim", optim, *draft.why("8-bit", short=short))
@@ -71,7 +72,7 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
         return
     eight_bit = target.able("4-bit") and target.has("bitsandbytes")
     optim = "adamw_bnb_8bit" if eight_bit else "adamw_torch"
-    least = _full_bytes(workload, optim)
+    least = _fixed_sizes(workload, Settings(optim=optim)).before_a_sample
     needed = f"a full training of {workload.label} needs {_gb(least)} before the first sample"
     if workload.shape.quantized_bytes is not None and target.has("peft"):
         draft.advise("peft_method", "lora", *draft.why("saved-quantized", model=workload.label))
@@ -117,11 +118,11 @@ def _frozen_weights(draft: RecommendationDraft, workload: Workload, memory: int)
     saved_in_16_bit = shape is not None and shape.weight_bytes == 2
     if saved_in_16_bit and draft.settings.precision == "fp32" and target.machine.gpu_below("bf16") is not None:
         draft.advise("weights_dtype", "fp32", *draft.why("weights-without-bf16", model=workload.label))
-    saved = _frozen_bytes(workload, draft.settings.changed(quantization="none"))
+    saved = _fixed_sizes(workload, draft.settings.changed(quantization="none")).weights
     fits = saved <= QUANTIZE_SHARE * memory and _fits(draft, workload, {"quantization": "none"})
     if fits or not target.on_gpu:
         return
-    small = _frozen_bytes(workload, draft.settings.changed(**FOUR_BITS))
+    small = _fixed_sizes(workload, draft.settings.changed(**FOUR_BITS)).weights
     frozen = f"the frozen weights of {workload.label} take {_gb(small)} in 4 bits, {_gb(saved)} as loaded"
     if target.able("4-bit") and target.has("bitsandbytes"):
         draft.advise("quantization", "nf4", *draft.why("4-bit", frozen=frozen))
@@ -133,12 +134,6 @@ def _frozen_weights(draft: RecommendationDraft, workload: Workload, memory: int)
     else:
         row = "no-4-bit-package" if target.able("4-bit") else "no-4-bit-on-this-gpu"
     draft.reject("quantization", "nf4", *draft.why(row, frozen=frozen))
-
-
-def _frozen_bytes(workload: Workload, settings: Settings) -> float:
-    """Bytes of the model's weights under an adapter."""
-    assert workload.shape is not None
-    return fixed_sizes(workload.shape, settings).weights
 
 
 def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
@@ -181,15 +176,10 @@ def _estimate(draft: RecommendationDraft, workload: Workload, **changes: Value) 
     return estimate(workload.shape, asked, draft.target.device, draft.target.processes)
 
 
-def _is_memory_short(draft: RecommendationDraft, workload: Workload) -> bool:
-    full = draft.settings.peft_method == "none"
-    return full and is_memory_short(workload.shape, draft.target.memory_bytes)
-
-
-def _full_bytes(workload: Workload, optim: str) -> float:
-    """Estimated bytes of a full training before its first sample."""
+def _fixed_sizes(workload: Workload, settings: Settings) -> FixedSizes:
+    """Estimated bytes of a training that do not depend on the batch."""
     assert workload.shape is not None
-    return fixed_sizes(workload.shape, Settings(optim=optim)).before_a_sample
+    return fixed_sizes(workload.shape, settings)
 
 
 def _gb(size: float) -> str:
