@@ -1,4 +1,4 @@
-"""Errors during the evaluation of a Trainer."""
+"""Errors during the evaluation of a Trainer, the control file, and numbers that are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tuner_tui.observer.site._tuner_observer.counters.evaluation import EvaluationDetector
 from tuner_tui.observer.site._tuner_observer.counters.step_counters import StepCounters
 from tuner_tui.observer.site._tuner_observer.hooks import transformers_trainer
-from tuner_tui.observer.site._tuner_observer.hooks.reporter import ControlFile
+from tuner_tui.observer.site._tuner_observer.hooks.reporter import ControlFile, as_float
 from tuner_tui.observer.site._tuner_observer.process_exit import ExitReporter
 from tuner_tui.observer.site._tuner_observer.session import Session
 
@@ -82,3 +82,7 @@ def test_ranks_act_at_the_same_step(tmp_path: Path) -> None:
     assert [control.request(4) for control in (third, first, second)] == ["stop"] * 3
     now[0] += 2
     assert [control.request(5) for control in (first, second, third)] == [None] * 3
+
+
+def test_a_loss_that_has_a_gradient_is_read_without_a_warning_of_torch() -> None:
+    assert as_float(torch.tensor(0.25, requires_grad=True)) == 0.25

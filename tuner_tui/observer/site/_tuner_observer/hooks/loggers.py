@@ -218,7 +218,7 @@ class LoggedValues:
         if now - self._device_read_s.get(name, float("-inf")) < INTERVAL_S:
             return None
         self._device_read_s[name] = now
-        return float(value)
+        return float(value.detach())
 
     def _add_loss(self, name: str, kind: Kind, number: float, origin: dict[str, Any]) -> None:
         # A loop may log several losses (`loss_cls`, `total_loss`, `epoch_loss`): the one whose name is the plainest is

@@ -125,7 +125,7 @@ def as_float(value: Any) -> float | None:
     if value is None or isinstance(value, bool) or not getattr(value, "is_cpu", True):
         return None
     try:
-        return float(value)
+        return float(value.detach() if hasattr(value, "detach") else value)  # torch warns of one with a gradient
     except (TypeError, ValueError, RuntimeError):
         return None
 
