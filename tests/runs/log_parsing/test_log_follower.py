@@ -242,7 +242,7 @@ def test_much_output_costs_little(tmp_path: Path) -> None:
     assert 6 <= len(found) <= 7
 
 
-LOADER = {"epoch_batch": 5, "epoch_batches": 94, "epochs_started": 3}
+LOADER = {"epoch_batch": 5, "epoch_batches": 94}
 
 
 @pytest.mark.parametrize(

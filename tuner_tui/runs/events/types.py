@@ -287,8 +287,8 @@ class TrialMeasured(Event):
     padding), `padding_tokens`, `data_wait_s` and `optimizer_s` (time inside the optimizers) belong to those steps.
     `spread` is the half width of the 95 % confidence interval of the speed, relative to it. Peaks are of the whole
     process; `data_peak_bytes` is its private memory, where a limit applies to that. `batch_peak_bytes` (forward and
-    backward) and `optimizer_peak_bytes` come from CUDA's allocator and count allocated bytes. `device_outside_bytes` is
-    memory of the GPU outside the allocator: the context, and other processes. `resident_bytes` is at most what exists
+    backward) comes from CUDA's allocator and counts allocated bytes. `device_outside_bytes` is memory of the GPU
+    outside the allocator: the context, and other processes. `resident_bytes` is at most what exists
     when a forward pass begins: weights, optimizer states, and accumulated gradients. `longest` and `evaluated` say
     whether the longest batch was used and one batch was evaluated. `workers_repeat`: the data is a stream that does not
     divide itself among several workers. `repeated_samples` counts, for the first 1, 2, 4, 8 … samples of a stream,
@@ -313,7 +313,6 @@ class TrialMeasured(Event):
     rss_peak_bytes: int | None = None
     data_peak_bytes: int | None = None
     batch_peak_bytes: int | None = None
-    optimizer_peak_bytes: int | None = None
     resident_bytes: int | None = None
     device_outside_bytes: int | None = None
     device_total_bytes: int | None = None
@@ -340,15 +339,15 @@ class Steps(Event):
     """Cumulative counters since the observer started, at most one line a second.
 
     `step` is the optimizer step of the whole training (above 0 after a resume), `own_steps` counts those of this
-    process, including steps that a gradient scaler skipped (`skipped_steps`). `tokens` excludes padding; with
+    process, including steps that a gradient scaler skipped. `tokens` excludes padding; with
     `tokens_estimated` tokens and padding were counted in some batches only and scaled. `train_s` is wall time without
     evaluation and saving; `data_wait_s` is the part spent waiting for a batch, `between_s` the part from an optimizer
     step to the next request for a batch (None without a data loader). `rank_wait_s` is the part in calls that wait for
     other ranks, the computation of gradients included (None for a single process and on a GPU). `slowest_step_s` is of
     the last window, and so are `evaluated_steps`, after which a plain loop evaluated.
 
-    `epoch_batch` of `epoch_batches` are read in the current epoch of the training's loader, which has started
-    `epochs_started`; without a length or loader they are None.
+    `epoch_batch` of `epoch_batches` are read in the current epoch of the training's loader; without a length or loader
+    they are None.
 
     Peaks are of the process so far: `allocated` and `reserved` of CUDA's allocator, and `rss_peak_bytes`, the largest
     resident set (VmHWM). `allocated_bytes` (CUDA's allocator) and `anonymous_bytes` (RssAnon) are the values at this
@@ -369,10 +368,8 @@ class Steps(Event):
     rank_wait_s: float | None = None
     eval_s: float = 0.0
     save_s: float = 0.0
-    skipped_steps: int = 0
     epoch_batch: int | None = None
     epoch_batches: int | None = None
-    epochs_started: int | None = None
     slowest_step_s: float | None = None
     evaluated_steps: tuple[int, ...] = ()
     batch_shape: tuple[int, ...] | None = None

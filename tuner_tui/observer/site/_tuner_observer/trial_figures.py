@@ -220,7 +220,6 @@ class TrialMemory:
             "allocated_peak_bytes": max(self._batch, self._optimizer, rest),
             "reserved_peak_bytes": self._reserved,
             "batch_peak_bytes": self._batch or None,
-            "optimizer_peak_bytes": self._optimizer or None,
             "device_outside_bytes": total - free - cuda.memory_reserved(),
             "device_total_bytes": total,
         }

@@ -376,7 +376,6 @@ class TrainingTotals:
             "micro_steps": self.batches,
             "epoch_batch": self._position[0],
             "epoch_batches": self._position[1],
-            "epochs_started": self._position[2],
             "samples": self._samples,
             "tokens": self._tokens,
             "padding_tokens": self._padding,

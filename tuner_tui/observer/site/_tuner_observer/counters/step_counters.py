@@ -151,7 +151,7 @@ class StepCounters:
         self.evaluation_sites = EvaluationSites()
         self.clock = TrainingClock(self.session, self._before_pause, lambda: self.trainer_reports)
         self._gap_classifier = StepGapClassifier()
-        self.first_step = self.own_steps = self.written_steps = self._skipped_steps = 0
+        self.first_step = self.own_steps = self.written_steps = 0
         self._rank_wait_s = 0.0
         self._distributed = False
         self.wait_is_known = True
@@ -366,7 +366,6 @@ class StepCounters:
     def step_skipped(self, optimizer: object) -> None:
         """Count a step for which the gradient scaler did not call the optimizer."""
         self.read()
-        self._skipped_steps += 1
         now = perf_counter()
         self._optimizer_called(id(optimizer), now, self.buffer.backwards)
         self.process_step(now)
@@ -575,7 +574,6 @@ class StepCounters:
         return {
             "step": self.step,
             "own_steps": self.own_steps,
-            "skipped_steps": self._skipped_steps,
             **self._totals.fields(),
             **self.clock.fields(perf_counter()),
             "rank_wait_s": round(self._rank_wait_s, 6) if self.wait_is_known and self._distributed else None,
