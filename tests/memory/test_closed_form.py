@@ -16,7 +16,6 @@ from tuner_tui.memory.closed_form import (
     attention_bytes,
     block_bytes,
     fixed_sizes,
-    gather_logits,
     number_sizes,
 )
 from tuner_tui.memory.device import Device
@@ -180,7 +179,6 @@ def test_one_sample_of_a_language_model() -> None:
         loss_forward=64 * 4096 * 10,
         loss_backward=64 * 4096 * 12,
         evaluation=64 * 4096 * 10,
-        logits=64 * 4096,
     )
 
 
@@ -195,7 +193,6 @@ def test_one_sample_of_a_classifier() -> None:
         loss_forward=0,
         loss_backward=0,
         evaluation=64 * (128 * (2 * 4 + 2 * 4) + 256 * 4 * 4),
-        logits=0,
     )
 
 
@@ -237,9 +234,7 @@ def test_no_sample_is_longer_than_the_positions_of_the_model() -> None:
 
 
 def test_the_first_card_gathers_the_logits_of_all_in_fp32() -> None:
-    one = activation_bytes(TINY_DECODER, settings(max_length=64), GPU)
-    four = gather_logits(one, replace(GPU, cards=4))
-    assert gather_logits(one, GPU) == one
+    one, four = (activation_bytes(TINY_DECODER, settings(max_length=64), replace(GPU, cards=cards)) for cards in (1, 4))
     assert four.loss_forward - one.loss_forward == four.evaluation - one.evaluation == 4 * 4 * 64 * 4096
 
 

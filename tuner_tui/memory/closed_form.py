@@ -267,8 +267,8 @@ class ActivationBytes:
     """Bytes per sample: kept by a block, by a checkpointed block, and by embedding and final layers (`ends`).
 
     `block_extra` are temporary bytes of a block's backward pass, `loss_forward` and `loss_backward` the peaks of a
-    language model's loss, `evaluation` a forward pass without gradients. `logits` is their number. `held` are inputs of
-    4-bit layers that the last micro batch leaves until the next loss.
+    language model's loss, `evaluation` a forward pass without gradients, `held` inputs of 4-bit layers that the last
+    micro batch leaves until the next loss.
     """
 
     block: float
@@ -278,7 +278,6 @@ class ActivationBytes:
     loss_forward: float
     loss_backward: float
     evaluation: float
-    logits: float
     held: float = 0.0
 
 
@@ -299,6 +298,8 @@ def activation_bytes(
     # A logit in 16 bit, its copy in fp32 and the log-softmax; no copy where it is fp32 already.
     forward, backward = code.logit_bytes
     loss_forward = logits * (forward if n.compute == 2 else 8)
+    # The first of several GPUs gathers the logits of all in fp32 (torch/nn/parallel/data_parallel.py).
+    gathered = 4 * logits * device.cards if device.cards > 1 else 0.0
     widths = block_widths(shape)
     inputs = n.compute * tokens * (2 * widths["hidden"] + widths["queries"] + widths["inner"])
     held = code.holds_graph and code.keeps_inputs and settings.quantization in FOUR_BITS
@@ -309,10 +310,9 @@ def activation_bytes(
         checkpoint=float(tokens * shape.hidden * n.stream),
         ends=tokens * shape.hidden * (widened if adapted else ends),
         block_extra=max(tokens * _mlp_backward_bytes(shape, n, adapted), scores.extra),
-        loss_forward=loss_forward,
+        loss_forward=loss_forward + gathered,
         loss_backward=logits * backward,  # the log-softmax, its gradient and that of the logits, each in fp32
-        evaluation=max(loss_forward, tokens * widest + scores.evaluation),
-        logits=logits,
+        evaluation=max(loss_forward, tokens * widest + scores.evaluation) + gathered,
         held=float(shape.layers * inputs) if held and not settings.gradient_checkpointing else 0.0,
     )
 
@@ -451,10 +451,7 @@ def memory_phases(
     `foreach` says whether the optimizer works on all tensors at once; None: as torch chooses on `device`.
     """
     shape = loaded_shape(replace(shape, tied=False) if code.unties else shape, settings)
-    acts, sizes = (
-        gather_logits(activation_bytes(shape, settings, device, code), device),
-        fixed_sizes(shape, settings, processes, code),
-    )
+    acts, sizes = activation_bytes(shape, settings, device, code), fixed_sizes(shape, settings, processes, code)
     sizes = replace(sizes, summed=sizes.gradients if device.cards > 1 else 0.0)
     together = device.on_gpu if foreach is None else foreach
     temporary = sizes.norms + sizes.dequantized + acts.evaluation * settings.per_device_eval_batch_size
@@ -473,14 +470,6 @@ def evaluation_phases(
         return ()
     name = f"evaluation, eval batch {settings.per_device_eval_batch_size}"
     return (MemoryPhase(name, weights, gradients, states, temporary, 0),)
-
-
-def gather_logits(acts: ActivationBytes, device: Device) -> ActivationBytes:
-    """Adds the logits of all cards, which the first one gathers in fp32 (torch/nn/parallel/data_parallel.py)."""
-    if device.cards == 1:
-        return acts
-    logits = acts.logits * 4 * device.cards
-    return replace(acts, loss_forward=acts.loss_forward + logits, evaluation=acts.evaluation + logits)
 
 
 def fixed_sizes(shape: ModelShape, settings: Settings, processes: int = 1, code: TrainingCode = BUILT_IN) -> FixedSizes:
