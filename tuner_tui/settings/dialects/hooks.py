@@ -12,10 +12,10 @@ from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.script_search import (
     CONFIG_OPTION,
-    TRAINING,
     console_script,
     find_script,
     find_scripts,
+    named_for_training,
     names_file,
     read_source,
     reads_keys,
@@ -309,7 +309,7 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
         source = read_source(script)
         is_module = (script.parent / "__init__.py").exists() and "__main__" not in source
         # Of a script in another part of the checkout, having the keys shows nothing: its name must say what it does.
-        is_far = script.parent not in path.absolute().parents and TRAINING.search(script.stem) is None
+        is_far = script.parent not in path.absolute().parents and not named_for_training([script])
         is_far = is_far and not names_file(source, path)
         if is_module or is_far or SUBCOMMANDS.search(source):  # a subcommand says what to do with the file
             continue

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 from tuner_tui.core.files import open_regular
 
@@ -19,10 +19,9 @@ ROOT_MARKS = (
 )  # fmt: skip
 """What the top of a checkout has; only there is the whole checkout searched."""
 INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
-TRAINING = re.compile(
-    r"train|fine[-_]?tun|(?<![a-z])(?:sft|dpo|grpo|ppo|q?lora|distill)(?![a-z])|(?:main|run)(?:_\w+)?$", re.IGNORECASE
-)
-"""In the name of a script that trains, or that a project is started by."""
+TRAINING = re.compile(r"train|fine[-_]?tun|(?<![a-z])(?:sft|dpo|grpo|ppo)(?![a-z])", re.IGNORECASE)
+ENTRY = re.compile(r"(?:main|run)(?:_\w+)?")
+"""The name of a script that a project is started by."""
 OTHER_WORK = re.compile(
     r"(?:^|[_.-])(?:eval|predict|infer|generat|test|bench|score|merg|export|convert|pre_?proc|prepar|decont|dedup|tokeniz"
     r"|download|upload|plot|setup|serve)",
@@ -42,6 +41,7 @@ ARGUMENT_CLASSES = re.compile(r"\bTrainingArguments\b|\b(?:Trl|H4Argument)Parser
 SKIPPED = frozenset({"tests", "test", "docs", "build", "dist", "node_modules", "site-packages", "venv"})
 
 
+AnyPath = TypeVar("AnyPath", bound=PurePath)
 Shown = Callable[[Path, str], bool]
 """Whether a script with its source is shown to read the file."""
 
@@ -138,6 +138,12 @@ def texts_above(path: Path) -> Iterator[Path]:
                 yield from sorted(inner.glob(pattern))[:MOST_SCRIPTS]
 
 
+def named_for_training(scripts: Iterable[AnyPath]) -> list[AnyPath]:
+    """The scripts with a word of training in their names; where none has one, those that a project is started by."""
+    paths = list(scripts)
+    return [path for path in paths if TRAINING.search(path.stem)] or [p for p in paths if ENTRY.fullmatch(p.stem)]
+
+
 def names_other_work(script: PurePath) -> bool:
     """Whether the name of the script says that it does not train, or says so first."""
     match = OTHER_WORK.search(script.stem)
@@ -205,7 +211,7 @@ def _likeliest(path: Path, scripts: dict[Path, str]) -> Path | None:
     named = [script for script, source in scripts.items() if names_file(source, path)]
     if len(named) == 1 or len(scripts) == 1:
         return next(iter(named or scripts))
-    trains = [script for script in scripts if TRAINING.search(script.stem)]
+    trains = named_for_training(scripts)
     if len(trains) == 1:
         return trains[0]
     wanted = _words(path.stem) | _words(path.absolute().parent.name)

@@ -15,7 +15,7 @@ from typing import Any
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import dialects
 from tuner_tui.settings.dialects.python_source import evaluate_literal
-from tuner_tui.settings.dialects.script_search import TRAINING, names_other_work
+from tuner_tui.settings.dialects.script_search import named_for_training, names_other_work
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS
 from tuner_tui.settings.yaml_reader import ToolFile
@@ -276,7 +276,8 @@ def _find_command(text: str) -> _Command:
     if _score(of_variable.words) > max(_score(best.words), MOST_WITHOUT):
         return of_variable
     started = [command for command in started if not names_other_work(_script_of(command.words))]
-    started = [command for command in started if TRAINING.search(_script_of(command.words).stem)] or started
+    named = named_for_training(_script_of(command.words) for command in started)
+    started = [command for command in started if _script_of(command.words) in named] or started
     if not best.words and started:
         best = started[-1]
     # Another training of the same script is lost with all that the best one says.
