@@ -29,7 +29,7 @@ BUDGETS_S = (0.4, 0.5)
 BARE = "bare Textual"
 BARE_APP = Path(__file__).with_name("bare_textual.py")
 WATCH, SCREEN = "tuner-tui watch", "the screen"
-BUDGETS = {WATCH: (1.4, 40), SCREEN: (1.4, 52)}
+BUDGETS = {WATCH: (0.6, 40), SCREEN: (0.6, 52)}
 """Time as a ratio to the bare application, and MB."""
 _SEQUENCES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][0-~]|[ -/]*[0-~])|[\x00-\x20]")
 
