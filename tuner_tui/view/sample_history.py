@@ -24,8 +24,8 @@ WINDOWS = (Window("1 min", 60.0), Window("10 min", 600.0), Window("run", None))
 
 
 def window_title(window: Window) -> str:
-    """Return what histories show: `history of 10 min`, or `history since the start`."""
-    return "history since the start" if window.seconds is None else f"history of {window.name}"
+    """Return what histories show, which is more where there is room: `history of 10 min or more`."""
+    return "history since the start" if window.seconds is None else f"history of {window.name} or more"
 
 
 def following_window(window: Window) -> Window:
