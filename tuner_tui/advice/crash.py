@@ -347,7 +347,7 @@ def _advice_in(message: str) -> tuple[Remedy, ...]:
 
 def _detail_of(message: str) -> str:
     """What a message says after the class of the exception, without addresses, to stand before other words."""
-    text = " ".join(line for line in message.splitlines() if not re.search(r"https?://", line))
+    text = re.sub(r"For further information visit |https?://\S+", "", message)
     detail = _shorten(
         re.sub(r"(?i)\W*\bplease (?:report|file|open|submit)\b.*", "", text.partition(": ")[2] or text), 240
     )
@@ -423,7 +423,9 @@ def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *ev
     if logged is not None:
         text = f"ERROR: {logged}"
         sentence = f"The program logged an error before it ended: {_shorten(logged, 160)}"
-        return CrashCause("unknown", sentence, "likely", (_shorten(logged), *map(_shorten, evidence)), message=text)
+        check = Remedy(title="correct what the program logged", why=_shorten(logged), source="the program's output")
+        shown = (_shorten(logged), *map(_shorten, evidence))
+        return CrashCause("unknown", sentence, "likely", shown, message=text, checks=(check,))
     who = "a process" if launcher.rank is None else f"rank {launcher.rank}"
     code = "" if launcher.exit_code is None else f" with exit code {launcher.exit_code}"
     files = (match[1] for line in lines if (match := _pattern("error-file").match(line.text)))
