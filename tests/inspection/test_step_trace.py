@@ -108,6 +108,20 @@ def test_code_between_the_model_and_backward() -> None:
     assert verdict.gains[0].share == pytest.approx(30 / 35, abs=0.02)
 
 
+def test_a_rank_that_waits_for_others_at_the_end_of_its_backward_pass() -> None:
+    trace = Trace()
+    for _ in range(3):
+        trace.run(f"{MODULE_PREFIX}Net", 1)
+        trace.run(EVALUATE, 2)
+        trace.add("c10d::allreduce_", 0.1)
+        trace.wait(30)
+        trace.run("Optimizer.step#AdamW.step", 1, "user_annotation")
+        trace.mark()
+    times, verdict = judged(trace, PlainSteps(0.034, 0.0, "cpu"))
+    assert (verdict.bound, verdict.gains) == ("ranks", ())
+    assert times.ranks_s == pytest.approx(0.03, rel=0.02)
+
+
 def test_steps_with_an_evaluation_are_left_out() -> None:
     trace = Trace()
     for name in (MARK, MARK, PAUSED_MARK, MARK):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tuner_tui.core.units import format_percent
-from tuner_tui.inspection.step_trace import PartTime, StepTimes
+from tuner_tui.inspection.step_trace import RANKS, PartTime, StepTimes
 
 Bound = Literal["input", "host", "launch", "ranks", "device"]
 LineOf = Literal["data", "training"]
@@ -75,7 +75,8 @@ def judge_step(times: StepTimes, lines: Sequence[HotLine] = ()) -> SlowStep:
     seen = [line for line in lines if line.of == kind and line.share >= WORTH][:3]
     evidence += [f"observed {format_percent(line.share * 100)} of the time in {line.text}" for line in seen]
     gains = sorted(_gains(times, shares), key=lambda gain: -gain.share)
-    sentence = f"{bound.capitalize()}-bound: {format_percent(shares[bound] * 100)} of a step {reason}."
+    name = "Bound by other ranks" if bound == "ranks" else f"{bound.capitalize()}-bound"
+    sentence = f"{name}: {format_percent(shares[bound] * 100)} of a step {reason}."
     return SlowStep(bound, shares[bound], where, sentence, tuple(evidence), tuple(gains))
 
 
@@ -87,12 +88,13 @@ def _shares(times: StepTimes) -> dict[Bound, float]:
             "input": times.share(idle["input"]),
             "host": times.share(idle["host"]),
             "launch": times.share(idle["launch"]),
-            "ranks": times.share(idle["ranks"]),
+            "ranks": times.share(times.ranks_s),
             "device": times.share(times.busy_s),
         }
     waits = times.share(sum(part.seconds for part in times.parts if part.name == "data"))
-    own = times.share(sum(part.own_s for part in times.parts))
-    return {"input": waits, "host": own, "device": max(0.0, 1 - waits - own)}
+    ranks = times.share(times.ranks_s)
+    own = max(0.0, times.share(sum(part.own_s for part in times.parts)) - ranks)
+    return {"input": waits, "host": own, "ranks": ranks, "device": max(0.0, 1 - waits - own - ranks)}
 
 
 def _reason(bound: Bound, times: StepTimes, lines: Sequence[HotLine]) -> tuple[str, str]:
@@ -100,7 +102,7 @@ def _reason(bound: Bound, times: StepTimes, lines: Sequence[HotLine]) -> tuple[s
         line = next((line.text for line in lines if line.of == "data"), None)
         return line or "data", "waits for the next batch" + (f", most often in {line}" if line else "")
     if bound == "host":
-        part = max(times.parts, key=lambda part: part.own_s)
+        part = max((part for part in times.parts if part.name != RANKS), key=lambda part: part.own_s)
         line = next((line.text for line in lines if line.of == "training"), None)
         place = WHERE.get(part.name, part.name)
         return line or place, f"passes in the program's own code, most {place}" + (f": {line}" if line else "")
@@ -108,7 +110,7 @@ def _reason(bound: Bound, times: StepTimes, lines: Sequence[HotLine]) -> tuple[s
         part = max((part for part in times.parts if part.name != "data"), key=lambda part: part.seconds - part.own_s)
         return part.name, f"the GPU waits for its next kernel, most {WHERE.get(part.name, part.name)}"
     if bound == "ranks":
-        return "ranks", "only a collective runs on the GPU: it exchanges with other ranks, or waits for them"
+        return "ranks", "is the exchange with them, or the wait for it"
     device = "CPU" if times.busy_s is None else "GPU"
     name, share = _largest(times)
     line = next((line.text for line in lines if line.of == "training" and name in WHERE.values()), None)
@@ -143,7 +145,7 @@ def _gains(times: StepTimes, shares: dict[Bound, float]) -> Iterator[Gain]:
             yield Gain(remedy, share)
 
     yield from offer("have batches ready in time: more loader workers, or cheaper samples and collate", shares["input"])
-    for part in times.parts:
+    for part in (part for part in times.parts if part.name != RANKS):
         yield from offer(f"take own code out of the step {WHERE.get(part.name, part.name)}", _own_share(times, part))
         if part.name in OUTSIDE_MODULES and part.name != "optimizer":
             share = times.share(part.seconds - part.own_s)
@@ -161,7 +163,7 @@ def _gains(times: StepTimes, shares: dict[Bound, float]) -> Iterator[Gain]:
 
 def _own_share(times: StepTimes, part: PartTime) -> float:
     # What overlaps with the GPU's work does not hold it up.
-    own = sum(each.own_s for each in times.parts)
+    own = sum(each.own_s for each in times.parts if each.name != RANKS)
     lost = own if times.idle_s is None else min(own, times.idle_s["host"])
     return times.share(part.own_s / own * lost) if own else 0.0
 

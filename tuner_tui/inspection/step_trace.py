@@ -33,6 +33,8 @@ AFTER = {
     "optimizer": "after the step",
 }
 """The part that follows each part until the next one begins."""
+SLOWED_DOWN = 1.3
+EXCHANGES, RANKS = ("c10d::", "gloo:", "nccl:"), "other ranks"
 WITHOUT_OWN_CODE = ("data", "transfer", "backward", "optimizer")
 MAX_ROWS = 40
 
@@ -107,6 +109,13 @@ class StepTimes:
     busy_s: float | None = None
     idle_s: Mapping[str, float] | None = None
 
+    @property
+    def ranks_s(self) -> float:
+        """Seconds of waiting for other ranks, or of a collective that runs alone."""
+        if self.idle_s is not None:
+            return self.idle_s["ranks"]
+        return sum(part.own_s for part in self.parts if part.name == RANKS)
+
     def share(self, seconds: float) -> float:
         """Of the step."""
         return min(1.0, seconds / self.step_s) if self.step_s else 0.0
@@ -142,20 +151,28 @@ def reduce_trace(events: Iterable[TraceEvent], plain: PlainSteps) -> StepTimes:
     count = len(windows) * 1e6
     data_s = sum(span.end - span.start for span in timeline if span.kind == "data") / count
     own_s = sum(span.end - span.start for span in timeline if span.kind.startswith("own:")) / count
+    mean_own_s = own_s
     others_s = profiled_us / 1e6 - data_s - own_s
     plain_data_s = min(plain.data_s or data_s, plain.step_s)
     stretch = max(1.0, (plain.step_s - plain_data_s) / (own_s + others_s)) if own_s + others_s > 0 else 1.0
+    if profiled_us / 1e6 > SLOWED_DOWN * plain.step_s:  # pauses may also be those of a process without a core
+        own_s = min(own_s, sorted(_own_us(timeline, window) for window in windows)[(len(windows) - 1) // 2] / 1e6)
     own_s = min(own_s * stretch, plain.step_s - plain_data_s)
     scale = (plain.step_s - plain_data_s - own_s) / others_s if others_s > 0 else 0.0
-    factors = {"data": plain_data_s / data_s if data_s else 0.0, "own": stretch, "other": scale}
+    factors = {
+        "data": plain_data_s / data_s if data_s else 0.0,
+        "own": own_s / mean_own_s if mean_own_s else 0.0,
+        "other": scale,
+    }
     gpu = _GpuCalls(on_gpu, calls) if plain.device != "cpu" and on_gpu else None
     idle = None if gpu is None else _idle_s(gpu.busy, timeline, windows)
     if gpu is not None and idle is not None:
         rest_s = max(0.0, plain.step_s - gpu.busy_us / count)
         host_s = min(idle["host"] / count, rest_s)
         input_s = min(idle["input"] / count, rest_s - host_s)
-        collective_s = gpu.collective_us / count
-        idle = {"input": input_s, "host": host_s, "launch": rest_s - host_s - input_s, "ranks": collective_s}
+        ranks_s = min(idle["ranks"] / count, rest_s - host_s - input_s)
+        collective_s = gpu.collective_us / count + ranks_s
+        idle = {"input": input_s, "host": host_s, "launch": rest_s - host_s - input_s - ranks_s, "ranks": collective_s}
     unit = scale / count if gpu is None else 1 / count
     tables = calls if gpu is None else gpu
     return StepTimes(
@@ -276,7 +293,7 @@ def operator_name(event: TraceEvent) -> str:
     return "backward of " + event.name.rpartition(": ")[2] if event.name.startswith(BACKWARD) else event.name
 
 
-def _timeline(ordered: Iterable[TraceEvent], calls: _Calls, thread: int | str, steps: _Windows) -> Iterator[_Span]:
+def _timeline(ordered: Sequence[TraceEvent], calls: _Calls, thread: int | str, steps: _Windows) -> Iterator[_Span]:
     """What the training does, without holes: spans of each part, those without an operator as `own:PART`."""
     marked: list[_Span] = []
     working: list[tuple[float, float]] = []
@@ -288,6 +305,9 @@ def _timeline(ordered: Iterable[TraceEvent], calls: _Calls, thread: int | str, s
         if event.name.startswith(BACKWARD) or (event.tid == thread and is_work):
             working.append((event.ts, end))
     work, spans = list(_union(working)), list(_without_overlap(marked))
+    # DistributedDataParallel waits at the end of the backward pass, where no operator says so.
+    exchanges = any(event.name.startswith(EXCHANGES) for event in ordered)
+    after = AFTER | ({"backward": RANKS} if exchanges else {})
     has_forward = any(span.kind == "forward" for span in spans)
     for start, end in steps.windows:
         inside = [
@@ -297,7 +317,7 @@ def _timeline(ordered: Iterable[TraceEvent], calls: _Calls, thread: int | str, s
         ]
         before, kind = start, "optimizer"
         for span in [*inside, _Span(end, end, "optimizer")]:
-            rest = "forward" if span.kind == "backward" and not has_forward else AFTER[kind]
+            rest = "forward" if span.kind == "backward" and not has_forward else after[kind]
             if kind == span.kind == "backward":
                 yield _Span(before, span.start, "backward")
             else:
@@ -368,14 +388,20 @@ def _idle_s(
     busy: Sequence[tuple[float, float]], timeline: Iterable[_Span], windows: Sequence[tuple[float, float]]
 ) -> dict[str, float]:
     """The microseconds in which the GPU idles, by what the training does meanwhile."""
-    idle = {"input": 0.0, "host": 0.0, "launch": 0.0}
+    idle = {"input": 0.0, "host": 0.0, "launch": 0.0, "ranks": 0.0}
     for span in timeline:
         number = max(0, bisect_right(busy, (span.start, span.start)) - 1)
         used = sum(end - start for start, end in _overlapping(busy, number, span.start, span.end))
         is_host = span.kind == "transfer" or span.kind.startswith("own:")
         kind = "input" if span.kind == "data" else "host" if is_host else "launch"
+        kind = "ranks" if span.kind == f"own:{RANKS}" else kind
         idle[kind] += span.end - span.start - used
     return idle
+
+
+def _own_us(timeline: Iterable[_Span], window: tuple[float, float]) -> float:
+    inside = (span for span in timeline if span.kind.startswith("own:") and window[0] <= span.start < window[1])
+    return sum(span.end - span.start for span in inside)
 
 
 def _parts(timeline: Iterable[_Span], count: float, factors: Mapping[str, float]) -> tuple[PartTime, ...]:

@@ -96,7 +96,7 @@ def profile_folder(folder: RunFolder, steps: int, tell: Callable[[str], None] = 
             raise LookupError(" ".join(refusals))
         return RunProfile((), tuple(refusals), observed)
     # The rank that waits least for the others is the one that they wait for.
-    profiles.sort(key=lambda profile: (profile.times.idle_s or {}).get("ranks", 0.0))
+    profiles.sort(key=lambda profile: profile.times.ranks_s)
     first = profiles[0]
     report_profile(ranks[first.rank], to_json(first.verdict, whole=True))
     return RunProfile(tuple(profiles), tuple(refusals))
