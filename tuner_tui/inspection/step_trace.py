@@ -34,6 +34,8 @@ AFTER = {
 }
 """The part that follows each part until the next one begins."""
 SLOWED_DOWN = 1.3
+MOST_SLOWED = 4.0
+"""How many times as long operators take under the profiler, at most."""
 EXCHANGES, RANKS = ("c10d::", "gloo:", "nccl:"), "other ranks"
 WITHOUT_OWN_CODE = ("data", "transfer", "backward", "optimizer")
 MAX_ROWS = 40
@@ -141,8 +143,12 @@ def reduce_trace(events: Iterable[TraceEvent], plain: PlainSteps) -> StepTimes:
     windows = [(start, end) for start, end, mark in zip(ends, ends[1:], marks[1:], strict=False) if mark.name == MARK]
     if not windows:
         raise ValueError("the trace holds no complete step")
-    steps = _Windows(windows)
     profiled_us = sum(end - start for start, end in windows) / len(windows)
+    if profiled_us / 1e6 > SLOWED_DOWN * plain.step_s:  # by the profiler, or for want of a core: the quicker half then
+        quickest = sorted(windows, key=lambda window: window[1] - window[0])[: (len(windows) + 1) // 2]
+        windows = sorted(quickest)
+    steps = _Windows(windows)
+    window_us = sum(end - start for start, end in windows) / len(windows)
     calls = _Calls(ordered, steps)
     timeline = list(_timeline(ordered, calls, marks[0].tid, steps))
     on_gpu = [event for event in ordered if event.cat in GPU_CATEGORIES and steps.holds(event.ts)]
@@ -152,12 +158,11 @@ def reduce_trace(events: Iterable[TraceEvent], plain: PlainSteps) -> StepTimes:
     data_s = sum(span.end - span.start for span in timeline if span.kind == "data") / count
     own_s = sum(span.end - span.start for span in timeline if span.kind.startswith("own:")) / count
     mean_own_s = own_s
-    others_s = profiled_us / 1e6 - data_s - own_s
+    others_s = window_us / 1e6 - data_s - own_s
     plain_data_s = min(plain.data_s or data_s, plain.step_s)
     stretch = max(1.0, (plain.step_s - plain_data_s) / (own_s + others_s)) if own_s + others_s > 0 else 1.0
-    if profiled_us / 1e6 > SLOWED_DOWN * plain.step_s:  # pauses may also be those of a process without a core
-        own_s = min(own_s, sorted(_own_us(timeline, window) for window in windows)[(len(windows) - 1) // 2] / 1e6)
-    own_s = min(own_s * stretch, plain.step_s - plain_data_s)
+    most_own = own_s / (own_s + others_s / MOST_SLOWED) if own_s + others_s > 0 else 0.0
+    own_s = min(own_s * stretch, (plain.step_s - plain_data_s) * most_own)
     scale = (plain.step_s - plain_data_s - own_s) / others_s if others_s > 0 else 0.0
     factors = {
         "data": plain_data_s / data_s if data_s else 0.0,
@@ -397,11 +402,6 @@ def _idle_s(
         kind = "ranks" if span.kind == f"own:{RANKS}" else kind
         idle[kind] += span.end - span.start - used
     return idle
-
-
-def _own_us(timeline: Iterable[_Span], window: tuple[float, float]) -> float:
-    inside = (span for span in timeline if span.kind.startswith("own:") and window[0] <= span.start < window[1])
-    return sum(span.end - span.start for span in inside)
 
 
 def _parts(timeline: Iterable[_Span], count: float, factors: Mapping[str, float]) -> tuple[PartTime, ...]:
