@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.expected_memory import measured_peak
 from tuner_tui.advice.finding import speed_words
+from tuner_tui.advice.settings_check import differing_settings
 from tuner_tui.advice.situation import Situation, situation_of_run
 from tuner_tui.core.units import format_share, format_size
 from tuner_tui.runs.read.reader import RunReader
@@ -37,8 +38,8 @@ NEUTRAL = frozenset({
 """Settings that change neither the speed of training nor its peak memory."""
 DISTURBING = ("cpu-contended", "other-process", "throttled", "swapping")
 """Findings on a machine on which nothing can be compared."""
-WARM_UP, MAX_BLOCKS, MIN_BLOCKS, BLOCK = 2, 8, 3, 3
-"""Rates left out at the start, blocks into which a run is divided, and the fewest rates of a block."""
+WARM_UP, MAX_BLOCKS, MIN_BLOCKS = 1, 8, 3
+"""Rates left out at the start, and blocks into which a run is divided: of one rate, that of some seconds, or more."""
 MAX_DATA_DIFFERENCE = 0.1
 """Difference of tokens a sample, or of samples an epoch, above which the data are others."""
 LEAST_GAIN = 1.02
@@ -86,6 +87,8 @@ def _incomparable(remedies: Sequence[AppliedRemedy], before: RunMeasurement, aft
     if first.host != second.host:
         return f"{before.id} and {after.id} ran on different machines"
     changed = {name for remedy in remedies for name in remedy.before}
+    if ignored := changed & {check.name for check in differing_settings(second)}:
+        return f"not in effect in {after.id}: {', '.join(FIELDS[name].label for name in sorted(ignored))}"
     others = [
         FIELDS[name].label
         for name in FIELDS.keys() - NEUTRAL - changed
@@ -133,7 +136,7 @@ def measured_speed(before: Sequence[float], after: Sequence[float]) -> tuple[flo
     # Consecutive rates are alike, so that each block of them counts once. Blocks of both runs are paired, which gives
     # the noise within runs; that between runs of the same settings does not show in them and is added.
     rates = [sequence[WARM_UP:] for sequence in (before, after)]
-    count = min(MAX_BLOCKS, *(len(each) // BLOCK for each in rates))
+    count = min(MAX_BLOCKS, *map(len, rates))
     if count < MIN_BLOCKS:
         return None
     blocks = [
