@@ -144,6 +144,9 @@ def test_runs_that_do_not_compare(after: RunMeasurement, words: str) -> None:
 
 def test_settings_that_do_not_change_the_speed_may_differ() -> None:
     after = run("r002", 130.0, settings={"torch_compile": True, "seed": 7, "max_steps": 900})
+    before = run("r001", settings={"dataloader_num_workers": 0, "dataloader_prefetch_factor": None})
+    workers = replace(COMPILE, before={"dataloader_num_workers": 0, "torch_compile": False})
+    assert judge([workers], before, after).verdict == "kept"
     assert judge([COMPILE], BEFORE, after).verdict == "kept"
 
 

@@ -89,13 +89,11 @@ def _incomparable(remedies: Sequence[AppliedRemedy], before: RunMeasurement, aft
     changed = {name for remedy in remedies for name in remedy.before}
     if ignored := changed & {check.name for check in differing_settings(second)}:
         return f"not in effect in {after.id}: {', '.join(FIELDS[name].label for name in sorted(ignored))}"
-    others = [
-        FIELDS[name].label
-        for name in FIELDS.keys() - NEUTRAL - changed
-        if first.settings is not None
-        and second.settings is not None
-        and getattr(first.settings, name) != getattr(second.settings, name)
-    ]
+    others = []
+    for name in FIELDS.keys() - NEUTRAL - changed:
+        values = [getattr(situation.settings, name, None) for situation in (first, second)]
+        if None not in values and values[0] != values[1]:  # one without a value follows from others, as prefetch does
+            others.append(FIELDS[name].label)
     if others:
         return f"other settings changed, too: {', '.join(sorted(others))}"
     models = first.state.trainable_parameters, second.state.trainable_parameters
