@@ -25,7 +25,7 @@ from tuner_tui.runs.store.record import read_record
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, read_outcomes, record_outcome
 from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import AppliedRemedy, Value
+from tuner_tui.settings.model import AppliedRemedy, Settings, Value
 from tuner_tui.tuning.followed_remedies import RunMeasurement, follow_remedies, judge, measured_speed
 
 __all__ = ["box"]
@@ -166,6 +166,12 @@ def test_a_failure_that_a_remedy_answers(outcome: str | None, step: int, causes:
     finished = None if outcome is None else Finished(t=1.0, outcome=outcome)
     after = run("r002", causes=causes, state=training(step=step, finished=finished))
     assert judge([smaller], before, after).verdict == verdict
+
+
+def test_what_follows_from_the_workers_is_taken_back_with_them() -> None:
+    origin = remedy("more-workers", {"dataloader_num_workers": 4}).origin("data-wait", "r001", Settings())
+    assert origin.remedy is not None
+    assert origin.remedy.before == {"dataloader_num_workers": 0, "dataloader_prefetch_factor": None}
 
 
 def test_two_remedies_at_once_are_judged_together() -> None:

@@ -41,7 +41,8 @@ class Remedy:
         """The origin of values that are set for a finding on `run`, whose settings are `settings`."""
         if run is None:
             return Origin(OriginKind.REMEDY, cause)
-        before = {name: getattr(settings, name) for name in self.change}
+        follows = ["dataloader_prefetch_factor"] if "dataloader_num_workers" in self.change else []  # None without any
+        before = {name: getattr(settings, name) for name in (*self.change, *follows)}
         peak_bytes = None if self.peak is None else self.peak.high_bytes
         applied = AppliedRemedy(self.name, self.title, cause, run, before, self.speed, peak_bytes)
         return Origin(OriginKind.REMEDY, cause, applied)

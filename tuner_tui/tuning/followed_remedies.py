@@ -179,7 +179,8 @@ def _speed_part(remedies: Sequence[AppliedRemedy], speed: tuple[float, float, fl
         verdict = "not kept"
     elif ratio >= least and (low > 1 or not is_gain):
         verdict = "kept"
-    return verdict, f"promised {speed_words(least, most)}, measured {measured}"
+    promised = speed_words(least, most) if least != 1 else f"at most {speed_words(most)}"
+    return verdict, f"promised {promised}, measured {measured}"
 
 
 def _peak_part(remedies: Sequence[AppliedRemedy], before: RunMeasurement, after: RunMeasurement) -> Iterator[Judged]:
