@@ -12,6 +12,7 @@ from tuner_tui.observer.site._tuner_observer.counters.batch_stats import (
     MAX_COUNTED_ELEMENTS,
     BatchLayout,
     IteratorStats,
+    TrainingTotals,
 )
 
 torch = pytest.importorskip("torch")
@@ -140,3 +141,15 @@ def test_samples_in_one_row_without_padding_are_counted() -> None:
     iterator.layout = BatchLayout(batch, torch.Tensor)
     iterator.deliver(iterator.layout.measure(batch, 1.0))
     assert (iterator.samples, iterator.tokens, iterator.padding) == (4, 24, 0)
+
+
+def test_an_iterator_that_is_kept_for_all_epochs_begins_anew_in_each() -> None:
+    iterator, totals = IteratorStats(), TrainingTotals()
+    positions: list[tuple[int | None, int | None]] = []
+    iterator.start_epoch(lambda: 1, 2, None)
+    for _ in range(5):
+        iterator.deliver(((4, 1), None, None))
+        totals.add(iterator)
+        iterator.clear()
+        positions.append((totals.epoch, totals.fields()["epoch_batch"]))
+    assert positions == [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)]

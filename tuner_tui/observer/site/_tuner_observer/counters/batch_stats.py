@@ -350,7 +350,9 @@ class TrainingTotals:
         if iterator.on_epoch is not None:
             iterator.epoch, iterator.on_epoch = iterator.on_epoch(), None
         if iterator.epoch:
-            self._position = (iterator.position, iterator.length, iterator.epoch)
+            # Of an iterator that its loader keeps for all epochs, as ultralytics' does, the position goes on.
+            passed, length = max(0, iterator.position - 1), iterator.length or iterator.position + 1
+            self._position = (passed % length + 1, iterator.length, iterator.epoch + passed // length)
         if iterator.on_trained is not None:
             call_safely(iterator.on_trained)
             iterator.on_trained = None
