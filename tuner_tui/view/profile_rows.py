@@ -38,7 +38,8 @@ def profile_rows(profile: RunProfile, width: int) -> list[Row]:
     rows += _table("Operator", operators, times, width)
     saved = first.problem or f"Trace for ui.perfetto.dev: {first.trace}"
     steps = f"the time of {first.lost_s / times.step_s:.0f} steps"
-    lost = f"{times.steps} steps profiled; the training lost {first.lost_s:.2g} s, {steps}."
+    counted = "1 step" if times.steps == 1 else f"{times.steps} steps"
+    lost = f"{counted} evaluated; the training lost {first.lost_s:.2g} s, {steps}."
     return [*rows, Row(()), *_wrapped(lost, width, "dim"), *_wrapped(saved, width, "dim")]
 
 
