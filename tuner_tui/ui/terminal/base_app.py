@@ -99,7 +99,12 @@ class BaseApp(App[None]):
         self.call_after_refresh(self._settle)
 
     def _settle(self) -> None:
-        """Write every cell again: terminals move what they show."""
+        """Write every cell again, as terminals move what they show; later if the screen has not its new size yet."""
+        if not self.screen_stack:  # it closes
+            return
+        if self.screen._compositor.size != self.size:
+            self.call_after_refresh(self._settle)
+            return
         self._unsettled -= 1
         self._cells.forget()
         self._display(self.screen, self.screen._compositor.render_update(full=True))
