@@ -14,7 +14,7 @@ from tests.inspection.test_ask import Processes, select_for
 from tests.observer.observed_process import observe, printed_losses
 from tuner_tui.core.procfs import ProcessStat, read_stat
 from tuner_tui.inspection.ask import offers_of
-from tuner_tui.inspection.ask_profile import ProfileAnswer, ask_for_profiles, watch_lines
+from tuner_tui.inspection.ask_profile import PATIENCE_S, ProfileAnswer, ask_for_profiles, watch_lines
 from tuner_tui.inspection.slow_step import SlowStep, judge_step
 from tuner_tui.inspection.step_trace import read_trace, reduce_trace
 
@@ -41,8 +41,8 @@ def training(processes: Processes, *command: str) -> ProcessStat:
     return stat
 
 
-def ask(process: ProcessStat, steps: int = 10) -> ProfileAnswer:
-    [answer] = ask_for_profiles({0: process}, steps, 0.1, lambda _: None)
+def ask(process: ProcessStat, steps: int = 10, patience_s: float = PATIENCE_S) -> ProfileAnswer:
+    [answer] = ask_for_profiles({0: process}, steps, 0.1, lambda _: None, patience_s)
     return answer
 
 
@@ -118,10 +118,9 @@ def test_a_profiler_that_the_training_starts_meanwhile_is_not_disturbed(processe
     assert processes.started[0].poll() is None
 
 
-def test_a_training_that_makes_no_more_steps(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner_tui.inspection.ask_profile.PATIENCE_S", 1.0)
+def test_a_training_that_makes_no_more_steps(processes: Processes) -> None:
     process = training(processes, "-c", LOOP + "steps(9)\nimport time\ntime.sleep(600)")
-    assert ask(process).refusal == "it makes no steps"
+    assert ask(process, patience_s=1.0).refusal == "it makes no steps"
 
 
 def test_a_process_that_does_not_train(processes: Processes) -> None:

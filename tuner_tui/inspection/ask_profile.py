@@ -37,13 +37,17 @@ class ProfileAnswer:
 
 
 def ask_for_profiles(
-    processes: Mapping[int, ProcessStat], steps: int, step_s: float, tell: Callable[[str], None]
+    processes: Mapping[int, ProcessStat],
+    steps: int,
+    step_s: float,
+    tell: Callable[[str], None],
+    patience_s: float = PATIENCE_S,
 ) -> tuple[ProfileAnswer, ...]:
     """Have each of `processes`, by its rank, profile `steps` optimizer steps of about `step_s` seconds.
 
-    `tell` receives what happens meanwhile.
+    `tell` receives what happens meanwhile. A process that makes no progress for `patience_s` is given up.
     """
-    questions = [_Question(rank, process, steps, step_s) for rank, process in sorted(processes.items())]
+    questions = [_Question(rank, process, steps, step_s, patience_s) for rank, process in sorted(processes.items())]
     try:
         for question in questions:
             question.ask()
@@ -74,6 +78,7 @@ class _Question:
     process: ProcessStat
     steps: int
     step_s: float
+    patience_s: float
     state: str = "waiting"
     answer: ProfileAnswer | None = None
     _file: Answer | None = None
@@ -109,7 +114,7 @@ class _Question:
             self.answer = self._received(last)
         elif not is_alive(self.process):
             self._refuse("it ended meanwhile")
-        elif time.monotonic() - self._moved_s > PATIENCE_S + 4 * self.step_s * self.steps:
+        elif time.monotonic() - self._moved_s > self.patience_s + 4 * self.step_s * self.steps:
             self._refuse("it makes no steps" if self.state == "waiting" else "its steps do not end")
 
     def _received(self, message: Mapping[str, Any]) -> ProfileAnswer:
