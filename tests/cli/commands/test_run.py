@@ -201,6 +201,8 @@ def test_terminated_the_run_command_terminates_the_training(shell: Shell, fifo: 
 def test_the_training_outlives_the_command_that_started_it(shell: Shell, fifo: Fifo) -> None:
     with shell.start("run", "--", sys.executable, shell.script(WAIT), str(fifo.path)) as running:
         fifo.word()
+        while not (line := line_of(running.stderr)).startswith("Run r001"):  # until then it may be "starting"
+            assert line
         running.kill()
         running.communicate(timeout=300)
     (row,) = json.loads(shell("ps", "--json").stdout)
