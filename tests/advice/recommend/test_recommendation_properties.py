@@ -90,7 +90,7 @@ def test_more_memory_never_gives_a_smaller_batch(
     task: Literal["classification", "causal-lm"] = "classification" if model.startswith("bert") else "causal-lm"
     job = BuiltinJob(model=model, task=task, max_samples=max_samples)
     largest: dict[Any, int] = {}
-    steps: dict[int, int] = {}
+    steps: dict[Any, int] = {}
     for gib in SIZES_GIB:
         gpus = (card(known.name, index, gib=gib) for index in range(count))
         found = recommend(box(*gpus), interpreter, job, {"max_length": max_length})
@@ -98,8 +98,8 @@ def test_more_memory_never_gives_a_smaller_batch(
         assert found.settings.per_device_train_batch_size >= largest.get(kind, 1), (gib, kind)
         largest[kind] = found.settings.per_device_train_batch_size
         if "8 GB" not in found.reasons["per_device_train_batch_size"]:  # the notes of 8 GB cards have larger steps
-            assert found.effective_batch >= steps.get(found.replicas, 1), (gib, kind)
-            steps[found.replicas] = found.effective_batch
+            assert found.effective_batch >= steps.get(kind, 1), (gib, kind)
+            steps[kind] = found.effective_batch
 
 
 @given(inventories, interpreters, jobs, st.integers(8, 8192))
