@@ -7,7 +7,7 @@ more operations in fp32 (aten/src/ATen/autocast_mode.h).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -31,8 +31,15 @@ def emulate_cuda(on: bool, flash: bool) -> Iterator[None]:
     `flash`: the card runs flash attention. Not a mode of torch: those are not active in what a checkpointed layer
     computes again.
     """
+    with replace_functions(replacements(flash) if on else ()):
+        yield
+
+
+@contextmanager
+def replace_functions(functions: Iterable[tuple[Any, str, Callable[..., Any]]]) -> Iterator[None]:
+    """Replace functions, given with owner and name, and restore them in the end."""
     before = []
-    for owner, name, function in replacements(flash) if on else ():
+    for owner, name, function in functions:
         before.append((owner, name, getattr(owner, name)))
         setattr(owner, name, function)
     try:

@@ -18,7 +18,7 @@ from transformers.pytorch_utils import Conv1D
 
 from ..job_file import JobArguments
 from .caching_allocator import Event
-from .cuda_emulation import emulate_cuda
+from .cuda_emulation import emulate_cuda, replace_functions
 from .storage_counter import ModuleCounter
 from .training_events import BatchEvents, FixedEvents, allocator_slack, events_at
 from .training_step import (
@@ -142,19 +142,12 @@ def without_data_values() -> Iterator[None]:
     Masks for packed sequences follow from values of positions: without them a training on blocks of its own making
     runs, and so does the one that is traced. Whether a layer is dropped follows from a random number: none is.
     """
-    before = []
-    for owner, name, function in (
+    functions: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (masking_utils, "find_packed_sequence_indices", lambda position_ids: None),
         (torch, "rand", partial(rand_of_layers, torch.rand)),
-    ):
-        if hasattr(owner, name):
-            before.append((owner, name, getattr(owner, name)))
-            setattr(owner, name, function)
-    try:
+    )
+    with replace_functions(each for each in functions if hasattr(*each[:2])):
         yield
-    finally:
-        for owner, name, function in before:
-            setattr(owner, name, function)
 
 
 def rand_of_layers(plain: Callable[..., Any], *size: Any, **options: Any) -> Any:
