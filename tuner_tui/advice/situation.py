@@ -262,7 +262,7 @@ def _suspects(folder: RunFolder, state: RunState) -> Suspects:
     not_finite = state.loss is not None and not math.isfinite(state.loss)
     if state.finished is None and not not_finite:
         return NO_SUSPECTS
-    return read_suspects(folder, failed=state.raised is not None or state.out_of_memory is not None)
+    return read_suspects(folder, state)
 
 
 def _with_measured_memory(situation: Situation, record: RunRecord | None, inventory: Inventory) -> Situation:

@@ -35,6 +35,16 @@ def test_the_suspicious_steps_are_listed(shell: Shell) -> None:
     assert document["suspects"]["suspects"][0]["rows"] == [60, 61]
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_batch_that_no_step_followed_is_suspicious_only_where_the_run_failed(shell: Shell, failed: bool) -> None:
+    folder = record(shell)
+    with (folder / "batches-rank0.jsonl").open("a") as file:
+        file.write('{"step":31,"rows":[[62,63]],"unfinished":true}\n')
+    end = '"kind":"raised","type":"ValueError","message":"bad row"' if failed else '"kind":"ended"'
+    (folder / "events.jsonl").write_text(f'{{"story":1,{end},"v":1,"t":9.0,"rank":0}}\n')
+    assert ("step 31, which failed" in shell("batches", "r001").stdout) == failed
+
+
 def test_the_rows_of_a_step_are_listed(shell: Shell) -> None:
     record(shell)
     shown = shell("batches", "r001", "--step", "7")

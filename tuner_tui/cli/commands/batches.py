@@ -10,8 +10,9 @@ from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, pr
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.cli.report_text import WIDTH, format_table
 from tuner_tui.core.text import wrap_text
-from tuner_tui.inspection.suspect_batches import StepBatch, find_suspects, name_rows
-from tuner_tui.runs.read.recorded_batches import read_batches
+from tuner_tui.inspection.suspect_batches import StepBatch, name_rows
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.recorded_batches import read_batches, read_suspects
 
 SUSPECTS_SHOWN = 8
 
@@ -36,7 +37,7 @@ def batches(
             fail(f"Step {step:,} is not recorded; steps {_span(recorded)} are.", FAILED)
         print_json(chosen) if as_json else print_line("\n".join(_step_lines(chosen)))
         return
-    suspects = find_suspects(recorded, failed=any(batch.unfinished for batch in recorded))
+    suspects = read_suspects(folder, RunReader(folder).poll().state)
     if as_json:
         print_json({"first_step": recorded[0].step, "last_step": recorded[-1].step, "suspects": suspects})
         return

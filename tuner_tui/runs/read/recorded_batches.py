@@ -10,6 +10,7 @@ import msgspec
 
 from tuner_tui.core.files import is_irregular
 from tuner_tui.inspection.suspect_batches import NO_SUSPECTS, StepBatch, Suspects, find_suspects
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.store.folder import RunFolder
 
 MAX_BYTES = 4 << 20
@@ -27,8 +28,12 @@ def read_batches(folder: RunFolder) -> list[StepBatch]:
     return sorted(batches, key=lambda batch: (batch.step, batch.rank))
 
 
-def read_suspects(folder: RunFolder, failed: bool) -> Suspects:
-    """Return what the steps of a run say of its losses and its failure; read again only when they have changed."""
+def read_suspects(folder: RunFolder, state: RunState) -> Suspects:
+    """Return what the steps of a run say of its losses and its failure; read again only when they have changed.
+
+    Only an exception explains a step that never came: a run that ends well leaves batches that were loaded ahead.
+    """
+    failed = state.raised is not None or state.out_of_memory is not None
     try:
         newest_ns = max((path.stat().st_mtime_ns for path in folder.path.glob("batches-rank*.jsonl")), default=0)
     except OSError:
