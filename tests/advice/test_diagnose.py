@@ -30,6 +30,13 @@ def test_waiting_for_data_is_told_with_its_share_and_a_remedy() -> None:
     assert finding.remedies[0].change == {"dataloader_num_workers": 10}
 
 
+@pytest.mark.parametrize(("train_s", "confidence"), [(0.5, "likely"), (60.0, "certain")])
+def test_a_wait_that_was_measured_briefly_is_not_certain(train_s: float, confidence: str) -> None:
+    (finding,) = diagnose(situation(state=training(rates={"data_wait_share": 0.4}, steps={"train_s": train_s})))
+    assert finding.confidence == confidence
+    assert "faster storage" not in " ".join(remedy.title for remedy in finding.remedies)
+
+
 @pytest.mark.parametrize("outcome", ["completed", "stopped"])
 def test_a_run_that_has_ended_keeps_its_findings_on_speed(outcome: str) -> None:
     waited = training(rates={"data_wait_share": 0.98}, finished=Finished(t=NOW, outcome=outcome), phase="ending")

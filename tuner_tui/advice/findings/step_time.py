@@ -137,6 +137,7 @@ def data_wait(situation: Situation) -> Finding | None:
     if share is None or share < thresholds.DATA_WAIT_HINT or not is_warmed_up(situation):
         return None
     serious = share >= thresholds.DATA_WAIT_WARNING
+    measured_s = min(rank.latest.train_s for rank in situation.state.ranks.values() if rank.latest is not None)
     step_s = situation.state.rates.step_time_s
     if not serious and step_s is not None and share * step_s < thresholds.DATA_WAIT_HINT_S:
         return None
@@ -150,8 +151,9 @@ def data_wait(situation: Situation) -> Finding | None:
         remedies = (remedy("own-data-of-rank", rank=rank), *remedies)
     return finding(
         cause, situation, *evidence, row=row, where=where, severity="warning" if serious else "hint",
-        confidence="certain" if serious else "likely", lost_share=share * training_share(situation),
-        remedies=remedies, share=format_share(share), reason=reason, rank=rank,
+        confidence="certain" if serious and measured_s >= thresholds.WINDOW_FULL_S else "likely",
+        lost_share=share * training_share(situation), remedies=remedies, share=format_share(share), reason=reason,
+        rank=rank,
     )  # fmt: skip
 
 
