@@ -270,6 +270,8 @@ _STARRED = re.compile(r"\s*\*+\s")
 _DICTIONARY = re.compile(r"\{'\w+': ")
 """Metrics that are printed as a dictionary without a loss were computed by an evaluation."""
 _NO_LOSS = re.compile(r"scal|weight|func|fn|coef|type|mask|factor")
+_PERPLEXITY = frozenset({"ppl", "perplexity"})
+_EXPONENTIAL = re.compile(r"(?:exp|ppl|perplexity)\([a-z_ ]*$")
 _RECORDS = frozenset({"best", "lowest", "min", "minimum", "previous", "prev", "last", "target", "old"})
 _LEARNING_RATE = re.compile(rf"(?<![a-z])(?:lr|learning[ _]rate){ASSIGNED}")
 _GRAD_NORM = re.compile(rf"(?<![a-z])(?:grad(?:ient)?[ _]?norm|gnorm){ASSIGNED}")
@@ -360,8 +362,10 @@ def _losses(text: str, labels: _Labels) -> tuple[dict[str, float], dict[str, flo
     evaluated: dict[str, float] = {}
     for match in _LOSS.finditer(text):
         name, value = _name(match), _value(match)
-        words = set(name.split("_"))
-        if value is None or _NO_LOSS.search(match["key"]) or words & _RECORDS:
+        words = {*name.split("_"), *re.findall(r"[a-z]+", match[0])}
+        if value is None or _NO_LOSS.search(match["key"]) or words & (_RECORDS | _PERPLEXITY):
+            continue
+        if _EXPONENTIAL.search(text, max(0, match.start() - _NAME_LENGTH), match.start()):
             continue
         if _is_evaluation(words, labels, match.start()):
             evaluated.setdefault("eval_loss", value)

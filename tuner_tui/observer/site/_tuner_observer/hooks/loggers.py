@@ -92,6 +92,7 @@ _METRICS = _split(
     "acc accuracy top1 top5 acc@1 acc@5 prec precision recall f1 ppl perplexity bleu rouge auc auroc dice iou miou map"
     " psnr ssim mse mae rmse wer cer bpc bpb"
 )
+_PERPLEXITY = frozenset(("ppl", "perplexity"))
 _MEANS = frozenset(("mean", "avg", "average"))
 _PLAIN_WORDS = frozenset(("loss", "train", "training", "batch", "running", "step")) | _MEANS
 
@@ -118,7 +119,7 @@ def kind_of(name: str) -> Kind:
         return Kind("grad_norm")
     if unique == {"epoch"}:
         return Kind("epoch")
-    is_loss = any(word.startswith("loss") or word.endswith("loss") for word in words)
+    is_loss = any(word.startswith("loss") or word.endswith("loss") for word in words) and not unique & _PERPLEXITY
     if unique & _NO_FIGURES - (_PLAIN_WORDS if is_loss else frozenset()):
         return Kind(IGNORED)
     rest = [word for word in words if word not in _EVALUATION_WORDS | _MEANS]
