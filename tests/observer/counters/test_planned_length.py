@@ -7,6 +7,7 @@ import types
 from collections import UserDict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 from weakref import ref
 
 import pytest
@@ -25,6 +26,16 @@ class Iterated:
 
     def split(self, data: object) -> list[int]:
         return [0]
+
+
+class Splitter:
+    """The folds of scikit-learn's `KFold`."""
+
+    def __init__(self, n_splits: int) -> None:
+        self.n_splits = n_splits
+
+    def split(self, data: object) -> Iterator[int]:
+        yield from range(self.n_splits)
 
 
 class Batches(Iterated):
@@ -129,6 +140,7 @@ def test_the_loops_around_the_first_step(
         "batches": Batches(),
         "failing": Failing(),
         "folds": Iterated(),
+        "splitter": Splitter(3),
     }
     path = tmp_path / "train.py"
     path.write_text(script)
@@ -141,6 +153,37 @@ def test_the_loops_around_the_first_step(
     if total is not None:
         assert total == len(training.totals)
         assert all(each is not None and abs(each - total) <= within for each in training.totals[since - 1 :])
+
+
+ENGINE = """
+class Engine:
+    def __init__(self, update):
+        self.update, self.state = update, State()
+    def run(self):
+        while self.state.epoch < self.state.max_epochs:
+            self.state.epoch += 1
+            for batch in range(1000):
+                self.fire(batch)
+                if batch == 2:
+                    break
+    def fire(self, batch):
+        for handler in [self.update]:
+            handler(batch)
+"""
+
+
+def test_the_epochs_of_an_engine_that_calls_the_script(tmp_path: Path) -> None:
+    training = Training()
+    state = types.SimpleNamespace(epoch=0, max_epochs=12)
+    engine: dict[str, Any] = {"__name__": "ignite.engine.engine", "State": lambda: state}
+    exec(compile(ENGINE, str(tmp_path / "engine.py"), "exec"), engine)
+    script = "def update(batch):\n if batch == 2:\n  step()\nengine(update).run()"
+    path = tmp_path / "train.py"
+    path.write_text(script)
+    exec(compile(script, str(path), "exec"), {"step": training.step, "engine": engine["Engine"]})
+    assert training.totals == [12] * 12
+    assert training.planned is not None
+    assert training.planned.total(5, 5.0) == 60
 
 
 def test_variables_that_are_ahead_of_the_steps(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ OWNERS = frozenset(
 MAX_FRAMES = 30
 MAX_LENGTH = 10**9
 LIBRARIES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+ENGINES = {"ignite.engine.engine": ("self.state.epoch", "self.state.max_epochs")}
+"""Libraries that call the script's step, by their module: the epoch that runs and the number of epochs."""
 MIN_CHANGES = 10
 """Where an iteration makes several steps, so many have to be seen before a total is told from them."""
 
@@ -128,7 +130,7 @@ class PlannedLength:
         self._read_loops(frame)
 
     def _read_loops(self, frame: FrameType | None) -> None:
-        finder = _LoopFinder(frame)
+        finder = _LoopFinder(frame, self.epochs)
         loops, self._limits, self._breaks = finder.loops, finder.limits, finder.breaks
         if not loops:
             return
@@ -199,24 +201,35 @@ class _LoopFinder:
     """Finds the `loops` around a step, the innermost first, and the `limits` at which a statement breaks out of them.
 
     `breaks`: there is a break that is not understood. A library's loops count if the step is made in it; those of one
-    that calls the script are not seen, those outside it neither.
+    that calls the script are not seen, those outside it neither, except for `ENGINES`. `epochs` is a named number.
     """
 
-    def __init__(self, frame: FrameType | None) -> None:
+    def __init__(self, frame: FrameType | None, epochs: int | None) -> None:
         self.loops: list[Loop] = []
         self.limits: list[Limit] = []
         self.breaks = False
+        self._epochs = epochs
         in_script = False
         for _ in range(MAX_FRAMES):
             if frame is None:
                 break
+            engine = ENGINES.get(frame.f_globals.get("__name__", ""))
             kind = _kind_of(frame.f_code.co_filename)
-            if in_script and kind != "script":
+            if engine is not None:
+                self._read_engine(frame, *engine)
+            if engine is not None or (in_script and kind != "script"):
                 break
             in_script = kind == "script"
             if kind != "other":
                 self._read(frame)
             frame = frame.f_back
+
+    def _read_engine(self, frame: FrameType, epoch: str, epochs: str) -> None:
+        """A loop over batches of unknown number, in one over epochs."""
+        counter, last = ast.parse(epoch, mode="eval").body, _value(ast.parse(epochs, mode="eval").body, frame)
+        first = _value(counter, frame)
+        if type(first) is int and type(last) is int:
+            self.loops += [Loop(None), Loop(last - first + 1, Counter(frame.f_code, counter, first))]
 
     def _read(self, frame: FrameType) -> None:
         source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
@@ -247,12 +260,20 @@ class _LoopFinder:
         self.loops += loops[::-1]
 
     def _while(self, node: ast.While, frame: FrameType) -> Loop:
-        """The loop of `while epoch < epochs:` whose body counts with `epoch += 1`; a limit if something else counts."""
+        """The loop of `while epoch < epochs:` whose body counts with `epoch += 1`; a limit if something else counts.
+
+        Of `while True:` the loop over the named number of epochs, if its body counts a variable with that name.
+        """
         for counter, end in _comparisons(node.test, (ast.Lt, ast.LtE), frame):
             value = _value(counter, frame)
             if any(_increments(each, counter) for each in node.body):
                 return Loop(max(0, end - value), Counter(frame.f_code, counter, value))
             self._add_limit(counter, end - 1, frame, steady=False)
+        for each in node.body:
+            if isinstance(each, ast.AugAssign) and "epoch" in _last_name(each.target):
+                value = _value(each.target, frame) if _increments(each, each.target) else None
+                if type(value) is int and value < (self._epochs or 0):
+                    return Loop((self._epochs or 0) - value, Counter(frame.f_code, each.target, value))
         return Loop(None)
 
     def _add_limit(self, counter: ast.expr, last: int, frame: FrameType, steady: bool) -> None:
@@ -335,9 +356,11 @@ def _comparisons(test: ast.expr, kinds: tuple[type, ...], frame: FrameType) -> I
 
 
 def _is_true(node: ast.expr, frame: FrameType) -> bool:
-    """Whether a condition is a variable that is set, or `… is not None` where it is not."""
+    """Whether a condition is a variable that is set, `… is not None` where it is not, or `not …` of one that is not."""
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.IsNot):
         return _value(node.left, frame) is not None
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _value(node.operand, frame) is False
     return _value(node, frame) is True
 
 
@@ -380,7 +403,9 @@ def _count(node: ast.expr, frame: FrameType) -> tuple[int | None, tuple[int, int
     And first value and stride of a variable that counts them.
     """
     if isinstance(node, ast.Call):
-        name = _name(node)
+        name = _last_name(node.func)
+        if name == "split" and isinstance(node.func, ast.Attribute):
+            return _folds(_value(node.func.value, frame)), None
         if name == "zip":
             counts = [_count(each, frame)[0] for each in node.args]
             known = [each for each in counts if each is not None]
@@ -402,8 +427,14 @@ def _count(node: ast.expr, frame: FrameType) -> tuple[int | None, tuple[int, int
     return _length(value), None
 
 
-def _name(call: ast.Call) -> str:
-    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+def _last_name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+
+
+def _folds(splitter: Any) -> int | None:
+    """The number of folds into which scikit-learn's `split` divides the data."""
+    folds = getattr(splitter, "__dict__", {}).get("n_splits")
+    return folds if type(folds) is int else None
 
 
 def _length(value: Any) -> int | None:
@@ -414,6 +445,8 @@ def _length(value: Any) -> int | None:
     """
     if "tqdm" in type(value).__name__:
         return _length(value.__dict__.get("iterable"))
+    if inspect.isgenerator(value):
+        return None if value.gi_frame is None else _folds(value.gi_frame.f_locals.get("self"))
     classes = (*type(value).__mro__, *getattr(value.__class__, "__mro__", ()))
     if getattr(value, "shape", None) == () or any(each.__name__ == "DataLoader" for each in classes):
         return None
@@ -451,13 +484,12 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
     if isinstance(node, ast.Subscript):
         return _item(_value(node.value, frame), _value(node.slice, frame))
     if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
-        value = _value(node.args[0], frame)
-        if _name(node) == "int":
+        name, value = _last_name(node.func), _value(node.args[0], frame)
+        if name == "int":
             return int(value) if isinstance(value, (int, float)) else None
-        sized = (
-            node.func.value if _name(node) == "size" and value == 0 and isinstance(node.func, ast.Attribute) else None
-        )
-        return _length(value) if _name(node) == "len" else None if sized is None else _length(_value(sized, frame))
+        if name == "size" and value == 0 and isinstance(node.func, ast.Attribute):
+            name, value = "len", _value(node.func.value, frame)
+        return _length(value) if name == "len" and value is not None else None
     if isinstance(node, ast.BinOp):
         left, right = _value(node.left, frame), _value(node.right, frame)
         compute = OPERATIONS.get(type(node.op))
@@ -485,12 +517,18 @@ OPERATIONS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def _named_length(frame: FrameType | None) -> dict[str, int]:
-    """`epochs`, `steps` and `start`, as far as functions from `frame` outwards name them."""
+    """`epochs`, `steps` and `start`, as far as functions from `frame` outwards name them.
+
+    Those of a library count until the script is reached: the step is made in it.
+    """
     length: dict[str, int] = {}
+    in_library = True
     for _ in range(MAX_FRAMES):
         if frame is None:
             break
-        if _kind_of(frame.f_code.co_filename) == "script":
+        kind = _kind_of(frame.f_code.co_filename)
+        in_library = in_library and kind != "script"
+        if kind == "script" or (in_library and kind == "library"):
             for name, value, is_setting in _named_values(frame):
                 _add(length, name, value, is_setting)
         frame = frame.f_back

@@ -491,7 +491,9 @@ class StepCounters:
         if micro_batches > 0:
             self._accumulated[micro_batches] = self._accumulated.get(micro_batches, 0) + 1
         if self._totals.epoch != self._epoch[0]:
+            new_loader = (self._totals.epoch or 0) < (self._epoch[0] or 0)  # as of the next fold
             self._epoch = (self._totals.epoch, self.own_steps - 1)
+            self._first_epoch = self._epoch if new_loader else self._first_epoch
         if not trained and not self._totals.has_loader:
             self._totals.batches = max(backwards, self._totals.batches + (not backwards))
         self.on_batches(self.first_step + self.own_steps, backwards, trained)
