@@ -1,4 +1,4 @@
-"""Where the number of fallbacks comes from."""
+"""Where the number of fallbacks comes from, and what a job means."""
 
 from __future__ import annotations
 
@@ -38,6 +38,12 @@ def test_the_flag_wins_over_the_variable_and_without_both_the_job_decides(
 def test_a_variable_that_is_no_number_is_named(text: str) -> None:
     with pytest.raises(SettingsError, match="TUNER_FALLBACK"):
         fallback_limit(None, {"TUNER_FALLBACK": text})
+
+
+def test_a_variable_extends_that_of_the_start() -> None:
+    job = CommandJob(command=("x",), env={"PATH": "/opt/bin:$PATH", "ARGS": "$HOME ${ARGS}", "NAME": "$NAME_2"})
+    environment = {"PATH": "/bin", "HOME": "/root", "NAME": "n"}
+    assert job.environment(environment) == {"PATH": "/opt/bin:/bin", "ARGS": "$HOME ", "NAME": "$NAME_2"}
 
 
 def test_a_preset_keeps_it() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
+from string import Template
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct, convert
@@ -95,6 +96,12 @@ class CommandJob(_BaseJob, frozen=True, kw_only=True, tag="command"):
                 spec_of(name)
             except FieldError as error:
                 raise FieldError("aliases", str(error)) from None
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The variables that the job sets; one that names itself extends that of `environ`: `PATH=/opt/bin:$PATH`."""
+        return {
+            name: Template(value).safe_substitute({name: environ.get(name, "")}) for name, value in self.env.items()
+        }
 
 
 Job = BuiltinJob | CommandJob

@@ -26,6 +26,7 @@ from tuner_tui.settings.dialects.dialect import (
     dialect_of_command,
     dialect_of_file,
     dialects,
+    flatten,
     read_settings,
     with_references,
 )
@@ -40,6 +41,7 @@ from tuner_tui.settings.dialects.file_formats import (
 from tuner_tui.settings.dialects.hf import PRESET_SPELLINGS
 from tuner_tui.settings.dialects.hydra import compose, group_of, is_named
 from tuner_tui.settings.dialects.job_files import parse_config
+from tuner_tui.settings.dialects.python_source import TO_GIVE
 from tuner_tui.settings.dialects.shell_script import read_overrides
 from tuner_tui.settings.dialects.tool_job import training_of_file
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
@@ -196,7 +198,9 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     form = "yaml" if path is None else form_of_file(path)
     dialect = tool or tool_of_file(file, path)
     if path is not None and dialect.form == "overrides" and not file.command:
-        file = replace(file, values=compose(file.values, path))
+        values = compose(file.values, path)
+        needed = ", ".join(shorten_text(key) for key, value in flatten(values).items() if value == TO_GIVE)
+        file = replace(file, values=values, incomplete=(f"it needs {needed}",) if needed else ())
     if form == "yaml":
         file = replace(file, values=with_references(file.values))
     try:
@@ -222,7 +226,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     elif len(imported.unknown) > MOST_NAMED:
         notes = tuple(note for note in notes if note not in imported.unknown)
         notes += (f"{len(imported.unknown)} keys are no settings and stay in the file",)
-    if file.incomplete:
+    if file.incomplete and (job is None or file.words):
         then = (
             "give it whole, as in `tuner-tui run -- python train.py`"
             if job is None

@@ -196,7 +196,7 @@ WORDS: Mapping[str, Callable[[Settings, RuleContext], Any]] = {
         settings.eval_steps or 1, settings.save_steps - settings.save_steps % (settings.eval_steps or 1)
     ),
 }
-"""Words of the rules beside the names of settings."""
+"""Words of the rules in addition to the names of settings."""
 
 
 class _Words(dict[str, Any]):

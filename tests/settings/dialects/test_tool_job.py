@@ -186,3 +186,11 @@ def test_a_reference_stays_unless_its_value_changes(tmp_path: Path) -> None:
     assert update_tool_file(path, Settings(per_device_train_batch_size=4), name, despite_auto=name).diff == ""
     changed_to = update_tool_file(path, Settings(per_device_train_batch_size=6), name, despite_auto=name).after
     assert changed_to == REFERENCES.replace("batch_size: ${width}", "batch_size: 6")
+
+
+def test_scripts_are_not_searched_where_everybody_may_write(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import yaml\nyaml.safe_load(open('my.yaml'))\nmodel.fit()\n")
+    text = "batch_size: 4\nlr: 0.1\n"
+    assert opened(tmp_path, text, "conf/my.yaml").command == ("python", str(tmp_path / "train.py"))
+    tmp_path.chmod(0o777)
+    assert load_preset(tmp_path / "conf" / "my.yaml").preset.job is None

@@ -147,7 +147,7 @@ def training_python(job: Job, environ: Mapping[str, str], cwd: Path) -> Path:
         return Path(job.interpreter)
     named = None
     if isinstance(job, CommandJob):
-        path = job.env.get("PATH", environ.get("PATH", os.defpath))
+        path = job.environment(environ).get("PATH", environ.get("PATH", os.defpath))
         named = _python_of(_words(job.command), cwd, path)
     return default_interpreter(environ) if named is None else named
 

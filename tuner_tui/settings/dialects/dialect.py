@@ -21,8 +21,8 @@ from tuner_tui.settings.model import FIELDS, Settings, Value, closest_match, sho
 WrittenKeys = Mapping[str, Any]
 Form = Literal["yaml", "json", "arguments", "overrides", "python"]
 """Text that holds the values: a file, `--key value`, Hydra's `key=value`, or keyword arguments of Python calls."""
-TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>|\$\w+|\$\(.*\)")
-"""A value that is filled in before the tool reads the file, such as `${BF16}`."""
+TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>|\$\w+|\$\(.*\)|\?\?\?")
+"""A value that is filled in before the tool reads the file, such as `${BF16}` and the `???` of OmegaConf."""
 
 
 REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
@@ -235,7 +235,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     switched: Mapping[str, Value] = {}
     if dialect.read_more is hooks.read_scripts_own:
         flat, switched = _apply_switches(flat)
-    places = keys_in_file(dialect, flat)
+    places = keys_in_file(dialect, flat, agreeing=True)
     names = {key: name for name, key in dialect.names.items()}
     read_as = {path: names.get(key, key) for key, path in places.items() if names.get(key, key) in FIELDS}
     others = [f"{path} as {name}" for path, name in read_as.items() if path.rpartition(".")[2] != name]
@@ -326,12 +326,15 @@ def _apply_switches(flat: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping
     return {key: value for key, value in flat.items() if key not in off}, settings
 
 
-def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
-    """The dialect's keys to those that the file has in their places, by `leaves`."""
+def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = False) -> dict[str, str]:
+    """The dialect's keys to those that the file has in their places, by `leaves`.
+
+    With `agreeing`, one of several with the same value counts: enough to read it, not to change it.
+    """
     keys: dict[str, str] = {}
     settings = {key: name for name, key in dialect.names.items()}
     words = read_data_file(TABLES)["words"]
-    beside, elsewhere, other_use = words["beside"], words["elsewhere"], words["other_use"]
+    only_with, elsewhere, other_use = words["only_with"], words["elsewhere"], words["other_use"]
     for key, leaves in dialect.leaves.items():
         if key in flat and _suits(settings.get(key, key), flat[key]):
             continue
@@ -342,7 +345,7 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
         for leaf in leaves:
             name = settings.get(key, key)
             others = re.compile(f"{other_use}|{elsewhere.get(name, other_use)}")
-            if leaf in beside and not any(re.search(beside[leaf], other) for other in flat):
+            if leaf in only_with and not any(re.search(only_with[leaf], other) for other in flat):
                 continue
             ending = [
                 path
@@ -355,7 +358,7 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
             base = min(ending, key=len, default="")
             if all(path.lower().endswith(f".{base.lower()}") for path in ending if path != base):
                 literal = [base] if base in literal else []  # others replace it in a variant: `profiles.full.train.lr`
-            if len(literal) == 1:
+            if len(literal) == 1 or (agreeing and len({str(flat[path]) for path in literal}) == 1):
                 keys[key] = literal[0]
                 break
             if ending:

@@ -15,6 +15,7 @@ from tuner_tui.settings.dialects.script_search import (
     console_script,
     find_script,
     find_scripts,
+    is_module,
     named_for_training,
     names_file,
     read_source,
@@ -249,6 +250,12 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
     # The script's own option wins over the launcher's.
     if precision is not None and not {"bf16", "fp16"} & values.keys():
         settings["precision"] = precision
+    for key, value in values.items():
+        duration = re.fullmatch(r"([\d.]+)([a-z]+)", str(value))
+        name = duration and _words_of("durations").get(key.rpartition(".")[2], {}).get(duration[2])
+        if duration and name:
+            number = float(duration[1])
+            settings[name] = int(number) if number.is_integer() and FIELDS[name].kind == "int" else number
     return settings
 
 
@@ -307,11 +314,11 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
         if script is None or script.name == "__main__.py":  # a program with commands of its own
             continue
         source = read_source(script)
-        is_module = (script.parent / "__init__.py").exists() and "__main__" not in source
+        of_package = is_module(script) or ((script.parent / "__init__.py").exists() and "__main__" not in source)
         # Of a script in another part of the checkout, having the keys shows nothing: its name must say what it does.
         is_far = script.parent not in path.absolute().parents and not named_for_training([script])
         is_far = is_far and not names_file(source, path)
-        if is_module or is_far or SUBCOMMANDS.search(source):  # a subcommand says what to do with the file
+        if of_package or is_far or SUBCOMMANDS.search(source):  # a subcommand says what to do with the file
             continue
         words = f"python {shlex.quote(str(script))}"
         if (option := CONFIG_OPTION.search(source)) is not None:

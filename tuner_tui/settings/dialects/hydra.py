@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.settings.dialects.dialect import set_nested, unflatten
-from tuner_tui.settings.dialects.python_source import overlaid
-from tuner_tui.settings.dialects.script_search import find_script, find_scripts, names_file
+from tuner_tui.settings.dialects.python_source import TO_GIVE, overlaid
+from tuner_tui.settings.dialects.script_search import files_in, find_script, find_scripts, names_file
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.yaml_reader import parse_tool_text, read_text
 
@@ -48,7 +48,7 @@ def group_of(path: Path) -> Group | None:
     # chooses such a group is the root.
     for above in [*config.parents][1 : FOLDERS_UP + 1]:
         name = config.parent.relative_to(above).as_posix()
-        listed = {file: chosen for file in sorted(above.glob("*.yaml")) if (chosen := _chosen_groups(file)) is not None}
+        listed = {file: chosen for file in files_in(above, "*.yaml") if (chosen := _chosen_groups(file)) is not None}
         related = {file: chosen for file, chosen in listed.items() if chosen & _with_parents(name)}
         if not related and listed and is_named(next(iter(listed))):
             related = listed  # its files choose the group, as an experiment does
@@ -103,11 +103,13 @@ def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
         return composed
     try:
         whole = _composed(parse_tool_text(read_text(group.primary), str(group.primary)).values, group.primary, 0, [])
-        is_global = GLOBAL_PACKAGE in read_text(path)[:HEADER_BYTES]
+        sections = {key for key, value in composed.items() if isinstance(value, Mapping)}
+        # Until Hydra 1.1 every file was global: one with several sections of the whole is meant so.
+        is_global = GLOBAL_PACKAGE in read_text(path)[:HEADER_BYTES] or len(sections & whole.keys()) > 1
     except PresetError:
         return composed
     if is_global:
-        for replaced in _chosen_groups(path, "override ") or ():
+        for replaced in (group.name, *(_chosen_groups(path, "override ") or ())):
             set_nested(whole, replaced.split("/"), None)
     else:
         set_nested(whole, group.name.split("/"), None)
@@ -148,7 +150,12 @@ def _composed(values: Mapping[str, Any], path: Path, level: int, read: list[Path
             merged = overlaid(merged, entries)
             continue
         for group, name in _choices(entry):
+            if name == TO_GIVE:
+                merged = overlaid(merged, unflatten({group.replace("/", "."): TO_GIVE}))
+                continue
             file = _find(path, group, name)
+            if file is None and group:  # chosen, in a package that is not here
+                merged = overlaid(unflatten({group.replace("/", "."): f"<{name}>"}), merged)
             if file is None or file in read or len(read) >= MOST_FILES or level >= MOST_LEVELS:
                 continue
             read.append(file)

@@ -103,14 +103,21 @@ def _section_value(node: ast.expr, names: Mapping[str, Any]) -> Any:
         return f"<{shorten_text(ast.unparse(node))}>"
 
 
+TO_GIVE = "???"
+"""What must be given on the command line of OmegaConf: a value, or the choice of a group."""
+
+
 def overlaid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`under` with the values of `over`, section by section; `_delete_` replaces a section as a whole."""
+    """`under` with the values of `over`, section by section; `_delete_` replaces a section as a whole.
+
+    `TO_GIVE` takes the place of no value.
+    """
     merged = dict(under)
     for key, value in over.items():
         old = merged.get(key)
         if isinstance(value, dict) and isinstance(old, dict) and not value.get("_delete_"):
             merged[key] = overlaid(old, value)
-        else:
+        elif value != TO_GIVE or old is None:
             merged[key] = value
     return merged
 

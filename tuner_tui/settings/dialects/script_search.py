@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from glob import glob
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
@@ -58,7 +60,7 @@ def _matches(path: Path, marker: str, shown: Shown | None = None) -> Iterator[di
         near = [
             script
             for inner in (folder, *(folder / name for name in ("src", "scripts", "tools")))
-            for script in sorted(inner.glob("*.py"))
+            for script in files_in(inner, "*.py")
         ]
         for candidates in (near[:MOST_SCRIPTS], _whole_checkout(folder)):
             scripts = {
@@ -135,7 +137,7 @@ def texts_above(path: Path) -> Iterator[Path]:
     for folder in _folders_above(path):
         for inner in (folder, folder / "scripts", folder / "script", folder / "shell"):
             for pattern in ("README*", "*.md", "*.sh", "*/*.sh", "*.slurm", "*.sbatch", "Makefile"):
-                yield from sorted(inner.glob(pattern))[:MOST_SCRIPTS]
+                yield from files_in(inner, pattern)[:MOST_SCRIPTS]
 
 
 def named_for_training(scripts: Iterable[AnyPath]) -> list[AnyPath]:
@@ -161,6 +163,11 @@ def names_file(source: str, path: Path) -> bool:
     source = _COMMENT.sub("", source)
     name = rf"[\"']{re.escape(path.stem)}(\.ya?ml)?[\"']|[\"'/]{re.escape(path.name)}[\"']"
     return re.search(name, source) is not None
+
+
+def is_module(script: Path) -> bool:
+    """Whether the script imports from its own package, so that it cannot be started by its path."""
+    return re.search(r"^from \.", read_source(script), re.MULTILINE) is not None
 
 
 def read_source(path: Path) -> str:
@@ -190,8 +197,16 @@ def console_script(scripts: Collection[Path]) -> str | None:
     return None
 
 
+def files_in(folder: Path, pattern: str) -> list[Path]:
+    """The files that fit the pattern, sorted; `Path.glob` raises where a folder goes away while it is listed."""
+    return sorted(folder / name for name in glob(pattern, root_dir=folder))  # noqa: PTH207
+
+
 def _folders_above(path: Path) -> Iterator[Path]:
+    """The folders of the file up to the top of its checkout; none above it that everybody may write to, as /tmp."""
     for folder in islice(path.absolute().parents, FOLDERS_UP):
+        if folder != path.absolute().parent and folder.stat().st_mode & stat.S_IWOTH:
+            return
         yield folder
         if any((folder / mark).exists() for mark in ROOT_MARKS):
             return
@@ -200,7 +215,7 @@ def _folders_above(path: Path) -> Iterator[Path]:
 def _whole_checkout(folder: Path) -> list[Path]:
     if not any((folder / mark).exists() for mark in ROOT_MARKS):
         return []
-    inner = (script for pattern in INNER for script in sorted(folder.glob(pattern)))
+    inner = (script for pattern in INNER for script in files_in(folder, pattern))
     kept = (
         script for script in inner if not any(p in SKIPPED or p[0] == "." for p in script.relative_to(folder).parts)
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise, zip_longest
 from pathlib import PurePosixPath
+from string import Template
 from typing import Any
 
 from tuner_tui.settings.dialects import hf
@@ -51,6 +52,7 @@ _ENVIRONMENT = re.compile(r"activate$|conda\.sh$|\.?(?:bashrc|bash_profile|profi
 _LAUNCHES = re.compile(
     r"(?:python|pypy)[\d.]*|torchrun|accelerate|deepspeed|srun|mpirun|uv|poetry|ray|horovodrun|colossalai|pixi|pdm|hatch|conda|micromamba|singularity|apptainer|composer|numactl|nohup|time|exec|sudo|env"
 )
+MODULE = ("-m", "--module")
 LAUNCH_MODULES = ("torch.distributed", "accelerate.commands", "pip", "venv", "pytest", "unittest", "http.server")
 
 
@@ -96,15 +98,16 @@ def read_shell(text: str, source: str) -> ToolFile:
         words = words[1:]
     # A word with `$` left in it needs a variable that the script does not set: the caller's environment, an argument,
     # a loop. Such a command can only be started through its script.
-    open_words = [word for word in (*words, *environment.values()) if "$" in word or "`" in word]
+    # A variable that extends itself takes what it was when the job starts.
+    values = (Template(value).safe_substitute({name: ""}) for name, value in environment.items())
+    open_words = [word for word in (*words, *values) if "$" in word or "`" in word]
     needed = dict.fromkeys(
         f"${match[1]}" if match[1] else match[0] for word in open_words for match in _NEEDED.finditer(word)
     )
     reasons = (*((f"it needs {', '.join(needed)}",) if needed else ()), *best.reasons)
     runs = best.starts and not open_words and not best.reasons and bool(words) and not words[0].startswith("-")
-    values = {**read_options(words), **read_overrides(words)}
     return ToolFile(
-        values,
+        {**read_options(words), **read_overrides(words)},
         command=words if runs else (),
         environment=environment if runs else {},
         words=words,
@@ -306,9 +309,10 @@ def _starts_script(words: tuple[str, ...]) -> bool:
 
 
 def _script_of(words: tuple[str, ...]) -> PurePosixPath:
-    """The script or the module of a command, such as `src.train`; empty without one."""
-    modules = (name for word, name in pairwise(words) if word == "-m" and not name.startswith(LAUNCH_MODULES))
-    return PurePosixPath(next((word for word in words if word.endswith(".py")), next(modules, "")))
+    """The script or the module of a command, such as `src/train` of `src.train`; empty without one."""
+    modules = (name for word, name in pairwise(words) if word in MODULE and not name.startswith(LAUNCH_MODULES))
+    script = next((word for word in words if word.endswith(".py")), None)
+    return PurePosixPath(next(modules, "").replace(".", "/") if script is None else script)
 
 
 def _elements(text: str) -> str:
@@ -348,7 +352,7 @@ def _score(words: tuple[str, ...]) -> int:
 
 def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
     """`section.key=value` words and those of a setting, after the script that reads them as Hydra does."""
-    names = [PurePosixPath(word) for word in words]
+    names = [PurePosixPath(word if word.endswith(".py") else word.replace(".", "/")) for word in words]
     script = _script_of(words)
     after = words[names.index(script) :] if script.name else ()
     matches = [match for match in map(_OVERRIDE.fullmatch, after) if match is not None]
@@ -422,6 +426,8 @@ def _arithmetic(terms: str) -> int | None:
 
 def _filled(line: str, variables: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
-        return variables.get(match[1] or match[3], match[0] if match[2] is None else match[2])
+        name, default = match[1] or match[3], match[2]
+        extends = default == "" and re.search(rf"\b{name}=\S*$", line[: match.start()])
+        return variables.get(name, f"${name}" if extends else match[0] if default is None else default)
 
     return _VARIABLE.sub(value, _ALL_WORDS.sub(lambda match: variables.get(match[1], match[0]), line))

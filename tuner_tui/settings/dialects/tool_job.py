@@ -28,8 +28,8 @@ from tuner_tui.settings.dialects.hf import RENAMED, is_other_library
 from tuner_tui.settings.dialects.hooks import TRAINS
 from tuner_tui.settings.dialects.hydra import hydra_command
 from tuner_tui.settings.dialects.python_source import CLASS
-from tuner_tui.settings.dialects.script_search import FOLDERS_UP, names_other_work, read_source, texts_above
-from tuner_tui.settings.dialects.shell_script import read_options, read_shell
+from tuner_tui.settings.dialects.script_search import FOLDERS_UP, is_module, names_other_work, read_source, texts_above
+from tuner_tui.settings.dialects.shell_script import MODULE, read_options, read_shell
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import (
     COMMAND_TO_NAME,
@@ -49,7 +49,7 @@ NO_PROGRAMS = (".ipynb", ".args")
 CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerator")
 SHELL_DATA_KEYS = (
     "dataset", "dataset_name", "data_path", "dataset_path", "train_file", "train_data", "train_file_dir",
-    "train_data_path", "data_name",
+    "train_data_path", "data_name", "data_dir",
 )  # fmt: skip
 PROGRAM = re.compile(
     r"(?:^|[\s`$>])((?:(?:uv|poetry) run )?(?:python3?|torchrun|accelerate|deepspeed|bash|sh|trl|axolotl|litgpt|tune"
@@ -106,7 +106,7 @@ def _command_of_file(
     if path.suffix in NO_PROGRAMS or trains_nothing or names_no_model:
         return (COMMAND_TO_NAME,), {}, None
     if dialect.form == "overrides":
-        command = hydra_command(path)
+        command = None if file.incomplete else hydra_command(path)
     else:
         chosen = None if dialect.choose_command is None else dialect.choose_command(file.values, path)
         command = chosen or dialect.command
@@ -177,8 +177,8 @@ def _starts_training(words: Sequence[str], folder: Path) -> bool:
         return False
     for word, following in pairwise((*words, "")):
         if word.endswith(".py"):
-            return (folder / word).is_file() and not names_other_work(Path(word))
-        if word == "-m":
+            return (folder / word).is_file() and not names_other_work(Path(word)) and not is_module(folder / word)
+        if word in MODULE:
             base = folder / following.replace(".", "/")
             return base.with_suffix(".py").is_file() or base.is_dir()
     return not PYTHON.match(words[0])
