@@ -38,6 +38,8 @@ PHASE_LOCATIONS = {
 }  # fmt: skip
 LOCATIONS = frozenset({"training", "evaluation", "loading", "optimizer-step", "checkpoint"})
 CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
+CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error"})
+"""Causes to look for in a call of the program."""
 LEAK_LOCATIONS: Mapping[str, MemoryLocation] = {"gpu-oom": "gpu", "host-oom": "host"}
 MAX_EVIDENCE_CHARS = 400
 FULL_DISK_BYTES = 64e6
@@ -96,11 +98,10 @@ def crash_findings(situation: Situation) -> tuple[Finding, ...]:
 
 def _finding(cause: CrashCause, situation: Situation) -> Finding:
     sentence, evidence = cause.sentence, cause.evidence
-    figures = read_figures(cause.message) if cause.cause == "gpu-oom" else None
-    if figures is not None:
-        situation = replace(situation, backend=figures.backend)
+    figures = read_figures(cause.message)
+    situation = replace(situation, backend=figures.backend)
     remedies = remedies_for(cause.cause, situation, cause.subject or cause.where, cause.topic, cause.role)
-    if figures is not None:
+    if cause.cause == "gpu-oom":
         limit = situation.memory_limit_bytes
         reading = explain_figures(figures, has_own_limit=limit is not None)
         sentence, evidence = reading.sentence or sentence, (*evidence, *reading.evidence)
@@ -126,6 +127,8 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         # Remedies of a topic were written for this message; those of a cause for many.
         first = 0 if cause.topic is None else 1
         remedies = (*remedies[:first], *advice, *remedies[first:])
+    elif len(remedies) == 1:
+        remedies = (*remedies, *cause.checks)
     location = LEAK_LOCATIONS.get(cause.cause)
     leak = None if location is None else leak_before_oom(situation, location)
     if leak is not None:
@@ -195,12 +198,10 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     name = None if role is None else role.name
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
-    checks: tuple[Remedy, ...] = ()
+    checks = _check_the_call(failure) if topic == UNEXPLAINED or cause in CAUSES_OF_CALLS else ()
     program_error = _explain_program_error(failure) if pattern is None else None
     if program_error is not None:
         cause, sentence, checks = "program-error", *program_error
-    elif topic == UNEXPLAINED or (cause == "bad-arguments" and topic is None):
-        checks = _check_the_call(failure)
     if cause == "unknown" and pattern is None:
         cause = _cause_of_package(failure, name)
     evidence = _evidence(match, judgement.launcher, read_ranks(lines, state))
@@ -256,10 +257,14 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
         return ()
     inner = frames[-1]
     package = next(iter(_installed(inner.file)), None)
-    if package is None:
-        title, why = f"look at {_show(inner)} in {inner.place}", f"{inner.file} raised the error itself, in no package"
-        return (Remedy(title=title, why=why, source="the traceback"),)
     program_frame = next((frame for frame in reversed(frames) if not _is_foreign(frame)), None)
+    if package is None:
+        place = program_frame or inner
+        title, why = (
+            f"look at {_show(place)} in {place.place}",
+            "it is the innermost line of the program in the traceback",
+        )
+        return (Remedy(title=title, why=why, source="the traceback"),)
     called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
     return (
         Remedy(
@@ -341,7 +346,7 @@ def _advice_in(message: str) -> tuple[Remedy, ...]:
     """What the message itself says to do, else what it says that something has to be."""
     sentences = (match[1] for name in ("advice", "constraint") for match in _pattern(name).finditer(message))
     reporting = _pattern("reporting", re.IGNORECASE)
-    advice = next((sentence for sentence in sentences if not reporting.search(sentence)), None)
+    advice = next((text for text in sentences if not reporting.search(re.sub(r"\([^()]*\)?", "", text))), None)
     return () if advice is None else (remedy("do-as-it-says", advice=_shorten(advice, 300)),)
 
 

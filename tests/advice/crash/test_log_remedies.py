@@ -223,3 +223,30 @@ def test_pytorch_warning_of_too_many_workers_is_a_hint() -> None:
     assert (finding.cause, finding.severity) == ("too-many-workers", "hint")
     assert "8 loader workers share 2 cores" in finding.sentence
     assert finding.remedies
+
+
+def test_advice_in_a_later_paragraph_belongs_to_the_message() -> None:
+    error = "datasets.exceptions.DatasetGenerationCastError: no table\n\nPlease give `rows.csv` a header (see docs)\n"
+    assert "Please give `rows.csv` a header" in remedies(trace(error, "main"))[1].why
+    other = remedies(trace(f"{error.partition('Please')[0]}Please wait = 4\n", "main"))
+    assert not any("Please" in remedy.why for remedy in other)
+
+
+def test_words_about_kernels_fit_the_maker_of_the_gpu() -> None:
+    (first, *_) = remedies("Memory access fault by GPU node-2 (Agent handle: 0x5) on address 0x7f. Reason: Unknown.")
+    assert "AMD_SERIALIZE_KERNEL=3" in first.why
+    (first, *_) = remedies(trace("RuntimeError: CUDA error: an illegal memory access was encountered", "main"))
+    assert "CUDA_LAUNCH_BLOCKING=1" in first.why
+
+
+def test_a_single_remedy_is_followed_by_the_call_that_failed() -> None:
+    error = "ValueError: The number of images (2) differs from the number of tags (0)."
+    assert "train.py" in remedies(trace(error, "main"))[1].title
+
+
+def test_the_marked_line_of_a_drawn_traceback_is_shown() -> None:
+    (finding,) = read(
+        "----\nKeyError                 Traceback (most recent call last)\n/home/ann/rows.py in pick(rows)\n"
+        "      8     names = {}\n----> 9     return names['tail']\n\nKeyError: 'tail'\n"
+    )
+    assert finding.remedies[0].title == "look at `return names['tail']` in /home/ann/rows.py"

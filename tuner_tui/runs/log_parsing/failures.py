@@ -29,6 +29,8 @@ DRAWN_FRAME = re.compile(
     r" in (?P<function>[\w.<>]+)"
 )
 """A frame of such a traceback; Colab and VS Code make a link of its file: `[file](address)`."""
+DRAWN_SOURCE = re.compile(r"^(?:│ )?(?:❱|-+>) +\d+[ │]+(?P<statement>.*?)[ │]*$")
+"""The line of such a frame that failed, which is marked."""
 TRACE_LINE = re.compile(r"^\s|^[│╭╰❱─|]|^-+>|^File \"|^\^+$")
 """A line inside a traceback, in any of its forms."""
 SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
@@ -45,6 +47,11 @@ EXCEPTION = re.compile(
 ANY_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<message>.*)|:?)$")
 HUB_REQUEST = re.compile(r"\(Request ID: [^)]*\)$")
 """The end of the first line of an error of the Hub, whose message comes after a blank line."""
+ADVICE = re.compile(
+    r"(?:Please|Possible|To (?:fix|solve|resolve|avoid)|You (?:can|should|may|need)|If you|All the|This happened"
+    r"|Make sure|Alternatively|Either|Try|Consider|Hint|HINT)\b[^=]{12,}$"
+)
+"""How a paragraph of a message begins that says what to do."""
 LINK = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
 IGNORED = re.compile(
     r"^(?:Exception ignored in|--- Logging error ---|Error in (?:atexit|sys\.excepthook)|Task exception was never)"
@@ -161,6 +168,8 @@ class _ExceptionParser:
                 return
             if frame := DRAWN_FRAME.match(text):
                 frames.append(_frame(frame))
+            elif frames and (marked := DRAWN_SOURCE.match(text)):
+                frames[-1] = frames[-1]._replace(statement=marked["statement"])
         self.position += 1
 
     def _parse_frames(self) -> Iterator[CodeFrame]:
@@ -196,7 +205,8 @@ class _ExceptionParser:
         for line in reversed(self.lines[max(0, self.position - MAX_DRAWN_LINES) : self.position]):
             frame = FRAME.match(line.text) or DRAWN_FRAME.match(line.text)
             if frame is not None:
-                frames.append(_frame(frame)._replace(statement="" if source_follows else below))
+                is_drawn = source_follows or DRAWN.match(below) or below.startswith("│")
+                frames.append(_frame(frame)._replace(statement="" if is_drawn else below))
             elif not (TRACE_LINE.match(line.text) or source_follows) or line.blank:
                 break
             source_follows, below = frame is not None, line.text.strip()
@@ -207,16 +217,11 @@ class _ExceptionParser:
         match = EXCEPTION.match(line.text) or (ANY_EXCEPTION.match(line.text) if traceback else None)
         self.position += 1
         message = [line.text]
-        if HUB_REQUEST.search(line.text) and self.position < len(self.lines) and self.lines[self.position].blank:
-            self.position += 1
         for following in self.lines[self.position : self.position + MAX_MESSAGE_LINES - 1]:
-            if not self._continues(following):
+            if not (self._continues(following) or self._is_gap(following, message[-1])):
                 break
             message.append(following.text)
             self.position += 1
-        headline = line.text.strip()
-        if headline.endswith(":") and len(message) > 1 and re.search(r"\w", message[1]):
-            headline = f"{headline} {message[1].strip()}"
         root = frames[0][1] if frames else ""
         # torch.multiprocessing.spawn raises a bare "Exception:", with the other process's traceback as message.
         after = next((ahead.text for ahead in self.lines[self.position : self.position + 3] if not ahead.blank), "")
@@ -224,7 +229,7 @@ class _ExceptionParser:
         return Failure(
             first=line.number,
             last=self.lines[self.position - 1].number,
-            headline=headline,
+            headline=headline_of(message),
             message="\n".join(message),
             type="ProcessRaisedException" if spawned else match["type"] if match else None,
             rank=line.rank,
@@ -238,11 +243,16 @@ class _ExceptionParser:
 
     def _continues(self, line: LogLine) -> bool:
         """Whether `line` continues a message: no progress, log line or other failure."""
-        # Nothing marks the end of a message. Blank lines end it although some messages contain them: what comes after
-        # is mostly the output of other processes.
+        # Nothing marks the end of a message. Most blank lines end it although some messages contain them: what comes
+        # after is mostly the output of other processes.
         begins = any(start.match(line.text) for start in (TRACEBACK, IGNORED, THREAD, FRAME))
         goes_on = BAR.search(line.text) or reports_progress(line.text) or reports_handling(line.text)
         return not (line.blank or line.level or goes_on or begins or line.text.startswith("{'"))
+
+    def _is_gap(self, line: LogLine, before: str) -> bool:
+        """Whether `line`, the current one, is blank and the message goes on after it."""
+        after = next((ahead.text for ahead in self.lines[self.position : self.position + 3] if not ahead.blank), "")
+        return line.blank and bool(HUB_REQUEST.search(before) or ADVICE.match(after))
 
     def _follow_link(self) -> None:
         """Continues the chain if the next lines say that another exception followed."""
@@ -282,6 +292,14 @@ def native_message(lines: Sequence[LogLine], number: int, *, paragraph: bool) ->
             break
         message.append(line.text.strip(FRAME_OF_BOX))
     return "\n".join(message)
+
+
+def headline_of(message: Sequence[str]) -> str:
+    """The first line of a message, with the next one if it ends with a colon."""
+    headline = message[0].strip()
+    if headline.endswith(":") and len(message) > 1 and re.search(r"\w", message[1]):
+        return f"{headline} {message[1].strip()}"
+    return headline
 
 
 def _frame(match: re.Match[str]) -> CodeFrame:

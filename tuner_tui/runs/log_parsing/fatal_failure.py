@@ -26,6 +26,7 @@ from tuner_tui.runs.log_parsing.failures import (
     Failure,
     LauncherReport,
     find_exceptions,
+    headline_of,
     is_launcher_error,
     native_message,
     native_stack,
@@ -310,7 +311,8 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
         if pattern is not None:
             message = native_message(lines, line.number, paragraph=pattern.cause == "bad-arguments")
             frames = stack if line.number in crash_lines else ()
-            failure = Failure(line.number, line.number, text, message, rank=line.rank, frames=frames)
+            headline = headline_of((text, *message.split("\n")[1:]))
+            failure = Failure(line.number, line.number, headline, message, rank=line.rank, frames=frames)
             specific = first_of(crash_table().bare, message) if pattern.cause == "unknown" else None
             matches.append(FailureMatch(failure, specific or pattern))
     return matches
