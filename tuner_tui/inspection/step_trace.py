@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -56,6 +57,10 @@ class TraceEvent(msgspec.Struct):
     dur: float = 0.0
     tid: int | str = 0
     args: _Arguments = msgspec.field(default_factory=_Arguments)
+
+    @property
+    def end(self) -> float:
+        return self.ts + self.dur
 
 
 class _TraceFile(msgspec.Struct):
@@ -126,7 +131,11 @@ class StepTimes:
 class _Span(NamedTuple):
     start: float
     end: float
-    kind: str
+    kind: str = ""
+
+    @property
+    def us(self) -> float:
+        return self.end - self.start
 
 
 def read_trace(text: bytes) -> list[TraceEvent]:
@@ -138,78 +147,85 @@ def reduce_trace(events: Iterable[TraceEvent], plain: PlainSteps) -> StepTimes:
     """Reduce the complete steps of a trace to one. Raises `ValueError` if there is none."""
     ordered = sorted(events, key=lambda event: (event.ts, -event.dur))
     marks = [event for event in ordered if event.name in (MARK, PAUSED_MARK)]
-    ends = [mark.ts + mark.dur for mark in marks]
-    # A step with an evaluation or a checkpoint in it is not one of those that are looked for.
-    windows = [(start, end) for start, end, mark in zip(ends, ends[1:], marks[1:], strict=False) if mark.name == MARK]
-    if not windows:
-        raise ValueError("the trace holds no complete step")
-    profiled_us = sum(end - start for start, end in windows) / len(windows)
-    if profiled_us / 1e6 > SLOWED_DOWN * plain.step_s:  # by the profiler, or for want of a core: the quicker half then
-        quickest = sorted(windows, key=lambda window: window[1] - window[0])[: (len(windows) + 1) // 2]
-        windows = sorted(quickest)
-    steps = _Windows(windows)
-    window_us = sum(end - start for start, end in windows) / len(windows)
+    steps = _Steps(marks, plain.step_s)
     calls = _Calls(ordered, steps)
     timeline = list(_timeline(ordered, calls, marks[0].tid, steps))
+    factors = _factors(timeline, steps.unit, plain)
     on_gpu = [event for event in ordered if event.cat in GPU_CATEGORIES and steps.holds(event.ts)]
-    # The profiler makes operators slower, but neither the loader nor code without operators. Where plain steps took
-    # longer even so, the machine was busy, and everything but the loader took its share of that.
-    count = len(windows) * 1e6
-    data_s = sum(span.end - span.start for span in timeline if span.kind == "data") / count
-    own_s = sum(span.end - span.start for span in timeline if span.kind.startswith("own:")) / count
-    mean_own_s = own_s
-    others_s = window_us / 1e6 - data_s - own_s
-    plain_data_s = min(plain.data_s or data_s, plain.step_s)
-    stretch = max(1.0, (plain.step_s - plain_data_s) / (own_s + others_s)) if own_s + others_s > 0 else 1.0
-    most_own = own_s / (own_s + others_s / MOST_SLOWED) if own_s + others_s > 0 else 0.0
-    own_s = min(own_s * stretch, (plain.step_s - plain_data_s) * most_own)
-    scale = (plain.step_s - plain_data_s - own_s) / others_s if others_s > 0 else 0.0
-    factors = {
-        "data": plain_data_s / data_s if data_s else 0.0,
-        "own": own_s / mean_own_s if mean_own_s else 0.0,
-        "other": scale,
-    }
-    gpu = _GpuCalls(on_gpu, calls) if plain.device != "cpu" and on_gpu else None
-    idle = None if gpu is None else _idle_s(gpu.busy, timeline, windows)
-    if gpu is not None and idle is not None:
-        rest_s = max(0.0, plain.step_s - gpu.busy_us / count)
-        host_s = min(idle["host"] / count, rest_s)
-        input_s = min(idle["input"] / count, rest_s - host_s)
-        ranks_s = min(idle["ranks"] / count, rest_s - host_s - input_s)
-        collective_s = gpu.collective_us / count + ranks_s
-        idle = {"input": input_s, "host": host_s, "launch": rest_s - host_s - input_s - ranks_s, "ranks": collective_s}
-    unit = scale / count if gpu is None else 1 / count
-    tables = calls if gpu is None else gpu
+    unit, working_s, idle = steps.unit, None, None
+    if plain.device == "cpu" or not on_gpu:
+        unit *= factors["other"]
+    else:
+        calls.take_from_gpu(on_gpu)
+        busy = _union(on_gpu)
+        working = _union(event for event in on_gpu if not event.name.startswith(COLLECTIVE))
+        busy_s, working_s = sum(span.us for span in busy) * unit, sum(span.us for span in working) * unit
+        idle = _idle_s(busy, timeline, unit, max(0.0, plain.step_s - busy_s))
+        idle["ranks"] += busy_s - working_s
     return StepTimes(
-        steps=len(windows),
+        steps=steps.count,
         device=plain.device,
         step_s=plain.step_s,
-        profiled_step_s=profiled_us / 1e6,
-        parts=_parts(timeline, count, factors),
-        modules=_rows(tables.of_modules, calls.module_calls, unit, len(windows)),
-        operators=_rows(tables.of_operators, calls.operator_calls, unit, len(windows)),
-        kernels=len(on_gpu) / len(windows),
-        busy_s=None if gpu is None else (gpu.busy_us - gpu.collective_us) / count,
+        profiled_step_s=steps.profiled_s,
+        parts=_parts(timeline, steps.unit, factors),
+        modules=_rows(calls.of_modules, calls.module_calls, unit, steps.count),
+        operators=_rows(calls.of_operators, calls.operator_calls, unit, steps.count),
+        kernels=len(on_gpu) / steps.count,
+        busy_s=working_s,
         idle_s=idle,
     )
 
 
-class _Windows:
-    """The steps that are counted."""
+class _Steps:
+    """The complete steps between `marks`; the quicker half if the profiler, or the want of a core, slows them down.
 
-    def __init__(self, windows: Sequence[tuple[float, float]]) -> None:
-        self._starts = [start for start, _ in windows]
-        self.windows = windows
+    A step with an evaluation or a checkpoint in it is not one of those that are looked for. `profiled_s`: the mean of
+    all. `unit`: the seconds of a step that a microsecond of all of them is.
+    """
+
+    def __init__(self, marks: Sequence[TraceEvent], plain_step_s: float) -> None:
+        windows = [_Span(last.end, mark.end) for last, mark in pairwise(marks) if mark.name == MARK]
+        if not windows:
+            raise ValueError("the trace holds no complete step")
+        self.profiled_s = sum(window.us for window in windows) / len(windows) / 1e6
+        if self.profiled_s > SLOWED_DOWN * plain_step_s:
+            windows = sorted(sorted(windows, key=lambda window: window.us)[: (len(windows) + 1) // 2])
+        self.windows, self.count = windows, len(windows)
+        self.unit = 1e-6 / self.count
 
     def holds(self, time: float) -> bool:
-        number = bisect_right(self._starts, time) - 1
-        return number >= 0 and time < self.windows[number][1]
+        number = bisect_right(self.windows, (time, float("inf"))) - 1
+        return number >= 0 and time < self.windows[number].end
+
+
+def _factors(timeline: Iterable[_Span], unit: float, plain: PlainSteps) -> dict[str, float]:
+    """How many times as long each kind of code takes in a plain step.
+
+    The profiler makes operators slower, but neither the loader nor code without operators. Where plain steps took
+    longer even so, the machine was busy, and everything but the loader took its share of that.
+    """
+    seconds = {"data": 0.0, "own": 0.0, "other": 0.0}
+    for span in timeline:
+        seconds[_kind(span)] += span.us * unit
+    own_s, other_s = seconds["own"], seconds["other"]
+    plain_s = {"data": min(plain.data_s or seconds["data"], plain.step_s), "own": 0.0}
+    rest_s = plain.step_s - plain_s["data"]
+    if own_s + other_s > 0:
+        stretch, most_own = max(1.0, rest_s / (own_s + other_s)), own_s / (own_s + other_s / MOST_SLOWED)
+        plain_s["own"] = min(own_s * stretch, rest_s * most_own)
+    plain_s["other"] = rest_s - plain_s["own"]
+    return {kind: plain_s[kind] / seconds[kind] if seconds[kind] > 0 else 0.0 for kind in seconds}
+
+
+def _kind(span: _Span) -> str:
+    is_own = span.kind == "transfer" or span.kind.startswith("own:")
+    return "own" if is_own else "data" if span.kind == "data" else "other"
 
 
 class _Calls:
     """The calls of all threads: time in each operator and module, and the module and operator of each call."""
 
-    def __init__(self, ordered: Iterable[TraceEvent], steps: _Windows) -> None:
+    def __init__(self, ordered: Iterable[TraceEvent], steps: _Steps) -> None:
         self.of_modules: defaultdict[str, float] = defaultdict(float)
         self.of_operators: defaultdict[str, float] = defaultdict(float)
         self.module_calls: Counter[str] = Counter()
@@ -225,7 +241,7 @@ class _Calls:
             if not launches and (event.cat not in ("cpu_op", "user_annotation") or event.name in (MARK, PAUSED_MARK)):
                 continue
             stack = stacks[event.tid]
-            while stack and stack[-1][0].ts + stack[-1][0].dur <= event.ts:
+            while stack and stack[-1][0].end <= event.ts:
                 stack.pop()
             if not launches:
                 self._add(event, stack, modules)
@@ -267,22 +283,15 @@ class _Calls:
             if is_operator(parent):
                 self.of_operators[operator_name(parent)] -= event.dur
 
-
-class _GpuCalls:
-    """The GPU's time in each operator and module, and the spans in which it is busy."""
-
-    def __init__(self, on_gpu: Sequence[TraceEvent], calls: _Calls) -> None:
-        self.of_modules: defaultdict[str, float] = defaultdict(float)
-        self.of_operators: defaultdict[str, float] = defaultdict(float)
+    def take_from_gpu(self, on_gpu: Iterable[TraceEvent]) -> None:
+        """Replace the times in operators and modules by those of the GPU."""
+        self.of_modules.clear()
+        self.of_operators.clear()
         for event in on_gpu:
-            operator, module = calls.by_correlation.get(event.args.correlation or -1, (None, None))
+            operator, module = self.by_correlation.get(event.args.correlation or -1, (None, None))
             self.of_operators[operator or _kernel_name(event.name)] += event.dur
             if module is not None:
                 self.of_modules[module] += event.dur
-        self.busy = list(_union((event.ts, event.ts + event.dur) for event in on_gpu))
-        work = _union((event.ts, event.ts + event.dur) for event in on_gpu if not event.name.startswith(COLLECTIVE))
-        self.busy_us = sum(end - start for start, end in self.busy)
-        self.collective_us = self.busy_us - sum(end - start for start, end in work)
 
 
 def _kernel_name(name: str) -> str:
@@ -298,30 +307,17 @@ def operator_name(event: TraceEvent) -> str:
     return "backward of " + event.name.rpartition(": ")[2] if event.name.startswith(BACKWARD) else event.name
 
 
-def _timeline(ordered: Sequence[TraceEvent], calls: _Calls, thread: int | str, steps: _Windows) -> Iterator[_Span]:
+def _timeline(ordered: Sequence[TraceEvent], calls: _Calls, thread: int | str, steps: _Steps) -> Iterator[_Span]:
     """What the training does, without holes: spans of each part, those without an operator as `own:PART`."""
-    marked: list[_Span] = []
-    working: list[tuple[float, float]] = []
-    for event in ordered:
-        end, part = event.ts + event.dur, _part(event, calls, thread)
-        if part is not None:
-            marked.append(_Span(event.ts, end, part))
-        is_work = event.cat in RUNTIME_CATEGORIES or (is_operator(event) and id(event) in calls.outermost)
-        if event.name.startswith(BACKWARD) or (event.tid == thread and is_work):
-            working.append((event.ts, end))
-    work, spans = list(_union(working)), list(_without_overlap(marked))
+    marked = [_Span(event.ts, event.end, part) for event in ordered if (part := _part(event, calls, thread))]
+    work, spans = _union(event for event in ordered if _is_work(event, calls, thread)), list(_without_overlap(marked))
     # DistributedDataParallel waits at the end of the backward pass, where no operator says so.
     exchanges = any(event.name.startswith(EXCHANGES) for event in ordered)
     after = AFTER | ({"backward": RANKS} if exchanges else {})
     has_forward = any(span.kind == "forward" for span in spans)
-    for start, end in steps.windows:
-        inside = [
-            _Span(max(span.start, start), min(span.end, end), span.kind)
-            for span in spans
-            if span.end > start and span.start < end
-        ]
+    for start, end, _ in steps.windows:
         before, kind = start, "optimizer"
-        for span in [*inside, _Span(end, end, "optimizer")]:
+        for span in [*_overlapping(spans, start, end), _Span(end, end, "optimizer")]:
             rest = "forward" if span.kind == "backward" and not has_forward else after[kind]
             if kind == span.kind == "backward":
                 yield _Span(before, span.start, "backward")
@@ -346,73 +342,73 @@ def _part(event: TraceEvent, calls: _Calls, thread: int | str) -> str | None:
     return "data" if event.name.startswith(DATA) else "optimizer" if event.name.startswith(OPTIMIZER) else None
 
 
+def _is_work(event: TraceEvent, calls: _Calls, thread: int | str) -> bool:
+    computes = event.cat in RUNTIME_CATEGORIES or (is_operator(event) and id(event) in calls.outermost)
+    return event.name.startswith(BACKWARD) or (event.tid == thread and computes)
+
+
 def _without_overlap(spans: Iterable[_Span]) -> Iterator[_Span]:
     """The outer one of spans that lie in each other."""
     end = 0.0
     for span in spans:
         if span.end > end:
-            yield _Span(max(span.start, end), span.end, span.kind)
+            yield span._replace(start=max(span.start, end))
             end = span.end
 
 
-def _split(start: float, end: float, part: str, work: Sequence[tuple[float, float]]) -> Iterator[_Span]:
+def _split(start: float, end: float, part: str, work: Sequence[_Span]) -> Iterator[_Span]:
     """The span of a part, with long pauses between operators in spans of their own."""
-    number = max(0, bisect_right(work, (start, start)) - 1)
-    for begins, ends in [*_overlapping(work, number, start, end), (end, end)]:
-        if begins - start > 0:
+    for begins, ends, _ in [*_overlapping(work, start, end), _Span(end, end)]:
+        if begins > start:
             yield _Span(start, begins, f"own:{part}" if begins - start >= OWN_CODE_US else part)
         if ends > max(start, begins):
             yield _Span(max(start, begins), ends, part)
         start = max(start, ends)
 
 
-def _overlapping(
-    spans: Sequence[tuple[float, float]], number: int, start: float, end: float
-) -> Iterator[tuple[float, float]]:
-    while number < len(spans) and spans[number][0] < end:
-        if spans[number][1] > start:
-            yield max(spans[number][0], start), min(spans[number][1], end)
-        number += 1
+def _overlapping(spans: Sequence[_Span], start: float, end: float) -> Iterator[_Span]:
+    """The parts between `start` and `end` of `spans`, which are ordered and do not overlap."""
+    for span in spans[max(0, bisect_right(spans, (start, start)) - 1) :]:
+        if span.start >= end:
+            break
+        if span.end > start:
+            yield span._replace(start=max(span.start, start), end=min(span.end, end))
 
 
-def _union(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Spans, ordered by their start, joined where they touch."""
-    start = end = None
-    for begins, ends in spans:
-        if start is None or end is None or begins > end:
-            if start is not None and end is not None:
-                yield start, end
-            start, end = begins, ends
+def _union(events: Iterable[TraceEvent]) -> list[_Span]:
+    """The spans of events, ordered by their start, joined where they touch."""
+    joined: list[_Span] = []
+    for event in events:
+        if joined and event.ts <= joined[-1].end:
+            joined[-1] = joined[-1]._replace(end=max(event.end, joined[-1].end))
         else:
-            end = max(end, ends)
-    if start is not None and end is not None:
-        yield start, end
+            joined.append(_Span(event.ts, event.end))
+    return joined
 
 
-def _idle_s(
-    busy: Sequence[tuple[float, float]], timeline: Iterable[_Span], windows: Sequence[tuple[float, float]]
-) -> dict[str, float]:
-    """The microseconds in which the GPU idles, by what the training does meanwhile."""
-    idle = {"input": 0.0, "host": 0.0, "launch": 0.0, "ranks": 0.0}
+def _idle_s(busy: Sequence[_Span], timeline: Iterable[_Span], unit: float, most_s: float) -> dict[str, float]:
+    """The seconds of a step in which the GPU idles, at most so many, by what the training does meanwhile."""
+    seconds = {"host": 0.0, "input": 0.0, "ranks": 0.0}
+    kinds = {"own": "host", "data": "input", "other": "launch"}
     for span in timeline:
-        number = max(0, bisect_right(busy, (span.start, span.start)) - 1)
-        used = sum(end - start for start, end in _overlapping(busy, number, span.start, span.end))
-        is_host = span.kind == "transfer" or span.kind.startswith("own:")
-        kind = "input" if span.kind == "data" else "host" if is_host else "launch"
-        kind = "ranks" if span.kind == f"own:{RANKS}" else kind
-        idle[kind] += span.end - span.start - used
-    return idle
+        kind = "ranks" if span.kind == f"own:{RANKS}" else kinds[_kind(span)]
+        if kind in seconds:
+            seconds[kind] += (span.us - sum(used.us for used in _overlapping(busy, span.start, span.end))) * unit
+    idle: dict[str, float] = {}
+    for kind, each_s in seconds.items():
+        idle[kind] = min(each_s, most_s)
+        most_s -= idle[kind]
+    return {**idle, "launch": most_s}
 
 
-def _parts(timeline: Iterable[_Span], count: float, factors: Mapping[str, float]) -> tuple[PartTime, ...]:
+def _parts(timeline: Iterable[_Span], unit: float, factors: Mapping[str, float]) -> tuple[PartTime, ...]:
     total: defaultdict[str, float] = defaultdict(float)
     own: defaultdict[str, float] = defaultdict(float)
     for span in timeline:
-        part, is_own = span.kind.removeprefix("own:"), span.kind.startswith("own:") or span.kind == "transfer"
-        kind = "own" if is_own else "data" if part == "data" else "other"
-        seconds = (span.end - span.start) / count * factors[kind]
+        part, kind = span.kind.removeprefix("own:"), _kind(span)
+        seconds = span.us * unit * factors[kind]
         total[part] += seconds
-        own[part] += seconds if is_own else 0.0
+        own[part] += seconds if kind == "own" else 0.0
     order = ("data", "transfer", "before the model", "forward", "loss", "backward", "gradients", "optimizer")
     names = [*(name for name in order if name in total), *(name for name in total if name not in order)]
     return tuple(PartTime(name, total[name], own[name]) for name in names)
