@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 
 import pytest
@@ -52,9 +53,22 @@ def test_what_precedes_the_first_step_of_another_optimizer_is_training() -> None
     assert evaluation_sites.evaluates(HERE, 10, 1)
     assert evaluation_sites.evaluates(HERE, 20, 1)
     assert evaluation_sites.evaluates(THERE, 20, 1), "not known yet"
-    evaluation_sites.optimizer_added(21)
+    evaluation_sites.optimizer_added(21, None)
     assert not evaluation_sites.evaluates(THERE, 21, 2)
     assert evaluation_sites.evaluates(HERE, 30, 2)
+
+
+def test_other_places_of_a_function_of_rollouts_are_training() -> None:
+    """The values of an episode that was cut off are first computed late; a loop holds places of both kinds."""
+    rollouts, loop = (compile("", "", "exec").replace(co_name=name) for name in ("collect", "main"))
+    frame = sys._getframe()
+    evaluation_sites = EvaluationSites()
+    for site in ((rollouts, 1), (frame.f_code, 1)):
+        assert not evaluation_sites.evaluates(site, 0, 1)
+    evaluation_sites.optimizer_added(1, frame)
+    assert not evaluation_sites.evaluates((rollouts, 2), 500, 1)
+    assert evaluation_sites.evaluates((frame.f_code, 2), 500, 1)
+    assert evaluation_sites.evaluates((loop, 1), 500, 1)
 
 
 Span = tuple[float, float]

@@ -155,13 +155,14 @@ class Instrumentation:
     def _optimizer_stepped(self, optimizer: Any) -> None:
         """Called after the first step of each optimizer."""
         self._backward_loss.groups.stop()
-        self.counters.optimizer_added()
+        self.counters.optimizer_added(sys._getframe(1))
         self._settings_in_effect.optimizer_stepped(optimizer)
         if self.counters.needs_plan():  # not at every step: it takes milliseconds
             self.counters.set_plan(call_safely(PlannedLength, sys._getframe(1)))
 
     def _own_optimizer_stepped(self, frame: Any, parameter: Any) -> None:
         """Called after the first step of an optimizer that is not torch's."""
+        self.counters.optimizer_added(frame)
         self._settings_in_effect.own_optimizer_stepped(frame, parameter)
         self.counters.set_plan(call_safely(PlannedLength, frame))
 

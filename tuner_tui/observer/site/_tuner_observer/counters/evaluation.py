@@ -18,6 +18,7 @@ from ..import_hooks import call_after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
 
     from .batch_stats import IteratorStats
 
@@ -135,15 +136,17 @@ class EvaluationSites:
 
     A plain loop may evaluate with neither a loader nor `eval()`. What a training computes without gradients differs
     from that: the rollouts and targets of reinforcement learning, latents, or the outputs of a teacher are needed for a
-    step, so the same place was passed before the first step of an optimizer, or lies within a model's forward.
+    step, so the same place was passed before the first step of an optimizer, or lies within a model's forward. So are
+    those of another place in a function of rollouts, such as the values of an episode that was cut off.
 
     A function may say by its name that it evaluates, which counts where a loop evaluates before its first step.
 
-    `training`: the places that never evaluate.
+    `training`: the places that never evaluate. A function in which an optimizer steps may hold places of both kinds.
     """
 
     def __init__(self) -> None:
         self.training: set[CallSite] = set()
+        self._steps_in: set[Any] = set()
         self._passed: dict[CallSite, tuple[int, int, int]] = {}
 
     def passed_first(self, site: CallSite) -> None:
@@ -161,6 +164,8 @@ class EvaluationSites:
         """Whether a model that is called at `site`, after `calls` steps of so many optimizers, is evaluated."""
         if not calls:
             self.passed_first(site)
+        if site[0] not in self._steps_in and any(code is site[0] for code, _ in self.training):
+            self.training.add(site)
         if not calls or site in self.training:
             return False
         first, last, in_a_row = self._passed.get(site, (calls, calls, 0))
@@ -173,11 +178,15 @@ class EvaluationSites:
             self.training.add(site)
         return site not in self.training
 
-    def optimizer_added(self, calls: int) -> bool:
-        """Called after the first step of each optimizer, the `calls`th of all. Returns whether it needed a place.
+    def optimizer_added(self, calls: int, frame: FrameType | None) -> bool:
+        """Called after the first step of each optimizer, the `calls`th of all, in `frame`. Returns whether it needed a
+        place.
 
         What was passed for the first time since the step before was needed for this one, such as a trained teacher.
         """
+        while frame is not None:
+            self._steps_in.add(frame.f_code)
+            frame = frame.f_back
         needed = {site for site, (first, _, _) in self._passed.items() if first == calls - 1}
         self.training |= needed
         return bool(needed)

@@ -107,7 +107,8 @@ class Limit:
                 return None
             position, steps = self._changed
         rate = (steps - first_steps) / (position - first)
-        return max(self._now[1], round(steps + (self._last - position) * rate))
+        # Down, as the last iterations make no step unless it is their turn; a little more for what is no exact number.
+        return max(self._now[1], int(steps + (self._last - position) * rate + 1e-6))
 
 
 class PlannedLength:

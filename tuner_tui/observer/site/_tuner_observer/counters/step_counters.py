@@ -20,6 +20,8 @@ from .evaluation import EvaluationDetector, EvaluationSites, StepGapClassifier
 from .training_clock import TrainingClock
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from ..session import Session
     from .batch_stats import BatchMeasure, IteratorStats
     from .planned_length import PlannedLength
@@ -343,9 +345,9 @@ class StepCounters:
         if self.session.phase in ("starting", "training"):
             self.session.enter_phase("compiling")
 
-    def optimizer_added(self) -> None:
+    def optimizer_added(self, frame: FrameType) -> None:
         """Note the first step of an optimizer: what seemed an evaluation just before it was needed for the step."""
-        if self.evaluation_sites.optimizer_added(self.buffer.calls):
+        if self.evaluation_sites.optimizer_added(self.buffer.calls, frame):
             self.clock.drop_evaluation()
 
     # steps
