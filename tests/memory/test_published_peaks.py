@@ -68,9 +68,10 @@ def _rows() -> Iterator[tuple[str, str, dict[str, Any], float]]:
 def _compare(name: str, figure: str, values: dict[str, Any], peak_bytes: float) -> Comparison:
     names = ("upcasts", "adapted", "keeps_inputs", "holds_graph", "more_embeddings")
     by_name = {name: values.pop(name) for name in names if name in values}
-    row = values.pop("code")
+    model = values.pop("model")
+    row = values.pop("code_of", {}).get(model, values.pop("code"))
     code = replace(training_code(row), **by_name)
-    shape = known_shape(values.pop("model"), "causal-lm")
+    shape = known_shape(model, "causal-lm")
     assert shape is not None, name
     settings = convert({**values, "eval_strategy": "no"}, Settings)
     expected = estimate(shape, settings, Device(True, (8, 0)), code=code)
@@ -90,10 +91,11 @@ def calibrated_uncertainty(code: str) -> float:
     errors = [each.off for each in fitted if each.code == code]
     counted = sorted(each.off for each in fitted if each.code in COUNTED)
     least = counted[min(len(counted), ceil(0.95 * (len(counted) + 1))) - 1] if code in COUNTED else 0.0
-    return ceil(100 * max(least, max(errors) * (1 + 1 / len(errors)))) / 100
+    enlarged = max(errors) * (1 + 1 / len(errors)) if errors else 0.0
+    return ceil(100 * max(least, enlarged)) / 100
 
 
-COUNTED = ("litgpt", "older transformers", "older bitsandbytes")
+COUNTED = ("litgpt", "older transformers", "transformers before 4.46", "older bitsandbytes")
 
 
 @pytest.mark.parametrize("code", [*COUNTED, "deepspeed", "torchtune"])
@@ -105,7 +107,7 @@ def test_there_are_enough_of_both_halves() -> None:
     assert min(len(comparisons("fitted")), len(comparisons("unseen"))) >= 30
 
 
-@pytest.mark.parametrize(("half", "most"), [("fitted", 0.045), ("unseen", 0.055)])
+@pytest.mark.parametrize(("half", "most"), [("fitted", 0.03), ("unseen", 0.05)])
 def test_published_peaks_lie_within_the_stated_uncertainty(half: Half, most: float) -> None:
     compared = comparisons(half)
     assert median(abs(each.error) for each in compared) <= most

@@ -383,6 +383,7 @@ def test_the_layers_with_adapters_are_read_from_the_options(
     [
         ("", (), "5.23.0", BUILT_IN),
         ("", (), "4.48.3", training_code("older transformers")),
+        ("", (), "4.45.2", training_code("transformers before 4.46")),
         ("model = prepare_model_for_kbit_training(model)", (), "5.23.0", TrainingCode(upcasts=True)),
         ("", ("--deepspeed", "zero2.json"), "5.23.0", training_code("deepspeed")),
     ],

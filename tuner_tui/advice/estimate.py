@@ -44,7 +44,8 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.settings.rules import RuleContext
 
-OLDER_TRANSFORMERS = "older transformers"
+OLDER_TRANSFORMERS = {(4, 46): "transformers before 4.46", (4, 49): "older transformers"}
+"""The row of training_code.yaml for releases before these."""
 ADAPTED_LAYERS = ("lora_target_modules", "lora_target", "target_modules")
 """The options of axolotl and TRL, LLaMA-Factory, peft and ms-swift for the layers that get adapters."""
 UNKNOWN_FOR_COMMAND = "unknown for a command until a run measures it"
@@ -88,7 +89,8 @@ def training_device(
 def training_code_of(job: Job, interpreter: Interpreter | None) -> TrainingCode:
     """What the code that trains `job` does with memory: by its tool, script, options and installed packages."""
     machine = RuleContext((), interpreter, job)
-    code = training_code(OLDER_TRANSFORMERS if machine.is_older("transformers", (4, 49)) else "")
+    releases = (row for release, row in OLDER_TRANSFORMERS.items() if machine.is_older("transformers", release))
+    code = training_code(next(releases, ""))
     if machine.is_older("bitsandbytes", (0, 44)):
         code = replace(code, keeps_inputs=True)
     if not isinstance(job, CommandJob):
@@ -170,7 +172,7 @@ class JobMemoryEstimator:
         shape = known_shape(self.job.model, self.job.task)
         if shape is not None and shape.quantized_bytes is not None:
             return "The weights are saved quantized, which a trace does not compute with."
-        if self.code not in (BUILT_IN, training_code(OLDER_TRANSFORMERS)):
+        if self.code not in (BUILT_IN, *map(training_code, OLDER_TRANSFORMERS.values())):
             return "The tool of this command computes otherwise than a trace does."
         return ""
 
