@@ -269,7 +269,12 @@ class FakeBackend(Backend):
             setattr(self, name, call)
 
     def recommend(
-        self, resolved: Resolved, inventory: Inventory, interpreter: Interpreter | None, job: Job
+        self,
+        resolved: Resolved,
+        inventory: Inventory,
+        interpreter: Interpreter | None,
+        job: Job,
+        trace: object = None,
     ) -> Resolved:
         return resolved
 

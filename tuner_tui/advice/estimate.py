@@ -49,6 +49,7 @@ OLDER_TRANSFORMERS = {(4, 46): "transformers before 4.46", (4, 49): "older trans
 ADAPTED_LAYERS = ("lora_target_modules", "lora_target", "target_modules")
 """The options of axolotl and TRL, LLaMA-Factory, peft and ms-swift for the layers that get adapters."""
 UNKNOWN_FOR_COMMAND = "unknown for a command until a run measures it"
+UNNAMED_MODEL = "The command does not name its model, so its memory cannot be traced."
 UNMEASURED_IMPORTS = "not known yet: import memory is not measured"
 MICRO = "per_device_train_batch_size"
 
@@ -138,7 +139,7 @@ class JobMemoryEstimator:
 
     def at_once(self, settings: Settings) -> MemoryEstimate | None:
         """The estimate from a cached trace, else the closed form; None if there is neither. Reads one small file."""
-        python = None if self._untraceable(settings) else self.interpreter
+        python = None if self.untraceable else self.interpreter
         trace = None if python is None else cached_trace(python, self.job, settings, self.device)
         return self.closed_form(settings) if trace is None else self._traced_estimate(trace, settings)
 
@@ -151,7 +152,7 @@ class JobMemoryEstimator:
 
     def traced(self, settings: Settings) -> MemoryEstimate:
         """The traced estimate; takes seconds unless the trace is cached. Raises `TraceError`."""
-        if problem := self._untraceable(settings):
+        if problem := self.untraceable:
             raise TraceError(problem)
         return self._traced_estimate(trace_memory(self._python, self.job, settings, self.device), settings)
 
@@ -167,7 +168,8 @@ class JobMemoryEstimator:
         traced = trace_breakdown(self._python, self.job, settings, self.device)
         return traced, memory_remedies(self.closed_form, settings, traced.by(lambda part: part.kind))
 
-    def _untraceable(self, settings: Settings) -> str:
+    @property
+    def untraceable(self) -> str:
         """Why a trace, which runs the built-in job's code, says nothing of this training; empty where it does."""
         shape = known_shape(self.job.model, self.job.task)
         if shape is not None and shape.quantized_bytes is not None:
@@ -189,6 +191,22 @@ class JobMemoryEstimator:
         calibrated = calibrate(way(settings), settings, self.device.on_gpu, self.runs, way)
         most = self.job.max_samples
         return calibrated if most is None else replace(calibrated, samples=max(1, most // self.processes))
+
+
+def estimate_by_trace(
+    target: TrainingTarget, settings: Settings, before: Callable[[], None] = lambda: None
+) -> MemoryEstimate:
+    """The estimate of a model without a closed form; `before` is called if that takes seconds. Raises `TraceError`."""
+    job = modelled_job(target.job)
+    if job is None:
+        raise TraceError(UNNAMED_MODEL)
+    code = training_code_of(target.job, target.interpreter)
+    estimator = JobMemoryEstimator(job, target.device, target.processes, target.interpreter, code=code)
+    best = estimator.at_once(settings)
+    if best is None:
+        before()
+        best = estimator.traced(settings)
+    return best
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +301,7 @@ class MemoryEstimator:
         """Where the memory of the peak goes, by a trace that takes seconds. Raises `TraceError`."""
         job = modelled_job(request.job)
         if job is None:
-            raise TraceError("The command does not name its model, so its memory cannot be traced.")
+            raise TraceError(UNNAMED_MODEL)
         settings = _settings(request)
         target = _target(request)
         device = training_device(target, _host_limit(request, target), cached_only=True)

@@ -11,15 +11,19 @@ import pytest
 import yaml
 from msgspec import structs
 
-from tests.fakes.inventories import OLD_NAMES, box, card, python
+from tests.fakes.inventories import GIB, OLD_NAMES, box, card, python
 from tuner_tui.advice.recommend.batch_and_learning_rate import largest_batch
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation, recommend
-from tuner_tui.advice.recommend.target import RecommendationDraft, target_of
-from tuner_tui.advice.recommend.workload import workload_of
+from tuner_tui.advice.recommend.target import RecommendationDraft, TrainingTarget, target_of
+from tuner_tui.advice.recommend.workload import Trace, workload_of
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory, MigSlice
-from tuner_tui.memory.model_shape import modelled_job
+from tuner_tui.memory.closed_form import MemoryPhase
+from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
+from tuner_tui.memory.model_shape import modelled_job, usual_task
+from tuner_tui.memory.trace import TraceError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.model import Settings
 
 T4, V100, K80 = card("T4", gib=15.0), card("V100", gib=15.8), card("K80", gib=11.2)
 A10, RTX3090, RTX4060 = card("A10", gib=22.5), card("RTX 3090"), card("RTX 4060")
@@ -130,6 +134,50 @@ def test_what_is_no_text_gets_nothing_that_rests_on_texts(job):
     }
     assert not of_texts & found.values.keys()
     assert found.values["precision"] == "bf16"
+
+
+def traced(each_bytes: float) -> Trace:
+    """A trace of a model of 1 GiB, whose samples take `each_bytes`, half of them with checkpointing."""
+
+    def trace(target: TrainingTarget, asked: Settings) -> MemoryEstimate:
+        sample = each_bytes / (2 if asked.gradient_checkpointing else 1)
+        line = MemoryPhase("forward and backward", 2**30, 0, 0, 0, sample)
+        return estimate_from_phases((line,), asked, target.device, 0.05, "traced")
+
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "each_gib", "batch", "checkpointing"),
+    [
+        ("google/vit-base-patch16-224", RTX3090, 0.1, (32, 1), False),
+        ("google/vit-base-patch16-224", card("H100", gib=80), 0.1, (80, 1), False),
+        ("openai/whisper-small", RTX3090, 1.5, (8, 4), False),
+        ("google-t5/t5-large", RTX3090, 7.0, (4, 8), True),
+        ("google-t5/t5-large", RTX3090, 90.0, (1, 32), True),
+    ],
+)
+def test_what_is_no_text_gets_the_batch_that_a_trace_leaves_room_for(model, gpu, each_gib, batch, checkpointing):
+    job = BuiltinJob(model=model, task=usual_task(model) or "classification")
+    found = recommend(box(gpu), python(), job, {"max_length": 512}, trace=traced(each_gib * GIB))
+    chosen = found.settings
+    assert (chosen.per_device_train_batch_size, chosen.gradient_accumulation_steps) == batch
+    assert chosen.gradient_checkpointing is checkpointing
+    assert reason(found, "per_device_train_batch_size").startswith("trace: ")
+    assert "learning_rate" not in found.values
+    assert any("not even one sample" in note for note in found.notes) is (each_gib > 80)
+
+
+def test_what_cannot_be_traced_gets_no_batch_and_says_why() -> None:
+    def trace(target: TrainingTarget, asked: Settings) -> MemoryEstimate:
+        raise TraceError("The model cannot be traced: its code does not run.")
+
+    found = recommend(
+        box(RTX3090), python(), BuiltinJob(model="microsoft/swin-tiny", task="image-classification"), trace=trace
+    )
+    assert "per_device_train_batch_size" not in found.values
+    assert "its code does not run" in " ".join(found.notes)
+    assert "`tuner-tui tune -- COMMAND` measures them" in " ".join(found.notes)
 
 
 @pytest.mark.parametrize("task", ["causal-lm", "classification"])

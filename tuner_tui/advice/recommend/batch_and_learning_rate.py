@@ -26,6 +26,8 @@ from tuner_tui.settings.model import FIELDS, Settings, Value
 
 HOPELESS_SHARE = 0.75
 COMFORTABLE_BATCH = 4
+LEAST_SAMPLES, LEAST_TOKENS = 2, 2048
+"""A smaller micro batch of a training in full keeps a GPU too little busy; judgement."""
 QUANTIZE_SHARE = 0.5
 """Frozen weights above this share of the GPU leave too little for a batch."""
 
@@ -36,8 +38,7 @@ def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
     if not target.on_gpu:
         draft.advise("optim", "adamw_torch", *draft.why("optimizer-on-cpu"))
         return
-    full = draft.settings.peft_method == "none"
-    if full and is_memory_short(workload.shape, target.memory_bytes) and _eight_bit(draft, workload):
+    if _eight_bit(draft, workload):
         return
     if target.able("fused") and target.has("torch", (2, 0)):
         draft.advise("optim", "adamw_torch_fused", *draft.why("fused"))
@@ -48,9 +49,16 @@ def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
 
 
 def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
-    target, optim = draft.target, "adamw_bnb_8bit"
-    size = _gb(_fixed_sizes(workload, Settings()).before_a_sample)
-    short = f"{workload.label} needs {size} with full AdamW states, too much for this GPU"
+    """Whether 8-bit AdamW is recommended: where only a very small batch fits with full states, by checkpointing."""
+    target, optim, memory = draft.target, "adamw_bnb_8bit", draft.target.device.capacity_bytes
+    if draft.settings.peft_method != "none" or workload.shape is None or memory is None:
+        return False
+    states = f"{workload.label} takes {_gb(_fixed_sizes(workload, Settings()).before_a_sample)} with full AdamW states"
+    if _fits(draft, workload, {}, samples=max(LEAST_SAMPLES, LEAST_TOKENS // max(1, workload.tokens))):
+        if is_memory_short(workload.shape, memory):
+            draft.reject("optim", optim, *draft.why("no-8-bit-needed", states=states, memory=_gb(memory)))
+        return False
+    short = f"{states}, too much for this GPU"
     if target.able("4-bit") and target.has("bitsandbytes"):
         draft.advise("optim", optim, *draft.why("8-bit", short=short))
         return True
@@ -77,7 +85,7 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
     if workload.shape.quantized_bytes is not None and target.has("peft"):
         draft.advise("peft_method", "lora", *draft.why("saved-quantized", model=workload.label))
         return
-    if least < HOPELESS_SHARE * memory and _fits(draft.of(target.alone), workload, {"optim": optim}, samples=2):
+    if least < HOPELESS_SHARE * memory and _fits(draft.of(target.alone), workload, {"optim": optim}, LEAST_SAMPLES):
         draft.reject("peft_method", "lora", *draft.why("full-training-fits", model=workload.label))
     elif not workload.pretrained:
         draft.reject("peft_method", "lora", *draft.why("random-weights", needed=needed))
@@ -138,7 +146,7 @@ def _frozen_weights(draft: RecommendationDraft, workload: Workload, memory: int)
 
 def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends gradient checkpointing if only a very small batch fits without it; on a CPU if none does."""
-    if workload.shape is None:
+    if not workload.is_estimated:
         return
     without = largest_batch(draft, workload, checkpointing=False, accumulated=True)
     if without is not None and without < (COMFORTABLE_BATCH if draft.target.on_gpu else 1):
@@ -157,7 +165,7 @@ def largest_batch(
     because its batch is derived from this one.
     """
     settings = draft.settings
-    if draft.target.device.capacity_bytes is None or workload.shape is None:
+    if draft.target.device.capacity_bytes is None or not workload.is_estimated:
         return None
     return _estimate(
         draft,
@@ -169,9 +177,10 @@ def largest_batch(
 
 def _estimate(draft: RecommendationDraft, workload: Workload, **changes: Value) -> MemoryEstimate:
     """The estimate for the workload with the settings so far and `changes`; evaluation takes one sample at a time."""
-    asked = draft.settings.changed(
-        **{"per_device_eval_batch_size": 1, "max_length": max(8, workload.tokens), **changes}
-    )
+    asked = draft.settings.changed(**{"per_device_eval_batch_size": 1, **changes})
+    if workload.trace is not None:
+        return workload.trace(draft.target, asked)
+    asked = asked.changed(max_length=max(8, workload.tokens))
     assert workload.shape is not None  # nothing is estimated without a size
     return estimate(workload.shape, asked, draft.target.device, draft.target.processes)
 
@@ -214,15 +223,16 @@ class NotedBatch:
 def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends micro batch, accumulation and evaluation batch.
 
-    A step takes the samples of one GPU's step times the number of GPUs, up to a limit, also where their copies of the
-    gradients leave room only for a smaller micro batch. Neither more memory nor more GPUs lead to a smaller step; only
-    the notes' own for 8 GB is larger.
+    A step takes the samples of one GPU's step times the number of GPUs, up to a limit, also where only a smaller micro
+    batch fits. Neither more memory nor more GPUs lead to a smaller step; only the notes' own for 8 GB is larger.
     """
     replicas, noted = draft.target.replicas, noted_batch(draft.target, draft.settings.optim)
     limit = limit_micro_batch(draft, workload, noted)
     alone = limit if replicas == 1 else limit_micro_batch(draft.of(draft.target.alone), workload, noted)
-    step = max(EFFECTIVE_BATCH, _round_down(alone.micro))
-    share = samples_per_card(draft.target, step * noted.accumulated if alone.from_notes else step)
+    step = max(EFFECTIVE_BATCH, _round_down(alone.noted))
+    if noted.accumulated > 1:  # the notes' own for 8 GB, and for nothing else
+        step = step * noted.accumulated if alone.from_notes else EFFECTIVE_BATCH
+    share = samples_per_card(draft.target, step)
     micro = max(size for size in divisors(share) if size <= limit.micro)
     if _fitting(draft, workload) == 0:
         _note_not_one_sample(draft, workload)
@@ -277,43 +287,48 @@ def _ways_to_fit(draft: RecommendationDraft, workload: Workload) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatchLimit:
-    """The largest micro batch to start with, its reason and source, and whether it is the notes' batch as it is."""
+    """The largest micro batch to start with, with reason and source.
+
+    `noted` is the notes' batch for samples of this length, whether it fits or not; `from_notes`: it is theirs as it is.
+    """
 
     micro: int
     reason: str
     source: str
-    from_notes: bool
+    noted: int
+    from_notes: bool = False
 
 
 def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: NotedBatch) -> MicroBatchLimit:
     """The notes' batch where the job is of their kind and it fits by estimate; else what fits.
 
-    The notes classify texts. For a language model the estimate alone decides; where its size is not known, it is one
-    sample.
+    The notes classify texts. For a language model, images and speech the estimate alone decides; where the size of a
+    language model is not known, it is one sample.
     """
-    if workload.language_model and workload.shape is None:
-        return MicroBatchLimit(1, *draft.why("batch-of-unknown-size"), from_notes=False)
     memory, scaled_to, micro = draft.target.memory_bytes, [], noted.micro
     fits = _fitting(draft, workload)
-    if workload.language_model and fits is not None:
-        count = f"{fits} samples" if fits > 1 else "one sample" if fits else "not one sample"
-        reason = f"estimate: {count} of {workload.tokens:,} tokens fit for {_describe_model(workload)}"
-        return MicroBatchLimit(max(1, min(fits, noted.micro)), reason, "estimate", False)
     if memory is not None and memory < SMALL_GIB * SOLD_SHARE * GIB:
         micro = max(1, int(micro * memory / (SMALL_GIB * GIB)))
         scaled_to.append(f"{memory / GIB:.1f} GiB")
     if workload.tokens > NOTES_TOKENS:
         micro = max(1, micro * NOTES_TOKENS // workload.tokens)
         scaled_to.append(f"{workload.tokens:,} tokens")
+    if workload.language_model and not workload.is_estimated:
+        return MicroBatchLimit(1, *draft.why("batch-of-unknown-size"), micro)
+    if (workload.language_model or workload.trace is not None) and fits is not None:
+        count = f"{fits} samples" if fits > 1 else "one sample" if fits else "not one sample"
+        source, size = ("estimate", f" of {workload.tokens:,} tokens") if workload.trace is None else ("trace", "")
+        reason = f"{source}: {count}{size} fit for {_describe_model(workload)}"
+        return MicroBatchLimit(max(1, min(fits, noted.micro)), reason, source, micro)
+    limit = micro
     if fits is not None and fits < micro:
-        micro = max(1, fits)
+        limit = max(1, fits)
         scaled_to.append(f"{_describe_model(workload)} (estimate: {fits} fit)")
     words = f" at {NOTES_TOKENS} tokens, scaled to {', '.join(scaled_to)}" if scaled_to else ""
-    if fits is not None and fits > micro:
+    if fits is not None and fits > limit:
         words += f"; estimate: {fits} fit for {_describe_model(workload)}"
-    return MicroBatchLimit(
-        micro, f"{noted.label}{words}", f"{fill_in(noted.source)}, for 128-token classification", not scaled_to
-    )
+    source = f"{fill_in(noted.source)}, for 128-token classification"
+    return MicroBatchLimit(limit, f"{noted.label}{words}", source, micro, not scaled_to)
 
 
 def _fitting(draft: RecommendationDraft, workload: Workload) -> int | None:
@@ -336,7 +351,7 @@ def samples_per_card(target: TrainingTarget, wanted: int) -> int:
 def _micro_batch(
     draft: RecommendationDraft, share: int, limit: MicroBatchLimit, micro: int, workload: Workload
 ) -> None:
-    guess = f"; the size of {workload.label} is not known" if workload.shape is None else ""
+    guess = f"; the size of {workload.label} is not known" if not workload.is_estimated else ""
     few = f"; {share} per GPU keep the effective batch reasonable" if share < limit.micro else ""
     draft.advise("per_device_train_batch_size", micro, f"{limit.reason}{guess}{few}; {STARTING_POINT}", limit.source)
 
@@ -370,7 +385,7 @@ def _largest_eval_batch(draft: RecommendationDraft, workload: Workload, wanted: 
 
     As it is where memory or model are not known.
     """
-    if draft.target.device.capacity_bytes is None or workload.shape is None:
+    if draft.target.device.capacity_bytes is None or not workload.is_estimated:
         return wanted
     for size in (wanted >> shift for shift in range(wanted.bit_length())):
         estimated = _estimate(draft, workload, per_device_train_batch_size=1, per_device_eval_batch_size=size)
@@ -380,7 +395,8 @@ def _largest_eval_batch(draft: RecommendationDraft, workload: Workload, wanted: 
 
 
 def _describe_model(workload: Workload) -> str:
-    return f"{workload.label} of {(workload.parameters or 0) / 1e6:,.0f} M parameters"
+    size = workload.parameters
+    return workload.label if size is None else f"{workload.label} of {size / 1e6:,.0f} M parameters"
 
 
 BASE_LEARNING_RATE, BASE_BATCH = 2e-5, 8

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec import structs
 
 from tuner_tui.advice.batch_scaling import rebalance
-from tuner_tui.advice.estimate import JobMemoryEstimator
+from tuner_tui.advice.estimate import JobMemoryEstimator, estimate_by_trace
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, estimate_duration
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import TrainingTarget, target_of
@@ -55,15 +56,18 @@ def plan_cards(
     """
     python = planned_interpreter(interpreter)
     machines = [planned_inventory(inventory, planned) for planned in cards]
-    settings = [with_recommended(resolved, machine, python, job).settings for machine in machines]
+    trace = partial(estimate_by_trace, before=partial(before_tracing, 1))
+    settings = [with_recommended(resolved, machine, python, job, trace).settings for machine in machines]
     targets = [
         target_of(machine, python, job).trained_with(chosen) for machine, chosen in zip(machines, settings, strict=True)
     ]
-    asked = ((job, chosen, target.device) for chosen, target in zip(settings, targets, strict=True))
+    estimators = [JobMemoryEstimator(job, target.device, target.processes, python, code=code) for target in targets]
+    problems: Sequence[str | None] = [estimator.untraceable for estimator in estimators]
+    if not any(problems):
+        asked = ((job, chosen, target.device) for chosen, target in zip(settings, targets, strict=True))
+        problems = trace_together(python, asked, before_tracing)
     plans = []
-    problems = trace_together(interpreter, asked, before_tracing)
-    for planned, chosen, target, problem in zip(cards, settings, targets, problems, strict=True):
-        estimator = JobMemoryEstimator(job, target.device, target.processes, interpreter, code=code)
+    for planned, chosen, target, estimator, problem in zip(cards, settings, targets, estimators, problems, strict=True):
         best = estimator.at_once(chosen)
         fitting = None if best is None else make_fit(estimator, chosen, target, best)
         duration = estimate_duration(job, chosen, target.replicas, (), [gpu.name for gpu in planned.gpus])

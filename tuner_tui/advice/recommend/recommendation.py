@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner_tui.advice.recommend import batch_and_learning_rate
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
@@ -16,13 +16,14 @@ from tuner_tui.advice.recommend.target import (
     select_cards,
     target_of,
 )
-from tuner_tui.advice.recommend.workload import Workload, workload_of
+from tuner_tui.advice.recommend.workload import Trace, Workload, workload_of
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.capabilities import FP16_SLOW, has_tensor_cores
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import Capability, Gpu, Inventory
 from tuner_tui.memory.model_shape import known_shape, modelled_job, trains_other_task
+from tuner_tui.memory.trace import TraceError
 from tuner_tui.settings.distributed import AccelerateConfig, best_kind, is_same_kind
 from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings, Value
@@ -222,22 +223,28 @@ def recommend(
     given: Mapping[str, Value] | None = None,
     accelerate: AccelerateConfig | None = None,
     lengths: SampleLengths | None = None,
+    trace: Trace | None = None,
 ) -> Recommendation:
     """Recommends settings for a training on this machine. `given` values stay, and the rest is fitted to them.
 
-    `accelerate` is the configuration found for `accelerate launch`, `lengths` those of the data's samples.
+    `accelerate` is the configuration found for `accelerate launch`, `lengths` those of the data's samples. By `trace`
+    images, speech and sequence to sequence get a batch, too.
     """
     target = target_of(inventory, interpreter, job, accelerate)
     if isinstance(job, BuiltinJob) and target.processes == 1 < target.replicas:
         # Many GPUs get no less than one: what one alone is recommended decides whether one process uses several.
-        settings = _recommend(target.alone, given or {}, lengths).settings
+        settings = _recommend(target.alone, given or {}, lengths, trace).settings
         if target.trained_with(settings) != target:
-            return _recommend(target.alone, given or {}, lengths, len(target.cards))
-    return _recommend(target, given or {}, lengths)
+            return _recommend(target.alone, given or {}, lengths, trace, len(target.cards))
+    return _recommend(target, given or {}, lengths, trace)
 
 
 def _recommend(
-    target: TrainingTarget, given: Mapping[str, Value], lengths: SampleLengths | None, of_cards: int = 1
+    target: TrainingTarget,
+    given: Mapping[str, Value],
+    lengths: SampleLengths | None,
+    trace: Trace | None,
+    of_cards: int = 1,
 ) -> Recommendation:
     """The recommendation for `target`, one of `of_cards` equal GPUs."""
     draft, job = RecommendationDraft(target, given), target.job
@@ -252,9 +259,7 @@ def _recommend(
     attention(draft)
     compilation(draft)
     if trains_other_task(job):
-        draft.note("other-task")
-        batch_and_learning_rate.optimizer(draft, workload)
-        recommend_data_loading(draft)
+        _recommend_for_other_task(draft, replace(workload, trace=trace))
     else:
         _recommend_for_text(draft, workload, lengths)
     advised = tuple(draft.advised[name] for name in FIELDS if name in draft.advised)
@@ -266,6 +271,20 @@ def _recommend(
         draft.target.replicas,
         tuple(card.name for card in draft.target.cards),
     )
+
+
+def _recommend_for_other_task(draft: RecommendationDraft, workload: Workload) -> None:
+    """Recommends what every training has and, where the model can be traced, the batch that its memory allows."""
+    batch_and_learning_rate.optimizer(draft, workload)
+    try:
+        if workload.trace is not None:
+            batch_and_learning_rate.checkpointing(draft, workload)
+            batch_and_learning_rate.recommend_batch(draft, workload)
+        draft.note("other-task" if workload.trace is None else "other-task-traced")
+    except TraceError as error:
+        draft.note("other-task")
+        draft.notes.append(str(error))
+    recommend_data_loading(draft)
 
 
 def _recommend_for_text(draft: RecommendationDraft, workload: Workload, lengths: SampleLengths | None) -> None:
@@ -288,7 +307,11 @@ def _recommend_for_text(draft: RecommendationDraft, workload: Workload, lengths:
 
 
 def with_recommended(
-    resolved: Resolved, inventory: Inventory, interpreter: Interpreter | None, job: BuiltinJob | CommandJob
+    resolved: Resolved,
+    inventory: Inventory,
+    interpreter: Interpreter | None,
+    job: BuiltinJob | CommandJob,
+    trace: Trace | None = None,
 ) -> Resolved:
     """`resolved` with recommended values in place of defaults, each with its reason as origin.
 
@@ -298,7 +321,7 @@ def with_recommended(
     if isinstance(job, CommandJob):
         return resolved
     given = resolved.given
-    recommendation = recommend(inventory, interpreter, job, given)
+    recommendation = recommend(inventory, interpreter, job, given, trace=trace)
     origins = {advised.name: Origin(OriginKind.RECOMMENDED, advised.reason) for advised in recommendation.advised}
     return Resolved(recommendation.settings, {**origins, **{name: resolved.origins[name] for name in given}})
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from tuner_tui.advice.recommend.target import TrainingTarget
 from tuner_tui.memory.closed_form import activation_bytes
 from tuner_tui.memory.device import Device
+from tuner_tui.memory.estimate import MemoryEstimate
 from tuner_tui.memory.model_shape import ModelShape, built_in_shape, count_parameters, known_shape, modelled_job
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
@@ -14,17 +17,31 @@ LARGE_MODEL = 5e8
 """Parameters from which models are usually trained in full with no more than the notes' base rate."""
 LOGITS_SHARE = 1 / 4
 """Logits above this share of a sample's memory limit the evaluation batch, too."""
+IMAGE_TOKENS = 197
+"""Patches of 16 × 16 in an image of 224 × 224, and the token of its class: what most models for images compute on."""
+
+Trace = Callable[[TrainingTarget, Settings], MemoryEstimate]
+"""The estimate by a trace, which may take seconds. Raises `TraceError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The model of a job, by name and shape (None where not even its size is known), and the tokens per sample."""
+    """The model of a job, by name and shape (None where not even its size is known), and the tokens per sample.
+
+    `trace` is there for a model without a shape whose memory a trace tells.
+    """
 
     shape: ModelShape | None
     label: str
     tokens: int
     language_model: bool
     pretrained: bool = True
+    trace: Trace | None = None
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether the memory of the model is known."""
+        return self.shape is not None or self.trace is not None
 
     @property
     def parameters(self) -> int | None:
@@ -56,6 +73,7 @@ def workload_of(job: BuiltinJob | CommandJob, tokens: int) -> Workload:
     if built_in is not None:
         return Workload(built_in, BUILT_IN_LABELS[job.model], tokens, language_model, pretrained=False)
     label = job.model.rstrip("/").rpartition("/")[2].lower()
+    tokens = IMAGE_TOKENS if job.task == "image-classification" else tokens
     return Workload(known_shape(job.model, job.task), label, tokens, language_model)
 
 

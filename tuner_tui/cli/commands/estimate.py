@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from dataclasses import asdict, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -18,7 +19,7 @@ from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expec
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
-from tuner_tui.cli.commands.recommend import measured_lengths, time_document
+from tuner_tui.cli.commands.recommend import measured_lengths, print_tracing, time_document
 from tuner_tui.cli.console import fail, print_json, print_note
 from tuner_tui.cli.estimate_report import (
     breakdown_report,
@@ -287,11 +288,7 @@ def print_plans(
 ) -> None:
     """Print a table of the GPUs in `gpus`, or one document with `--json`. Raises `SettingsError` for an unknown GPU."""
     cards = parse_gpus(gpus)
-
-    def say(traces: int) -> None:
-        number = "once" if traces == 1 else f"with {traces} different settings"
-        print_note(f"Tracing {job.model} {number} on the CPU; it is kept for the next time …")
-
+    say = cache(partial(print_tracing, job.model))
     plans = plan_cards(cards, machine.inventory, machine.interpreter, resolved, job, code, say)
     if all(plan.best is None for plan in plans):
         fail(f"The model {job.model} cannot be estimated. {plans[0].not_traced} A short run measures its memory.")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tuner_tui.advice.batch_scaling import BatchChange, batch_change
+from tuner_tui.advice.estimate import estimate_by_trace
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expected_duration
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
 from tuner_tui.advice.recommend.recommendation import recommend as recommend_settings
@@ -22,11 +24,12 @@ from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.files import write_durable
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.known_cards import PROCESSOR, PlannedCards, planned_interpreter, planned_inventory
+from tuner_tui.memory.model_shape import read_config
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import OriginKind, Resolved
 from tuner_tui.settings.presets import find_preset, update_tool_file
 from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_training
@@ -216,10 +219,11 @@ def print_recommendations(
     """Print the recommendation for each machine, as text or as one JSON document."""
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
     accelerate = read_accelerate_config(job, os.environ, Path.cwd())
+    trace = partial(estimate_by_trace, before=cache(partial(print_tracing, named_model(job))))
     documents = []
     for label, machine in machines:
         lengths = measured_lengths(job, machine)
-        advice = recommend_settings(machine.inventory, machine.interpreter, job, given, accelerate, lengths)
+        advice = recommend_settings(machine.inventory, machine.interpreter, job, given, accelerate, lengths, trace)
         change = None if preset is None else preset_batch_change(machine, job, preset, advice)
         expected = expected_duration(job, advice.settings, advice.replicas, advice.cards, runs_dir())
         if as_json:
@@ -231,6 +235,15 @@ def print_recommendations(
             print_line("\n".join(lines if label is None else [f"On {label}", "", *lines, ""]))
     if as_json:
         print_json(documents[0] if machines[0][0] is None else {"cards": documents})
+
+
+def print_tracing(model: str | None, traces: int = 1) -> None:
+    """Print what takes seconds now: `traces` of the model, or finding out that its configuration is nowhere."""
+    if model is not None and "model_type" not in (read_config(model) or {}):
+        print_note(f"Asking the Hub for the configuration of {model} …")
+        return
+    number = "once" if traces == 1 else f"with {traces} different settings"
+    print_note(f"Tracing {model} {number} on the CPU; it is kept for the next time …")
 
 
 def measured_lengths(job: BuiltinJob | CommandJob, machine: LocalMachine) -> SampleLengths | None:
