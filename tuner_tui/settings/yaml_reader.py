@@ -185,8 +185,8 @@ class _RefusedError(Exception):
 class _Loader(yaml.SafeLoader):
     """Composes nodes as PyYAML does, after a check of the event that each begins with.
 
-    Aliases, whose values PyYAML shares, and the tags of YAML's own scalars, such as `!!float 1e6`, are for files of
-    tools only: the first one is `refused` in a preset.
+    Aliases, whose values PyYAML shares, and the tags of plain values, such as `!!float 1e6`, are for files of tools
+    only: the first one is `refused` in a preset.
     """
 
     depth = 0
@@ -205,7 +205,7 @@ class _Loader(yaml.SafeLoader):
             self.refused = self.refused or _RefusedError(line, alias)
         elif (tag := getattr(event, "tag", None)) is not None:
             unsupported = _RefusedError(line, f"YAML tags ({shorten_text(str(tag), 40)}) are not supported")
-            if tag not in SCALAR_TAGS:
+            if tag not in PLAIN_TAGS:
                 raise unsupported
             self.refused = self.refused or unsupported
         if self.depth > MAX_DEPTH:
@@ -216,7 +216,10 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-SCALAR_TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("float", "int", "str", "bool", "null"))
+TUPLE = "tag:yaml.org,2002:python/tuple"
+"""What PyYAML writes for a tuple; read as a list."""
+_Loader.add_constructor(TUPLE, yaml.SafeLoader.construct_yaml_seq)  # type: ignore[type-var]
+PLAIN_TAGS = {TUPLE, *(f"tag:yaml.org,2002:{kind}" for kind in ("float", "int", "str", "bool", "null"))}
 
 
 def compose_tool_yaml(text: str, source: str) -> yaml.MappingNode:

@@ -545,8 +545,7 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
     if own and not any(OF_TRANSFORMERS.match(part) for key in flat for part in key.split(".")):
         return dialects()["own-script"]
     arguments = [key for key in flat if setting_of_argument(key.rpartition(".")[2]) in FIELDS]
-    at_top = sum("." not in key for key in arguments)
-    in_sections = len(arguments) - at_top > max(1, at_top) or (at_top < 2 and any("." in key for key in own))
+    in_sections = any("." in key for key in (*arguments, *own))
     return dialects()["hf-sections" if in_sections else PLAIN.get(form, HF)]
 
 

@@ -290,7 +290,8 @@ READS = (
     r"\b(?:(?:safe|full)_load|yaml\.load|OmegaConf\.load|YAML|json\.loads?|toml(?:lib)?\.loads?"
     r"|\w*(?:load|read|from|get|parse)_(?:yaml|json|toml|config|cfg|hparams)\w*)\("
 )
-TRAINS = r"\.backward\(|\b\w*Trainer\(|\.fit\(|\.train\(\w|\bdef train(?:_(?:one_)?epoch|_loop|_model|_step|ing)?\("
+_PART = r"(?:_(?:one_)?epoch|_loop|_model|_step|ing)?"
+TRAINS = rf"\.backward\(|\b\w*Trainer\(|\.fit\(|\.train{_PART}\(\w|\bdef train{_PART}\("
 READS_AND_TRAINS = rf"(?s)\A(?=.*(?:{READS}|{CONFIG_OPTION.pattern}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
 """The source of a script that reads a file of settings, or has an option for one, and trains."""
 SUBCOMMANDS = re.compile(r"add_subparsers\(|\.command\(|\.group\(|typer\.Typer\(")
@@ -321,8 +322,11 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
         if of_package or is_far or SUBCOMMANDS.search(source):  # a subcommand says what to do with the file
             continue
         words = f"python {shlex.quote(str(script))}"
-        if (option := CONFIG_OPTION.search(source)) is not None:
-            return f"{words} {option[1]} {{config}}"
+        if options := [*dict.fromkeys(CONFIG_OPTION.findall(source))]:
+            parts = {*re.split(r"[\W_]+", path.stem)} - {"", "config", "cfg", "conf"}
+            named = [option for option in options if parts & {*re.split(r"[\W_]+", option)}]
+            likely = named or [option for option in options if option in ("--config", "--cfg")] or options
+            return f"{words} {likely[0]} {{config}}" if len(likely) == 1 else None
         if FROM_WORDS.search(source):
             return f"{words} config={{config}}"
         if marker == PARSES_FILE or TAKES_WORDS.search(source):

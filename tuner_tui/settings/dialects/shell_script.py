@@ -38,6 +38,7 @@ _ALL_WORDS = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
 """Every word of an array."""
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.+)", re.DOTALL)
 _HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?(\w+)")
+_OTHER_SHELL = re.compile(r"\b(?:bash|sh|ssh|srun|sbatch)\b[^;|&]*<<")
 _VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s\"';&|])+)"
 _BETWEEN = re.compile(r"[;&|]+")
 _END = re.compile(r"\d?>.*|<.*|#.*")
@@ -214,7 +215,9 @@ def _find_command(text: str) -> _Command:
     exported: dict[str, str] = {}
     best, of_variable = _Command(), _Command()
     started: list[_Command] = []
+    in_document: list[_Command] = []
     document: str | None = None
+    document_runs = False
     folder, depth = "", 0
     reasons: list[str] = []
     # One pass from top to bottom, as the shell runs it: assignments are remembered, variables in later lines are put
@@ -261,33 +264,37 @@ def _find_command(text: str) -> _Command:
             if words[:1] in (("source",), (".",)) and len(words) > 1 and not _ENVIRONMENT.search(words[1]):
                 reasons.append(f"{words[1]} is sourced before it")
             runs = starts
-            if words and (words[0] == "eval" or any(word in ("-c", "-lc") for word in words)):
-                begin = (
-                    1 if words[0] == "eval" else next(at for at, word in enumerate(words) if word in ("-c", "-lc")) + 1
-                )
-                text_of_shell = " ".join(words[begin:] if begin == 1 else words[begin : begin + 1])
-                inner = max(_commands(text_of_shell), key=_score, default=())
-                if _score(inner) > _score(words):
-                    words, runs = inner, runs and words[0] == "eval"
+            inner = max(_commands(_of_other_shell(words)), key=_score, default=())
+            if _score(inner) > _score(words):
+                words, runs = inner, runs and words[0] == "eval"
             command = _Command(words, start, end, runs, dict(exported), folder, (*reasons, *((_CUT,) if cut else ())))
-            if _starts_script(words) and starts:
-                started.append(command)
+            if _starts_script(words) and (starts or document_runs):
+                (started if starts else in_document).append(command)
             if _score(words) > _score(best.words) and not names_other_work(_script_of(words)):
                 best = command
         opened = _HERE_DOCUMENT.search(line)
         document = opened[1] if opened else None if line.strip() == document else document
+        document_runs = bool(opened and _OTHER_SHELL.search(line)) or (document_runs and opened is None)
     if _score(of_variable.words) > max(_score(best.words), MOST_WITHOUT):
         return of_variable
     started = [command for command in started if not names_other_work(_script_of(command.words))]
     named = named_for_training(_script_of(command.words) for command in started)
     started = [command for command in started if _script_of(command.words) in named] or started
-    if not best.words and started:
-        best = started[-1]
+    if not best.words:
+        best = (started or in_document or [best])[-1]
     # Another training of the same script is lost with all that the best one says.
     others = [command for command in started if 2 * _score(command.words) >= _score(best.words)]
     if len({command.words for command in (*others, best)}) > 1:
         best = replace(best, reasons=(*best.reasons, f"it starts {len(others)} commands, of which this is one"))
     return best
+
+
+def _of_other_shell(words: tuple[str, ...]) -> str:
+    """What the command gives to another shell: the text of `eval`, `bash -c` and `sbatch --wrap`; else empty."""
+    if words[:1] == ("eval",):
+        return " ".join(words[1:])
+    parts = [part for word in words for part in (word.split("=", 1) if word.startswith("--wrap=") else [word])]
+    return next((text for option, text in pairwise(parts) if option in ("-c", "-lc", "--wrap")), "")
 
 
 def _open_options(words: str, variable: str) -> str:
