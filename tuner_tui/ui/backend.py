@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -35,14 +36,12 @@ from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.queue.listing import QueueLine, list_queue
 from tuner_tui.runs.queue.queued_run import revive_waiter
 from tuner_tui.runs.queue.submission import enqueue, queue_need
-from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, RunProfile, inspect_folder, profile_folder
 from tuner_tui.runs.read.reader import RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir, state_dir
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
-from tuner_tui.runs.supervise.stall import Inspection
 from tuner_tui.settings.command_training import own_settings
 from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, write_settings
 from tuner_tui.settings.dialects.file_formats import render_export
@@ -80,6 +79,10 @@ from tuner_tui.ui.report_file import render_report
 from tuner_tui.ui.tunings import Tunings
 from tuner_tui.view.comparison_rows import ComparisonScene
 from tuner_tui.view.end_card import EndScene
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.read.live_inspection import RunProfile
+    from tuner_tui.runs.supervise.stall import Inspection
 
 MAX_LISTED_RUNS = 200
 
@@ -325,6 +328,8 @@ class Backend:
 
     def inspect_run(self, folder: Path) -> Inspection:
         """Ask the processes of a run where they are; takes two seconds at most."""
+        from tuner_tui.runs.read.live_inspection import inspect_folder
+
         try:
             return inspect_folder(RunFolder(folder))
         except LookupError as error:
@@ -332,6 +337,8 @@ class Backend:
 
     def profile_run(self, folder: Path) -> RunProfile:
         """Profile ten steps of a run; takes as long as some thirty steps."""
+        from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, profile_folder
+
         try:
             return profile_folder(RunFolder(folder), PROFILED_STEPS)
         except LookupError as error:

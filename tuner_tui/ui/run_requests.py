@@ -23,8 +23,6 @@ from tuner_tui.ui.state_store import Requests, StateStore
 from tuner_tui.ui.status_text import launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.view.end_card import checkpoint_path, end_scene
-from tuner_tui.view.profile_rows import profile_rows
-from tuner_tui.view.stack_rows import stack_rows
 
 COMPARE_PERIOD_S = 5.0
 
@@ -211,6 +209,8 @@ class RunRequests(Requests):
         if folder is None or not self._state.running:
             self._app.show_note("There is no training to look into.", severity="warning")
             return
+        from tuner_tui.view.stack_rows import stack_rows
+
         inspection = await to_daemon_thread(lambda: self._backend.inspect_run(folder))
         await self._app.ask(InspectionScreen(f"Where {folder.name} is", partial(stack_rows, inspection)))
 
@@ -220,6 +220,8 @@ class RunRequests(Requests):
         if folder is None or not self._state.running:
             self._app.show_note("There is no training to profile.", severity="warning")
             return
+        from tuner_tui.view.profile_rows import profile_rows
+
         self._app.show_note("Profiling the next steps …")
         profile = await to_daemon_thread(lambda: self._backend.profile_run(folder))
         await self._app.ask(InspectionScreen(f"A step of {folder.name}", partial(profile_rows, profile)))

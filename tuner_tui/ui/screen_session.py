@@ -37,9 +37,9 @@ ESTIMATE_IDLE_S = 1.5
 """Seconds without a new request before the refined estimate is computed."""
 NO_OUTPUT = LogWindow((), (), 0, 0, 0, True, True)
 """Of no run; None is that of a run that was not read yet."""
-SAMPLE_VALID_S = 3.0
 DRAFT_DELAY_S = 0.5
 """Seconds after a change until it is kept, so that a key held down writes one file."""
+SAMPLE_VALID_S = 3.0
 """Age at which the newest sample of the followed run's supervisor is replaced by one of the screen's own."""
 
 

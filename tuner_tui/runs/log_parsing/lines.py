@@ -6,7 +6,6 @@ A traceback shows both: its frames tell where lines began, and its header where 
 from __future__ import annotations
 
 import errno
-import html
 import json
 import os
 import re
@@ -285,6 +284,8 @@ def _restore_lines(line: str) -> Iterator[str]:
         yield from _unflatten(line) if cut_off else (line,)
         return
     if BREAK_TAG.search(line) or "&quot;" in line:
+        import html  # 2,231 names of characters, for logs copied from a web page
+
         for part in BREAK_TAG.split(html.unescape(line)):
             yield from _restore_lines(part)
         return

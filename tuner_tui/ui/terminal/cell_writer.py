@@ -6,7 +6,7 @@ Textual repaints whole spans of a widget, with a colour sequence before every pi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import cast
 
 from rich.cells import get_character_cell_size
@@ -30,6 +30,7 @@ class TerminalCells:
 
     def __init__(self) -> None:
         self._rows: dict[int, list[tuple[str, str]]] = {}
+        self._shared: dict[tuple[str, str], tuple[str, str]] = {}  # each cell once: most are alike
 
     def forget(self) -> None:
         """Write every cell next time: the terminal may show something else."""
@@ -57,7 +58,7 @@ class TerminalCells:
                 continue
             for text, style, _ in strip:
                 look = Strip.render_ansi(style, colours) if style else ""
-                cells = [(character, look) for character in text]
+                cells = [self._shared.setdefault(cell, cell) for cell in zip(text, repeat(look), strict=False)]
                 texts_by_look.setdefault(look, []).extend(
                     (y, x + start, text[start:end]) for start, end in _changed_spans(cells, row[x : x + len(cells)])
                 )
