@@ -32,10 +32,6 @@ from tuner_tui.runs.slurm import SLURM_OUTCOMES
 from tuner_tui.runs.supervise.outcome import last_error
 
 FILE = Path(__file__).with_name("crash_words.yaml")
-PHASE_LOCATIONS = {
-    "evaluating": "evaluation", "saving": "checkpoint", "compiling": "training", "starting": "loading",
-    "loading-model": "loading", "loading-data": "loading",
-}  # fmt: skip
 LOCATIONS = frozenset({"training", "evaluation", "loading", "optimizer-step", "checkpoint"})
 CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
 CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error"})
@@ -44,8 +40,6 @@ LEAK_LOCATIONS: Mapping[str, MemoryLocation] = {"gpu-oom": "gpu", "host-oom": "h
 MAX_EVIDENCE_CHARS = 400
 FULL_DISK_BYTES = 64e6
 LOOKBACK_LINES = 60
-REFUSALS = frozenset({"AssertionError", "KeyError", "NotImplementedError", "TypeError", "ValueError"})
-"""Classes that code raises itself when it refuses what it is given."""
 UNEXPLAINED = "unknown"
 """The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
 
@@ -241,7 +235,7 @@ def _cause_of_package(failure: Failure, role: str | None) -> str:
     causes: Mapping[str | None, str] = read_data_file(FILE)["causes-of-roles"]
     frame = next(iter(reversed(_calling_frames(failure))), None)
     raises = frame is not None and re.match(r"raise (?:[A-Z]\w*|type\(\w+\))\(|assert ", frame.statement)
-    refused = raises and frame is not None and _is_foreign(frame) and failure.type in REFUSALS
+    refused = raises and frame is not None and _is_foreign(frame) and failure.type in read_data_file(FILE)["refusals"]
     if refused and causes.get(role) in (None, "checkpoint-io"):
         return "bad-arguments"
     return causes.get(role, "unknown")
@@ -375,9 +369,9 @@ def missing_package(message: str) -> str | None:
 def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) -> tuple[str, ...]:
     failure = match.failure
     evidence = [_shorten(failure.headline)]
-    assertion = next((line for line in failure.message.splitlines() if "Assertion" in line), None)
-    if assertion and assertion != failure.headline:
-        evidence.append(_shorten(assertion))
+    detail = _pattern("details", re.MULTILINE).search(failure.message)
+    if detail is not None and detail[0] not in failure.headline:
+        evidence.append(_shorten(detail[0]))
     stall = ranks.stall() if match.cause == "collective-timeout" else ()
     if stall:
         evidence += stall
@@ -440,7 +434,7 @@ def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *ev
 
 
 def _normalize_location(where: str | None) -> str | None:
-    location = PHASE_LOCATIONS.get(where or "", where)
+    location: str | None = read_data_file(FILE)["locations-of-phases"].get(where, where)
     return location if location in LOCATIONS else None
 
 

@@ -250,3 +250,14 @@ def test_the_marked_line_of_a_drawn_traceback_is_shown() -> None:
         "      8     names = {}\n----> 9     return names['tail']\n\nKeyError: 'tail'\n"
     )
     assert finding.remedies[0].title == "look at `return names['tail']` in /home/ann/rows.py"
+
+
+def test_the_line_that_says_more_is_shown() -> None:
+    error = "torch.distributed.DistBackendError: NCCL error in: a.cpp:5, unhandled error\nLast error:\nno such device"
+    (finding,) = read(trace(error, "main"))
+    assert "no such device" in finding.evidence
+
+
+def test_a_colon_announces_the_rest_of_the_message() -> None:
+    error = "InvalidArgumentError: Graph execution error:\n\nlogits and labels must have the same first dimension\n"
+    assert [finding.cause for finding in read(trace(error, "main"))] == ["program-error"]

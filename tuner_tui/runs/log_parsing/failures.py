@@ -45,17 +45,7 @@ EXCEPTION = re.compile(
     r"(?:: ?(?P<message>.*)|)$"
 )
 ANY_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<message>.*)|:?)$")
-HUB_REQUEST = re.compile(r"\(Request ID: [^)]*\)$")
-"""The end of the first line of an error of the Hub, whose message comes after a blank line."""
-ADVICE = re.compile(
-    r"(?:Please|Possible|To (?:fix|solve|resolve|avoid)|You (?:can|should|may|need)|If you|All the|This happened"
-    r"|Make sure|Alternatively|Either|Try|Consider|Hint|HINT)\b[^=]{12,}$"
-)
-"""How a paragraph of a message begins that says what to do."""
 LINK = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
-IGNORED = re.compile(
-    r"^(?:Exception ignored in|--- Logging error ---|Error in (?:atexit|sys\.excepthook)|Task exception was never)"
-)
 THREAD = re.compile(r"^Exception in thread ")
 UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_wrap", "spawn_main"})
 
@@ -122,7 +112,7 @@ class _ExceptionParser:
     def parse(self) -> Iterator[Failure]:
         while self.position < len(self.lines):
             line = self.lines[self.position]
-            if IGNORED.match(line.text) or THREAD.match(line.text):
+            if matches_any("ignored-exceptions", line.text) or THREAD.match(line.text):
                 self.thread = THREAD.match(line.text) is not None
                 self.ignored = not self.thread
                 self.position += 1
@@ -205,8 +195,8 @@ class _ExceptionParser:
         for line in reversed(self.lines[max(0, self.position - MAX_DRAWN_LINES) : self.position]):
             frame = FRAME.match(line.text) or DRAWN_FRAME.match(line.text)
             if frame is not None:
-                is_drawn = source_follows or DRAWN.match(below) or below.startswith("│")
-                frames.append(_frame(frame)._replace(statement="" if is_drawn else below))
+                hidden = source_follows or below.startswith("│")
+                frames.append(_frame(frame)._replace(statement="" if hidden else below))
             elif not (TRACE_LINE.match(line.text) or source_follows) or line.blank:
                 break
             source_follows, below = frame is not None, line.text.strip()
@@ -245,14 +235,15 @@ class _ExceptionParser:
         """Whether `line` continues a message: no progress, log line or other failure."""
         # Nothing marks the end of a message. Most blank lines end it although some messages contain them: what comes
         # after is mostly the output of other processes.
-        begins = any(start.match(line.text) for start in (TRACEBACK, IGNORED, THREAD, FRAME))
+        begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME))
+        begins = begins or matches_any("ignored-exceptions", line.text)
         goes_on = BAR.search(line.text) or reports_progress(line.text) or reports_handling(line.text)
         return not (line.blank or line.level or goes_on or begins or line.text.startswith("{'"))
 
     def _is_gap(self, line: LogLine, before: str) -> bool:
         """Whether `line`, the current one, is blank and the message goes on after it."""
         after = next((ahead.text for ahead in self.lines[self.position : self.position + 3] if not ahead.blank), "")
-        return line.blank and bool(HUB_REQUEST.search(before) or ADVICE.match(after))
+        return line.blank and (matches_any("announcements", before) or matches_any("advice", after))
 
     def _follow_link(self) -> None:
         """Continues the chain if the next lines say that another exception followed."""
