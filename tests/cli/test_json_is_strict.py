@@ -55,6 +55,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "stacks": (("stacks", "r001"),),
     "batches": (("batches", "r001"), ("batches", "r001", "--step", "50")),
     "profile": (("profile", "r001"),),
+    "replay": (("replay", "r001"),),
     "diff": (("diff", "r001", "r002"), ("diff", "r001", "r003")),
     "watch": (("watch", "--once"),),
     "doctor": (("doctor",), ("doctor", "tool.yaml"), ("doctor", "--hardware")),

@@ -18,6 +18,7 @@ from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.hardware.sampler import Sampler
+from tuner_tui.inspection.first_non_finite import Replay
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.queue.listing import QueueLine
 from tuner_tui.runs.read.live_inspection import RunProfile
@@ -227,6 +228,7 @@ class FakeBox:
     queue: tuple[QueueLine, ...] = ()
     inspection: Inspection | None = None
     profile: RunProfile | None = None
+    replay: Replay | None = None
     queue_wakes: int = 0
     first_start: bool = False
     compared: ComparisonScene = field(default_factory=two_runs)
@@ -384,6 +386,10 @@ class FakeBackend(Backend):
     def profile_run(self, folder: Path) -> RunProfile:
         assert self.box.profile is not None
         return self.box.profile
+
+    def replay_run(self, folder: Path) -> Replay:
+        assert self.box.replay is not None
+        return self.box.replay
 
     def list_queue(self) -> tuple[QueueLine, ...]:
         return self.box.queue

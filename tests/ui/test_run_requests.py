@@ -28,6 +28,7 @@ from tests.ui.pilots import (
     value,
 )
 from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.inspection.first_non_finite import Operation, Replay, ReplayReport
 from tuner_tui.inspection.hang import Hang
 from tuner_tui.inspection.process_dump import ProcessDump, StackFrame, ThreadStack
 from tuner_tui.inspection.slow_step import HotLine, judge_step
@@ -342,6 +343,14 @@ async def test_where_the_run_is() -> None:
         await press_to(pilot, "Where r007 is", "W")
         await until(pilot, lambda: "The training waits for its own data set." in screen_text(pilot.app))
         assert "read_batch (/home/a/train.py:12)" in screen_text(pilot.app)
+        await press_to(pilot, "", "escape")
+
+
+async def test_where_a_loss_that_is_not_finite_comes_from() -> None:
+    report = ReplayReport(0, 7, "the loss is nan", Operation("forward", "layers.2", "aten.log"))
+    async with on_screen(busy_box(replay=Replay(7, compared=6, report=report))) as pilot:
+        await press_to(pilot, "The replay of r007", "P")
+        await until(pilot, lambda: "first not finite: layers.2, forward, aten.log." in screen_text(pilot.app))
         await press_to(pilot, "", "escape")
 
 

@@ -17,6 +17,7 @@ from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
+from tuner_tui.inspection.first_non_finite import Replay
 from tuner_tui.inspection.suspect_batches import NO_SUSPECTS, Suspects
 from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.memory.device import ImportFootprint
@@ -26,7 +27,7 @@ from tuner_tui.runs.events.types import Finished
 from tuner_tui.runs.log_parsing.lines import read_head_and_tail, read_tail
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.read.reader import RunReader, RunView
-from tuner_tui.runs.read.recorded_batches import read_suspects
+from tuner_tui.runs.read.recorded_batches import read_replay, read_suspects
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import RunRecord, readable_record
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, read_outcomes
@@ -100,7 +101,8 @@ class Situation:
     earlier runs of the job, newest first, and `import_footprint` that of the imports: read where memory ran out.
     `outcomes` are what remedies did on this machine. `host` is the machine that `samples` are of; `nodes` are the other
     machines of the run. `backend` is torch's for the GPU, such as cuda or mps, where a message names it. `suspects` are
-    steps with a suspicious loss, or that failed: read once the run has ended or its loss is not finite.
+    steps with a suspicious loss, or that failed: read once the run has ended or its loss is not finite; `replay` says
+    where such a loss came from.
     """
 
     state: RunState
@@ -122,6 +124,7 @@ class Situation:
     host: str | None = None
     backend: str | None = None
     suspects: Suspects = NO_SUSPECTS
+    replay: Replay | None = None
 
     def is_known(self, name: str) -> bool:
         """Whether `settings` holds the training's own value: always, but for a command that was not given it."""
@@ -255,6 +258,7 @@ def build_situation(
         outcomes=read_outcomes() if _is_local(view.record) else (),
         host=view.host,
         suspects=NO_SUSPECTS if folder is None else _suspects(folder, state),
+        replay=None if folder is None else read_replay(folder),
     )
 
 

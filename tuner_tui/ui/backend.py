@@ -81,6 +81,7 @@ from tuner_tui.view.comparison_rows import ComparisonScene
 from tuner_tui.view.end_card import EndScene
 
 if TYPE_CHECKING:
+    from tuner_tui.inspection.first_non_finite import Replay
     from tuner_tui.runs.read.live_inspection import RunProfile
     from tuner_tui.runs.supervise.stall import Inspection
 
@@ -343,6 +344,13 @@ class Backend:
             return profile_folder(RunFolder(folder), PROFILED_STEPS)
         except LookupError as error:
             raise BackendError(str(error)) from error
+
+    @translate_errors()
+    def replay_run(self, folder: Path) -> Replay:
+        """Train the steps before a loss that is not finite again, from the newest checkpoint before it."""
+        from tuner_tui.tuning.replayed_run import replay_run
+
+        return replay_run(RunFolder(folder))
 
     # queue
 

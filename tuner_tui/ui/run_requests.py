@@ -23,6 +23,7 @@ from tuner_tui.ui.state_store import Requests, StateStore
 from tuner_tui.ui.status_text import launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.view.end_card import checkpoint_path, end_scene
+from tuner_tui.view.finding_rows import replay_rows
 
 COMPARE_PERIOD_S = 5.0
 
@@ -225,6 +226,16 @@ class RunRequests(Requests):
         self._app.show_note("Profiling the next steps …")
         profile = await to_daemon_thread(lambda: self._backend.profile_run(folder))
         await self._app.ask(InspectionScreen(f"A step of {folder.name}", partial(profile_rows, profile)))
+
+    async def show_replay(self) -> None:
+        """Train the steps before a loss that is not finite again, and show where it comes from."""
+        folder = self._state.folder
+        if folder is None:
+            self._app.show_note("There is no training to replay.", severity="warning")
+            return
+        self._app.show_note("Replaying the steps before the first loss that is not finite …")
+        replay = await to_daemon_thread(lambda: self._backend.replay_run(folder))
+        await self._app.ask(InspectionScreen(f"The replay of {folder.name}", partial(replay_rows, replay)))
 
     # queue
 

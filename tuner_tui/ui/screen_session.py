@@ -67,6 +67,7 @@ class ScreenSession:
             "queue": self._runs.open_queue,
             "stacks": self._runs.show_stacks,
             "profile": self._runs.show_profile,
+            "replay": self._runs.show_replay,
             "tune": self._tuning.open,
             "start tuning": self._tuning.start_another,
             "abort tuning": self._tuning.abort,

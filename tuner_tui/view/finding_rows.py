@@ -10,6 +10,7 @@ from tuner_tui.view.cells import GOOD, READING, Line, Row, Style, TextSpan, fit,
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding, Remedy
+    from tuner_tui.inspection.first_non_finite import Replay
 
 MARKS: dict[str, tuple[str, Style]] = {"failed": ("● ", "bad"), "warning": ("● ", "warn"), "hint": ("○ ", "curve")}
 """By severity, the most severe first."""
@@ -46,6 +47,13 @@ def good_rows(text: str, width: int) -> list[Row]:
     return [
         Row(line(TextSpan("  " if at else f"{GOOD} ", "good"), TextSpan(part, "dim"))) for at, part in enumerate(parts)
     ]
+
+
+def replay_rows(replay: Replay, width: int) -> list[Row]:
+    """Return the rows of where a value of a run first was not finite, and what that rests on."""
+    rows = [Row(line(TextSpan(text, "strong"))) for text in wrap_text(replay.sentence, width)]
+    facts = [text for fact in replay.facts for text in wrap_text(f"· {fact}", width)]
+    return [*rows, *(Row(line(TextSpan(text, "dim"))) for text in facts)]
 
 
 def finding_rows(findings: Sequence[Finding], selected: int, width: int) -> list[ChoiceRow]:

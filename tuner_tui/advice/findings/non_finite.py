@@ -10,6 +10,7 @@ from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings.rows import finding
 from tuner_tui.advice.findings.run_metrics import process_steps
+from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.remedies.computed import LARGEST_RATE
 from tuner_tui.advice.situation import Situation
 from tuner_tui.inspection.suspect_batches import name_rows
@@ -120,13 +121,24 @@ def loss_spikes(situation: Situation) -> Finding | None:
 
 
 def with_suspects(findings: Sequence[Finding], situation: Situation) -> list[Finding]:
-    """Add the rows of the data to the findings on a loss that is not finite, and on the failure that ended the run."""
+    """Add the rows of the data to the findings on a loss that is not finite, and on the failure that ended the run.
+
+    And what a replay found of the loss, which chooses the remedies.
+    """
+    replay = situation.replay
+    role = None if replay is None else replay.role
     broken, unfinished = situation.suspects.of_kind("not finite"), situation.suspects.of_kind("unfinished")
     completed = []
     for each in findings:
         named = broken if each.cause == "nan" else unfinished if each.severity == "failed" else ()
         unfinished = () if named is unfinished else unfinished
-        completed.append(replace(each, evidence=(*each.evidence, *(suspect.sentence for suspect in named))))
+        evidence = (*each.evidence, *(suspect.sentence for suspect in named))
+        if each.cause == "nan" and replay is not None:
+            evidence = (replay.sentence, *evidence)
+        remedies = each.remedies
+        if each.cause == "nan" and role is not None:
+            remedies = remedies_for(each.cause, situation, each.where, role=role)
+        completed.append(replace(each, evidence=evidence, remedies=remedies))
     return completed
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 PANELS = {
     "Start": ("demo", "run", "tune", "stop", "queue", "slurm"),
-    "Look": ("watch", "ps", "logs", "diagnose", "stacks", "profile", "batches", "diff", "report"),
+    "Look": ("watch", "ps", "logs", "diagnose", "stacks", "profile", "batches", "replay", "diff", "report"),
     "Plan": ("doctor", "recommend", "estimate"),
     "Manage": ("presets",),
 }

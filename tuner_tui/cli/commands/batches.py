@@ -12,7 +12,7 @@ from tuner_tui.cli.report_text import WIDTH, format_table
 from tuner_tui.core.text import wrap_text
 from tuner_tui.inspection.suspect_batches import StepBatch, name_rows
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.read.recorded_batches import read_batches, read_suspects
+from tuner_tui.runs.read.recorded_batches import read_batches, read_replay, read_suspects
 
 SUSPECTS_SHOWN = 8
 
@@ -37,13 +37,16 @@ def batches(
             fail(f"Step {step:,} is not recorded; steps {_span(recorded)} are.", FAILED)
         print_json(chosen) if as_json else print_line("\n".join(_step_lines(chosen)))
         return
-    suspects = read_suspects(folder, RunReader(folder).poll().state)
+    suspects, replay = read_suspects(folder, RunReader(folder).poll().state), read_replay(folder)
     if as_json:
-        print_json({"first_step": recorded[0].step, "last_step": recorded[-1].step, "suspects": suspects})
+        steps = {"first_step": recorded[0].step, "last_step": recorded[-1].step}
+        print_json({**steps, "suspects": suspects, "replay": replay})
         return
     lines = [f"Steps {_span(recorded)} are recorded."]
     if suspects.common_rows:
         lines.append(f"{len(suspects.sharing)} jumps of the loss share {name_rows(suspects.common_rows)}.")
+    if replay is not None:
+        lines.append(replay.sentence)
     lines += [f"- {suspect.sentence}" for suspect in suspects.suspects[:SUSPECTS_SHOWN]]
     if len(suspects.suspects) > SUSPECTS_SHOWN:
         lines.append(f"- {len(suspects.suspects) - SUSPECTS_SHOWN} more: `--json` lists all.")

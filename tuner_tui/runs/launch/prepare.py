@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,10 +101,10 @@ class LaunchRequest:
     """What to launch.
 
     `parent` is the run to resume, from the newest complete checkpoint of its lineage; with `from_scratch` the new run
-    joins that lineage but starts at step 0. `interpreter` is the Python that trains; None: the one that
-    `training_python` finds. `tuning` is the id of the tuning that this run is a trial of; the run is ended once the
-    process `ends_with` is gone. `root` is the folder of all runs; None: `runs_dir`. `notes` are warnings of the preset
-    files that the settings come from.
+    joins that lineage but starts at step 0. Only a checkpoint of a step before `before_step` will do. `interpreter` is
+    the Python that trains; None: the one that `training_python` finds. `tuning` is the id of the tuning that this run
+    is a trial of; the run is ended once the process `ends_with` is gone. `root` is the folder of all runs; None:
+    `runs_dir`. `notes` are warnings of the preset files that the settings come from.
     `job_file` gives the job, so that nobody else may be able to change it; None: the user gave the job, or a preset of
     this program.
     `nodes` of a cluster will run it; None: this machine. After `stop_after_s` seconds of training it is stopped.
@@ -117,6 +118,7 @@ class LaunchRequest:
     memory_limit_bytes: int | None = None
     parent: RunFolder | None = None
     from_scratch: bool = False
+    before_step: int | None = None
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     root: Path | None = None
     stop_timeouts: StopTimeouts = DEFAULT_TIMEOUTS
@@ -338,7 +340,7 @@ def _checkpoint_to_resume(request: LaunchRequest) -> tuple[Path | None, OwnResum
     if request.parent is None or request.from_scratch:
         return None, None
     try:
-        checkpoint = lineage_checkpoint(request.parent)
+        checkpoint = lineage_checkpoint(request.parent, request.before_step or math.inf)
     except RecordError as error:
         raise LaunchError(str(error)) from error
     if checkpoint is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -72,20 +73,20 @@ def read_checkpoint(path: Path) -> SavedCheckpoint | None:
     return SavedCheckpoint(path, step) if whole else None
 
 
-def lineage_checkpoint(folder: RunFolder) -> SavedCheckpoint | None:
-    """The newest complete checkpoint of a run, or else of its nearest ancestor that has one.
+def lineage_checkpoint(folder: RunFolder, before: float = math.inf) -> SavedCheckpoint | None:
+    """The newest complete checkpoint of a run, or else of its nearest ancestor that has one; of a step `before` that.
 
     Raises `RecordError` if the record of the run cannot be read.
     """
     record = read_record(folder)
     for run in (folder, *(RunFolder(folder.path.with_name(name)) for name in reversed(record.lineage))):
-        newest = newest_checkpoint(run)
+        newest = newest_checkpoint(run, before)
         if newest is not None:
             return newest
     return None
 
 
-def newest_checkpoint(folder: RunFolder) -> SavedCheckpoint | None:
+def newest_checkpoint(folder: RunFolder, before: float = math.inf) -> SavedCheckpoint | None:
     """The newest complete checkpoint that this run wrote: as reported by its events, in its own output folder, in a
     folder named by its command, or saved by the script itself. None if there is none or the record cannot be read."""
     # A report of the observer is the best evidence, as it was written by this run and completely. A folder that the
@@ -98,18 +99,20 @@ def newest_checkpoint(folder: RunFolder) -> SavedCheckpoint | None:
     reported = _reported(folder, Checkpoint)
     for event in reversed(reported):
         saved = _existing_checkpoint(event)
-        if saved is not None:
+        if saved is not None and saved.step < before:
             return replace(saved, by_trainer=True)
     shared = {*named_dirs(folder, record), *(Path(event.path).parent for event in reported[-1:])}
     mine = [saved for path in shared for saved in complete_checkpoints(path) if _written_since(saved, record.created_t)]
     mine += complete_checkpoints(Path(record.output_dir))
-    newest = max(mine, key=lambda saved: saved.step, default=None)
-    return _saved_by_script(folder) if newest is None else replace(newest, by_trainer=bool(reported))
+    newest = max((saved for saved in mine if saved.step < before), key=lambda saved: saved.step, default=None)
+    return _saved_by_script(folder, before) if newest is None else replace(newest, by_trainer=bool(reported))
 
 
-def _saved_by_script(folder: RunFolder) -> SavedCheckpoint | None:
+def _saved_by_script(folder: RunFolder, before: float) -> SavedCheckpoint | None:
     """The newest that a script saved itself and that is still there; weights alone if there is nothing else."""
-    saved = [event for event in _reported(folder, Saved) if os.path.exists(event.path)]  # noqa: PTH110  Path.exists raises
+    reported = [event for event in _reported(folder, Saved) if os.path.exists(event.path)]  # noqa: PTH110  Path.exists raises
+    newest_of = {event.path: event for event in reported}  # a file may be written over and over
+    saved = [each for each in reported if newest_of[each.path] is each and (each.step is None or each.step < before)]
     newest = max(reversed(saved), key=lambda event: event.resumable, default=None)
     if newest is None or newest.step is None:
         return None

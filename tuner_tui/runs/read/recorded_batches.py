@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from tuner_tui.core.files import is_irregular
+from tuner_tui.core.files import is_irregular, read_regular
+from tuner_tui.inspection.first_non_finite import Replay, ReplayReport
 from tuner_tui.inspection.suspect_batches import NO_SUSPECTS, StepBatch, Suspects, find_suspects
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.store.folder import RunFolder
 
+T = TypeVar("T")
 MAX_BYTES = 4 << 20
 """Of a file; the observer writes a quarter of it."""
 
@@ -39,6 +41,24 @@ def read_suspects(folder: RunFolder, state: RunState) -> Suspects:
     except OSError:
         return NO_SUSPECTS
     return _cached_suspects(folder, failed, newest_ns)
+
+
+def read_rank_reports(folder: RunFolder) -> list[ReplayReport]:
+    """Return what the ranks of a replay, whose folder this is, have written so far."""
+    reports = (_read_json(path, ReplayReport) for path in sorted(folder.path.glob("replay-rank*.json")))
+    return [report for report in reports if report is not None]
+
+
+def read_replay(folder: RunFolder) -> Replay | None:
+    """Return the result of the last replay of a run."""
+    return _read_json(folder.replay, Replay)
+
+
+def _read_json(path: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(read_regular(path), type=kind)
+    except (OSError, msgspec.MsgspecError):  # not there, or of another release
+        return None
 
 
 @lru_cache(maxsize=4)

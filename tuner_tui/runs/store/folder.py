@@ -71,6 +71,8 @@ class RunFolder:
     """The configuration file passed to the command, if it takes one."""
     supervisor_log = FolderFile("supervisor.log")
     """Messages of the supervisor; empty when all went well."""
+    replay = FolderFile("replay.json")
+    """What the last replay found of a loss that is not finite."""
     output = FolderFile("output")
     """The default output folder of the training."""
 

@@ -12,6 +12,7 @@ from .counters.batch_log import BatchLog
 from .counters.evaluation import EvaluationDetector
 from .counters.planned_length import PlannedLength
 from .counters.step_counters import StepCounters
+from .finite_check import FiniteCheck, keep_files, keep_from_saving, requested_replay
 from .hooks import (
     backward_loss,
     dataloaders,
@@ -25,7 +26,7 @@ from .hooks import (
     transformers_trainer,
 )
 from .hooks.reporter import hook_loading
-from .import_hooks import call_after, call_safely
+from .import_hooks import call_after, call_before, call_safely
 from .inspection import CollectiveDump
 from .settings_in_effect import ScriptOptions, SettingsInEffect
 from .step_profile import StepProfiler
@@ -54,6 +55,15 @@ class Instrumentation:
             self.counters.on_flush.append(self._injection_log.report_missing)
             call_safely(injection.report_after_backward, torch.autograd, self._injection_log)
         call_safely(memory_peaks.limit_gpu_memory, torch)
+        replay = requested_replay()
+        self._finite_check = (
+            None
+            if replay is None
+            else FiniteCheck(torch, self.counters, replay, self._settings_in_effect.find_model, self._end_replay)
+        )
+        if self._finite_check is not None:  # inside the other hooks, which look at their caller
+            call_before(torch.Tensor, "backward", self._finite_check.backward_called)
+            call_safely(keep_files, torch)
         self._no_grad = grad_mode.NoGradTracker(self.counters)
         call_safely(grad_mode.hook_grad_mode, torch.autograd.grad_mode, self._no_grad)
         self._backward_loss = backward_loss.BackwardLoss(
@@ -90,6 +100,8 @@ class Instrumentation:
         # script's own call have to lie inside those of the counters, injected arguments outside of everything.
         if self._trial is not None:
             trial_controller.hook_trial(name, module, self._trial, self._session)
+        if self._finite_check is not None:
+            call_safely(keep_from_saving, name, module)
         if name == "argparse":
             self._script_options.hook_argparse(module)
         elif name == "torch.nn.modules.module":
@@ -142,6 +154,8 @@ class Instrumentation:
                 torch_save.hook_save_state(module, self._saved)
             elif name.endswith("fabric.fabric"):
                 torch_save.hook_fabric_save(sys.modules["torch"], module, self._saved)
+        if self._finite_check is not None:
+            call_safely(self._finite_check.hook, name, module)
         if self._injection_log is None:
             return
         if name == "torch.utils.data.dataloader":
@@ -166,6 +180,12 @@ class Instrumentation:
         self._settings_in_effect.own_optimizer_stepped(frame, parameter)
         self.counters.set_plan(call_safely(PlannedLength, frame))
 
+    def _end_replay(self) -> None:
+        """End the process of a replay: the rest of the script might save and upload."""
+        self.at_exit()
+        self._session.report("ended", step=self.counters.step)
+        trial_controller.exit_process()
+
     def at_exit(self) -> None:
         """Finish a trial that is still being measured; report the last loss and settings that found no place."""
         call_safely(self._backward_loss.at_exit)
@@ -176,6 +196,8 @@ class Instrumentation:
             self._injection_log.report_missing()
         if self._trial is not None:
             self._trial.training_ended()
+        if self._finite_check is not None:
+            call_safely(self._finite_check.training_ended)
 
     def reset(self) -> None:
         """Discard all counts and reports, in a forked child."""
@@ -185,3 +207,5 @@ class Instrumentation:
         self._backward_loss.reset()
         self._batch_log.reset()
         self._logged.reset()
+        if self._finite_check is not None:
+            self._finite_check.reset()

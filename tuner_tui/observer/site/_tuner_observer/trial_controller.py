@@ -191,7 +191,7 @@ class TrialController:
         """Called after every optimizer call; processes completed steps."""
         if self._finished_s is not None:
             if time.perf_counter() - self._finished_s > MAX_WAIT_FOR_RANKS_S:
-                _exit_process()
+                exit_process()
             return
         now = {**self._counters.totals(), "t": time.time()}
         steps = now["own_steps"]
@@ -286,7 +286,7 @@ class TrialController:
             self._counters.flush()
             self._session.enter_phase("ending")
             self._session.report("ended", step=self._counters.step)
-            _exit_process()
+            exit_process()
 
     def _planned_steps(self, trainer: Any) -> int | None:
         """Steps that the training would take without the trial; None if they are not known, or a framework's plan."""
@@ -351,7 +351,7 @@ def _trainer_steps(trainer: Any) -> int | None:
     return planned
 
 
-def _exit_process() -> None:
+def exit_process() -> None:
     """Terminate the loader workers and this process, without running the rest of the script."""
     for stream in (sys.stdout, sys.stderr):
         call_safely(stream.flush)

@@ -1,0 +1,432 @@
+"""Finds the first operator whose result is not finite. Only with TUNER_REPLAY, in a run that is repeated for that.
+
+Every operator of the last steps is seen by a `TorchDispatchMode`, forward and backward. Masks and the like are not
+finite on purpose: what also happened in a batch with a finite loss is no cause, and nothing is reported before the
+loss or the parameters are not finite. The process then writes `replay-rank0.json` and ends, as a trial does. Files
+that a replayed training would save are not written.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from . import process_role
+from .import_hooks import call_after, call_around, call_safely, replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .counters.step_counters import StepCounters
+
+HEALTHY_STEPS = 3
+"""Steps checked before the one that is looked for: they show what is not finite on purpose."""
+STEPS_AFTER = 1
+MAX_SKIPPED = 10
+"""Steps in a row that a gradient scaler skips while it searches for its scale."""
+MIN_SCALE = 1.0
+MAX_EVENTS = 64
+MAX_INPUTS = 4
+SKIPPED_OPERATORS = ("empty", "resize_", "set_", "c10d")
+"""Memory that is not written yet, and what comes from other ranks."""
+FILLS = ("fill", "full", "where", "scatter", "triu", "tril", "lift_fresh")
+"""Operators that write the -inf of a mask."""
+
+
+def requested_replay() -> dict[str, Any] | None:
+    """`TUNER_REPLAY`: the `step` to look for, and `first_step`, at which a script of its own resumes."""
+    try:
+        request = json.loads(os.environ.get("TUNER_REPLAY") or "null")
+    except ValueError:
+        return None
+    return request if isinstance(request, dict) and isinstance(request.get("step"), int) else None
+
+
+class FiniteCheck:
+    """One replay in one process. `end` ends the process; a rank of several goes on without checks."""
+
+    def __init__(
+        self,
+        torch: Any,
+        counters: StepCounters,
+        request: dict[str, Any],
+        find_model: Callable[[], Any],
+        end: Callable[[], None],
+    ) -> None:
+        self._torch, self._counters, self._find_model, self._end = torch, counters, find_model, end
+        self._is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+        self._node = getattr(torch._C, "_current_autograd_node", lambda: None)
+        self._sequence = getattr(getattr(torch._C, "_autograd", None), "_get_sequence_nr", lambda: -1)
+        self._step = request["step"]
+        counters.set_first_step(request.get("first_step") or 0)  # a Trainer knows better
+        self._optimizer: int | None = None
+        self._done = 0
+        self._is_armed = self._is_finished = self._is_busy = False
+        self._names: dict[int, str] = {}
+        self._parameters: dict[int, str] = {}
+        self._usual: set[Any] = set()
+        self._scaler: Any = None
+        self._unscaled: Any = None
+        self._skipped: list[dict[str, Any] | None] = []
+        self._backwards = 0
+        self._begin_batch()
+
+    def _begin_batch(self) -> None:
+        """Forget what was seen of a micro batch whose loss was finite, or of a step."""
+        self._events: list[dict[str, Any]] = []
+        self._modules: list[tuple[Any, bool, int]] = []
+        self._spans: list[tuple[int, int, str]] = []
+        self._written: set[int] = set()
+        self._is_updating = False
+
+    # called by the hooks
+
+    def hook(self, name: str, module: Any) -> None:
+        """Hook the module `name` after its import."""
+        if name == "torch.nn.modules.module":
+            self._hook_modules(module.Module)
+        elif name == "torch.optim.optimizer" and hasattr(module, "register_optimizer_step_post_hook"):
+            module.register_optimizer_step_pre_hook(lambda *call: call_safely(self._steps, *call))
+            module.register_optimizer_step_post_hook(lambda *call: call_safely(self._stepped, *call))
+        elif name.endswith("grad_scaler") and "step" in getattr(module.__dict__.get("GradScaler"), "__dict__", ()):
+            call_after(module.GradScaler, "scale", self._scaled)
+            call_around(module.GradScaler, "step", lambda *_: self._done, self._scaler_stepped)
+
+    def _hook_modules(self, module_class: Any) -> None:
+        original = module_class.__call__
+
+        @replacing(module_class, "__call__")
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_finished or self._is_compiling():
+                return original(module, *args, **kwargs)
+            entered = call_safely(self._enter, module, args, kwargs)
+            result = original(module, *args, **kwargs)
+            if entered is not None:
+                call_safely(self._leave, entered, result)
+            return result
+
+    def backward_called(self, loss: Any, *_: Any, **__: Any) -> None:
+        """Judge the forward pass that led to `loss`."""
+        if not self._is_armed or self._is_finished:
+            return
+        scaled, self._unscaled = self._unscaled, None
+        loss = (loss if scaled is None else scaled).data
+        self._backwards += 1
+        if not self._is_finite(loss):
+            self._finish(self._first_event() or self._unknown("forward"), f"the loss is {float(loss)}")
+        else:
+            self._usual.update(map(_site, self._events))
+            self._events.clear()
+            self._is_updating = True
+
+    def _scaled(self, scaled: Any, scaler: Any, outputs: Any) -> None:
+        if scaled is not outputs and isinstance(outputs, self._torch.Tensor):
+            self._scaler, self._unscaled = scaler, outputs
+
+    def _scaler_stepped(self, done: int, _: Any, error: BaseException | None) -> None:
+        """Gradients that are not finite are normal now and then: the scaler leaves the step out."""
+        if error is not None or self._done > done or self._is_finished:
+            return
+        self._skipped.append(self._first_event() if self._is_armed else None)
+        event = next((each for each in self._skipped if each is not None), None)
+        collapsed = self._scaler.get_scale() < MIN_SCALE
+        if event is not None and (collapsed or len(self._skipped) > MAX_SKIPPED):
+            self._finish(event, f"the gradient scaler skips every step, its scale is {self._scaler.get_scale():g}")
+        else:
+            self._step_done()
+
+    def _steps(self, _: Any, args: Any, kwargs: Any) -> None:
+        """Only what the optimizer leaves is checked, unless it computes the gradients itself."""
+        self._is_busy = not any(map(callable, (*args[1:], *kwargs.values())))
+
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        self._is_busy = False
+        self._optimizer = self._optimizer or id(optimizer)
+        if self._is_finished or id(optimizer) != self._optimizer:  # of several the first one says where a step ends
+            return
+        self._skipped.clear()
+        if self._is_armed:
+            name = next((n for n, p in self._parameters_of(optimizer) if not self._is_finite(p)), None)
+            if name is not None:
+                event = self._first_event() or self._update(optimizer, name)
+                self._finish(event, f"the optimizer step made {name} not finite")
+                return
+            self._usual.update(map(_site, self._events))
+        self._step_done()
+
+    def _step_done(self) -> None:
+        self._done += 1
+        self._backwards = 0
+        self._begin_batch()
+        if self._current_step() > self._step + STEPS_AFTER + len(self._skipped):
+            self._finish(None, "")
+        else:
+            self._arm_if_due()
+
+    def _current_step(self) -> int:
+        """The optimizer step that is under way."""
+        return 1 + self._done + self._counters.first_step
+
+    # arming
+
+    def _arm_if_due(self) -> None:
+        if self._is_armed or self._current_step() < self._step - HEALTHY_STEPS:
+            return
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        check = self
+
+        class Watch(TorchDispatchMode):  # type: ignore[misc]
+            def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return check.called(function, args, kwargs or {})
+
+        self._is_armed = True
+        Watch().__enter__()
+
+    def _enter(self, module: Any, args: Any, kwargs: Any) -> Any:
+        if not self._modules:
+            self._is_updating = False
+            if self._torch.is_grad_enabled() and not self._counters.evaluation.is_evaluating():
+                self._arm_if_due()
+        if not self._is_armed:
+            return None
+        if not self._names or (not self._modules and id(module) not in self._names):
+            self._learn_names(module)
+        self._modules.append((module, self._node() is not None, len(self._events)))
+        return len(self._modules), self._sequence()
+
+    def _leave(self, entered: Any, result: Any) -> None:
+        depth, began = entered
+        if depth > len(self._modules):  # a new step has begun since
+            return
+        module, _, first = self._modules[depth - 1]
+        del self._modules[depth - 1 :]
+        self._spans.append((began, self._sequence(), self._names.get(id(module), type(module).__name__)))
+        # A mask stays inside of the module that makes it; the result of a broken one does not.
+        if first < len(self._events) and not all(map(self._is_finite, self._tensors(result))):
+            for event in self._events[first:]:
+                event["escaped"] = True
+
+    def _learn_names(self, module: Any) -> None:
+        """Of the model, and of a module outside of it, such as a loss."""
+        model = self._find_model()
+        for root in (module,) if model is None else (module, model):
+            for name, each in root.named_modules():
+                self._names[id(each)] = _without_wrappers(name) or type(root).__name__
+            for name, each in (*root.named_parameters(), *root.named_buffers()):
+                self._parameters[id(each)] = _without_wrappers(name)
+
+    # operators
+
+    def called(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Call an operator, and note it if its result is the first that is not finite."""
+        if self._is_finished or self._is_busy:
+            return function(*args, **kwargs)
+        before = call_safely(self._before, function, args, kwargs)
+        result = function(*args, **kwargs)
+        if before is not None:
+            self._is_busy = True
+            call_safely(self._check, function, before, result)
+            self._is_busy = False
+        return result
+
+    def _before(self, function: Any, args: Any, kwargs: Any) -> Any:
+        name = function._schema.name
+        if any(word in name for word in SKIPPED_OPERATORS) or self._counters.evaluation.depth:
+            return None
+        inputs = self._tensors((args, kwargs))
+        # What is changed in place cannot be looked at afterwards.
+        is_mutable = function._schema.is_mutable
+        return inputs, [self._describe(each) for each in inputs] if is_mutable else None
+
+    def _check(self, function: Any, before: Any, result: Any) -> None:
+        inputs, described = before
+        outputs = self._tensors(result) if described is None or result is not None else inputs
+        broken = [each for each in outputs if not self._is_finite(each)]
+        if not broken:
+            return
+        described = described or [self._describe(each) for each in inputs]
+        output = self._describe(broken[0])
+        entered = [
+            (tensor, about) for tensor, about in zip(inputs, described)  # noqa: B905 - Python 3.8
+            if about["kinds"] and _storage(tensor) not in self._written
+        ]  # fmt: skip
+        self._written.update(map(_storage, broken))
+        known = {kind for about in described for kind in about["kinds"]}
+        if (set(output["kinds"]) <= known and not entered) or len(self._events) >= MAX_EVENTS:
+            return
+        event = {**self._place(), "operator": function._schema.name.replace("::", "."), "output": output}
+        forward = event["phase"] == "forward"
+        event.update(inputs=described[:MAX_INPUTS], micro_batch=self._backwards - (not forward))
+        if entered:
+            event["entered"] = self._parameters.get(id(entered[0][0]), "data")
+        event["on_purpose"] = output["kinds"] == ["-inf"] and any(word in event["operator"] for word in FILLS)
+        if _site(event) not in self._usual:
+            self._events.append(event)
+
+    def _place(self) -> dict[str, Any]:
+        """Whether it is forward or backward, the module, and autograd's own name of a backward operator."""
+        node = self._node()
+        module, in_backward, _ = self._modules[-1] if self._modules else (None, False, 0)
+        if node is not None and not in_backward:
+            variable = getattr(node, "variable", None)
+            name = None if variable is None else self._parameters.get(id(variable))
+            number = node._sequence_nr()
+            spans = [(end - began, each) for began, end, each in self._spans if began <= number < end]
+            return {"phase": "backward", "module": name or min(spans, default=(0, None))[1], "node": node.name()}
+        name = None if module is None else self._names.get(id(module), type(module).__name__)
+        return {"phase": "update" if self._is_updating and module is None else "forward", "module": name}
+
+    def _update(self, optimizer: Any, name: str) -> dict[str, Any]:
+        parameter = next(each for found, each in self._parameters_of(optimizer) if found == name)
+        group = optimizer.param_groups[0]
+        inputs = [] if parameter.grad is None else [self._describe(parameter.grad)]
+        rate = group.get("lr")
+        return {"phase": "update", "module": name, "operator": f"{type(optimizer).__name__}.step", "inputs": inputs,
+                "learning_rate": None if rate is None else float(rate)}  # fmt: skip
+
+    def _unknown(self, phase: str) -> dict[str, Any]:
+        return {"phase": phase, "module": None, "operator": None, "inputs": [], "micro_batch": self._backwards - 1}
+
+    def _first_event(self) -> dict[str, Any] | None:
+        likely = (each for each in self._events if not each["on_purpose"] or each.get("escaped"))
+        return next(likely, self._events[0] if self._events else None)
+
+    def _parameters_of(self, optimizer: Any) -> list[tuple[str, Any]]:
+        groups = enumerate(each for group in optimizer.param_groups for each in group["params"])
+        return [(self._parameters.get(id(each), f"parameter {number}"), each) for number, each in groups]
+
+    # tensors
+
+    def _tensors(self, value: Any) -> list[Any]:
+        """The tensors of floating point numbers in arguments or results, as they lie in memory here."""
+        if isinstance(value, self._torch.Tensor):
+            value = getattr(value, "_local_tensor", value)
+            plain = value.layout == self._torch.strided and value.device.type != "meta" and value.numel()
+            return [value] if plain and (value.is_floating_point() or value.is_complex()) else []
+        if isinstance(value, dict):
+            value = value.values()
+        elif not isinstance(value, (list, tuple)):
+            return []
+        return [each for item in value for each in self._tensors(item)]
+
+    def _is_finite(self, tensor: Any) -> bool:
+        was_busy, self._is_busy = self._is_busy, True
+        try:
+            if tensor.is_cuda and self._torch.cuda.is_current_stream_capturing():
+                return True
+            return bool(self._torch.isfinite(tensor.detach()).all())
+        finally:
+            self._is_busy = was_busy
+
+    def _describe(self, tensor: Any) -> dict[str, Any]:
+        """Type, shape, range of the finite values, and which others there are."""
+        was_busy, self._is_busy = self._is_busy, True
+        try:
+            about: dict[str, Any] = {
+                "dtype": str(tensor.dtype).replace("torch.", ""),
+                "shape": list(tensor.shape),
+                "kinds": [],
+            }
+            values = (self._torch.view_as_real(tensor) if tensor.is_complex() else tensor).detach()
+            finite = self._torch.isfinite(values)
+            count = int(finite.sum())
+            if count:
+                chosen = values if count == values.numel() else values[finite]
+                about.update(min=float(chosen.min()), max=float(chosen.max()))
+            if count < values.numel():
+                others = (("nan", values.isnan()), ("inf", values == float("inf")), ("-inf", values == float("-inf")))
+                about.update(kinds=[kind for kind, mask in others if bool(mask.any())], others=values.numel() - count)
+            return about
+        finally:
+            self._is_busy = was_busy
+
+    # the end
+
+    def reset(self) -> None:
+        """Check nothing in a forked child."""
+        self._is_finished = True
+
+    def training_ended(self) -> None:
+        """Report what was seen before the training ended by itself, as with an exception at a loss that is nan."""
+        if not self._is_finished and (self._done or self._is_armed):  # not of a launcher, which trains nothing
+            self._finish(self._first_event(), "the training ended", ends=False)
+
+    def _finish(self, event: dict[str, Any] | None, consequence: str, ends: bool = True) -> None:
+        self._is_finished = True
+        rank, world_size = process_role.rank_and_world()
+        report = {"rank": rank, "step": self._current_step(), "consequence": consequence, "cause": event}
+        path = os.path.join(self._counters.session.run_dir, f"replay-rank{rank}.json")
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump(report, file)
+        os.replace(path + ".new", path)
+        if ends and world_size == 1:
+            self._end()
+
+
+def _site(event: dict[str, Any]) -> Any:
+    kinds = tuple(event["output"]["kinds"])
+    return event["phase"], event["module"], event["operator"], kinds, event.get("entered")
+
+
+def _storage(tensor: Any) -> int:
+    return int(tensor.untyped_storage().data_ptr())
+
+
+def _without_wrappers(name: str) -> str:
+    """A name in the model, without those that torch.compile and DDP put in front."""
+    name = name.replace("_orig_mod.", "")
+    return name[len("module.") :] if name.startswith("module.") else "" if name in ("module", "_orig_mod") else name
+
+
+SAVING = {
+    "safetensors.torch": (("", "save_file"), ("", "save_model")),
+    "transformers.modeling_utils": (("PreTrainedModel", "save_pretrained"),),
+    "transformers.trainer": (("Trainer", "_save_checkpoint"), ("Trainer", "save_model"), ("Trainer", "save_state")),
+    "accelerate.accelerator": (("Accelerator", "save_state"), ("Accelerator", "save_model")),
+    "lightning.pytorch.trainer.trainer": (("Trainer", "save_checkpoint"),),
+    "pytorch_lightning.trainer.trainer": (("Trainer", "save_checkpoint"),),
+}
+
+
+def keep_from_saving(name: str, module: Any) -> None:
+    """Let the functions of the module `name` that save a checkpoint do nothing: the user's are not to be replaced."""
+    for owner_name, function in SAVING.get(name, ()):
+        owner = getattr(module, owner_name, None) if owner_name else module
+        if owner is not None and function in owner.__dict__:
+            replacing(owner, function)(lambda *_, **__: None)
+
+
+def keep_files(torch: Any) -> None:
+    """Let `torch.save` write nothing to a path, and `open` nothing to a file that exists."""
+    unwritten: set[str] = set()
+    save, rename, replace, open_file = torch.serialization.save, os.rename, os.replace, builtins.open
+
+    def save_to_memory(value: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(f, (str, os.PathLike)):
+            unwritten.add(os.path.abspath(os.fspath(f)))
+        else:
+            save(value, f, *args, **kwargs)
+
+    replacing(torch.serialization, "save")(save_to_memory)
+    torch.save = torch.serialization.save
+
+    def skipping(move: Any) -> Any:
+        def moved(source: Any, target: Any, *args: Any, **kwargs: Any) -> None:
+            if os.path.abspath(source) not in unwritten:
+                move(source, target, *args, **kwargs)
+
+        return moved
+
+    replacing(os, "rename")(skipping(rename))
+    replacing(os, "replace")(skipping(replace))
+
+    @replacing(builtins, "open")
+    def opened(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+        is_kept = isinstance(file, (str, os.PathLike)) and mode[:1] in ("w", "a") and os.path.isfile(file)
+        return open_file(os.devnull if is_kept else file, mode, *args, **kwargs)
+
+    io.open = builtins.open  # pathlib's

@@ -1,0 +1,105 @@
+"""Trains the steps before a loss that is not finite again, to see which operator it comes from.
+
+The run of its own lies in `replay/` of the run's folder, and saves nothing: see the observer's `finite_check`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from msgspec import structs
+
+from tuner_tui.core.files import write_atomic
+from tuner_tui.core.json_dataclass import to_json
+from tuner_tui.core.procfs import identify_process
+from tuner_tui.inspection.first_non_finite import Replay, judge_replay
+from tuner_tui.inspection.suspect_batches import find_suspects
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
+from tuner_tui.runs.launch.start import launch
+from tuner_tui.runs.read.checkpoints import lineage_checkpoint
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.recorded_batches import read_batches, read_rank_reports
+from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.supervisor_state import wait_supervisor_ended
+from tuner_tui.settings.job import Job
+from tuner_tui.tuning.trial_runner import POLL_S, TRACKING_DISABLED, end_run
+
+VARIABLE = "TUNER_REPLAY"
+WAIT_FOR_RANKS_S = 10.0
+"""From the first report: what is not finite on one rank soon is so on all."""
+STEPS_TOO_FAR = 30
+"""Steps after the one that is looked for; a process that checks has ended long before."""
+
+
+def replay_run(
+    folder: RunFolder, step: int | None = None, job: Job | None = None, tell: Callable[[str], None] = lambda _: None
+) -> Replay:
+    """Train again from the newest checkpoint before `step`, by default the first whose loss is not finite.
+
+    The result is saved in the folder. `job` is that of the run, with what its record hides. `tell` receives what is
+    done meanwhile. Raises `LaunchError` where it cannot be started.
+    """
+    view, batches = RunReader(folder).poll(), read_batches(folder)
+    if view.record is None:
+        raise LaunchError(view.record_problem or f"The record of {folder.id} cannot be read.")
+    if view.status.live:
+        raise LaunchError(f"{folder.id} is still running: stop it first. {view.status.sentence}")
+    if step is None:
+        first = find_suspects(batches, failed=False).of_kind("not finite")
+        if not first:
+            raise LaunchError(f"No recorded loss of {folder.id} is not finite; name a step with --step.")
+        step = first[0].batch.step
+    request = replace(
+        LaunchRequest.resume(folder, view.record),
+        job=structs.replace(job or view.record.job, fallback=0),
+        before_step=step,
+        root=folder.path / "replay",
+        ends_with=identify_process(os.getpid()),
+        stop_after_s=None,
+    )
+    saved = lineage_checkpoint(folder, step)
+    run, resumed_at = _start(request, step, 0 if saved is None else saved.step)
+    start = f"step {resumed_at:,}" if resumed_at else "the start"
+    tell(f"training again from {start} to step {step:,}, in {run.path}")
+    try:
+        _wait(run, step)
+    finally:
+        end_run(run)
+    result = judge_replay(step, resumed_at, read_rank_reports(run), batches, read_batches(run))
+    if result.report is None:
+        ended = read_status(run).sentence
+        result = replace(result, problem=f"Unknown: the replay did not reach step {step:,}. {ended}")
+    write_atomic(folder.replay, json.dumps(to_json(result)) + "\n")
+    return result
+
+
+def _start(request: LaunchRequest, step: int, checkpoint_step: int) -> tuple[RunFolder, int]:
+    """Start the run; return its folder and the step that it begins at, 0 where the checkpoint cannot be taken."""
+    try:
+        prepared = prepare(request)
+    except LaunchError:
+        prepared = prepare(replace(request, from_scratch=True))
+    resumed_at = 0 if prepared.checkpoint is None else checkpoint_step
+    variables = {**TRACKING_DISABLED, VARIABLE: json.dumps({"step": step, "first_step": resumed_at})}
+    environ = {**prepared.request.environ, **variables}
+    return launch(replace(prepared, request=replace(prepared.request, environ=environ))), resumed_at
+
+
+def _wait(run: RunFolder, step: int) -> None:
+    """Wait until the run has ended, or each rank has reported, or none will."""
+    reader, reported_s = RunReader(run), None
+    while not wait_supervisor_ended(run, POLL_S):
+        reader.events()
+        reports = len(read_rank_reports(run))
+        if reports and reported_s is None:
+            reported_s = time.monotonic()
+        late = reported_s is not None and time.monotonic() - reported_s > WAIT_FOR_RANKS_S
+        ranks = len(reader.state.ranks)
+        if late or (1 < ranks <= reports) or (reader.state.step or 0) > step + STEPS_TOO_FAR:
+            return
