@@ -65,7 +65,6 @@ def test_what_the_kernel_says() -> None:
     assert activity("read /home/u/data.py", state="D") == "storage"
     assert activity("forward /home/u/model.py", cpu_share=0.9) == "computing"
     assert activity("wait /usr/lib/python3.11/threading.py", "f /home/u/a.py", cpu_share=0.9) == "computing"
-    assert activity("forward /home/u/model.py", state="R", cpu_share=0.2) == "computing"
     assert activity("forward /home/u/model.py", cpu_share=0.2) == "other"
     assert at_kernel("hrtimer_nanosleep", cpu_share=0.9) == "computing"
 

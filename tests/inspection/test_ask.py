@@ -15,6 +15,7 @@ import pytest
 
 from tests.observer.observed_process import SITE
 from tuner_tui.core.procfs import all_processes, descendants_in, read_stat
+from tuner_tui.inspection.activity import find_activity
 from tuner_tui.inspection.ask import ask_processes
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.folder import RunFolder
@@ -177,3 +178,12 @@ def test_a_stopped_process_is_said_to_be(processes: Processes) -> None:
     process.send_signal(signal.SIGSTOP)
     os.waitpid(process.pid, os.WUNTRACED)
     assert "is stopped" in ask(process)[0]
+
+
+def test_a_process_that_waits_for_a_core_computes(processes: Processes) -> None:
+    """Two processes share one core, of which the second gets a fiftieth."""
+    core = min(os.sched_getaffinity(0))
+    code = f"import os\nos.sched_setaffinity(0, {{{core}}})\nprint('ready', flush=True)\nos.nice(%d)\nwhile True: pass"
+    stats = [read_stat(processes.say(code % nice).pid) for nice in (0, 19)]
+    dumps = ask_processes([stat for stat in stats if stat is not None], {})
+    assert [find_activity(dump).name for dump in dumps] == ["computing"] * 2

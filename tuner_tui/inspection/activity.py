@@ -13,8 +13,8 @@ from typing import Any
 from tuner_tui.core.files import read_data_file
 from tuner_tui.inspection.process_dump import ProcessDump, StackFrame, ThreadStack
 
-BUSY_SHARE, RUNNABLE_SHARE = 0.5, 0.1
-"""Of one core: a process above it computes, whatever its stack says; on a busy machine also one that could run."""
+BUSY_SHARE = 0.5
+"""Of one core: a process above it computes, whatever its stack says."""
 TABLE = Path(__file__).with_name("activities.yaml")
 
 
@@ -72,7 +72,7 @@ def find_activity(process: ProcessDump, read_line: Callable[[StackFrame], str] =
         return Activity("storage", "waits for a disk or a driver (state D)", frame)
     line = "" if stack.own_frame is None else read_line(stack.own_frame)
     pattern = next((pattern for pattern in _patterns() if pattern.matches(stack, line, process.kernel_wait)), None)
-    computes = process.cpu_share > (RUNNABLE_SHARE if process.state == "R" else BUSY_SHARE)
+    computes = process.cpu_share > BUSY_SHARE
     if pattern is not None and not (computes and pattern.is_idle):
         return Activity(pattern.activity, pattern.phrase, frame)
     if computes:

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tuner_tui.core.procfs import PROC, ProcessStat, read_stat, read_text, send_signal
 from tuner_tui.inspection.process_dump import ProcessDump, parse_collectives, parse_stacks
@@ -33,7 +33,8 @@ def ask_processes(
 ) -> tuple[ProcessDump, ...]:
     """Ask `processes` at the same time and wait at most `timeout_s` seconds for the answers.
 
-    `ranks`: the rank of each pid that is one. `cpu_window_s`: seconds over which processor time is counted, at least.
+    `ranks`: the rank of each pid that is one. `cpu_window_s`: seconds after the answers in which processor time is
+    counted.
     """
     began_s = time.monotonic()
     questions = [_Question(process) for process in processes]
@@ -42,7 +43,11 @@ def ask_processes(
             question.ask()
         while any(question.is_open() for question in questions) and time.monotonic() - began_s < timeout_s:
             time.sleep(LOOK_EVERY_S)
-        time.sleep(max(0.0, cpu_window_s - (time.monotonic() - began_s)))
+        answered_s = time.monotonic()  # to answer, a process that waits had to run
+        while time.monotonic() - answered_s < cpu_window_s:
+            time.sleep(LOOK_EVERY_S)
+            for question in questions:
+                question.look()
         return tuple(question.dump(ranks, time.monotonic() - began_s) for question in questions)
     finally:
         for question in questions:
@@ -72,7 +77,8 @@ class _Question:
     stacks: Answer | None = None
     collectives: Answer | None = None
     silence: str | None = None
-    _complete: bool = field(default=False)
+    looks: int = 0
+    runnable: int = 0
 
     def ask(self) -> None:
         offers = offers_of(self.process.pid)
@@ -96,6 +102,12 @@ class _Question:
         # A thread that holds the interpreter lock keeps the record of collectives back, but not the stacks.
         return grows or (self.collectives is not None and not self.collectives.text().endswith("\n"))
 
+    def look(self) -> None:
+        """Count whether the main thread runs, or could where the machine has no core for it."""
+        stat = read_stat(self.process.pid)
+        self.looks += 1
+        self.runnable += stat is not None and stat.state == "R"
+
     def dump(self, ranks: Mapping[int, int], seconds: float) -> ProcessDump:
         pid = self.process.pid
         now = read_stat(pid)
@@ -111,7 +123,7 @@ class _Question:
             now.parent,
             now.comm,
             now.state,
-            (now.cpu_s - self.process.cpu_s) / seconds,
+            max((now.cpu_s - self.process.cpu_s) / seconds, self.runnable / max(1, self.looks)),
             threads,
             ranks.get(pid, None if collectives is None else collectives.rank),
             collectives,

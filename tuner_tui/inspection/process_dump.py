@@ -102,8 +102,8 @@ class ProcessDump:
     """One process. `threads`: the main thread first; empty if the process did not answer, which `silence` explains.
 
     `rank` is None for a process that is no rank. `state` is that of `/proc/PID/stat`, `cpu_share` the processor time
-    it used meanwhile, as a share of one core. `kernel_wait` is the function of the kernel that the main thread waits
-    in, such as `hrtimer_nanosleep`; empty if it runs or the kernel does not say.
+    it used meanwhile, or waited for on a busy machine, as a share of one core. `kernel_wait` is the function of the
+    kernel that the main thread waits in, such as `hrtimer_nanosleep`; empty if it runs or the kernel does not say.
     """
 
     pid: int
