@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import cast
 
 from tuner_tui.hardware.driver import (
     CardUnavailable,
@@ -13,7 +12,6 @@ from tuner_tui.hardware.driver import (
 )
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess
 from tuner_tui.hardware.nvml import NvmlCard, NvmlReader
-from tuner_tui.hardware.nvml_library import NvmlLibrary
 from tuner_tui.hardware.sample import GpuSample
 
 
@@ -31,7 +29,7 @@ class FakeCard(NvmlCard):
     """One card: `fast` counts its readings as utilisation; `lost` makes it fail; `gate` holds its answers up."""
 
     def __init__(self, name: str = "Tesla T4", index: int = 0) -> None:
-        super().__init__(cast("NvmlLibrary", None), index)
+        super().__init__(None, index)
         self.name = name
         self.lost = False
         self.gate = threading.Event()

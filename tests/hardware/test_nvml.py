@@ -13,9 +13,8 @@ from tests.fakes.nvml import scenario
 from tests.fakes.nvml.scenario import FakeGpu, FakeProcess, Scenario, Wave
 from tests.hardware.conftest import Box
 from tuner_tui.hardware.detect import read_gpus
-from tuner_tui.hardware.driver import GpusUnavailable
-from tuner_tui.hardware.inventory import Gpu, GpuProblemKind
-from tuner_tui.hardware.nvml import NvmlReader, throttle_reasons
+from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.hardware.nvml import throttle_reasons
 
 
 @pytest.mark.parametrize(
@@ -198,10 +197,17 @@ def test_each_way_to_have_no_gpu_has_its_own_problem(box: BoxOf, wrong: Scenario
     assert inventory["problems"][0]["advice"]
 
 
-def test_a_missing_library_is_a_problem_of_its_own():
-    with pytest.raises(GpusUnavailable) as missing:
-        NvmlReader("libno-such-driver.so.1").open()
-    assert missing.value.problem.kind is GpuProblemKind.NO_LIBRARY
+def test_without_the_library_pynvml_is_not_even_imported(box: BoxOf):
+    machine = box(scenario.two_gpus)
+    del machine.environment["LD_LIBRARY_PATH"]
+    answer = machine.python(
+        "import json, sys\n"
+        "from tuner_tui.hardware.driver import GpusUnavailable\n"
+        "from tuner_tui.hardware.nvml import NvmlReader\n"
+        "try: NvmlReader('libno-such-driver.so.1').open()\n"
+        "except GpusUnavailable as e: print(json.dumps([e.problem.kind, 'pynvml' in sys.modules]))\n"
+    )
+    assert answer == ["no-library", False]
 
 
 def test_a_card_lost_from_the_start_keeps_its_place_among_the_others(box: BoxOf):

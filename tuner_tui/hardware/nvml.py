@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through NVML, the driver's library.
+"""NVIDIA GPUs through NVML; the only module that imports `pynvml`, and only once the driver's library is there.
 
 A greedy monitor takes driver locks that a training needs, so only calls that cost microseconds are made each second;
 PCIe throughput (20 ms a call by definition) and graphics processes (4.5 ms measured) are never asked for.
@@ -6,8 +6,8 @@ PCIe throughput (20 ms a call by definition) and graphics processes (4.5 ms meas
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
-from ctypes import c_ulonglong
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,6 @@ from tuner_tui.hardware.driver import (
     gpu_problem,
 )
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess, MigSlice
-from tuner_tui.hardware.nvml_library import NO_MEMORY_FIGURE, NvmlError, NvmlLibrary
 from tuner_tui.hardware.sample import GpuSample
 
 THROTTLE_REASONS: tuple[tuple[int, str], ...] = (
@@ -77,6 +76,7 @@ PROBLEM_KINDS = {
 }
 LOST_CODES = frozenset({GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
 CLOCK_SM, CLOCK_MEMORY, SENSOR_GPU = 1, 2, 0
+MEMORY_V2 = 0x02000028
 EVENT_XID = 0x8
 MAX_XIDS = 64
 
@@ -86,19 +86,16 @@ class NvmlReader:
 
     def __init__(self, library: str = LIBRARY) -> None:
         self._library = library
-        self._nvml: NvmlLibrary | None = None
+        self._nvml: Any = None
 
     def open(self) -> Sequence[NvmlCard]:
         """Start the driver's library; return the cards, at least one, in its order. Raises `GpusUnavailable`."""
+        nvml = load_pynvml(self._library)
         try:
-            nvml = NvmlLibrary(self._library)
-        except OSError as error:
-            raise GpusUnavailable(gpu_problem(GpuProblemKind.NO_LIBRARY)) from error
-        try:
-            nvml.read("nvmlInitWithFlags", 0)
-            count = nvml.read("nvmlDeviceGetCount_v2")
-        except NvmlError as error:
-            kind = PROBLEM_KINDS.get(error.code, GpuProblemKind.UNKNOWN)
+            nvml.nvmlInit()
+            count = int(nvml.nvmlDeviceGetCount())
+        except nvml.NVMLError as error:
+            kind = PROBLEM_KINDS.get(error.value, GpuProblemKind.UNKNOWN)
             raise GpusUnavailable(gpu_problem(kind, error=str(error))) from error
         if count == 0:
             raise GpusUnavailable(gpu_problem(GpuProblemKind.NO_GPU))
@@ -107,12 +104,11 @@ class NvmlReader:
 
     def driver(self) -> tuple[str | None, str | None]:
         """The driver's version (`580.65.06`) and the newest CUDA it supports (`13.0`); None where not reported."""
-        if self._nvml is None:
-            return None, None
+        nvml = self._nvml
         try:
-            cuda = self._nvml.read("nvmlSystemGetCudaDriverVersion")
-            return self._nvml.read("nvmlSystemGetDriverVersion"), f"{cuda // 1000}.{cuda % 1000 // 10}"
-        except NvmlError:
+            cuda = int(nvml.nvmlSystemGetCudaDriverVersion())
+            return decode_text(nvml.nvmlSystemGetDriverVersion()), f"{cuda // 1000}.{cuda % 1000 // 10}"
+        except nvml.NVMLError:
             return None, None
 
 
@@ -123,7 +119,7 @@ class NvmlCard:
     Its handle is requested once, as a hanging card makes even that slow.
     """
 
-    def __init__(self, nvml: NvmlLibrary, index: int) -> None:
+    def __init__(self, nvml: Any, index: int) -> None:
         self._nvml = nvml
         self.index = index
         self._handle: Any = None
@@ -138,8 +134,8 @@ class NvmlCard:
         mig = self._query("nvmlDeviceGetMigMode")
         return Gpu(
             index=self.index,
-            name=self._query("nvmlDeviceGetName") or f"GPU {self.index}",
-            uuid=self._query("nvmlDeviceGetUUID"),
+            name=decode_text(self._query("nvmlDeviceGetName")) or f"GPU {self.index}",
+            uuid=decode_text(self._query("nvmlDeviceGetUUID")),
             architecture=ARCHITECTURES.get(self._query("nvmlDeviceGetArchitecture")),
             capability=None if capability is None else (int(capability[0]), int(capability[1])),
             memory_total_bytes=total,
@@ -161,8 +157,8 @@ class NvmlCard:
                 continue
             memory = self._ask(handle, "nvmlDeviceGetMemoryInfo")
             yield MigSlice(
-                self._ask(handle, "nvmlDeviceGetName") or f"MIG slice {number}",
-                self._ask(handle, "nvmlDeviceGetUUID"),
+                decode_text(self._ask(handle, "nvmlDeviceGetName")) or f"MIG slice {number}",
+                decode_text(self._ask(handle, "nvmlDeviceGetUUID")),
                 None if memory is None else int(memory.total),
                 None if memory is None else int(memory.used),
             )
@@ -170,8 +166,8 @@ class NvmlCard:
     def _ask(self, handle: Any, function: str) -> Any:
         """The result of an NVML function on a slice, or None where it fails."""
         try:
-            return self._nvml.read(function, handle)
-        except NvmlError:
+            return getattr(self._nvml, function)(handle)
+        except (UnicodeDecodeError, self._nvml.NVMLError):
             return None
 
     def fast(self) -> GpuSample:
@@ -192,8 +188,7 @@ class NvmlCard:
 
     def slow(self) -> GpuSample:
         """The figures that change slowly or cost the driver more: temperature, fan, processes."""
-        newest = self._query("nvmlDeviceGetTemperatureV")  # from driver 560 on
-        celsius = self._query("nvmlDeviceGetTemperature", SENSOR_GPU) if newest is None else newest.celsius
+        celsius = self._newest(("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"), SENSOR_GPU)  # before 560
         fan, processes = self._query("nvmlDeviceGetFanSpeed"), self._with_shares(self._processes())
         return GpuSample(self.index, f"GPU {self.index}", temperature_c=celsius, fan_pct=fan, processes=processes)
 
@@ -207,40 +202,38 @@ class NvmlCard:
             if self._events is None and self._supports_events and self._handle is not None:
                 self._events = self._listen()
             while self._events is not None and len(codes) < MAX_XIDS:
-                codes.append(self._nvml.read("nvmlEventSetWait_v2", self._events).data)
-        except NvmlError as error:  # a timeout: the queue is empty
+                codes.append(int(self._nvml.nvmlEventSetWait_v2(self._events, 0).eventData))
+        except self._nvml.NVMLError as error:  # a timeout: the queue is empty
             self._supports_events = self._events is not None
-            if error.code != TIMEOUT:
+            if error.value != TIMEOUT:
                 self._events = None
         return tuple(codes)
 
     def _listen(self) -> Any:
-        """Registers for the card's Xids. Raises `NvmlError` where the driver does not support that."""
-        events = self._nvml.read("nvmlEventSetCreate")
-        self._nvml.read("nvmlDeviceRegisterEvents", self._handle, c_ulonglong(EVENT_XID), events)
+        """Registers for the card's Xids. Raises NVMLError where the driver does not support that."""
+        events = self._nvml.nvmlEventSetCreate()
+        self._nvml.nvmlDeviceRegisterEvents(self._handle, EVENT_XID, events)
         return events
 
     def _memory(self) -> tuple[int | None, int | None, int | None]:
         """Total, reserved and used bytes. Version 1 of the interface counts reserved memory as used."""
-        memory = self._query("nvmlDeviceGetMemoryInfo_v2")
+        memory = self._query("nvmlDeviceGetMemoryInfo", MEMORY_V2)
         if memory is not None:
             return int(memory.total), int(memory.reserved), int(memory.used)
         memory = self._query("nvmlDeviceGetMemoryInfo")
         return (None, None, None) if memory is None else (int(memory.total), None, int(memory.used))
 
-    def _newest(self, functions: Sequence[str]) -> Any:
+    def _newest(self, functions: Sequence[str], *arguments: Any) -> Any:
         """The answer to the first of `functions` that the driver has, newest first; None without any."""
-        answers = (self._query(function) for function in functions)
+        answers = (self._query(function, *arguments) for function in functions)
         return next((answer for answer in answers if answer is not None), None)
 
     def _processes(self) -> tuple[GpuProcess, ...] | None:
         """The compute processes, largest first; None where the driver does not report them."""
-        rows = self._query("nvmlDeviceGetComputeRunningProcesses_v3")
+        rows = self._query("nvmlDeviceGetComputeRunningProcesses")
         if rows is None:
             return None
-        processes = [
-            GpuProcess(row.pid, None if row.used_bytes == NO_MEMORY_FIGURE else row.used_bytes) for row in rows
-        ]
+        processes = [GpuProcess(int(row.pid), row.usedGpuMemory) for row in rows]
         return tuple(sorted(processes, key=lambda process: -(process.memory_bytes or 0)))
 
     def _with_shares(self, processes: tuple[GpuProcess, ...] | None) -> tuple[GpuProcess, ...] | None:
@@ -252,13 +245,13 @@ class NvmlCard:
         """
         if not processes:
             return processes
-        samples = self._query("nvmlDeviceGetProcessUtilization", c_ulonglong(self._newest_share_us)) or ()
+        samples = self._query("nvmlDeviceGetProcessUtilization", self._newest_share_us) or ()
         shares: dict[int, list[int]] = {}
         # The time stamp of the newest sample is kept and given at the next call, so that each sample counts once.
         for sample in samples:
-            if sample.sm <= 100:  # stale entries of the ring hold garbage, in the time stamp too
-                self._newest_share_us = max(self._newest_share_us, sample.time_us)
-                shares.setdefault(sample.pid, []).append(sample.sm)
+            if sample.smUtil <= 100:  # stale entries of the ring hold garbage, in the time stamp too
+                self._newest_share_us = max(self._newest_share_us, int(sample.timeStamp))
+                shares.setdefault(int(sample.pid), []).append(int(sample.smUtil))
         if not self._newest_share_us:
             return processes
         means = {pid: sum(each) / len(each) for pid, each in shares.items()}
@@ -268,17 +261,35 @@ class NvmlCard:
         """The result of an NVML function, or None where it fails. Raises `CardUnavailable` when the card is gone."""
         try:
             if self._handle is None:
-                self._handle = self._nvml.read("nvmlDeviceGetHandleByIndex_v2", self.index)
-            return self._nvml.read(function, self._handle, *arguments)
-        except NvmlError as error:
+                self._handle = self._nvml.nvmlDeviceGetHandleByIndex(self.index)
+            return getattr(self._nvml, function)(self._handle, *arguments)
+        except UnicodeDecodeError:  # a garbled name
+            return None
+        except self._nvml.NVMLError as error:
             # An error about one figure means that this card does not have it. Without a handle, or with a code of a
             # lost card, nothing of the card can be read: the handle is dropped, so that a card that returns is opened
             # anew.
-            if self._handle is not None and error.code not in LOST_CODES:
+            if self._handle is not None and error.value not in LOST_CODES:
                 return None
             self._handle = None
-            kind = PROBLEM_KINDS.get(error.code, GpuProblemKind.UNKNOWN)
+            kind = PROBLEM_KINDS.get(error.value, GpuProblemKind.UNKNOWN)
             raise CardUnavailable(gpu_problem(kind, self.index, str(error))) from error
+
+
+def load_pynvml(library: str) -> Any:
+    """The module `pynvml`. Raises `GpusUnavailable` where the driver's library is missing, without importing it."""
+    try:
+        ctypes.CDLL(library)
+    except OSError as error:
+        raise GpusUnavailable(gpu_problem(GpuProblemKind.NO_LIBRARY)) from error
+    import pynvml
+
+    return pynvml
+
+
+def decode_text(answer: Any) -> str | None:
+    """A string of NVML: older bindings return `bytes`."""
+    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
 
 
 def to_watts(milliwatts: Any) -> float | None:
