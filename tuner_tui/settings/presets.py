@@ -274,7 +274,8 @@ def tool_of_file(file: ToolFile, path: Path | None) -> Dialect:
         return dialects()["hydra"] if read_overrides(file.command) else dialect
     if path is None or form != "yaml" or (dialect.of_launcher and "_target_" not in file.values):
         return dialect
-    return dialects()["hydra"] if group_of(path) is not None or (dialect.name == HF and is_named(path)) else dialect
+    of_script = dialect.name in (HF, "hf-sections", "own-script")
+    return dialects()["hydra"] if group_of(path) is not None or (of_script and is_named(path)) else dialect
 
 
 @dataclass(frozen=True, slots=True)

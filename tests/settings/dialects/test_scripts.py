@@ -97,6 +97,7 @@ def test_a_variable_that_doubles_on_each_line_is_not_put_in(tmp_path: Path) -> N
         ),
         ("if x; then\n  N=1\nelse\n  N=2\nfi\npython a.py --seed $N\n", "N has several values"),
         ("python a.py --seed 3\npython b.py --seed 4\n", "it starts 2 commands"),
+        ("python a.py -m x.y=1 x.z=2 x.w=3\npython a.py x.y=3\n", "it starts 2 commands"),
     ],
 )
 def test_a_command_that_is_not_complete_is_said_to_be(tmp_path: Path, text: str, reason: str) -> None:

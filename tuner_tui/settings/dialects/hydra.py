@@ -14,7 +14,12 @@ from typing import Any
 
 from tuner_tui.settings.dialects.dialect import set_nested, unflatten
 from tuner_tui.settings.dialects.python_source import TO_GIVE, overlaid
-from tuner_tui.settings.dialects.script_search import files_in, find_script, find_scripts, names_file
+from tuner_tui.settings.dialects.script_search import (
+    files_in,
+    find_script,
+    find_scripts,
+    names_file,
+)
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.yaml_reader import parse_tool_text, read_text
 
@@ -86,8 +91,15 @@ def hydra_command(path: Path) -> str | None:
 
 
 def _names_configuration(source: str, path: Path) -> bool:
+    """Whether the source names the file, or its folder and no other file in it that has hardly a key in common."""
+    if names_file(source, path):
+        return True
     folder = rf"config_path\s*=\s*[\"']([^\"']*/)?{re.escape(path.absolute().parent.name)}/?[\"']"
-    return names_file(source, path) or re.search(folder, source) is not None
+    if re.search(folder, source) is None:
+        return False
+    named = re.search(r"config_name\s*=\s*[\"']([\w-]+)", source)
+    keys = set() if named is None else {*_values(path.with_name(f"{named[1]}.yaml"))}
+    return 2 * len(keys & {*_values(path)}) >= len(keys)
 
 
 def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -119,14 +131,19 @@ def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _chosen_groups(path: Path, prefix: str = "") -> set[str] | None:
     """The groups that a configuration's defaults list names by keys with `prefix`; None if it has no such list."""
-    try:
-        defaults = parse_tool_text(read_text(path), str(path)).values.get("defaults")
-    except PresetError:
-        return None
+    defaults = _values(path).get("defaults")
     if not isinstance(defaults, list):
         return None
     keys = [str(key) for entry in defaults if isinstance(entry, Mapping) for key in entry]
     return {_group_name(key) for key in keys if key.startswith(prefix)}
+
+
+def _values(path: Path) -> dict[str, Any]:
+    """The values of a file; none if it cannot be read."""
+    try:
+        return parse_tool_text(read_text(path), str(path)).values
+    except PresetError:
+        return {}
 
 
 def _with_parents(name: str) -> set[str]:

@@ -26,7 +26,7 @@ ENTRY = re.compile(r"(?:main|run)(?:_\w+)?")
 """The name of a script that a project is started by."""
 OTHER_WORK = re.compile(
     r"(?:^|[_.-])(?:eval|predict|infer|generat|test|bench|score|merg|export|convert|pre_?proc|prepar|decont|dedup|tokeniz"
-    r"|download|upload|plot|setup|serve)",
+    r"|download|upload|plot|setup|serve|creat|make_|sweep|optuna)",
     re.IGNORECASE,
 )
 CONFIG_OPTION = re.compile(
@@ -223,7 +223,9 @@ def _whole_checkout(folder: Path) -> list[Path]:
 
 
 def _likeliest(path: Path, scripts: dict[Path, str]) -> Path | None:
-    named = [script for script, source in scripts.items() if names_file(source, path)]
+    text = read_source(path)
+    named = [script for script in scripts if re.search(rf"\b{re.escape(script.name)}\b", text)]  # in its comments
+    named = named or [script for script, source in scripts.items() if names_file(source, path)]
     if len(named) == 1 or len(scripts) == 1:
         return next(iter(named or scripts))
     trains = named_for_training(scripts)

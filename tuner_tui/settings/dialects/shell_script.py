@@ -282,8 +282,11 @@ def _find_command(text: str) -> _Command:
     started = [command for command in started if _script_of(command.words) in named] or started
     if not best.words:
         best = (started or in_document or [best])[-1]
-    # Another training of the same script is lost with all that the best one says.
-    others = [command for command in started if 2 * _score(command.words) >= _score(best.words)]
+    # A command of the same script, or with nearly as much of a training, is lost where only the best one is started.
+    script, score = _script_of(best.words), _score(best.words)
+    others = [
+        command for command in started if _script_of(command.words) == script or 2 * _score(command.words) >= score
+    ]
     if len({command.words for command in (*others, best)}) > 1:
         best = replace(best, reasons=(*best.reasons, f"it starts {len(others)} commands, of which this is one"))
     return best

@@ -49,7 +49,7 @@ NO_PROGRAMS = (".ipynb", ".args")
 CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerator")
 SHELL_DATA_KEYS = (
     "dataset", "dataset_name", "data_path", "dataset_path", "train_file", "train_data", "train_file_dir",
-    "train_data_path", "data_name", "data_dir",
+    "train_data_path", "data_name", "data_dir", "train_data_dir",
 )  # fmt: skip
 PROGRAM = re.compile(
     r"(?:^|[\s`$>])((?:(?:uv|poetry) run )?(?:python3?|torchrun|accelerate|deepspeed|bash|sh|trl|axolotl|litgpt|tune"
