@@ -59,13 +59,13 @@ def verdict(process: ProcessStat) -> SlowStep:
     [
         ("slow-collate", "input", "pad_rows "),
         ("heavy-layer", "device", "module middle"),
-        pytest.param("slow-loader", "input", "decode ", marks=pytest.mark.full),
-        pytest.param("python-loss", "host", "python_loss ", marks=pytest.mark.full),
-        pytest.param("slow-logging", "host", "log_step ", marks=pytest.mark.full),
-        pytest.param("slow-optimizer", "device", "the optimizer", marks=pytest.mark.full),
-        pytest.param("tiny-operators", "device", "module middle", marks=pytest.mark.full),
+        pytest.param("slow-loader", "input", "decode ", marks=pytest.mark.alone),
+        pytest.param("python-loss", "host", "python_loss ", marks=pytest.mark.alone),
+        pytest.param("slow-logging", "host", "log_step ", marks=pytest.mark.alone),
+        pytest.param("slow-optimizer", "device", "the optimizer", marks=pytest.mark.alone),
+        pytest.param("tiny-operators", "device", "module middle", marks=pytest.mark.alone),
         # Between so many small operators a process that has to wait for a core looks as if it ran code of its own.
-        pytest.param("reads-values", ("device", "host"), "read_values ", marks=pytest.mark.full),
+        pytest.param("reads-values", ("device", "host"), "read_values ", marks=pytest.mark.alone),
     ],
 )
 def test_slow_steps(processes: Processes, kind: str, bound: str | tuple[str, ...], where: str) -> None:
