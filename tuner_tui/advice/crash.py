@@ -34,7 +34,7 @@ from tuner_tui.runs.supervise.outcome import last_error
 FILE = Path(__file__).with_name("crash_words.yaml")
 LOCATIONS = frozenset({"training", "evaluation", "loading", "optimizer-step", "checkpoint"})
 CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
-CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error"})
+CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error", "unknown"})
 """Causes to look for in a call of the program."""
 LEAK_LOCATIONS: Mapping[str, MemoryLocation] = {"gpu-oom": "gpu", "host-oom": "host"}
 MAX_EVIDENCE_CHARS = 400
@@ -249,15 +249,12 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
     frames = _calling_frames(failure)
     if not frames:
         return ()
-    inner = frames[-1]
-    package = next(iter(_installed(inner.file)), None)
     program_frame = next((frame for frame in reversed(frames) if not _is_foreign(frame)), None)
+    # Python's own files say less than what called them.
+    inner = next((frame for frame in reversed(frames) if frame is program_frame or _installed(frame.file)), frames[-1])
+    package = next(iter(_installed(inner.file)), None)
     if package is None:
-        place = program_frame or inner
-        title, why = (
-            f"look at {_show(place)} in {place.place}",
-            "it is the innermost line of the program in the traceback",
-        )
+        title, why = f"look at {_show(inner)} in {inner.place}", "the innermost line of the program in the traceback"
         return (Remedy(title=title, why=why, source="the traceback"),)
     called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
     return (
