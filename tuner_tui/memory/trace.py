@@ -40,7 +40,7 @@ from tuner_tui.memory.model_shape import config_path, config_to_trace, known_sha
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
-FORMAT = 9
+FORMAT = 10
 """Part of the key of the cache; raised when the answer changes."""
 MARK = "tuner-tui-trace "
 TRAINER = Path(package).parent / "trainer"

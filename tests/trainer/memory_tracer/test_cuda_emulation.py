@@ -35,3 +35,13 @@ def test_grouped_queries_need_flash_attention(dtype: torch.dtype, flash: bool, f
         keys = torch.empty(1, 2, 8, 16, dtype=dtype)
         out = attention(query, keys, keys, is_causal=True, enable_gqa=True, flash=flash)
     assert (out.grad_fn.name() == "FusedAttentionBackward") is fused
+
+
+def test_a_bias_that_trains_gets_a_gradient() -> None:
+    """The positions of T5 and its relatives are added to the scores."""
+    with FakeTensorMode():
+        query = torch.empty(1, 4, 8, 16, requires_grad=True)
+        bias = torch.empty(1, 4, 8, 8, requires_grad=True)
+        attention(query, query, query, attn_mask=bias).sum().backward()
+    assert bias.grad is not None
+    assert bias.grad.shape == bias.shape
