@@ -20,7 +20,7 @@ def test_names_as_drivers_write_them(driver_name: str, name: str, capability: li
     assert card.memory_bytes == (None if memory_gib is None else memory_gib * GIB)
 
 
-@pytest.mark.parametrize("stranger", ["NVIDIA A1000", "NVIDIA A10G", "AMD Instinct MI300X", "Quadro M4000", ""])
+@pytest.mark.parametrize("stranger", ["NVIDIA A1000", "NVIDIA A10M", "AMD Instinct MI300X", "Quadro M4000", ""])
 def test_a_stranger_is_not_guessed(stranger: str):
     assert known_card(stranger) is None
 
@@ -56,6 +56,17 @@ def test_every_name_is_there_once():
         ("GTX 1060", [3, 6], (6, 1)),
         ("RTX 2060", [6, 12], (7, 5)),
         ("GB10", None, None),
+        ("A10G", [24], (8, 6)),
+        ("4070Ti", [12], (8, 9)),
+        ("rtx6000ada", [48], (8, 9)),
+        ("Quadro RTX 8000", [48], (7, 5)),
+        ("Tesla V100-SXM2-16GB", [16], (7, 0)),
+        ("NVIDIA H100 80GB HBM3", [80], (9, 0)),
+        ("H100-NVL", [94], (9, 0)),
+        ("GH200", [96, 144], (9, 0)),
+        ("RTX PRO 6000 Server Edition", [96], (12, 0)),
+        ("A100 80GB PCIe", [80], (8, 0)),
+        ("B300", [288], (10, 3)),
     ],
 )
 def test_a_name_or_a_size(text: str, memory_gib: list[int] | None, capability: tuple[int, int] | None) -> None:
@@ -79,13 +90,13 @@ def test_a_list_with_counts() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("309O", "did you mean 3090"),
+        ("309O", "did you mean RTX 3090"),
         ("", "Name a GPU"),
         ("999xT4", "1 to 64"),
         ("A100-16GB", "not a known NVIDIA GPU"),
         # A number that differs is another GPU.
-        ("MI300X", "not a known NVIDIA GPU; a memory size"),
-        ("RX 7900 XTX", "not a known NVIDIA GPU; a memory size"),
+        ("MI300X", "no NVIDIA GPU"),
+        ("RX 7900 XTX", "no NVIDIA GPU"),
         ("GTX 970", "not a known NVIDIA GPU; a memory size"),
     ],
 )

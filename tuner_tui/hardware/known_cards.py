@@ -22,8 +22,12 @@ PROCESSOR = "cpu"
 ASSUMED_CUDA = "13.0"
 """CUDA version assumed for the interpreter there, whose torch may be a CPU build here."""
 _COUNT = re.compile(r"(?:(\d{1,3}) ?[x×*] ?)?(.+)", re.IGNORECASE)
-_SIZED = re.compile(r"(.+?)[- ]?(\d{1,3}) ?(?:gi?b?)?", re.IGNORECASE)
-_BRANDS = ("nvidia ", "tesla ", "quadro ", "geforce ", "rtx ", "gtx ")
+_BRANDS = re.compile("(nvidia|tesla|quadro|geforce|rtx|gtx)")
+_VARIANTS = re.compile(
+    r"\b(sxm\d?|pcie|nvl|hbm\d?e?|oam|fhhl|generation|blackwell|(server|workstation) edition|gpus?)\b"
+)
+"""Words after a name that change neither the generation nor, where one size is sold, the memory."""
+_OTHER_MAKERS = re.compile(r"amd|instinct|mi\d{2,3}|radeon|rx ?\d{4}|gaudi|intel|arc|tpu|trainium|apple|ascend")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +99,14 @@ def _parse_entry(entry: str) -> Iterator[PlannedCards]:
     count, name = int(match[1] or 1), match[2]
     if not 1 <= count <= MAX_CARDS:
         raise UnknownCardError(f"{entry!r} names {count} GPUs; 1 to {MAX_CARDS} can be planned.")
-    if name[0].isdigit() and re.search(r"[a-z]$", name, re.IGNORECASE) and (size := parse_size(name)):
+    try:
+        card, sizes = _find(name)
+    except UnknownCardError:
+        size = parse_size(name) if name[0].isdigit() and name[-1].isalpha() else None
+        if not size:
+            raise
         yield _planned(count, Gpu(0, "card", memory_total_bytes=size), f"{format_size(size)} GPU")
         return
-    card, sizes = _find(name)
     if not sizes:
         raise UnknownCardError(f"{card.name} is sold with different memory sizes; give the size, such as 64GiB.")
     for size in (gib * GIB for gib in sizes):
@@ -108,27 +116,44 @@ def _parse_entry(entry: str) -> Iterator[PlannedCards]:
 
 def _find(name: str) -> tuple[KnownCard, tuple[int, ...]]:
     """The card and the sizes of memory in GiB that `name` can mean."""
-    wanted, cards = _short(name), {_short(card.name): card for card in known_cards()}
-    if wanted in cards:
-        return cards[wanted], cards[wanted].memory_gib
-    sized = _SIZED.fullmatch(wanted)
-    if sized is not None and sized[1] in cards and int(sized[2]) in cards[sized[1]].memory_gib:
-        return cards[sized[1]], (int(sized[2]),)
-    similar = difflib.get_close_matches(wanted, cards, n=3)
-    near = next((card for card in similar if _digits(card).startswith(_digits(wanted))), None)
-    hint = f"; did you mean {near.upper()}?" if near else "; a memory size such as 24GiB also works."
+    spellings = _spellings()
+    wanted = _squeeze(name)
+    for spelling in (wanted, _squeeze(_VARIANTS.sub("", _spaced(name)))):
+        if spelling in spellings:
+            return spellings[spelling]
+    if _OTHER_MAKERS.match(_spaced(name)):
+        raise UnknownCardError(f"{name!r} is no NVIDIA GPU; others cannot be planned for.")
+    similar = difflib.get_close_matches(wanted, spellings, n=3)
+    near = next((spelling for spelling in similar if _digits(spelling).startswith(_digits(wanted))), None)
+    hint = f"; did you mean {spellings[near][0].name}?" if near else "; a memory size such as 24GiB also works."
     raise UnknownCardError(f"{name!r} is not a known NVIDIA GPU{hint}")
+
+
+@cache
+def _spellings() -> dict[str, tuple[KnownCard, tuple[int, ...]]]:
+    """The cards and their memory in GiB by squeezed names, plain (`a100`) and with a size (`a10080gb`)."""
+    spellings: dict[str, tuple[KnownCard, tuple[int, ...]]] = {}
+    for card in known_cards():
+        for short in {_squeeze(card.name), _squeeze(_VARIANTS.sub("", _spaced(card.name)))}:
+            spellings.setdefault(short, (card, card.memory_gib))
+            for gib in card.memory_gib:
+                spellings |= {f"{short}{gib}{unit}": (card, (gib,)) for unit in ("", "g", "gb", "gib")}
+    return spellings
 
 
 def _digits(name: str) -> str:
     return "".join(re.findall(r"\d", name))
 
 
-def _short(name: str) -> str:
+def _spaced(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", " ", name.lower()).strip()
+
+
+def _squeeze(name: str) -> str:
     """The name in lower case without maker, brand and separators: `nvidia-rtx-3090` is `3090`."""
-    short = " ".join(name.lower().replace("-", " ").replace("_", " ").split())
-    for brand in _BRANDS:
-        short = short.removeprefix(brand)
+    short = re.sub(r"[^a-z0-9]", "", name.lower())
+    while brand := _BRANDS.match(short):
+        short = short[brand.end() :]
     return short
 
 
