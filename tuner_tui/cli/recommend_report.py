@@ -33,13 +33,14 @@ def recommend_report(
 ) -> list[str]:
     """Return the whole report, as wide as the terminal within limits."""
     width = min(MAX_WIDTH, max(MIN_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns))
+    batch_known = "per_device_train_batch_size" in recommendation.values or not trains_other_task(job)
     sections = [
         [f"For {_describe_job(job, recommendation)}"],
         [line for note in recommendation.notes for line in warning_lines(note, width)],
         titled_section("Recommended", _value_lines(recommendation.advised, width)),
         titled_section("Set by you", _given_lines(resolved)),
         [
-            *([] if trains_other_task(job) else [_batch_line(recommendation)]),
+            *([_batch_line(recommendation)] if batch_known else []),
             *([] if change is None else warning_lines(change.sentence, width)),
             *duration_lines(expected, recommendation.settings.num_train_epochs, width),
         ],

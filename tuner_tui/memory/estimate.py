@@ -223,8 +223,9 @@ def estimate(
         words = f"formula of {shape.family} (used for {shape.approximates})"
         return estimate_from_phases(phases, settings, device, NEAREST_FAMILY_UNCERTAINTY, words)
     older = training_code("older bitsandbytes")
-    if code.keeps_inputs and settings.quantization in FOUR_BITS and code.uncertainty < older.uncertainty:
-        code = replace(code, uncertainty=older.uncertainty, unknown=older.unknown)
+    if code.keeps_inputs and settings.quantization in FOUR_BITS:
+        widest = max(code.uncertainty, older.uncertainty)
+        code = replace(code, uncertainty=widest, unknown=code.unknown or older.unknown)
     words = f"by formula, not knowing {code.unknown}" if code.unknown else "by formula"
     return estimate_from_phases(phases, settings, device, code.uncertainty, words)
 

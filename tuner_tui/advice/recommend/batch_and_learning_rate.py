@@ -50,7 +50,7 @@ def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
 
 def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
     """Whether 8-bit AdamW is recommended: where only a very small batch fits with full states, by checkpointing."""
-    target, optim, memory = draft.target, "adamw_bnb_8bit", draft.target.device.capacity_bytes
+    optim, memory = "adamw_bnb_8bit", draft.target.device.capacity_bytes
     if draft.settings.peft_method != "none" or workload.shape is None or memory is None:
         return False
     states = f"{workload.label} takes {_gb(_fixed_sizes(workload, Settings()).before_a_sample)} with full AdamW states"
@@ -59,17 +59,24 @@ def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
             draft.reject("optim", optim, *draft.why("no-8-bit-needed", states=states, memory=_gb(memory)))
         return False
     short = f"{states}, too much for this GPU"
-    if target.able("4-bit") and target.has("bitsandbytes"):
-        draft.advise("optim", optim, *draft.why("8-bit", short=short))
+    return _by_bitsandbytes(draft, "8-bit", "optim", optim, _fits(draft, workload, {"optim": optim}), short=short)
+
+
+def _by_bitsandbytes(
+    draft: RecommendationDraft, kind: str, name: str, value: Value, fits: bool, **figures: str
+) -> bool:
+    """Recommends a value that needs bitsandbytes, or says why not; `fits`: it would be enough."""
+    able = draft.target.able("4-bit")
+    if able and draft.target.has("bitsandbytes"):
+        draft.advise(name, value, *draft.why(kind, **figures))
         return True
-    if not _fits(draft, workload, {"optim": optim}):
-        row = "no-8-bit-fits"
-    else:
-        row = "no-8-bit-package" if target.able("4-bit") else "no-8-bit-on-this-gpu"
-    draft.reject("optim", optim, *draft.why(row, short=short))
+    hurdle = ("package" if able else "on-this-gpu") if fits else "fits"
+    draft.reject(name, value, *draft.why(f"no-{kind}-{hurdle}", **figures))
     return False
 
 
+ACCUMULATED: Mapping[str, Value] = {"gradient_accumulation_steps": 2}
+"""Gradients then stay between micro batches, however many."""
 FOUR_BITS: Mapping[str, Value] = {"peft_method": "lora", "quantization": "nf4", "bnb_4bit_use_double_quant": True}
 
 
@@ -115,8 +122,7 @@ def _packages_to_fit(draft: RecommendationDraft, workload: Workload) -> str | No
 
 def _fits(draft: RecommendationDraft, workload: Workload, changes: Mapping[str, Value], samples: int = 1) -> bool:
     """Whether `samples` at a time fit by estimate, with checkpointing and accumulation; True where unknown."""
-    saving: dict[str, Value] = {"gradient_checkpointing": True, "gradient_accumulation_steps": 2, **changes}
-    most = _estimate(draft, workload, **saving).largest_batch()
+    most = largest_batch(draft, workload, **{"gradient_checkpointing": True, **ACCUMULATED, **changes})
     return most is None or most >= samples
 
 
@@ -132,23 +138,17 @@ def _frozen_weights(draft: RecommendationDraft, workload: Workload, memory: int)
         return
     small = _fixed_sizes(workload, draft.settings.changed(**FOUR_BITS)).weights
     frozen = f"the frozen weights of {workload.label} take {_gb(small)} in 4 bits, {_gb(saved)} as loaded"
-    if target.able("4-bit") and target.has("bitsandbytes"):
-        draft.advise("quantization", "nf4", *draft.why("4-bit", frozen=frozen))
-        if draft.settings.quantization in ("nf4", "fp4"):
-            draft.advise("bnb_4bit_use_double_quant", True, *draft.why("double-quantization"))
-        return
-    if not _fits(draft, workload, FOUR_BITS):
-        row = "no-4-bit-fits"
-    else:
-        row = "no-4-bit-package" if target.able("4-bit") else "no-4-bit-on-this-gpu"
-    draft.reject("quantization", "nf4", *draft.why(row, frozen=frozen))
+    would_fit = _fits(draft, workload, FOUR_BITS)
+    quantized = _by_bitsandbytes(draft, "4-bit", "quantization", "nf4", would_fit, frozen=frozen)
+    if quantized and draft.settings.quantization in ("nf4", "fp4"):
+        draft.advise("bnb_4bit_use_double_quant", True, *draft.why("double-quantization"))
 
 
 def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends gradient checkpointing if only a very small batch fits without it; on a CPU if none does."""
     if not workload.is_estimated:
         return
-    without = largest_batch(draft, workload, checkpointing=False, accumulated=True)
+    without = largest_batch(draft, workload, gradient_checkpointing=False, **ACCUMULATED)
     if without is not None and without < (COMFORTABLE_BATCH if draft.target.on_gpu else 1):
         count = "no sample" if without == 0 else f"{without} at once"
         draft.advise("gradient_checkpointing", True, *draft.why("checkpointing", count=count))
@@ -156,23 +156,14 @@ def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
         draft.reject("gradient_checkpointing", True, *draft.why("no-checkpointing"))
 
 
-def largest_batch(
-    draft: RecommendationDraft, workload: Workload, checkpointing: bool | None = None, accumulated: bool = False
-) -> int | None:
+def largest_batch(draft: RecommendationDraft, workload: Workload, **changes: Value) -> int | None:
     """The largest micro batch that fits by estimate; None if the memory or the size of the model is unknown.
 
-    `accumulated`: with gradient accumulation, whose gradients stay between micro batches. Evaluation is left out,
-    because its batch is derived from this one.
+    Evaluation is left out, because its batch is derived from this one.
     """
-    settings = draft.settings
     if draft.target.device.capacity_bytes is None or not workload.is_estimated:
         return None
-    return _estimate(
-        draft,
-        workload,
-        gradient_checkpointing=settings.gradient_checkpointing if checkpointing is None else checkpointing,
-        gradient_accumulation_steps=max(2 if accumulated else 1, settings.gradient_accumulation_steps),
-    ).largest_batch()
+    return _estimate(draft, workload, **changes).largest_batch()
 
 
 def _estimate(draft: RecommendationDraft, workload: Workload, **changes: Value) -> MemoryEstimate:
@@ -335,7 +326,7 @@ def _fitting(draft: RecommendationDraft, workload: Workload) -> int | None:
     """The micro batches that fit, accumulated where a whole step at once does not; None where unknown."""
     fits = largest_batch(draft, workload)
     at_once = samples_per_card(draft.target, EFFECTIVE_BATCH)
-    return fits if fits is None or fits >= at_once else largest_batch(draft, workload, accumulated=True)
+    return fits if fits is None or fits >= at_once else largest_batch(draft, workload, **ACCUMULATED)
 
 
 def samples_per_card(target: TrainingTarget, wanted: int) -> int:

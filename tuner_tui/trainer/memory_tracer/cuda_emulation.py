@@ -97,11 +97,9 @@ class FusedAttention(torch.autograd.Function):  # type: ignore[misc]  # torch is
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         """An empty gradient for each input; for the bias where it trains, as the positions of T5."""
-        inputs = (*ctx.saved_tensors[:3], ctx.saved_tensors[5])
-        return tuple(
-            torch.empty_like(tensor) if needed else None
-            for tensor, needed in zip(inputs, ctx.needs_input_grad, strict=True)
-        )
+        query, key, value, _, _, bias = ctx.saved_tensors
+        inputs = zip((query, key, value, bias), ctx.needs_input_grad, strict=True)
+        return tuple(torch.empty_like(tensor) if needed else None for tensor, needed in inputs)
 
 
 def attention(
