@@ -95,8 +95,8 @@ def test_a_list_with_counts() -> None:
         ("999xT4", "1 to 64"),
         ("A100-16GB", "not a known NVIDIA GPU"),
         # A number that differs is another GPU.
-        ("MI300X", "no NVIDIA GPU"),
-        ("RX 7900 XTX", "no NVIDIA GPU"),
+        ("MI300X", "not an NVIDIA GPU"),
+        ("RX 7900 XTX", "not an NVIDIA GPU"),
         ("GTX 970", "not a known NVIDIA GPU; a memory size"),
     ],
 )

@@ -122,7 +122,7 @@ def _find(name: str) -> tuple[KnownCard, tuple[int, ...]]:
         if spelling in spellings:
             return spellings[spelling]
     if _OTHER_MAKERS.match(_spaced(name)):
-        raise UnknownCardError(f"{name!r} is no NVIDIA GPU; others cannot be planned for.")
+        raise UnknownCardError(f"{name!r} is not an NVIDIA GPU; other GPUs are not supported.")
     similar = difflib.get_close_matches(wanted, spellings, n=3)
     near = next((spelling for spelling in similar if _digits(spelling).startswith(_digits(wanted))), None)
     hint = f"; did you mean {spellings[near][0].name}?" if near else "; a memory size such as 24GiB also works."
