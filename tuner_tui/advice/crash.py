@@ -256,10 +256,12 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
     if package is None:
         title, why = f"look at {_show(inner)} in {inner.place}", "the innermost line of the program in the traceback"
         return (Remedy(title=title, why=why, source="the traceback"),)
+    is_sound = package == "torch" and "INTERNAL ASSERT" not in failure.message
+    release = "" if is_sound else f", and the release of {package}"
     called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
     return (
         Remedy(
-            title=f"check what reaches {package}'s {inner.function}, and the release of {package}",
+            title=f"check what reaches {package}'s {inner.function}{release}",
             why=f"{_detail_of(failure.message)}{_show(inner)} in {package} failed{called}",
             source="the traceback",
         ),
@@ -320,7 +322,7 @@ def _packages(failure: Failure) -> tuple[str, ...]:
     classes_of = read_data_file(FILE)["classes-of"]
     named += islice((package for package, classes in classes_of.items() if re.search(classes, failure.headline)), 1)
     inner = (name for frame in reversed(failure.frames) for name in _installed(frame.file) if name != "torch")
-    return tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3]
+    return tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3] or _named_groups("owners", failure.headline)
 
 
 def _installed(text: str) -> tuple[str, ...]:
