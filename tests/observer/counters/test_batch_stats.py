@@ -153,3 +153,28 @@ def test_an_iterator_that_is_kept_for_all_epochs_begins_anew_in_each() -> None:
         iterator.clear()
         positions.append((totals.epoch, totals.fields()["epoch_batch"]))
     assert positions == [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "uneven"),
+    [([10, 10, 10], False), ([10, 18], True), ([100, 101, 97], False), ([20, None, 21], False), ([40, 60, 80], True)],
+)
+def test_epochs_whose_lengths_differ(lengths: list[int | None], uneven: bool) -> None:
+    totals = TrainingTotals()
+    for length in lengths:
+        iterator = IteratorStats()
+        iterator.start_epoch(lambda: 1, length, None)
+        for _ in range(length or 5):
+            iterator.deliver(((4,), None, None))
+        totals.add(iterator)
+    assert totals.uneven is uneven
+
+
+def test_two_loaders_that_are_read_together_are_not_uneven() -> None:
+    totals = TrainingTotals()
+    iterators = [IteratorStats(), IteratorStats()]
+    for iterator, length in zip(iterators, (10, 20), strict=True):
+        iterator.start_epoch(lambda: 1, length, None)
+        iterator.deliver(((4,), None, None))
+        totals.add(iterator)
+    assert not totals.uneven

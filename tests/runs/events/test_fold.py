@@ -196,6 +196,13 @@ def test_a_part_of_the_loss_never_stands_for_the_loss() -> None:
     assert fold_all(RunState(), [part]).loss == 9.0
 
 
+def test_a_guessed_length_that_is_taken_back_or_exceeded_is_not_guessed_anew_from_the_epochs() -> None:
+    story = [ev.Plan(t=0.0, rank=0, total_steps=54, epochs=6, guessed=True), steps(1.0, 20, 1.0)]
+    for event in (ev.Plan(t=2.0, rank=0, guessed=True), steps(2.0, 70, 2.0)):
+        state = fold_all(RunState(), [*story, event])
+        assert (state.total_steps, state.planned_epochs) == (None, None)
+
+
 def test_a_guessed_length_is_corrected_when_the_training_completes() -> None:
     story = [ev.Plan(t=0.0, rank=0, total_steps=90, guessed=True), steps(1.0, 45, 1.0)]
     ended = fold_all(RunState(), [*story, ev.Finished(t=2.0, outcome="completed")])

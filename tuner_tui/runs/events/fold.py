@@ -177,6 +177,8 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
     if event.guessed and certain and (event.source is not None or state.total_source is None):
         return state
     total = event.total_steps
+    if event.guessed and total is None and event.epochs is None and state.total_source is None:  # taken back
+        return replace(state, total_steps=None, total_guessed=False, planned_epochs=None)
     if total is not None and event.rank is not None:
         state = _with_rank(state, event.rank, planned_steps=total)
         if state.independent:
@@ -276,8 +278,9 @@ def _without_wrong_guess(state: RunState, step: int) -> dict[str, Any]:
     """Drops a guessed length that the training exceeds; by one step it is a loop that counts from 0 to the last."""
     if not state.total_guessed or state.total_steps is None or step <= state.total_steps:
         return {}
-    nearly = step == state.total_steps + 1
-    return {"total_steps": step if nearly else None, "total_guessed": nearly}
+    if step == state.total_steps + 1:
+        return {"total_steps": step}
+    return {"total_steps": None, "total_guessed": False, "planned_epochs": None}
 
 
 def _with_memory(rank: RankState, event: ev.Steps, started: bool) -> RankState:

@@ -331,12 +331,14 @@ class IteratorStats:
 class TrainingTotals:
     """Totals of all batches trained on since the start of this process. `has_loader`: any came from a loader.
 
-    `batches` includes those that come from no loader.
+    `batches` includes those that come from no loader. `lengths` are those of the epochs since the loop began; they are
+    `uneven` if a later one differs by more than a twentieth, as where the data grows from epoch to epoch.
     """
 
     def __init__(self) -> None:
         self.batches = self._samples = 0
-        self.has_loader = False
+        self.has_loader = self.uneven = False
+        self.lengths: list[int] = []
         self._tokens: int | None = None
         self._padding: int | None = None
         self._estimated = False
@@ -349,6 +351,10 @@ class TrainingTotals:
         iterator.has_trained = self.has_loader = True
         if iterator.on_epoch is not None:
             iterator.epoch, iterator.on_epoch = iterator.on_epoch(), None
+            length = iterator.length
+            if length and not any(abs(length - each) <= max(1, each // 20) for each in self.lengths):
+                self.uneven = self.uneven or (bool(self.lengths) and self.batches >= self.lengths[0])
+                self.lengths.append(length)
         if iterator.epoch:
             # Of an iterator that its loader keeps for all epochs, as ultralytics' does, the position goes on.
             passed, length = max(0, iterator.position - 1), iterator.length or iterator.position + 1
