@@ -365,8 +365,11 @@ def _losses(text: str, labels: _Labels) -> tuple[dict[str, float], dict[str, flo
         words = {*name.split("_"), *re.findall(r"[a-z]+", match[0])}
         if value is None or _NO_LOSS.search(match["key"]) or words & (_RECORDS | _PERPLEXITY):
             continue
-        if _EXPONENTIAL.search(text, max(0, match.start() - _NAME_LENGTH), match.start()):
-            continue
+        if (
+            _EXPONENTIAL.search(text, max(0, match.start() - _NAME_LENGTH), match.start())
+            or text[match.end() :][:1] == "%"
+        ):
+            continue  # shares are those of a profiler's table, such as of `aten::nll_loss`
         if _is_evaluation(words, labels, match.start()):
             evaluated.setdefault("eval_loss", value)
         else:
