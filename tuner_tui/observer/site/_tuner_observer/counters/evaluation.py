@@ -38,9 +38,13 @@ class EvaluationDetector:
     """
 
     def __init__(self, grad_enabled: Callable[[], bool]) -> None:
-        """`grad_enabled`: torch.is_grad_enabled. `on_eval` is called when a model enters eval mode."""
+        """`grad_enabled`: torch.is_grad_enabled.
+
+        `on_eval` is called when a model enters eval mode, `on_distrust` when a step shows that this means nothing.
+        """
         self.grad_enabled = grad_enabled
         self.on_eval: Callable[[], None] = lambda: None
+        self.on_distrust: Callable[[], None] = lambda: None
         self.reset()
 
     def reset(self) -> None:
@@ -120,6 +124,7 @@ class EvaluationDetector:
                 # A step in eval mode: the model stays in it on purpose, as where batch norm is frozen. Trusting the
                 # mode would turn every batch from now on into an evaluation's.
                 self._trusts_mode = False
+                self.on_distrust()
             self._model = None
 
 

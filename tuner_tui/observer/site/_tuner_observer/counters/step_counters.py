@@ -164,6 +164,7 @@ class StepCounters:
         self._failed: IteratorStats | None = None
         self._alternating: set[int] = set()
         self._joined: int | None = None
+        self._alone: int | None = None
         self._repeated = False
         self._trainer_calls: int | None = None
         self._next_write_s = 0.0
@@ -204,7 +205,7 @@ class StepCounters:
             else:
                 iterator, began_s, ended_s, thread, measured = record
                 self._waited(iterator, began_s, ended_s, thread)
-                iterator.deliver(iterator.count_tokens(measured))
+                iterator.deliver(iterator.count_tokens(measured) if measured[2] else measured)
 
     def invalidate(self) -> None:
         """Process what was buffered so far, and what comes next immediately, because the state changes."""
@@ -395,7 +396,7 @@ class StepCounters:
     def follow_trainer(self, global_step: int) -> None:
         """From now on count the steps that a Trainer reports; it may call its optimizer more or less often."""
         self.set_first_step(global_step)
-        self._trainer_calls = 0
+        self._trainer_calls, self._alone = 0, None
 
     def trainer_stepped(self) -> None:
         """Record a step reported by the Trainer."""
@@ -407,7 +408,7 @@ class StepCounters:
     def trainer_ended(self) -> None:
         """Write the last counters and stop the clock until another training begins."""
         self.read()
-        self._trainer_calls = None
+        self._trainer_calls = self._alone = None
         self._alternating = set()
         self.flush()
         self.buffer.invalidate()
@@ -419,7 +420,9 @@ class StepCounters:
         self._backwards[key] = backwards
         if gradients > 0 and not self._totals.has_loader:
             self._accumulated[gradients] = self._accumulated.get(gradients, 0) + 1
-        if self._trainer_calls is not None:
+        if key == self._alone:  # nearly every step: the optimizer of the two steps before
+            self._step_done(now, backwards)
+        elif self._trainer_calls is not None:
             self._optimizer_called_by_trainer(key, now, backwards)
         elif key == TRAINER_KEY:
             return
@@ -428,7 +431,7 @@ class StepCounters:
             # make one step: counting each would show twice the steps and half the batches. A batch in between, or the
             # same optimizer again, begins a new step. `_joined` is the optimizer that last took part in such a step.
             self._alternating.add(key)
-            self._joined = key
+            self._joined, self._alone = key, None
             self.clock.optimizer_stepped(now)
         else:
             # The optimizer that joined the last step comes back alone, after the other had stepped twice in a row: they
@@ -438,6 +441,7 @@ class StepCounters:
                 self._alternating = {key}
             self._joined, self._repeated = None, self._alternating == {key}
             self._alternating = {key}
+            self._alone = key if self._repeated else None
             self._step_done(now, backwards)
 
     def _optimizer_called_by_trainer(self, key: int, now: float, backwards: int) -> None:
@@ -492,9 +496,10 @@ class StepCounters:
         micro_batches = max((each.batches for each in trained), default=0)
         if micro_batches > 0:
             self._accumulated[micro_batches] = self._accumulated.get(micro_batches, 0) + 1
-        if self._totals.epoch != self._epoch[0]:
-            new_loader = (self._totals.epoch or 0) < (self._epoch[0] or 0)  # as of the next fold
-            self._epoch = (self._totals.epoch, self.own_steps - 1)
+        epoch = self._totals.epoch
+        if epoch != self._epoch[0]:
+            new_loader = (epoch or 0) < (self._epoch[0] or 0)  # as of the next fold
+            self._epoch = (epoch, self.own_steps - 1)
             self._first_epoch = self._epoch if new_loader else self._first_epoch
         if not trained and not self._totals.has_loader:
             self._totals.batches = max(backwards, self._totals.batches + (not backwards))
@@ -514,6 +519,7 @@ class StepCounters:
         """Set what the loop that has made its first step says of its length."""
         self._planned, self._planned_from = planned, max(0, self.own_steps - 1)
         self._plan = (None, None)
+        self._totals.lengths, self._totals.uneven = [], False
         self._first_epoch = self._epoch = (self._totals.epoch, self._planned_from)
 
     # events
@@ -535,10 +541,10 @@ class StepCounters:
         fields = self._fields()
         self.session.report_counters("steps", fields)
         if self._planned is not None and self.own_steps and not self.trainer_reports and self.on_step is None:
-            plan = (self.planned_steps(fields), self._planned.epochs)
+            plan = (None, None) if self._totals.uneven else (self.planned_steps(fields), self._planned.epochs)
             # The length of a plain loop is a guess. Where not every iteration makes one step it may change by one step
             # from look to look.
-            if plan != self._plan and (self._plan[0] is None or plan == self._newest_plan):
+            if plan != self._plan and (self._plan[0] is None or plan in (self._newest_plan, (None, None))):
                 self._plan = plan
                 self.session.report("plan", total_steps=plan[0], epochs=plan[1], guessed=True)
             self._newest_plan = plan

@@ -93,9 +93,8 @@ class BackwardLoss:
                     and not buffer.paused
                 ):
                     buffer.backwards += 1
-                    self._newest = newest = tensor.detach()
-                    # Of a CPU the number: holding thousands of tensors would have each one allocated in cold memory.
-                    self.losses.append((buffer.backwards, newest.item() if newest.is_cpu else newest))
+                    self._newest = newest = _value_of(tensor)
+                    self.losses.append((buffer.backwards, newest))
                 else:
                     self._called(tensor, frame, now)
             except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
@@ -133,10 +132,9 @@ class BackwardLoss:
         self._counters.buffer.backwards += 1
         unscaled, self._unscaled = self._unscaled, None
         is_scaled = unscaled is not None and unscaled[0] == id(tensor)
-        self._newest = unscaled[1] if unscaled is not None and is_scaled else tensor.detach()
+        self._newest = _value_of(unscaled[1] if unscaled is not None and is_scaled else tensor)
         self._newest_s = now
-        newest = self._newest
-        self.losses.append((self._counters.buffer.backwards, newest.item() if newest.is_cpu else newest))
+        self.losses.append((self._counters.buffer.backwards, self._newest))
         if self._counters.trainer_reports:
             self._due_s = now + INTERVAL_S
         elif now >= self._due_s:
@@ -147,8 +145,8 @@ class BackwardLoss:
         self._simple_until_s = 0.0 if is_scaled or self.groups.follows else self._due_s
 
     def _read(self) -> None:
-        if self._newest.device.type == "cpu":
-            self._loss, self._divisor = float(self._newest), self._divided_by
+        if type(self._newest) is float:
+            self._loss, self._divisor = self._newest, self._divided_by
         elif self._newest.device.type == "cuda":
             self._read_copy()
             if self._copied is None:
@@ -190,6 +188,11 @@ class BackwardLoss:
         if self._newest is not None and not self._counters.trainer_reports:
             self._loss = float(self._newest)
             self.write()
+
+
+def _value_of(loss: Any) -> Any:
+    """Of a CPU the number: holding thousands of tensors would have each one allocated in cold memory."""
+    return float(loss.item()) if loss.is_cpu else loss.detach()
 
 
 MAX_NODES = 10_000

@@ -54,6 +54,7 @@ class NoGradTracker:
         self.site: CallSite | None = None
         self.compiles = self.awaits_train = False
         self.evaluation.on_eval = self.eval_called
+        self.evaluation.on_distrust = self._distrust
         counters.on_evaluation = self._await_train
 
     def enter(self) -> None:
@@ -94,6 +95,11 @@ class NoGradTracker:
     def _eval_without_gradients(self) -> None:
         if self.evaluation.has_stepped and not self.evaluation.grad_enabled():
             self.counters.pause("evaluating", self.since_s)
+
+    def _distrust(self) -> None:
+        """The outputs of a model in eval mode, such as a teacher's, were for the step."""
+        if self.site is not None:
+            self.counters.evaluation_sites.training.add(self.site)
 
     def compiling(self) -> None:
         """Set no more hooks."""
