@@ -10,6 +10,7 @@ from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.model import DISPLAY, FIELDS, closest_match
 
+SWITCH_WORDS = frozenset({"true", "false", "1", "0", "yes", "no", "t", "f", "y", "n"})
 SCRIPT_OPTIONS = frozenset({"-m", "--module", "--no-python", "--no_python"})
 
 
@@ -24,29 +25,18 @@ def remove_options(argv: Sequence[str], names: Collection[str]) -> tuple[str, ..
     kept: list[str] = []
     dropped: str | None = None
     for word in argv:
-        if _is_option(word):
+        if word.startswith("--") or re.match(r"-\D", word):
             option = word.lstrip("-").partition("=")[0].replace("-", "_").removeprefix("no_")
             dropped = option if option in names else None
             if dropped is None:
                 kept.append(word)
             elif "=" in word:
                 dropped = None
-        elif dropped is not None and _is_value_of(dropped, word):
+        else:  # the value of an option; a switch such as `--bf16` may have none
+            if dropped is None or (dropped in hf.SWITCHES and word.lower() not in SWITCH_WORDS):
+                kept.append(word)
             dropped = None
-        else:
-            dropped = None
-            kept.append(word)
     return tuple(kept)
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("--") or (word.startswith("-") and not word[1:2].isdigit() and len(word) > 1)
-
-
-def _is_value_of(option: str, word: str) -> bool:
-    """Whether `word` is the value of `option`; a switch such as `--bf16` may have none."""
-    switch = option in hf.SWITCHES
-    return not switch or word.lower() in {"true", "false", "1", "0", "yes", "no", "t", "f", "y", "n"}
 
 
 PLACEHOLDER_WORD = re.compile(r"(?:[\w-]+=)?\{([A-Za-z_]\w*)\}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from msgspec import structs
 from tuner_tui.settings.dialects.dialect import dialect_of_command, dialects, flatten, read_settings
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, read_file_text
 from tuner_tui.settings.dialects.python_source import declared_options, known_names, parse_python
-from tuner_tui.settings.dialects.script_search import own_modules
+from tuner_tui.settings.dialects.script_search import own_modules, read_source
 from tuner_tui.settings.dialects.shell_script import known_options, read_options
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, Task, task_of_source
@@ -75,7 +76,7 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     """What the command says that is started in `folder`. Files that cannot be read say nothing."""
     options = {**_overrides(words), **read_options(tuple(words))}
     scripts, configurations = _files(words, folder)
-    sources = [_source(path) for path in scripts]
+    sources = [read_source(path) for path in scripts]
     files = {path: file for path in (*scripts, *configurations) if (file := _load(path)) is not None}
     tools = [dialect_of_command(words), *(file.dialect for file in files.values() if file.dialect is not None)]
     evaluates = [tool.defaults["eval_strategy"] for tool in tools if "eval_strategy" in tool.defaults]
@@ -106,16 +107,10 @@ def _files(words: Sequence[str], folder: Path) -> tuple[list[Path], list[Path]]:
     for option, module in pairwise(words):
         if option in ("-m", "--module"):
             named += [f"{module.replace('.', '/')}{end}" for end in (".py", "/__main__.py")]
-    files = [path for path in (folder / name for name in dict.fromkeys(named)) if _is_file(path)]
+    # Path.is_file raises for a word that is too long for the name of a file.
+    files = [path for path in (folder / name for name in dict.fromkeys(named)) if os.path.isfile(path)]  # noqa: PTH113
     scripts = [path for path in files if path.suffix in SCRIPT_FORMS]
     return scripts, [path for path in files if path not in scripts]
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a word that is too long for the name of a file
-        return False
 
 
 def _load(path: Path) -> LoadedPreset | None:
@@ -148,13 +143,6 @@ def _model_of_file(path: Path, file: LoadedPreset | None) -> str | None:
         return None
     flat = flatten(read_tool_file(path).values)
     return _model_of({key.rpartition(".")[2]: value for key, value in flat.items()} | flat)
-
-
-def _source(path: Path) -> str:
-    try:
-        return read_file_text(path)
-    except SettingsError:
-        return ""
 
 
 def _default_model(source: str) -> str | None:

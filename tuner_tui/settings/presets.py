@@ -448,11 +448,6 @@ def user_folder() -> Path:
     return user_config_path("tuner-tui") / "presets"
 
 
-def preset_folders() -> tuple[Path, ...]:
-    """The folders searched for presets; a name in an earlier one hides the same name in a later one."""
-    return user_folder(), shipped_folder()
-
-
 def dump_preset(preset: Preset) -> str:
     """The preset as YAML. Numbers are written so that every YAML tool reads them as numbers (`1.0e-05`)."""
     data = {key: part for key, part in to_builtins(preset).items() if part not in (None, {})}
@@ -504,12 +499,6 @@ def preset_names() -> tuple[str, ...]:
     return tuple(sorted(_preset_files(None)))
 
 
-def made_for(preset: Preset, gpus: tuple[Gpu, ...], cores: int | None = None) -> bool:
-    """Whether the preset names this machine's hardware, and not any: one of its GPUs, or that it has none."""
-    hardware = preset.for_
-    return hardware is not None and hardware.gpu is not None and hardware.suits(gpus, cores)
-
-
 def is_measured(preset: Preset) -> bool:
     """Whether the tuning notes that came with the program measured it."""
     return (preset.source or "").startswith("tuning notes")
@@ -520,20 +509,15 @@ def suiting_first(
 ) -> tuple[PresetEntry, ...]:
     """The entries, marked where one was made for this machine: these first, those of the notes last."""
 
-    def least_memory(entry: PresetEntry) -> float:
-        hardware = entry.loaded.preset.for_ if entry.loaded else None
-        return (hardware.min_memory_gib if hardware else None) or 0.0
-
-    marked = (
-        replace(entry, suits=entry.loaded is not None and made_for(entry.loaded.preset, gpus, cores))
-        for entry in entries
-    )
-
-    def rank(entry: PresetEntry) -> tuple[bool, float, bool]:
-        measured = entry.loaded is not None and is_measured(entry.loaded.preset)
-        return not entry.suits, -least_memory(entry) if entry.suits else 0.0, measured
-
-    return tuple(sorted(marked, key=rank))
+    ranked = []
+    for entry in entries:
+        preset = None if entry.loaded is None else entry.loaded.preset
+        hardware = HardwareRequirements() if preset is None or preset.for_ is None else preset.for_
+        # A preset for any hardware was not made for this machine's.
+        suits = hardware.gpu is not None and hardware.suits(gpus, cores)
+        rank = (not suits, -(hardware.min_memory_gib or 0.0) * suits, preset is not None and is_measured(preset))
+        ranked.append((rank, replace(entry, suits=suits)))
+    return tuple(entry for _, entry in sorted(ranked, key=lambda pair: pair[0]))
 
 
 def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> LoadedPreset:
@@ -552,11 +536,12 @@ class _Dumper(yaml.SafeDumper):
     """Writes text with unprintable characters in double quotes: PyYAML's other styles lose U+0085 and the like."""
 
 
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
-
-
-_Dumper.add_representer(str, _represent_text)
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"'
+    ),
+)
 
 
 def _load_entry(path: Path) -> PresetEntry:
@@ -578,8 +563,9 @@ def _load_safely(path: Path) -> LoadedPreset:
 
 
 def _preset_files(folders: Sequence[Path] | None) -> dict[str, Path]:
+    """The preset files by name; a name in an earlier folder hides the same name in a later one."""
     files: dict[str, Path] = {}
-    for folder in preset_folders() if folders is None else folders:
+    for folder in (user_folder(), shipped_folder()) if folders is None else folders:
         try:
             entries = sorted(folder.iterdir())
         except OSError:

@@ -525,7 +525,12 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
         keys -= {"defaults"}
     files: tuple[Form, ...] = ("yaml", "json", "overrides")
     forms = files if form in files else (form,)
-    candidates = [dialect for dialect in dialects().values() if dialect.form in forms and _may_be_of(dialect, values)]
+    candidates = []
+    for dialect in dialects().values():
+        others = values.keys() - hooks.KNOWN if dialect.only_keys else ()
+        only_known = all(re.fullmatch(dialect.only_keys, key, re.VERBOSE) for key in others)
+        if dialect.form in forms and (only_known or not values.keys().isdisjoint(dialect.certain_keys)):
+            candidates.append(dialect)
     scores = {
         dialect.name: len(keys.intersection(dialect.file_keys)) + CERTAIN * (not keys.isdisjoint(dialect.certain_keys))
         for dialect in candidates
@@ -547,12 +552,6 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
     arguments = [key for key in flat if setting_of_argument(key.rpartition(".")[2]) in FIELDS]
     in_sections = any("." in key for key in (*arguments, *own))
     return dialects()["hf-sections" if in_sections else PLAIN.get(form, HF)]
-
-
-def _may_be_of(dialect: Dialect, values: Mapping[str, Any]) -> bool:
-    others = values.keys() - hooks.KNOWN if dialect.only_keys else ()
-    pattern = re.compile(dialect.only_keys, re.VERBOSE)
-    return not values.keys().isdisjoint(dialect.certain_keys) or all(map(pattern.fullmatch, others))
 
 
 def _keys_of_own_script(values: Mapping[str, Any]) -> Collection[str]:

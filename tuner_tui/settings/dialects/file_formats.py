@@ -7,7 +7,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -132,26 +131,14 @@ def format_override(value: Any) -> str:
 KeyPath = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FileChanges:
-    """Values to set in a tool's file by the path of their key, None for a key to remove.
-
-    `unsupported` names settings that the file has no place for, `notes` says why.
-    """
-
-    values: Mapping[KeyPath, Any]
-    unsupported: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
 def file_changes(
     dialect: Dialect,
     file_values: Mapping[str, Any],
     settings: Settings,
     names: Collection[str],
     targets: Collection[str] | None = None,
-) -> FileChanges:
-    """The keys of the tool's file, `file_values`, that must change to give it the settings `names`.
+) -> ExportedSettings:
+    """The keys of the tool's file, `file_values`, by their path, that must change to give it the settings `names`.
 
     A key whose setting has the value already stays: it may say more, as `adapter: qlora` is LoRA on quantized weights.
     """
@@ -207,7 +194,7 @@ def file_changes(
             continue
         if key_path not in flat or flat[key_path] != value:
             values[_path(dialect, key_path)] = value
-    return FileChanges(values, tuple(unsupported), tuple(notes))
+    return ExportedSettings(values, tuple(unsupported), tuple(notes))
 
 
 def _own_spellings(dialect: Dialect, flat: Mapping[str, Any], targets: Collection[str] | None) -> dict[str, str]:

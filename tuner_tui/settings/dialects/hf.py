@@ -54,9 +54,12 @@ READ_SPECIALLY = (
 
 @dataclass(frozen=True, slots=True)
 class ExportedSettings:
-    """Settings as a tool spells them; `unsupported` names those it cannot express, `notes` says why."""
+    """Settings as a tool spells them; `unsupported` names those it cannot express, `notes` says why.
 
-    values: Mapping[str, Any]
+    The keys of `values` are names, or paths of names in a file; None removes a key.
+    """
+
+    values: Mapping[Any, Any]
     unsupported: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

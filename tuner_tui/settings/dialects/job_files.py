@@ -44,7 +44,8 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         except PresetError as error:
             refused = refused or error
             continue
-        row = row_of(file.values)
+        rows: list[dict[str, Any]] = read_data_file(KINDS)["kinds"]
+        row = next((row for row in rows if {*row["keys"]} <= file.values.keys()), {})
         kind = kind or row.get("kind", "")
         if row and (found := _best_command(file.values, source)) is not None:
             given = flatten(file.values.get(row.get("arguments", ""), {}))
@@ -66,12 +67,6 @@ def _recipes(text: str) -> str:
     lines = re.findall(r"(?m)^\t\s*[@+-]*(.*)$", joined)
     recipes = re.sub(r"\$\((\w+)\)", r"${\1}", "\n".join(lines)).replace("$$", "$")
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items()) + recipes
-
-
-def row_of(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row of `job_files.yaml` that the keys fit; empty for the configuration of a training or an unknown file."""
-    rows = read_data_file(KINDS)["kinds"]
-    return next((row for row in rows if {*row["keys"]} <= values.keys()), {})
 
 
 def _best_command(values: Mapping[str, Any], source: str) -> ToolFile | None:

@@ -97,30 +97,27 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
     )
 
 
-def _command_of_file(
-    dialect: Dialect, file: ToolFile, path: Path
-) -> tuple[tuple[str, ...], dict[str, str], Path | None]:
-    """The words of the command, its variables, and the folder that it is meant for if that is not any."""
+Started = tuple[tuple[str, ...], dict[str, str], Path | None]
+"""The words of a command, its variables, and the folder that it is meant for if that is not any."""
+UNKNOWN: Started = ((COMMAND_TO_NAME,), {}, None)
+
+
+def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
     trains_nothing = dialect.form == "python" and not file.values and not re.search(TRAINS, read_source(path))
     names_no_model = dialect.programs and not any(key.partition(".")[0] in file.values for key in dialect.model_keys)
     if path.suffix in NO_PROGRAMS or trains_nothing or names_no_model:
-        return (COMMAND_TO_NAME,), {}, None
+        return UNKNOWN
     if dialect.form == "overrides":
         command = None if file.incomplete else hydra_command(path)
     else:
-        chosen = None if dialect.choose_command is None else dialect.choose_command(file.values, path)
-        command = chosen or dialect.command
+        command = (dialect.choose_command and dialect.choose_command(file.values, path)) or dialect.command
     if not dialect.programs and dialect.form != "python" and (written := _written_command(path)) is not None:
         return written
     if not command:
-        return (COMMAND_TO_NAME,), {}, None
+        return UNKNOWN
     places = {"{folder}": str(path.absolute().parent), "{stem}": path.stem}
     words = (places.get(word, word.replace("{config}", str(path.absolute()))) for word in shlex.split(command) if word)
     return tuple(words), {}, None
-
-
-Started = tuple[tuple[str, ...], dict[str, str], Path]
-"""The words of a command, its variables, and the folder that it is meant for."""
 
 
 def _written_command(path: Path) -> Started | None:
@@ -129,10 +126,8 @@ def _written_command(path: Path) -> Started | None:
     Of several, the one with fewest words counts.
     """
     commands = list(_written_commands(path))
-    if not commands:
-        return None
     others = {tuple(word for word in words if re.search(r"\.(py|ya?ml|json|toml)$", word)) for words, _, _ in commands}
-    return None if len(others) > 1 else min(commands, key=lambda command: len(command[0]))
+    return None if len(others) > 1 else min(commands, key=lambda command: len(command[0]), default=None)
 
 
 def _written_commands(path: Path) -> Iterator[Started]:
