@@ -32,6 +32,7 @@ RULES: tuple[FindingRule, ...] = (
     gpu.throttled,
     gpu.other_process,
     not_applied.not_resumed,
+    not_applied.unfaithful_resume,
     not_applied.shared_output,
     step_time.no_steps,
     not_applied.settings_not_in_effect,

@@ -17,6 +17,7 @@ from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
+from tuner_tui.inspection.faithful_resume import ResumeCheck
 from tuner_tui.inspection.first_non_finite import Replay
 from tuner_tui.inspection.suspect_batches import NO_SUSPECTS, Suspects
 from tuner_tui.memory.calibration import MeasuredRun
@@ -28,6 +29,7 @@ from tuner_tui.runs.log_parsing.lines import read_head_and_tail, read_tail
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.recorded_batches import read_replay, read_suspects
+from tuner_tui.runs.read.resumed_run import read_resume_check
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import RunRecord, readable_record
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, read_outcomes
@@ -102,7 +104,7 @@ class Situation:
     `outcomes` are what remedies did on this machine. `host` is the machine that `samples` are of; `nodes` are the other
     machines of the run. `backend` is torch's for the GPU, such as cuda or mps, where a message names it. `suspects` are
     steps with a suspicious loss, or that failed: read once the run has ended or its loss is not finite; `replay` says
-    where such a loss came from.
+    where such a loss came from. `resume` compares a run that goes on from a checkpoint with its parent.
     """
 
     state: RunState
@@ -125,6 +127,7 @@ class Situation:
     backend: str | None = None
     suspects: Suspects = NO_SUSPECTS
     replay: Replay | None = None
+    resume: ResumeCheck | None = None
 
     def is_known(self, name: str) -> bool:
         """Whether `settings` holds the training's own value: always, but for a command that was not given it."""
@@ -259,6 +262,7 @@ def build_situation(
         host=view.host,
         suspects=NO_SUSPECTS if folder is None else _suspects(folder, state),
         replay=None if folder is None else read_replay(folder),
+        resume=None if folder is None else read_resume_check(folder, state),
     )
 
 

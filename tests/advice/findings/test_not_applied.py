@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.fakes.situations import situation, training
 from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.inspection.faithful_resume import Mismatch, ResumeCheck
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.settings.job import CommandJob
 
@@ -44,3 +47,19 @@ def test_a_setting_without_a_place_is_offered_by_the_commands_own_flag() -> None
     (finding,) = [one for one in diagnose(known) if one.cause == "not-in-effect"]
     assert finding.remedies[0].command == ("python", "main.py", "--epochs", "1", "--lr", "{learning_rate}")
     assert finding.remedies[0].can_apply
+
+
+def test_a_part_of_the_state_that_was_not_resumed_is_named() -> None:
+    lost = (
+        Mismatch("optimizer", "optimizer moments are empty"),
+        Mismatch("epoch", "the epoch starts at 0 instead of 1"),
+    )
+    check = ResumeCheck("r001", 500, 8, lost, ("optimizer", "epoch"))
+    (finding,) = diagnose(situation(state=training(first_step=500), resume=check))
+    assert (finding.cause, finding.sentence) == (
+        "unfaithful-resume",
+        "The run did not resume faithfully: optimizer moments are empty",
+    )
+    assert finding.evidence[1] == lost[1].sentence
+    assert next(remedy.title for remedy in finding.remedies).startswith("save and load")
+    assert diagnose(situation(state=training(first_step=500), resume=replace(check, mismatches=()))) == ()

@@ -84,6 +84,16 @@ def not_resumed(situation: Situation) -> Finding | None:
     return finding("not-resumed", situation, *evidence)
 
 
+def unfaithful_resume(situation: Situation) -> Finding | None:
+    """Not where the training started from step 0 altogether, which is a finding of its own."""
+    check = situation.resume
+    if check is None or not check.mismatches or not_resumed(situation) is not None:
+        return None
+    first, *further = check.mismatches
+    evidence = (f"compared with {check.parent} from step {check.step:,} on", *(each.sentence for each in further))
+    return finding("unfaithful-resume", situation, *evidence, difference=first.sentence)
+
+
 def shared_output(situation: Situation) -> Finding | None:
     if not situation.shared_outputs:
         return None

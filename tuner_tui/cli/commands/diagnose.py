@@ -21,6 +21,7 @@ from tuner_tui.cli.report_text import join_sections
 from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.core.text import format_observed
 from tuner_tui.core.units import format_share
+from tuner_tui.inspection.faithful_resume import ResumeCheck
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.log_parsing import lines
 from tuner_tui.runs.read.status import read_status
@@ -65,7 +66,10 @@ def _check_line(check: SettingCheck, width: int) -> str:
 
 
 def diagnosis_document(
-    findings: Sequence[Finding], checks: Sequence[SettingCheck], outcome: RemedyOutcome | None = None
+    findings: Sequence[Finding],
+    checks: Sequence[SettingCheck],
+    outcome: RemedyOutcome | None = None,
+    resume: ResumeCheck | None = None,
 ) -> Mapping[str, Any]:
     """Return what `--json` prints: the findings and, for a run that has them, settings in effect and its remedy."""
     document: dict[str, Any] = {"findings": to_json(findings, whole=True)}
@@ -73,7 +77,13 @@ def diagnosis_document(
         for remedy, item in zip(finding.remedies, data["remedies"], strict=True):
             if remedy.peak is not None:
                 item["peak"]["verdict"] = remedy.peak.verdict
-    return document | ({"in_effect": checks} if checks else {}) | ({"remedy": outcome} if outcome else {})
+    resumed = {"resume": resume_document(resume)} if resume else {}
+    return document | ({"in_effect": checks} if checks else {}) | ({"remedy": outcome} if outcome else {}) | resumed
+
+
+def resume_document(check: ResumeCheck) -> dict[str, Any]:
+    """Return what `--json` prints of a run that goes on from a checkpoint."""
+    return {"verdict": check.verdict, "sentence": check.sentence, **to_json(check)}
 
 
 def diagnose(
@@ -96,9 +106,11 @@ def diagnose(
     findings, checks = diagnose_situation(situation), verify_settings(situation)
     outcome = None if situation.job is None else follow_remedies(_folder_of(source))
     if as_json:
-        print_json(diagnosis_document(findings, checks, outcome))
+        print_json(diagnosis_document(findings, checks, outcome, situation.resume))
     else:
         followed = [f"Remedy {outcome.statement}."] if outcome else []
+        if situation.resume is not None and not situation.resume.mismatches:
+            followed.append(f"{situation.resume.sentence}.")
         print_line("\n".join(join_sections([*finding_lines(findings, checks), followed, check_lines(checks)])))
 
 

@@ -13,8 +13,20 @@ from typing import Annotated
 
 import typer
 
+from tuner_tui.cli.commands.diagnose import resume_document
 from tuner_tui.cli.commands.queue import wake_waiter
-from tuner_tui.cli.console import ALREADY_RUNNING, DONE, USAGE, fail, print_folder, print_note
+from tuner_tui.cli.console import (
+    ALREADY_RUNNING,
+    DONE,
+    FAILED,
+    USAGE,
+    Interrupts,
+    fail,
+    print_folder,
+    print_json,
+    print_line,
+    print_note,
+)
 from tuner_tui.cli.machine import LocalMachine, read_training_machine
 from tuner_tui.cli.options import Detached, complete_run, complete_setting
 from tuner_tui.cli.run_follower import launch_and_follow
@@ -29,11 +41,19 @@ from tuner_tui.cli.training_options import (
 from tuner_tui.core.units import parse_duration
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import logout_warning
-from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.prepare import prepare
+from tuner_tui.inspection.faithful_resume import STEPS
+from tuner_tui.runs.launch.command import SIGTERM_CHECKPOINT_VARIABLE, LaunchError
+from tuner_tui.runs.launch.orders import give_order
+from tuner_tui.runs.launch.prepare import PreparedLaunch, prepare
+from tuner_tui.runs.launch.restart import STOP_TIMEOUT_S
 from tuner_tui.runs.launch.start import DuplicateRunError, find_duplicate_run, launch
 from tuner_tui.runs.queue.submission import enqueue, idle_inventory, queue_need
+from tuner_tui.runs.read.checkpoints import reported_checkpoints
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.resumed_run import read_resume_check
+from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import state_dir
+from tuner_tui.runs.store.supervisor_state import wait_supervisor_ended
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.resolve import LaunchOptions
 
@@ -73,6 +93,11 @@ def run(
         str | None,
         typer.Option(metavar="TIME", help="Save a checkpoint and stop after this time, such as 4h or 90min."),
     ] = None,
+    prove: Annotated[
+        bool,
+        typer.Option("--prove", help="With --resume: try some steps, stop, and say whether it resumed faithfully."),
+    ] = False,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, help="With --prove: steps to try.")] = STEPS,
     as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
 ) -> None:
     """Train in the foreground, or with --detach in the background.
@@ -85,6 +110,8 @@ def run(
         if after is not None and after_success is not None:
             fail("--after and --after-success exclude each other.", USAGE)
         stop_after_s = None if stop_after is None else _parse_time(stop_after)
+        if prove and (training.resume is None or when_free or detach):
+            fail("--prove goes with --resume, and not with --detach or --when-free.", USAGE)
         if when_free:
             combinations = [training.parse(*words) for words in expand_sweep(sweep or ())]
             raise typer.Exit(
@@ -102,6 +129,8 @@ def run(
         prepared = prepare(request)
         check_interpreter(training.interpreter, request, prepared)
         print_announcement(prepared)
+        if prove:
+            raise typer.Exit(_prove(prepared, steps, as_json))
         _warn_of_logout()
         if detach:
             folder = launch(prepared, refuse_duplicate=True)
@@ -115,6 +144,43 @@ def run(
     except (SettingsError, LaunchError) as error:
         fail(str(error), USAGE)
     raise typer.Exit(code)
+
+
+TRIAL_POLL_S = 0.5
+
+
+def _prove(prepared: PreparedLaunch, steps: int, as_json: bool) -> int:
+    """Resume for some steps, stop, print whether they follow those of the parent, and return the exit code.
+
+    Raises `LaunchError`.
+    """
+    # Nothing of the trial is to be kept: a Trainer must not save when it is stopped.
+    added_env = {name: text for name, text in prepared.added_env.items() if name != SIGTERM_CHECKPOINT_VARIABLE}
+    with Interrupts() as interrupts:
+        folder = launch(replace(prepared, added_env=added_env), refuse_duplicate=True)
+        print_note(f"Run {folder.id} tries {steps} steps and is then stopped; output in {folder.output_log}")
+        reader = RunReader(folder)
+        while read_status(folder).live and not (interrupts.interrupts or interrupts.terminated):
+            ranks = reader.poll().state.ranks.values()
+            if any(rank.latest is not None and rank.latest.own_steps >= steps for rank in ranks):
+                break
+            interrupts.wait(TRIAL_POLL_S)
+        if read_status(folder).live:
+            give_order(folder, "kill", print_note)
+            wait_supervisor_ended(folder, STOP_TIMEOUT_S)
+    saved = [event.path for event in reported_checkpoints(folder)]
+    if saved:
+        print_note(f"Its script saved {', '.join(saved)}, which may have replaced an earlier file.")
+    check = read_resume_check(folder, reader.poll().state)
+    if check is None:
+        fail(
+            f"{folder.id} made no step that could be compared; `tuner-tui diagnose {folder.argument}` says more.",
+            FAILED,
+        )
+    print_json(resume_document(check)) if as_json else print_line(
+        "\n".join([f"{check.sentence}.", *(f"- {each.sentence}" for each in check.mismatches[1:])])
+    )
+    return DONE if check.verdict == "faithful" else FAILED
 
 
 LARGEST_SWEEP = 1_000

@@ -119,6 +119,11 @@ def _saved_by_script(folder: RunFolder, before: float) -> SavedCheckpoint | None
     return SavedCheckpoint(Path(newest.path), newest.step, weights_only=not newest.resumable)
 
 
+def reported_checkpoints(folder: RunFolder) -> list[Checkpoint | Saved]:
+    """What a run reported to have saved: the script's own files, then the checkpoints of a Trainer."""
+    return [*_reported(folder, Saved), *_reported(folder, Checkpoint)]
+
+
 def _reported(folder: RunFolder, kind: type[E]) -> list[E]:
     """The events of one kind, in order."""
     # Story events survive every sampling; looking for the word first saves parsing the counters in between.

@@ -1,4 +1,4 @@
-"""Reads which rows each optimizer step of a run was made of, as the observer wrote it."""
+"""Reads what the observer recorded of single steps: the rows they were made of, and the state of the training."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tuner_tui.core.files import is_irregular, read_regular
+from tuner_tui.inspection.faithful_resume import TrainingState
 from tuner_tui.inspection.first_non_finite import Replay, ReplayReport
 from tuner_tui.inspection.suspect_batches import NO_SUSPECTS, StepBatch, Suspects, find_suspects
 from tuner_tui.runs.events.run_state import RunState
@@ -26,8 +27,13 @@ def read_batches(folder: RunFolder) -> list[StepBatch]:
         rank = path.stem.removeprefix("batches-rank")
         for part in (path.with_name(f"{path.name}.old"), path):
             if rank.isdecimal():
-                batches += _read(part, int(rank))
+                batches += _read(part, StepBatch, rank=int(rank))
     return sorted(batches, key=lambda batch: (batch.step, batch.rank))
+
+
+def read_states(folder: RunFolder, rank: int) -> list[TrainingState]:
+    """Return the states of a rank in the order of writing."""
+    return _read(folder.path / f"states-rank{rank}.jsonl", TrainingState)
 
 
 def read_suspects(folder: RunFolder, state: RunState) -> Suspects:
@@ -66,7 +72,7 @@ def _cached_suspects(folder: RunFolder, failed: bool, newest_ns: int) -> Suspect
     return find_suspects(read_batches(folder), failed) if newest_ns else NO_SUSPECTS
 
 
-def _read(path: Path, rank: int) -> list[StepBatch]:
+def _read(path: Path, kind: type[T], **added: int) -> list[T]:
     if not path.exists() or is_irregular(path):
         return []
     try:
@@ -74,14 +80,15 @@ def _read(path: Path, rank: int) -> list[StepBatch]:
             lines = file.read(MAX_BYTES).splitlines()
     except OSError:
         return []
-    parsed = (_parse(line, rank) for line in lines)
-    return [batch for batch in parsed if batch is not None]
+    parsed = (_parse(line, kind, added) for line in lines)
+    return [line for line in parsed if line is not None]
 
 
-def _parse(line: bytes, rank: int) -> StepBatch | None:
+def _parse(line: bytes, kind: type[T], added: dict[str, int]) -> T | None:
     try:
-        fields: dict[str, Any] = msgspec.json.decode(line)
-        losses = tuple(float(loss) for loss in fields.pop("losses", ()))
-        return msgspec.convert({**fields, "rank": rank, "losses": losses}, StepBatch)
-    except (msgspec.MsgspecError, TypeError, ValueError, AttributeError):  # half written, or of another release
+        fields: dict[str, Any] = {**msgspec.json.decode(line), **added}
+        if "losses" in fields:
+            fields["losses"] = tuple(map(float, fields["losses"]))  # of text where they are not finite
+        return msgspec.convert(fields, kind)
+    except (msgspec.MsgspecError, TypeError, ValueError):  # half written, or of another release
         return None

@@ -27,6 +27,7 @@ HOOKED_MODULES = (
     "argparse",
     "torch.nn.modules.module",
     "torch.optim.optimizer",
+    "torch.optim.lr_scheduler",
     "torch.utils.data.dataloader",
     "torch.profiler.profiler",
     "torch.distributed.distributed_c10d",

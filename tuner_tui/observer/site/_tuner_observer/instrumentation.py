@@ -12,6 +12,7 @@ from .counters.batch_log import BatchLog
 from .counters.evaluation import EvaluationDetector
 from .counters.planned_length import PlannedLength
 from .counters.step_counters import StepCounters
+from .counters.training_state import TrainingStates
 from .finite_check import FiniteCheck, keep_files, keep_from_saving, requested_replay
 from .hooks import (
     backward_loss,
@@ -85,6 +86,7 @@ class Instrumentation:
         call_safely(torch_save.hook_renames, os, self._saved)
         self._profiler = StepProfiler(torch, self.counters, lambda: self._settings_in_effect.find_model())
         self.counters.on_flush.append(lambda: call_safely(self._profiler.check))
+        self._states = TrainingStates(torch, session, self.counters, lambda: self._settings_in_effect.find_model())
         protocol = trial_controller.requested_protocol()
         self._trial = (
             None if protocol is None else trial_controller.TrialController(torch, session, self.counters, protocol)
@@ -93,6 +95,8 @@ class Instrumentation:
             self._backward_loss.losses = self._batch_log.losses
             self.counters.on_batches = self._batch_log.step_done
             self.counters.on_flush.append(self._batch_log.write)
+            self.counters.on_save = self._states.saving
+            self.counters.on_flush.append(lambda: call_safely(self._states.write))
 
     def module_imported(self, name: str, module: Any) -> None:
         """Install the hooks that belong to the module `name`."""
@@ -109,11 +113,16 @@ class Instrumentation:
         elif name == "torch.optim.optimizer":
             self._settings_in_effect.hook_optimizers(module.Optimizer)
             optimizer_steps.hook_optimizers(module, self.counters, self._optimizer_stepped)
+            if self._trial is None:
+                self._states.hook_optimizers(module, optimizer_steps.is_compiling_function())
+        elif name == "torch.optim.lr_scheduler":
+            self._states.hook_schedulers(module)
         elif name == "torch.utils.data.dataloader":
             dataloaders.hook_dataloaders(module, self.counters, self._settings_in_effect.loader_started)
         elif name.endswith("grad_scaler"):
             optimizer_steps.hook_grad_scaler(module, self.counters)
             call_safely(self._backward_loss.hook_grad_scaler, module)
+            self._states.hook_grad_scaler(module)
         elif name == "torch.amp.autocast_mode":
             self._settings_in_effect.hook_autocast(module)
         elif name == "torch.distributed.distributed_c10d":
@@ -190,6 +199,7 @@ class Instrumentation:
         """Finish a trial that is still being measured; report the last loss and settings that found no place."""
         call_safely(self._backward_loss.at_exit)
         call_safely(self._batch_log.write_last, self.counters.step, self.counters.unfinished)
+        call_safely(self._states.write, wait=True)
         call_safely(self._saved.write, True)
         call_safely(self._logged.write)
         if self._injection_log is not None and self._session.is_open:
@@ -206,6 +216,7 @@ class Instrumentation:
         self._settings_in_effect.reset()
         self._backward_loss.reset()
         self._batch_log.reset()
+        self._states.reset()
         self._logged.reset()
         if self._finite_check is not None:
             self._finite_check.reset()

@@ -119,7 +119,8 @@ class StepCounters:
     validation loop may fetch its batches with gradients enabled.
 
     Every method that reads or changes the counters reads the buffer first; `own_steps` is as of the last read.
-    `on_step` is called after every step if it is set, as in a trial; `on_evaluation` when an evaluation begins.
+    `on_step` is called after every step if it is set, as in a trial; `on_evaluation` when an evaluation begins,
+    `on_save` when a file is saved.
     `on_batches` gets each step, the calls of `backward` so far, and the iterators whose batches it consumed.
     `count_ended_group` counts a step that calls of `backward` told and that has ended; see `group_ended`.
     `trainer_reports`: a Trainer tells the loss and the length of the training. `wait_is_known`: the training computes
@@ -140,6 +141,7 @@ class StepCounters:
         self.on_step: Callable[[], None] | None = None
         self.count_ended_group: Callable[[], None] = lambda: None
         self.on_evaluation: Callable[[], None] = lambda: None
+        self.on_save: Callable[[], None] = lambda: None
         self.on_batches: Callable[[int, int, list[IteratorStats]], None] = lambda *_: None
         self._tensor_type = tensor_type
         self._memory_fields = memory_fields

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..import_hooks import call_after, call_around
+from ..import_hooks import call_after, call_around, call_safely
 from ..process_role import rank_and_world
 
 if TYPE_CHECKING:
@@ -155,6 +155,7 @@ def _pause(counters: StepCounters) -> bool:
     counters.invalidate()
     if counters.own_steps < 1:
         return False
+    call_safely(counters.on_save)
     now = time.perf_counter()
     evaluated = not counters.evaluation.depth and counters.clock.save_after_evaluation(now)
     return evaluated or counters.pause("saving", now)

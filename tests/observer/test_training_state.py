@@ -1,0 +1,72 @@
+"""A loop that goes on from a checkpoint without a part of its state, compared with the one that saved it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.observer.observed_process import SCRIPTS, observe, printed_losses, run_python
+from tests.observer.scripts.resumed_loop import SAVED_AT
+from tuner_tui.inspection.faithful_resume import RankHistory, ResumeCheck, compare_resumed
+from tuner_tui.runs.read.recorded_batches import read_batches, read_states
+from tuner_tui.runs.store.folder import RunFolder
+
+pytestmark = pytest.mark.train
+SCRIPT = str(SCRIPTS / "resumed_loop.py")
+SENTENCES = {
+    "weights": "the weights are not those of the checkpoint: 2 of 4 differ, 3.",
+    "optimizer": "optimizer moments are empty",
+    "scheduler": "the learning rate schedule is at step 0 instead of 20",
+    "scaler": "gradient scaler back at 1,024 instead of 16,384",
+    "step": "the step count (global_step) starts at 0 instead of 20",
+    "epoch": "the epoch starts at 0 instead of 1",
+    "position": "the data starts again at sample 96 instead of 160",
+    "random": "random numbers of torch",
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The folder of the loop that saves, and the losses that it printed."""
+    folder = tmp_path_factory.mktemp("saved")
+    return folder, printed_losses(observe(folder, SCRIPT, str(folder)).output)
+
+
+def history(folder: Path) -> RankHistory:
+    run = RunFolder(folder / "run")
+    return RankHistory(read_states(run, 0), read_batches(run))
+
+
+def stopped(recorded: RankHistory) -> RankHistory:
+    """What the run had recorded if it had ended with the checkpoint."""
+    states = [state for state in recorded.states if state.after < SAVED_AT or state.at == "checkpoint"]
+    return RankHistory(states, [batch for batch in recorded.batches if batch.step <= SAVED_AT])
+
+
+@pytest.mark.parametrize("missing", ["none", *SENTENCES])
+def test_the_part_that_was_not_restored_is_named_first(
+    tmp_path: Path, saved: tuple[Path, list[str]], missing: str
+) -> None:
+    folder, losses = saved
+    resumed = observe(tmp_path, SCRIPT, str(folder), missing)
+    if missing == "none":
+        assert printed_losses(resumed.output) == losses[SAVED_AT:]
+    for parent in (history(folder), stopped(history(folder))):
+        mismatches, compared = compare_resumed(parent, history(tmp_path), SAVED_AT, counts_on=False)
+        assert [each.sentence.startswith(SENTENCES[missing]) for each in mismatches[:1]] == [True] * (missing != "none")
+        check = ResumeCheck("r001", SAVED_AT, 8, mismatches, compared)
+        assert check.verdict == ("faithful" if missing == "none" else "not faithful")
+        assert {"weights", "optimizer", "learning rate", "gradient scaler", "epoch", "data"}.issubset(compared)
+
+
+def test_losses_are_the_same_without_the_observer(saved: tuple[Path, list[str]], tmp_path: Path) -> None:
+    assert printed_losses(run_python(SCRIPT, str(tmp_path)).stdout) == saved[1]
+
+
+def test_few_states_are_recorded(saved: tuple[Path, list[str]]) -> None:
+    lines = (saved[0] / "run" / "states-rank0.jsonl").read_text().splitlines()
+    states = [(state["after"], state["at"]) for state in map(json.loads, lines)]
+    after = [(SAVED_AT, "checkpoint"), (20, "step"), (21, "step"), (22, "step")]
+    assert states == [(0, "start"), (1, "step"), (2, "step"), *after]

@@ -1,0 +1,261 @@
+"""What a training carries from step to step, at its first steps and around each checkpoint: `states-rank0.jsonl`.
+
+With it a run that resumes is compared with the one that it goes on from. A line is the state after `after` steps, read
+before the next optimizer step, or while a checkpoint is saved (`"at": "checkpoint"`): learning rate, position of its
+schedule, the optimizer's own count of steps and whether it has `moments`, the scale of the gradient scaler and the one
+that it began with, checksums of the random states and of those that were `restored`,
+counters of the script, and sums of sampled weights.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+import zlib
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from ..import_hooks import call_after, call_safely
+from ..session import json_safe
+from .planned_length import LIBRARIES, MAX_FRAMES, variables_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..session import Session
+    from .step_counters import StepCounters
+
+FIRST_STEPS = 3
+"""Steps that are recorded, at the start and after each checkpoint."""
+MAX_CHECKPOINTS = 32
+"""So many are recorded as they come, then one a minute."""
+INTERVAL_S = 60.0
+MAX_WEIGHTS = 32
+MAX_ELEMENTS = 1 << 14
+"""Tensors whose weights are summed, and the elements of each, evenly spaced."""
+MAX_RESTORED = 64
+SCRIPT_COUNTERS = frozenset({
+    "epoch", "step", "steps", "global_step", "global_steps", "completed_steps", "cur_step", "current_step",
+    "train_step", "iteration", "iter_num", "it", "n_iter", "num_updates", "updates", "optimizer_step", "step_num",
+    "step_count",
+})  # fmt: skip
+"""Names of variables and attributes that count."""
+
+
+class TrainingStates:
+    """Hooked into optimizers for `FIRST_STEPS` steps only, so that the others pay nothing.
+
+    Of several optimizers the first that steps is followed. Values on a GPU are copied without waiting for it.
+    """
+
+    def __init__(self, torch: Any, session: Session, counters: StepCounters, find_model: Callable[[], Any]) -> None:
+        self._torch = torch
+        self._session = session
+        self._counters = counters
+        self._find_model = find_model
+        self._register: Any = None
+        self._is_compiling: Callable[[], bool] = lambda: False
+        self._handle: Any = None
+        self._scheduler: Any = None
+        self._scaler: Any = None
+        self._restored: list[int] = []
+        for owner, name in ((torch.random, "set_rng_state"), (random, "setstate"), (_numpy(), "set_state")):
+            if owner is not None:
+                call_after(owner, name, lambda *_, **__: self._states_set())
+        torch.set_rng_state = torch.random.set_rng_state
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, in a forked child."""
+        self._optimizer: Any = None
+        self._left = FIRST_STEPS
+        self._checkpoints = 0
+        self._saved: tuple[int, float] | None = None
+        self._unwritten: list[tuple[dict[str, Any], Any]] = []
+
+    def hook_optimizers(self, module: Any, is_compiling: Callable[[], bool]) -> None:
+        """Hook `torch.optim.optimizer`; before torch 2.0 it cannot be hooked."""
+        self._register = getattr(module, "register_optimizer_step_pre_hook", None)
+        self._is_compiling = is_compiling
+        self._follow()
+
+    def hook_schedulers(self, module: Any) -> None:
+        """Remember the newest learning rate scheduler. `module` is `torch.optim.lr_scheduler`."""
+        base = getattr(module, "LRScheduler", None) or module._LRScheduler
+        call_after(base, "__init__", lambda _, scheduler, *__, **___: setattr(self, "_scheduler", ref(scheduler)))
+
+    def hook_grad_scaler(self, module: Any) -> None:
+        """Remember the newest gradient scaler."""
+        scaler_class = module.__dict__.get("GradScaler")
+        if scaler_class is not None and "__init__" in scaler_class.__dict__:
+            call_after(scaler_class, "__init__", lambda _, scaler, *__, **___: setattr(self, "_scaler", ref(scaler)))
+
+    def _states_set(self) -> None:
+        """Note which random states were set before the first step: the loader draws from them before it begins."""
+        if self._optimizer is None and len(self._restored) < MAX_RESTORED:
+            self._restored += _random_states(self._torch).values()
+
+    def _follow(self) -> None:
+        if self._handle is None and self._register is not None:
+            self._handle = self._register(self._step_begins)
+
+    def _step_begins(self, optimizer: Any, *_: Any) -> None:
+        if self._is_compiling() or self._left <= 0:
+            return
+        followed = None if self._optimizer is None else self._optimizer()
+        if followed is None:
+            self._optimizer = ref(optimizer)
+        elif followed is not optimizer:
+            return
+        self._left -= 1
+        call_safely(self._read, optimizer, "step" if followed else "start", followed is None)
+
+    def saving(self) -> None:
+        """Something is being saved, perhaps a checkpoint."""
+        optimizer = None if self._optimizer is None else self._optimizer()
+        step, now = self._counters.step, time.monotonic()
+        if optimizer is None or (self._saved is not None and self._saved[0] == step):
+            return
+        if self._checkpoints >= MAX_CHECKPOINTS and self._saved is not None and now - self._saved[1] < INTERVAL_S:
+            return
+        self._checkpoints += 1
+        self._saved = step, now
+        self._read(optimizer, "checkpoint", True)
+        self._left = FIRST_STEPS
+        self._follow()
+
+    def _read(self, optimizer: Any, at: str, weighs: bool) -> None:
+        totals = self._counters.totals()
+        scaler = None if self._scaler is None else self._scaler()
+        scheduler = None if self._scheduler is None else self._scheduler()
+        states = [each for each in optimizer.state.values() if isinstance(each, dict)]
+        fields: dict[str, Any] = {
+            "after": self._counters.step,
+            "at": at,
+            "learning_rate": self._number(optimizer.param_groups[0].get("lr")),
+            "schedule": getattr(scheduler, "last_epoch", None),
+            "optimizer_steps": self._number(next((each["step"] for each in states if "step" in each), None)),
+            "moments": any(self._is_moment(value) for each in states for value in each.values()),
+            "random_states": call_safely(_random_states, self._torch),
+            "counters": call_safely(_script_counters, sys._getframe(1)),
+            "restored": self._restored if at == "start" else None,
+            "epoch_batch": totals["epoch_batch"],
+            "epoch_batches": totals["epoch_batches"],
+        }
+        if scaler is not None and scaler._enabled:
+            fields["scale"] = self._number(scaler._init_scale if scaler._scale is None else scaler._scale)
+            fields["first_scale"] = scaler._init_scale
+        if weighs:
+            call_safely(self._weigh, optimizer, fields)
+        done = None
+        if any(type(value) is self._torch.Tensor for value in fields.values()):
+            done = self._torch.cuda.Event()
+            done.record()
+        self._unwritten.append((fields, done))
+
+    def _number(self, value: Any) -> Any:
+        """A number, None for what is none; of a GPU its copy, which arrives later."""
+        if not isinstance(value, self._torch.Tensor):
+            return value if isinstance(value, (int, float)) else None
+        if value.device.type == "cpu":
+            return float(value)
+        return self._copy(value.detach().reshape(())) if value.is_cuda and value.numel() == 1 else None
+
+    def _copy(self, values: Any) -> Any:
+        if self._torch.cuda.is_current_stream_capturing():
+            return None
+        return self._torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)
+
+    def _is_moment(self, value: Any) -> bool:
+        return isinstance(value, self._torch.Tensor) and value.numel() > 1
+
+    def _weigh(self, optimizer: Any, fields: dict[str, Any]) -> None:
+        # Only plain tensors: of a tensor that is spread over ranks a sum would be a collective.
+        plain = [
+            each
+            for group in optimizer.param_groups
+            for each in group["params"]
+            if type(each) in (self._torch.Tensor, self._torch.nn.Parameter)
+            and not hasattr(each, "_is_flat_param")
+            and each.is_floating_point()
+            and each.numel()
+        ]
+        weighed = plain[:: -(-len(plain) // MAX_WEIGHTS) or 1]
+        if len({each.device for each in weighed}) != 1:
+            return
+        sums = self._torch.stack([_sum(each.detach(), self._torch.float64) for each in weighed])
+        fields["weights"] = self._copy(sums) if sums.is_cuda else sums.tolist()
+        model = self._find_model()
+        if model is not None:
+            names = {id(each): name for name, each in model.named_parameters()}
+            fields["names"] = [names.get(id(each), "") for each in weighed]
+
+    def write(self, wait: bool = False) -> None:
+        """Write the states whose values have arrived, and let the optimizers go after the last."""
+        if self._left <= 0 and self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+        lines = []
+        while self._unwritten and (wait or self._unwritten[0][1] is None or self._unwritten[0][1].query()):
+            fields, done = self._unwritten.pop(0)
+            if done is not None:
+                done.synchronize()
+            for name, value in fields.items():
+                fields[name] = value.tolist() if isinstance(value, self._torch.Tensor) else value
+            known = {name: value for name, value in fields.items() if value is not None}
+            lines.append(json.dumps(json_safe(known), separators=(",", ":")) + "\n")
+        if lines:
+            self._append("".join(lines).encode())
+
+    def _append(self, text: bytes) -> None:
+        path = os.path.join(self._session.run_dir, f"states-rank{self._session.rank}.jsonl")
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError:
+            return
+        try:
+            os.write(file, text)
+        except OSError:  # a full disk must not end a training
+            return
+        finally:
+            os.close(file)
+
+
+def _sum(weights: Any, dtype: Any) -> Any:
+    flat = weights.reshape(-1)
+    return flat[:: -(-flat.numel() // MAX_ELEMENTS)].abs().sum(dtype=dtype)
+
+
+def _random_states(torch: Any) -> dict[str, int]:
+    """Checksums by the name of the generator; reading a state draws nothing."""
+    states = {"python": repr(random.getstate()).encode(), "torch": bytes(torch.get_rng_state().tolist())}
+    numpy = _numpy()
+    if numpy is not None:
+        _, keys, *position = numpy.get_state()
+        states["numpy"] = keys.tobytes() + repr(position).encode()
+    if torch.cuda.is_initialized():
+        states["cuda"] = bytes(torch.cuda.get_rng_state().tolist())
+    return {name: zlib.crc32(state) for name, state in states.items()}
+
+
+def _numpy() -> Any:
+    return sys.modules.get("numpy.random")
+
+
+def _script_counters(frame: Any) -> dict[str, int]:
+    """The variables of the script that count, of the innermost function that has them."""
+    found: dict[str, int] = {}
+    for _ in range(MAX_FRAMES):
+        if frame is None:
+            break
+        if not any(library in frame.f_code.co_filename for library in LIBRARIES):
+            variables = variables_of(frame)
+            for names in (variables, getattr(variables.get("self"), "__dict__", {})):
+                for name in SCRIPT_COUNTERS.intersection(names):
+                    if type(names[name]) is int:
+                        found.setdefault(name, names[name])
+        frame = frame.f_back
+    return found
