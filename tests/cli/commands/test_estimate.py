@@ -380,3 +380,18 @@ def test_a_length_that_is_given_is_not_assumed(call: Call) -> None:
     result = call("--model", "meta-llama/Llama-3.1-8B", "--gpu", "A100-80GB", "--set", "max_length=256")
     assert "256 tokens" in result.stdout
     assert "assumed;" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("foo/unknown-thing", "Asking the Hub for the configuration of foo/unknown-thing"),
+        ("TheBloke/Llama-2-7B-GPTQ", ""),
+        ("meta-llama/Llama-3.1-8B", "Tracing meta-llama/Llama-3.1-8B once"),
+    ],
+)
+def test_nothing_is_said_to_be_traced_that_cannot_be(call: Call, model: str, words: str) -> None:
+    result = call("--model", model, "--task", "causal-lm", "--gpu", "A100-80GB")
+    assert words in result.stderr
+    assert ("Tracing" in result.stderr) is words.startswith("Tracing")
+    assert result.exit_code == (0 if "lama" in model else 2)

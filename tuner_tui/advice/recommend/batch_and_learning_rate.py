@@ -227,7 +227,9 @@ def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     micro = max(size for size in divisors(share) if size <= limit.micro)
     if _fitting(draft, workload) == 0:
         _note_not_one_sample(draft, workload)
-    _micro_batch(draft, share, limit, micro, workload)
+    guess = "" if workload.is_estimated else f"; the size of {workload.label} is not known"
+    few = f"; {share} per GPU keep the effective batch reasonable" if share < limit.micro else ""
+    draft.advise("per_device_train_batch_size", micro, f"{limit.reason}{guess}{few}; {STARTING_POINT}", limit.source)
     if noted.most is not None and limit.from_notes:
         draft.reject("per_device_train_batch_size", noted.most, *draft.why("largest-noted-batch"))
     _accumulation(draft, share)
@@ -337,14 +339,6 @@ def samples_per_card(target: TrainingTarget, wanted: int) -> int:
         return share
     of_data = math.ceil(_round_down(samples // MIN_STEPS) / target.replicas)
     return min(share, of_data if of_data > EFFECTIVE_BATCH else 1 << (of_data - 1).bit_length())
-
-
-def _micro_batch(
-    draft: RecommendationDraft, share: int, limit: MicroBatchLimit, micro: int, workload: Workload
-) -> None:
-    guess = f"; the size of {workload.label} is not known" if not workload.is_estimated else ""
-    few = f"; {share} per GPU keep the effective batch reasonable" if share < limit.micro else ""
-    draft.advise("per_device_train_batch_size", micro, f"{limit.reason}{guess}{few}; {STARTING_POINT}", limit.source)
 
 
 def _accumulation(draft: RecommendationDraft, share: int) -> None:

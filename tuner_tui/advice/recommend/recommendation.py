@@ -252,7 +252,6 @@ def _recommend(
         draft.note("one-gpu-of-several", count=of_cards, model=job.model)
     _note_interpreter(draft)
     _note_gpus(draft)
-    _note_shared_gpus(draft)
     workload = workload_of(job, draft.settings.max_length)
     precision(draft)
     tf32(draft)
@@ -359,6 +358,9 @@ def _note_gpus(draft: RecommendationDraft) -> None:
             draft.note("mig-slice", name=card.name, select=select_cards([card]))
         elif card.memory_total_bytes is None:
             draft.note("memory-unknown", name=card.name)
+        if (held := other_processes_bytes(card)) and card.memory_total_bytes is not None:
+            total = f"{card.memory_total_bytes / GIB:.1f}"
+            draft.note("other-programs", held=f"{held / GIB:.1f}", total=total, index=card.index)
 
 
 def _note_unequal_gpus(draft: RecommendationDraft, visible: tuple[Gpu, ...]) -> None:
@@ -381,11 +383,3 @@ def _note_unequal_gpus(draft: RecommendationDraft, visible: tuple[Gpu, ...]) -> 
             )
     else:
         draft.note("gpus-differ-all-used", best=describe_cards(best), select=select_cards(best), why=why)
-
-
-def _note_shared_gpus(draft: RecommendationDraft) -> None:
-    for card in draft.target.cards:
-        held = other_processes_bytes(card)
-        if held and card.memory_total_bytes is not None:
-            total = f"{card.memory_total_bytes / GIB:.1f}"
-            draft.note("other-programs", held=f"{held / GIB:.1f}", total=total, index=card.index)
