@@ -30,6 +30,7 @@ def check(folder: Path, kind: str, step: int = 7) -> ReplayReport:
         ("fp16", 7, "forward", "layers.2", "aten.mul", "overflow"),
         ("log", 7, "forward", None, "aten.log", "undefined"),
         ("backward", 7, "backward", "layers.2", "aten.mul", None),
+        ("accumulated", 4, "backward", "layers.2", "aten.mul", None),
         ("sqrt", 7, "backward", "layers.2", "aten.div", "undefined"),
         ("scaler", 17, "backward", None, "aten.div", "undefined"),
         ("row", 13, "forward", None, "aten.select", "rows"),
@@ -47,7 +48,8 @@ def test_the_first_operator_whose_result_is_not_finite(
 
 @pytest.mark.parametrize("kind", ["plain", "scaler-that-searches"])
 def test_a_training_that_is_well_changes_by_nothing(tmp_path: Path, kind: str) -> None:
-    kept = [tmp_path / name for name in ("checkpoint.pt", "weights.pt")]
+    kept = [tmp_path / name for name in ("checkpoint.pt", "weights.pt", "last.pt", "old/1.pt")]
+    kept[-1].parent.mkdir()
     for path in kept:
         path.write_text("of the run")
     settings = {"TUNER_REPLAY": '{"step": 18}'}
@@ -55,6 +57,6 @@ def test_a_training_that_is_well_changes_by_nothing(tmp_path: Path, kind: str) -
     [report] = read_rank_reports(RunFolder(tmp_path / "run"))
     assert (report.step, report.cause) == (20, None)
     losses = printed_losses(checked.output)
-    assert [path.read_text() for path in kept] == ["of the run"] * 2
+    assert [path.read_text() for path in kept] == ["of the run"] * len(kept)
     assert len(losses) >= 18
     assert losses == printed_losses(run_python(SCRIPT, kind, str(tmp_path)).stdout)[: len(losses)]

@@ -16,7 +16,7 @@ from tuner_tui.inspection.suspect_batches import StepBatch, name_rows
 LOSS_TOLERANCE = 0.01
 """Share by which the losses of the same step may differ: a GPU adds in another order each time (judgement)."""
 PHASES = ("forward", "backward", "update")
-UNDEFINED = ("log", "div", "reciprocal", "sqrt", "pow", "norm", "acos", "asin", "atanh", "softmax", "std", "var")
+UNDEFINED = ("log", "exp", "div", "reciprocal", "sqrt", "pow", "norm", "acos", "asin", "atanh", "softmax", "std", "var")
 """Operators, and names of autograd, without a finite value for some inputs."""
 LARGE = 1e18
 """Squares of larger numbers are infinite in float32 and bfloat16."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class Layer(nn.Module):
             inner[0, 0, 0] = math.inf
         if is_bad and KIND == "fp16":
             inner = (inner.half() * 60000 * 4).float() / 240000
-        if is_bad and KIND == "backward":
+        if is_bad and (KIND == "backward" or (KIND == "accumulated" and step == AT)):
             inner = TimesInfinity.apply(inner)
         if is_bad and KIND == "sqrt":
             inner = inner + (inner - inner).sqrt()
@@ -111,6 +112,8 @@ def main() -> None:
         dist.init_process_group("gloo")
         model = DistributedDataParallel(model)
         torch.manual_seed(dist.get_rank())
+    shutil.rmtree(FOLDER / "old", ignore_errors=True)
+    (FOLDER / "last.pt").unlink(missing_ok=True)
     for _ in range(2):
         for x, y in loader:
             step += 1
@@ -126,10 +129,11 @@ def main() -> None:
                 loss = -probabilities.float().gather(1, y[:, None]).log().mean()
                 if KIND == "scaler" and step >= AT:
                     loss = loss + (model.head.weight.float().sum() * 0).sqrt()
-            optimizer.zero_grad()
             scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
+            if KIND != "accumulated" or step % 2 == 0:
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
             print("loss", loss.item().hex())
         torch.save({"model": model.state_dict(), "step": step}, FOLDER / "checkpoint.new")
         (FOLDER / "checkpoint.new").replace(FOLDER / "checkpoint.pt")

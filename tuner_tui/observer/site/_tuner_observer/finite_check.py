@@ -12,13 +12,16 @@ import builtins
 import io
 import json
 import os
+import shutil
+import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import process_role
 from .import_hooks import call_after, call_around, call_safely, replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .counters.step_counters import StepCounters
 
@@ -116,10 +119,12 @@ class FiniteCheck:
         loss = (loss if scaled is None else scaled).data
         self._backwards += 1
         if not self._is_finite(loss):
-            self._finish(self._first_event() or self._unknown("forward"), f"the loss is {float(loss)}")
+            unknown = {"phase": "forward", "micro_batch": self._backwards - 1}
+            self._finish(self._first_event() or unknown, f"the loss is {float(loss)}")
         else:
-            self._usual.update(map(_site, self._events))
-            self._events.clear()
+            # Of a step that accumulates, earlier micro batches have left their gradients.
+            self._usual.update(_site(each) for each in self._events if each["phase"] == "forward")
+            self._events = [each for each in self._events if each["phase"] != "forward"]
             self._is_updating = True
 
     def _scaled(self, scaled: Any, scaler: Any, outputs: Any) -> None:
@@ -149,9 +154,11 @@ class FiniteCheck:
             return
         self._skipped.clear()
         if self._is_armed:
-            name = next((n for n, p in self._parameters_of(optimizer) if not self._is_finite(p)), None)
-            if name is not None:
-                event = self._first_event() or self._update(optimizer, name)
+            parameters = (each for group in optimizer.param_groups for each in group["params"])
+            broken = next((each for each in parameters if not self._is_finite(each)), None)
+            if broken is not None:
+                name = self._parameters.get(id(broken), "a parameter")
+                event = self._first_event() or self._update(optimizer, name, broken.grad)
                 self._finish(event, f"the optimizer step made {name} not finite")
                 return
             self._usual.update(map(_site, self._events))
@@ -250,10 +257,8 @@ class FiniteCheck:
             return
         described = described or [self._describe(each) for each in inputs]
         output = self._describe(broken[0])
-        entered = [
-            (tensor, about) for tensor, about in zip(inputs, described)  # noqa: B905 - Python 3.8
-            if about["kinds"] and _storage(tensor) not in self._written
-        ]  # fmt: skip
+        pairs = zip(inputs, described)  # noqa: B905 - Python 3.8
+        entered = [each for each, about in pairs if about["kinds"] and _storage(each) not in self._written]
         self._written.update(map(_storage, broken))
         known = {kind for about in described for kind in about["kinds"]}
         if (set(output["kinds"]) <= known and not entered) or len(self._events) >= MAX_EVENTS:
@@ -262,7 +267,7 @@ class FiniteCheck:
         forward = event["phase"] == "forward"
         event.update(inputs=described[:MAX_INPUTS], micro_batch=self._backwards - (not forward))
         if entered:
-            event["entered"] = self._parameters.get(id(entered[0][0]), "data")
+            event["entered"] = self._parameters.get(id(entered[0]), "data")
         event["on_purpose"] = output["kinds"] == ["-inf"] and any(word in event["operator"] for word in FILLS)
         if _site(event) not in self._usual:
             self._events.append(event)
@@ -280,24 +285,15 @@ class FiniteCheck:
         name = None if module is None else self._names.get(id(module), type(module).__name__)
         return {"phase": "update" if self._is_updating and module is None else "forward", "module": name}
 
-    def _update(self, optimizer: Any, name: str) -> dict[str, Any]:
-        parameter = next(each for found, each in self._parameters_of(optimizer) if found == name)
-        group = optimizer.param_groups[0]
-        inputs = [] if parameter.grad is None else [self._describe(parameter.grad)]
-        rate = group.get("lr")
-        return {"phase": "update", "module": name, "operator": f"{type(optimizer).__name__}.step", "inputs": inputs,
-                "learning_rate": None if rate is None else float(rate)}  # fmt: skip
-
-    def _unknown(self, phase: str) -> dict[str, Any]:
-        return {"phase": phase, "module": None, "operator": None, "inputs": [], "micro_batch": self._backwards - 1}
+    def _update(self, optimizer: Any, name: str, gradient: Any) -> dict[str, Any]:
+        inputs = [] if gradient is None else [self._describe(gradient)]
+        rate = float(optimizer.param_groups[0].get("lr", 0.0))
+        operator = f"{type(optimizer).__name__}.step"
+        return {"phase": "update", "module": name, "operator": operator, "inputs": inputs, "learning_rate": rate}
 
     def _first_event(self) -> dict[str, Any] | None:
         likely = (each for each in self._events if not each["on_purpose"] or each.get("escaped"))
         return next(likely, self._events[0] if self._events else None)
-
-    def _parameters_of(self, optimizer: Any) -> list[tuple[str, Any]]:
-        groups = enumerate(each for group in optimizer.param_groups for each in group["params"])
-        return [(self._parameters.get(id(each), f"parameter {number}"), each) for number, each in groups]
 
     # tensors
 
@@ -314,23 +310,23 @@ class FiniteCheck:
         return [each for item in value for each in self._tensors(item)]
 
     def _is_finite(self, tensor: Any) -> bool:
+        if tensor.is_cuda and self._torch.cuda.is_current_stream_capturing():
+            return True
+        with self._unwatched():
+            return bool(self._torch.isfinite(tensor.detach()).all())
+
+    @contextmanager
+    def _unwatched(self) -> Iterator[None]:
         was_busy, self._is_busy = self._is_busy, True
         try:
-            if tensor.is_cuda and self._torch.cuda.is_current_stream_capturing():
-                return True
-            return bool(self._torch.isfinite(tensor.detach()).all())
+            yield
         finally:
             self._is_busy = was_busy
 
     def _describe(self, tensor: Any) -> dict[str, Any]:
         """Type, shape, range of the finite values, and which others there are."""
-        was_busy, self._is_busy = self._is_busy, True
-        try:
-            about: dict[str, Any] = {
-                "dtype": str(tensor.dtype).replace("torch.", ""),
-                "shape": list(tensor.shape),
-                "kinds": [],
-            }
+        about: dict[str, Any] = {"dtype": str(tensor.dtype)[len("torch.") :], "shape": list(tensor.shape), "kinds": []}
+        with self._unwatched():
             values = (self._torch.view_as_real(tensor) if tensor.is_complex() else tensor).detach()
             finite = self._torch.isfinite(values)
             count = int(finite.sum())
@@ -340,9 +336,7 @@ class FiniteCheck:
             if count < values.numel():
                 others = (("nan", values.isnan()), ("inf", values == float("inf")), ("-inf", values == float("-inf")))
                 about.update(kinds=[kind for kind, mask in others if bool(mask.any())], others=values.numel() - count)
-            return about
-        finally:
-            self._is_busy = was_busy
+        return about
 
     # the end
 
@@ -401,9 +395,9 @@ def keep_from_saving(name: str, module: Any) -> None:
 
 
 def keep_files(torch: Any) -> None:
-    """Let `torch.save` write nothing to a path, and `open` nothing to a file that exists."""
+    """Let `torch.save` write nothing to a path, and leave every file alone that was there before this process."""
     unwritten: set[str] = set()
-    save, rename, replace, open_file = torch.serialization.save, os.rename, os.replace, builtins.open
+    began_s, save, open_file = time.time(), torch.serialization.save, builtins.open
 
     def save_to_memory(value: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         if isinstance(f, (str, os.PathLike)):
@@ -411,22 +405,37 @@ def keep_files(torch: Any) -> None:
         else:
             save(value, f, *args, **kwargs)
 
+    def is_kept(path: Any) -> bool:
+        return isinstance(path, (str, os.PathLike)) and os.path.isfile(path) and os.stat(path).st_mtime < began_s
+
+    def is_not_moved(source: Any, target: Any, *_: Any, **__: Any) -> bool:
+        return os.path.abspath(source) in unwritten or is_kept(target)
+
+    def opened(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+        writes = mode[:1] in ("w", "a") and call_safely(is_kept, file)
+        return open_file(os.devnull if writes else file, mode, *args, **kwargs)
+
     replacing(torch.serialization, "save")(save_to_memory)
     torch.save = torch.serialization.save
-
-    def skipping(move: Any) -> Any:
-        def moved(source: Any, target: Any, *args: Any, **kwargs: Any) -> None:
-            if os.path.abspath(source) not in unwritten:
-                move(source, target, *args, **kwargs)
-
-        return moved
-
-    replacing(os, "rename")(skipping(rename))
-    replacing(os, "replace")(skipping(replace))
-
-    @replacing(builtins, "open")
-    def opened(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
-        is_kept = isinstance(file, (str, os.PathLike)) and mode[:1] in ("w", "a") and os.path.isfile(file)
-        return open_file(os.devnull if is_kept else file, mode, *args, **kwargs)
-
+    for name in ("rename", "replace"):
+        _refuse(os, name, is_not_moved)
+    for name in ("remove", "unlink"):
+        _refuse(os, name, lambda path, **options: not options and is_kept(path))
+    _refuse(os, "symlink", lambda _, target, *__, **___: os.path.lexists(target))
+    _refuse(shutil, "rmtree", lambda path, *_, **__: any(map(is_kept, _files_below(path))))
+    replacing(builtins, "open")(opened)
     io.open = builtins.open  # pathlib's
+
+
+def _files_below(folder: Any) -> Iterator[str]:
+    return (os.path.join(path, name) for path, _, names in os.walk(folder) for name in names)
+
+
+def _refuse(owner: Any, name: str, is_refused: Callable[..., bool]) -> None:
+    """Let a function do nothing where `is_refused` holds for its arguments."""
+    original = getattr(owner, name)
+
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        return None if call_safely(is_refused, *args, **kwargs) else original(*args, **kwargs)
+
+    replacing(owner, name)(guarded)
