@@ -33,6 +33,8 @@ from tuner_tui.tuning.trial_runner import POLL_S, TRACKING_DISABLED, end_run
 VARIABLE = "TUNER_REPLAY"
 WAIT_FOR_RANKS_S = 10.0
 """From the first report: what is not finite on one rank soon is so on all."""
+WAIT_FOR_LOSSES_S = 3.0
+"""Ranks write their losses every second."""
 STEPS_TOO_FAR = 30
 """Steps after the one that is looked for; a process that checks has ended long before."""
 
@@ -99,7 +101,7 @@ def _wait(run: RunFolder, step: int) -> None:
         reports = len(read_rank_reports(run))
         if reports and reported_s is None:
             reported_s = time.monotonic()
-        late = reported_s is not None and time.monotonic() - reported_s > WAIT_FOR_RANKS_S
-        ranks = len(reader.state.ranks)
-        if late or (1 < ranks <= reports) or (reader.state.step or 0) > step + STEPS_TOO_FAR:
+        patience_s = WAIT_FOR_LOSSES_S if reports >= len(reader.state.ranks) else WAIT_FOR_RANKS_S
+        late = reported_s is not None and time.monotonic() - reported_s > patience_s
+        if late or (reader.state.step or 0) > step + STEPS_TOO_FAR:
             return

@@ -359,6 +359,7 @@ class FiniteCheck:
         os.replace(path + ".new", path)
         if ends and world_size == 1:
             self._end()
+        call_safely(self._counters.flush)
 
 
 def _site(event: dict[str, Any]) -> Any:
