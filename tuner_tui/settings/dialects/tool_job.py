@@ -82,7 +82,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
         apply = "inject"  # the script looks at the suffix: it would not read a YAML file in its place
     if apply == "yaml" and (str(path.absolute()) not in " ".join(words) or path.suffix.lower() == ".toml"):
         apply = "inject"  # the script opens the file by a path of its own, or reads what is not written here
-    model = _first_text(flat, dialect.model_keys) or _first_text(read_options(words), MODEL_NAMES)
+    model = _model_of(flat, dialect.model_keys) or _model_of(read_options(words), MODEL_NAMES)
     return CommandJob(
         command=words,
         apply=apply if known else "none",
@@ -181,7 +181,7 @@ def _starts_training(words: Sequence[str], folder: Path) -> bool:
 
 def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[str, Any]) -> CommandJob:
     """The training command of a shell script; where it needs variables of the shell, the script itself."""
-    model = _first_text(flat, (*dialect.model_keys, *MODEL_NAMES))
+    model = _model_of(flat, (*dialect.model_keys, *MODEL_NAMES))
     data = _first_text(flat, (*dialect.data_keys, *SHELL_DATA_KEYS))
     task = _task(dialect, flat, model, (str(path), *file.command))
     common: dict[str, Any] = {"model": model, "task": task, "data": data}
@@ -229,6 +229,12 @@ def _task(
         return task
     of_language_models = dialect.of_language_models or dialect_of_command(command).of_language_models
     return "causal-lm" if of_language_models else None
+
+
+def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    """The model that is given; a file of settings is none."""
+    model = _first_text(values, keys)
+    return None if model is None or model.endswith((".py", ".yaml", ".yml", ".toml")) else model
 
 
 def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
