@@ -22,7 +22,7 @@ PROCESSOR = "cpu"
 ASSUMED_CUDA = "13.0"
 """CUDA version assumed for the interpreter there, whose torch may be a CPU build here."""
 _COUNT = re.compile(r"(?:(\d{1,3}) ?[x×*] ?)?(.+)", re.IGNORECASE)
-_BRANDS = re.compile("(nvidia|tesla|quadro|geforce|rtx|gtx)")
+_BRANDS = re.compile("^(nvidia|tesla|quadro|geforce|rtx|gtx)+")
 _VARIANTS = re.compile(
     r"\b(sxm\d?|pcie|nvl|hbm\d?e?|oam|fhhl|generation|blackwell|(server|workstation) edition|gpus?)\b"
 )
@@ -116,15 +116,14 @@ def _parse_entry(entry: str) -> Iterator[PlannedCards]:
 
 def _find(name: str) -> tuple[KnownCard, tuple[int, ...]]:
     """The card and the sizes of memory in GiB that `name` can mean."""
-    spellings = _spellings()
-    wanted = _squeeze(name)
-    for spelling in (wanted, _squeeze(_VARIANTS.sub("", _spaced(name)))):
+    spellings, wanted = _spellings(), _short_names(name)
+    for spelling in wanted:
         if spelling in spellings:
             return spellings[spelling]
-    if _OTHER_MAKERS.match(_spaced(name)):
+    if _OTHER_MAKERS.match(name.lower()):
         raise UnknownCardError(f"{name!r} is not an NVIDIA GPU; other GPUs are not supported.")
-    similar = difflib.get_close_matches(wanted, spellings, n=3)
-    near = next((spelling for spelling in similar if _digits(spelling).startswith(_digits(wanted))), None)
+    similar = difflib.get_close_matches(wanted[0], spellings, n=3)
+    near = next((spelling for spelling in similar if _digits(spelling).startswith(_digits(wanted[0]))), None)
     hint = f"; did you mean {spellings[near][0].name}?" if near else "; a memory size such as 24GiB also works."
     raise UnknownCardError(f"{name!r} is not a known NVIDIA GPU{hint}")
 
@@ -134,7 +133,7 @@ def _spellings() -> dict[str, tuple[KnownCard, tuple[int, ...]]]:
     """The cards and their memory in GiB by squeezed names, plain (`a100`) and with a size (`a10080gb`)."""
     spellings: dict[str, tuple[KnownCard, tuple[int, ...]]] = {}
     for card in known_cards():
-        for short in {_squeeze(card.name), _squeeze(_VARIANTS.sub("", _spaced(card.name)))}:
+        for short in _short_names(card.name):
             spellings.setdefault(short, (card, card.memory_gib))
             for gib in card.memory_gib:
                 spellings |= {f"{short}{gib}{unit}": (card, (gib,)) for unit in ("", "g", "gb", "gib")}
@@ -145,16 +144,11 @@ def _digits(name: str) -> str:
     return "".join(re.findall(r"\d", name))
 
 
-def _spaced(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", " ", name.lower()).strip()
-
-
-def _squeeze(name: str) -> str:
-    """The name in lower case without maker, brand and separators: `nvidia-rtx-3090` is `3090`."""
-    short = re.sub(r"[^a-z0-9]", "", name.lower())
-    while brand := _BRANDS.match(short):
-        short = short[brand.end() :]
-    return short
+def _short_names(name: str) -> tuple[str, str]:
+    """The name in lower case without maker, brand and separators, with its variant and without: `a100sxm4`, `a100`."""
+    spaced = re.sub("[^a-z0-9]+", " ", name.lower())
+    whole, plain = (_BRANDS.sub("", text.replace(" ", "")) for text in (spaced, _VARIANTS.sub("", spaced)))
+    return whole, plain
 
 
 def _planned(count: int, gpu: Gpu, label: str) -> PlannedCards:
