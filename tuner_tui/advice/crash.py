@@ -251,13 +251,16 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
         return ()
     program_frame = next((frame for frame in reversed(frames) if not _is_foreign(frame)), None)
     # Python's own files say less than what called them.
-    inner = next((frame for frame in reversed(frames) if frame is program_frame or _installed(frame.file)), frames[-1])
-    package = next(iter(_installed(inner.file)), None)
+    inner = next(
+        (frame for frame in reversed(frames) if frame is program_frame or _named_groups("installed", frame.file)),
+        frames[-1],
+    )
+    package = next(iter(_named_groups("installed", inner.file)), None)
     if package is None:
         title, why = f"look at {_show(inner)} in {inner.place}", "the innermost line of the program in the traceback"
         return (Remedy(title=title, why=why, source="the traceback"),)
-    is_sound = package == "torch" and "INTERNAL ASSERT" not in failure.message
-    release = "" if is_sound else f", and the release of {package}"
+    sound = package == "torch" and "INTERNAL ASSERT" not in failure.message
+    release = "" if sound else f", and the release of {package}"
     called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
     return (
         Remedy(
@@ -274,7 +277,7 @@ def _calling_frames(failure: Failure) -> list[CodeFrame]:
 
 
 def _is_foreign(frame: CodeFrame) -> bool:
-    return bool(LIBRARY.search(frame.file) or _installed(frame.file))
+    return bool(LIBRARY.search(frame.file) or _named_groups("installed", frame.file))
 
 
 def _show(frame: CodeFrame) -> str:
@@ -313,7 +316,7 @@ def _failing_package(failure: Failure) -> str | None:
     """The installed package whose library or import failed, or None."""
     imported = [frame.file for frame in failure.frames if frame.function == "<module>"]
     places = (failure.headline, *reversed(imported), *(frame.file for frame in failure.frames[-1:]))
-    return next((package for folder in places for package in _installed(folder)), None)
+    return next((package for folder in places for package in _named_groups("installed", folder)), None)
 
 
 def _packages(failure: Failure) -> tuple[str, ...]:
@@ -321,12 +324,10 @@ def _packages(failure: Failure) -> tuple[str, ...]:
     named = [name.lower() for name in _named_groups("libraries", failure.headline)]
     classes_of = read_data_file(FILE)["classes-of"]
     named += islice((package for package, classes in classes_of.items() if re.search(classes, failure.headline)), 1)
-    inner = (name for frame in reversed(failure.frames) for name in _installed(frame.file) if name != "torch")
+    inner = (
+        name for frame in reversed(failure.frames) for name in _named_groups("installed", frame.file) if name != "torch"
+    )
     return tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3] or _named_groups("owners", failure.headline)
-
-
-def _installed(text: str) -> tuple[str, ...]:
-    return _named_groups("installed", text)
 
 
 def _named_groups(pattern: str, text: str) -> tuple[str, ...]:

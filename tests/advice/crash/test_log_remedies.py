@@ -261,3 +261,9 @@ def test_the_line_that_says_more_is_shown() -> None:
 def test_a_colon_announces_the_rest_of_the_message() -> None:
     error = "InvalidArgumentError: Graph execution error:\n\nlogits and labels must have the same first dimension\n"
     assert [finding.cause for finding in read(trace(error, "main"))] == ["program-error"]
+
+
+def test_what_a_spawned_process_raised_is_the_cause() -> None:
+    spawned = trace("Exception:\n\n-- Process 1 terminated with the following error:", "main")
+    (finding,) = read(f"{spawned}\n{trace('ValueError: rows=0 of table 7', 'main')}")
+    assert "rows=0 of table 7" in finding.evidence[0]

@@ -206,16 +206,15 @@ class _ExceptionParser:
         """Parses the exception at the current line, with the lines of its message."""
         match = EXCEPTION.match(line.text) or (ANY_EXCEPTION.match(line.text) if traceback else None)
         self.position += 1
+        # torch.multiprocessing.spawn raises a bare "Exception:", with the other process's traceback as message.
+        spawned = line.text.rstrip() == "Exception:" and SPAWNED.match(self._next_text())
         message = [line.text]
         for following in self.lines[self.position : self.position + MAX_MESSAGE_LINES - 1]:
-            if not (self._continues(following) or self._is_gap(following, message[-1])):
+            if not self._continues(following, message[-1]):
                 break
             message.append(following.text)
             self.position += 1
         root = frames[0][1] if frames else ""
-        # torch.multiprocessing.spawn raises a bare "Exception:", with the other process's traceback as message.
-        after = next((ahead.text for ahead in self.lines[self.position : self.position + 3] if not ahead.blank), "")
-        spawned = line.text.rstrip() == "Exception:" and SPAWNED.match(after)
         return Failure(
             first=line.number,
             last=self.lines[self.position - 1].number,
@@ -231,19 +230,19 @@ class _ExceptionParser:
             thread=self.thread,
         )
 
-    def _continues(self, line: LogLine) -> bool:
-        """Whether `line` continues a message: no progress, log line or other failure."""
+    def _continues(self, line: LogLine, before: str) -> bool:
+        """Whether `line`, the current one, continues a message: no progress, log line or other failure."""
         # Nothing marks the end of a message. Most blank lines end it although some messages contain them: what comes
         # after is mostly the output of other processes.
+        if line.blank:
+            return matches_any("announcements", before) or matches_any("advice", self._next_text())
         begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME))
-        begins = begins or matches_any("ignored-exceptions", line.text)
         goes_on = BAR.search(line.text) or reports_progress(line.text) or reports_handling(line.text)
-        return not (line.blank or line.level or goes_on or begins or line.text.startswith("{'"))
+        ignored = matches_any("ignored-exceptions", line.text)
+        return not (line.level or goes_on or begins or ignored or line.text.startswith("{'"))
 
-    def _is_gap(self, line: LogLine, before: str) -> bool:
-        """Whether `line`, the current one, is blank and the message goes on after it."""
-        after = next((ahead.text for ahead in self.lines[self.position : self.position + 3] if not ahead.blank), "")
-        return line.blank and (matches_any("announcements", before) or matches_any("advice", after))
+    def _next_text(self) -> str:
+        return next((ahead.text for ahead in self.lines[self.position : self.position + 3] if not ahead.blank), "")
 
     def _follow_link(self) -> None:
         """Continues the chain if the next lines say that another exception followed."""
@@ -287,10 +286,8 @@ def native_message(lines: Sequence[LogLine], number: int, *, paragraph: bool) ->
 
 def headline_of(message: Sequence[str]) -> str:
     """The first line of a message, with the next one if it ends with a colon."""
-    headline = message[0].strip()
-    if headline.endswith(":") and len(message) > 1 and re.search(r"\w", message[1]):
-        return f"{headline} {message[1].strip()}"
-    return headline
+    first, second = message[0].strip(), "".join(message[1:2]).strip()
+    return f"{first} {second}" if first.endswith(":") and re.search(r"\w", second) else first
 
 
 def _frame(match: re.Match[str]) -> CodeFrame:
