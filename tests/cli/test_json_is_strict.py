@@ -54,7 +54,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "diagnose": (("diagnose", "r001"), ("diagnose", "r002"), ("diagnose", "r003")),
     "stacks": (("stacks", "r001"),),
     "batches": (("batches", "r001"), ("batches", "r001", "--step", "50")),
-    "profile": (("profile", "r001"),),
+    "profile": (("profile", "r001"), ("profile", "r001", "--memory")),
     "replay": (("replay", "r001"),),
     "diff": (("diff", "r001", "r002"), ("diff", "r001", "r003")),
     "watch": (("watch", "--once"),),

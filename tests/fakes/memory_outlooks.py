@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tuner_tui.advice.estimate import EstimateRequest, MemoryOutlook, PeakMemory
 from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_rows
+from tuner_tui.inspection.peak_memory import MemoryBreakdown, MemoryPart
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
-from tuner_tui.memory.trace import MemoryBreakdown, MemoryPart
 from tuner_tui.settings.model import Settings
 
 GIB = 2**30
@@ -43,5 +43,5 @@ def parts_of(request: EstimateRequest) -> PeakMemory:
     """The parts of a model for the batch asked for."""
     remedies = {"MLP": MemoryRemedy({"gradient_checkpointing": True}, 30 * GIB)}
     batch = request.resolved.settings.per_device_train_batch_size
-    by_kind, by_module = (tuple(breakdown_rows(PARTS, remedies, by_module)) for by_module in (False, True))
+    by_kind, by_module = (tuple(breakdown_rows(PARTS, remedies, by)) for by in ("kind", "module"))
     return PeakMemory(f"llama-1b · micro batch {batch}", PARTS.phase, PARTS.total, by_kind, by_module)

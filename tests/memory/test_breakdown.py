@@ -11,10 +11,9 @@ import pytest
 from msgspec import convert
 
 from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.inspection.peak_memory import MemoryBreakdown, MemoryPart
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.trace import (
-    MemoryBreakdown,
-    MemoryPart,
     estimate_from_trace,
     trace_breakdown,
     trace_cache_entry,

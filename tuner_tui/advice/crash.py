@@ -13,7 +13,7 @@ from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.memory import MemoryLocation, leak_before_oom
 from tuner_tui.advice.findings.non_finite import find_non_finite
 from tuner_tui.advice.oom_analysis import explain_figures, format_limit, limit_reached, read_figures
-from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.remedies.catalog import climb, remedies_for
 from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed
 from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
@@ -95,6 +95,12 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     figures = read_figures(cause.message)
     situation = replace(situation, backend=figures.backend)
     remedies = remedies_for(cause.cause, situation, cause.subject or cause.where, cause.topic, cause.role)
+    peak = next(iter(situation.peaks), None) if cause.cause == "gpu-oom" else None
+    if peak is not None:
+        held = None if peak.largest is None else peak.largest.kind
+        preferred = {offer.name for offer in climb("gpu-oom-held", situation, held)}
+        remedies = tuple(sorted(remedies, key=lambda each: each.name not in preferred))
+        evidence = (*evidence, peak.sentence)
     if cause.cause == "gpu-oom":
         limit = situation.memory_limit_bytes
         reading = explain_figures(figures, has_own_limit=limit is not None)
@@ -125,8 +131,12 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         remedies = (*remedies, *cause.checks)
     location = LEAK_LOCATIONS.get(cause.cause)
     leak = None if location is None else leak_before_oom(situation, location)
+    growth = None if peak is None else peak.growth
+    if growth is not None:
+        evidence = (*evidence, growth.sentence)
     if leak is not None:
         evidence = (*evidence, leak.evidence)
+    if location is not None and (leak is not None or growth is not None):
         remedies = (*remedies_for("memory-grows", situation, location), *remedies)
     return Finding(cause.cause, "failed", sentence, evidence, cause.confidence, cause.where, remedies)
 

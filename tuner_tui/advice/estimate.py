@@ -22,13 +22,13 @@ from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import format_size
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.inspection.peak_memory import MemoryBreakdown
 from tuner_tui.memory.calibration import MeasuredRun, UnmeasuredBatch, calibrate, estimate_from_runs
 from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, training_code
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.memory.model_shape import FAMILIES_FILE, known_shape, modelled_job
 from tuner_tui.memory.trace import (
-    MemoryBreakdown,
     MemoryTrace,
     TraceError,
     cached_trace,
@@ -306,7 +306,7 @@ class MemoryEstimator:
         target = _target(request)
         device = training_device(target, _host_limit(request, target), cached_only=True)
         traced, remedies = self._estimator(request, job, target, device).breakdown(settings)
-        by_kind, by_module = (tuple(breakdown_rows(traced, remedies, by_module)) for by_module in (False, True))
+        by_kind, by_module = (tuple(breakdown_rows(traced, remedies, by)) for by in ("kind", "module"))
         title = f"{job.model} · micro batch {settings.per_device_train_batch_size}"
         return PeakMemory(title, traced.phase, traced.total, by_kind, by_module)
 

@@ -19,6 +19,7 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.inspection.faithful_resume import ResumeCheck
 from tuner_tui.inspection.first_non_finite import Replay
+from tuner_tui.inspection.peak_memory import RecordedPeak
 from tuner_tui.inspection.suspect_batches import NO_SUSPECTS, Suspects
 from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.memory.device import ImportFootprint
@@ -26,6 +27,7 @@ from tuner_tui.memory.trace import import_footprint
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished
 from tuner_tui.runs.log_parsing.lines import read_head_and_tail, read_tail
+from tuner_tui.runs.read.live_inspection import read_peaks
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.recorded_batches import read_replay, read_suspects
@@ -104,7 +106,8 @@ class Situation:
     `outcomes` are what remedies did on this machine. `host` is the machine that `samples` are of; `nodes` are the other
     machines of the run. `backend` is torch's for the GPU, such as cuda or mps, where a message names it. `suspects` are
     steps with a suspicious loss, or that failed: read once the run has ended or its loss is not finite; `replay` says
-    where such a loss came from. `resume` compares a run that goes on from a checkpoint with its parent.
+    where such a loss came from. `resume` compares a run that goes on from a checkpoint with its parent. `peaks`: what
+    held the GPU's memory, where that was recorded before it ran out.
     """
 
     state: RunState
@@ -128,6 +131,7 @@ class Situation:
     suspects: Suspects = NO_SUSPECTS
     replay: Replay | None = None
     resume: ResumeCheck | None = None
+    peaks: tuple[RecordedPeak, ...] = ()
 
     def is_known(self, name: str) -> bool:
         """Whether `settings` holds the training's own value: always, but for a command that was not given it."""
@@ -263,6 +267,7 @@ def build_situation(
         suspects=NO_SUSPECTS if folder is None else _suspects(folder, state),
         replay=None if folder is None else read_replay(folder),
         resume=None if folder is None else read_resume_check(folder, state),
+        peaks=() if folder is None or not (ended and situation.ran_out_of_memory) else read_peaks(folder, state),
     )
 
 

@@ -15,9 +15,9 @@ from tuner_tui.cli.recommend_report import duration_lines
 from tuner_tui.cli.report_text import WIDTH, format_table
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, MIB, UNKNOWN, format_duration, format_share, format_size
+from tuner_tui.inspection.peak_memory import MemoryBreakdown, RecordedPeak
 from tuner_tui.memory.calibration import MeasuredEstimate
 from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate
-from tuner_tui.memory.trace import MemoryBreakdown
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings, Value, format_value
 from tuner_tui.view.estimate_rows import VERDICTS
@@ -94,23 +94,11 @@ def breakdown_report(
     remedies: Mapping[str, MemoryRemedy],
     by: str,
 ) -> list[str]:
-    """Return a table of the tensors at the peak by module or kind and by dtype, with the setting that removes each."""
-    figure = _table_format(traced.total)
-
-    def line(name: str, dtype: str, size: int, remedy: str = "") -> tuple[str, ...]:
-        return name, dtype, figure(size), format_share(size / traced.total), remedy
-
-    lines = [
-        line(row.name, row.dtype, row.size_bytes, "" if row.remedy is None else row.remedy.sentence)
-        for row in breakdown_rows(traced, remedies, by == "module")
-    ]
-    lines += [line("all in", dtype, size) for dtype, size in traced.by(lambda part: part.dtype).items()]
-    lines.append(line("all tensors", "", traced.total))
-    table = [(by, "dtype", "size", "share", "reduced by, and by how much the peak falls"), *lines]
+    """Return a table of the tensors at the traced peak, with the setting that removes each."""
     return [
         *wrap_text(f"For {_describe_job(estimator, settings)}", WIDTH),
         "",
-        *format_table(table, right={2, 3}),
+        *breakdown_table(traced, remedies, by),
         "",
         *wrap_text(
             f"At the peak, in {traced.phase}. `*` stands for all blocks. CUDA context and allocator overhead "
@@ -118,6 +106,51 @@ def breakdown_report(
             WIDTH,
         ),
     ]
+
+
+def breakdown_table(breakdown: MemoryBreakdown, remedies: Mapping[str, MemoryRemedy], by: str) -> list[str]:
+    """Return the tensors at the peak by what `by` names, kind and dtype, with the setting that removes each."""
+    figure = _table_format(breakdown.total)
+
+    def line(name: str, dtype: str, size: int, remedy: str = "") -> tuple[str, ...]:
+        return name, dtype, figure(size), format_share(size / breakdown.total), remedy
+
+    lines = [
+        line(row.name, row.dtype, row.size_bytes, "" if row.remedy is None else row.remedy.sentence)
+        for row in breakdown_rows(breakdown, remedies, by)
+    ]
+    dtypes = breakdown.by(lambda part: part.dtype)
+    lines += [line("all in", dtype, size) for dtype, size in dtypes.items() if dtype]
+    lines.append(line("all tensors", "", breakdown.total))
+    header = (by, "dtype" if any(dtypes) else "", "size", "share")
+    reduced = "reduced by, and by how much the peak falls" if remedies else ""
+    return format_table([(*header, reduced), *lines], right={2, 3})
+
+
+def peak_report(peaks: Sequence[RecordedPeak]) -> list[str]:
+    """Return what held the memory of the fullest rank by line, module and part of the step; of the others a line."""
+    first, *others = peaks
+    lines = [f"Rank {first.rank}: {first.sentence}."]
+    if first.change is not None:
+        saved = format_size(first.change.saved_bytes)
+        lines.append(f"The change that removes most, {saved} or more: {first.change.change}.")
+    lines += [f"Rank {other.rank}: {other.sentence}." for other in others]
+    report = [part for text in lines for part in wrap_text(text, WIDTH)]
+    for by in ("line", "module", "part"):
+        report += ["", *breakdown_table(first.breakdown, {}, by)]
+    outside = first.outside_bytes
+    unused = f"PyTorch's allocator holds {format_size(first.fragmented_bytes)} more, rounded up or in gaps."
+    context = "" if outside is None else f" {format_size(outside)} are the CUDA context, libraries and other processes."
+    return [*report, "", *wrap_text(f"At the peak of {first.breakdown.phase}. {unused}{context}", WIDTH)]
+
+
+def peak_document(peak: RecordedPeak) -> dict[str, object]:
+    """Return what `profile --memory --json` prints of a rank."""
+    return {
+        "rank": peak.rank, "device": peak.device, "failed": peak.failed, "tensor_bytes": peak.peak_bytes,
+        "parts": peak.breakdown.parts, "fragmented_bytes": peak.fragmented_bytes, "outside_bytes": peak.outside_bytes,
+        "sentence": peak.sentence, "change": peak.change, "growth": peak.growth,
+    }  # fmt: skip
 
 
 def plan_report(plans: Sequence[CardPlan]) -> list[str]:

@@ -42,15 +42,17 @@ def ask_for_profiles(
     step_s: float,
     tell: Callable[[str], None],
     patience_s: float = PATIENCE_S,
+    memory: bool = False,
 ) -> tuple[ProfileAnswer, ...]:
     """Have each of `processes`, by its rank, profile `steps` optimizer steps of about `step_s` seconds.
 
-    `tell` receives what happens meanwhile. A process that makes no progress for `patience_s` is given up.
+    `memory`: record what holds their memory instead, which the observer writes to the run folder. `tell` receives
+    what happens meanwhile. A process that makes no progress for `patience_s` is given up.
     """
     questions = [_Question(rank, process, steps, step_s, patience_s) for rank, process in sorted(processes.items())]
     try:
         for question in questions:
-            question.ask()
+            question.ask(memory)
         state = ""
         while any(question.is_open() for question in questions):
             if questions[0].state != state:
@@ -84,7 +86,7 @@ class _Question:
     _file: Answer | None = None
     _moved_s: float = field(default_factory=time.monotonic)
 
-    def ask(self) -> None:
+    def ask(self, memory: bool) -> None:
         offer = offers_of(self.process.pid).get("profile")
         if offer is None:
             self._refuse("it has made no step yet, or its observer does not run")
@@ -93,7 +95,7 @@ class _Question:
         if self._file is None:
             self._refuse("somebody else profiles it")
             return
-        os.pwrite(self._file.fd, json.dumps({"steps": self.steps}).encode(), 0)
+        os.pwrite(self._file.fd, json.dumps({"steps": self.steps, "memory": memory}).encode(), 0)
 
     def is_open(self) -> bool:
         if self.answer is None and self._file is not None:
@@ -110,6 +112,8 @@ class _Question:
             self.state, self._moved_s = last["state"], time.monotonic()
         if "refused" in last:
             self._refuse(single_line(str(last["refused"])))
+        elif "recorded" in last:
+            self.answer = ProfileAnswer(self.rank)
         elif "trace" in last:
             self.answer = self._received(last)
         elif not is_alive(self.process):

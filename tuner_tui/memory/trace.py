@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tuner_tui import __file__ as package
 from tuner_tui.core.files import read_regular
@@ -27,6 +26,7 @@ from tuner_tui.hardware.interpreter import (
     probe_cache_entry,
     run_interpreter,
 )
+from tuner_tui.inspection.peak_memory import MemoryBreakdown, MemoryPart
 from tuner_tui.memory.closed_form import (
     MemoryPhase,
     embedding_states_bytes,
@@ -307,39 +307,8 @@ def _read_entry(entry: ProbeCacheEntry) -> MemoryTrace | None:
         return None
 
 
-KeyT = TypeVar("KeyT")
 WEIGHTS = "weights"
 PHASES = {"batch": "forward and backward", "step": "optimizer step", "evaluation": "evaluation"}
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPart:
-    """Bytes of one kind and dtype in one module; `*` in its name stands for all blocks, an empty name for none."""
-
-    module: str
-    kind: str
-    dtype: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryBreakdown:
-    """All tensors at the highest peak of a step, in the phase `phase`; the largest part first."""
-
-    phase: str
-    parts: tuple[MemoryPart, ...]
-
-    @property
-    def total(self) -> int:
-        """The peak in bytes, without context and allocator."""
-        return sum(part.size for part in self.parts)
-
-    def by(self, key: Callable[[MemoryPart], KeyT]) -> dict[KeyT, int]:
-        """The bytes of all parts with the same key, the largest first."""
-        sums: Counter[KeyT] = Counter()
-        for part in self.parts:
-            sums[key(part)] += part.size
-        return dict(sums.most_common())
 
 
 def trace_breakdown(

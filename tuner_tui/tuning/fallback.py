@@ -27,7 +27,7 @@ from tuner_tui.advice.situation import Situation, chosen_settings, effective_set
 from tuner_tui.core.files import acquire_lock, append_line, wait_unlocked
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.types import FallbackEnded, FellBack
-from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.command import MEMORY_HISTORY, LaunchError
 from tuner_tui.runs.launch.detached_process import ProcessSpec, detach
 from tuner_tui.runs.launch.restart import plan_restart, restart
 from tuner_tui.runs.launch.start import adopt, start_supervisor
@@ -219,7 +219,8 @@ def continue_run(folder: RunFolder, spec: ProcessSpec, used: int) -> FellBack | 
 
 def _launch_step(folder: RunFolder, decided: FallbackStep, spec: ProcessSpec) -> tuple[RunFolder, int]:
     """Launch the next attempt. Return its folder and the step at which it starts. Raises `LaunchError`."""
-    plan = plan_restart(folder, resolved=decided.resolved, job=spec.job, environ=spec.environ, allow_from_scratch=True)
+    environ = {**spec.environ, **MEMORY_HISTORY}
+    plan = plan_restart(folder, resolved=decided.resolved, job=spec.job, environ=environ, allow_from_scratch=True)
     not_applied = decided.change.keys() & set(plan.prepared.applied.not_applied)
     if not_applied:
         raise LaunchError(f"{', '.join(sorted(not_applied))} cannot be passed to this command.")

@@ -16,6 +16,7 @@ from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import parse_size
 from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.inspection.peak_memory import RecordedPeak, RecordedStack
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory
 from tuner_tui.settings.model import Settings
@@ -119,16 +120,19 @@ CAPPED = (
     "free. 6.00 GiB allowed; Of the allocated memory 5.1 GiB is allocated by PyTorch."
 )
 WHOLE_CARD = CAPPED.replace("6.00 GiB allowed; ", "")
+FULL_CARD = WHOLE_CARD.replace("14.1 GiB is free", "0.1 GiB is free").replace("5.1 GiB is", "22.1 GiB is")
 
 
-def out_of_memory_finding(message: str, inventory: Inventory, limit: int | None = 6 * GIB, **exited: Any) -> Finding:
+def out_of_memory_finding(
+    message: str, inventory: Inventory, limit: int | None = 6 * GIB, peaks: tuple[RecordedPeak, ...] = (), **exited: Any
+) -> Finding:
     state = RunState(
         launched_t=1.0,
         exited=Exited(t=9.0, **{"exit_code": 1, **exited}),
         finished=Finished(t=9.0, outcome="out-of-memory"),
         out_of_memory=OutOfMemory(t=8.0, message=message, where="training", step=7),
     )
-    (finding,) = crash_findings(Situation(state, 10.0, Settings(), inventory, memory_limit_bytes=limit))
+    (finding,) = crash_findings(Situation(state, 10.0, Settings(), inventory, memory_limit_bytes=limit, peaks=peaks))
     return finding
 
 
@@ -156,3 +160,31 @@ def test_what_is_full_without_the_limit_is_named_itself(
     finding = out_of_memory_finding(message, inventory, limit, **exited)
     assert "limit of" not in finding.sentence
     assert finding.sentence.endswith("full")
+
+
+STEP = ("/v/lib/python3.11/site-packages/torch/optim/adamw.py", 3, "_init_group")
+FORWARD = ("/home/u/net.py", 7, "forward")
+
+
+@pytest.mark.parametrize(
+    ("held", "evidence", "first"),
+    [
+        (RecordedStack(GIB, (0,)), "largest at the peak: optimizer states, 1.0 GiB, optimizer", "8bit"),
+        (RecordedStack(GIB, (1,)), "largest at the peak: activations, 1.0 GiB, net.py:7 (forward)", "checkpointing"),
+        (RecordedStack(GIB, (1,), "lm_head"), "lm_head logits and loss, 1.0 GiB, net.py:7 (forward)", "batch"),
+    ],
+)
+def test_what_removes_the_largest_that_was_held_comes_first(held: RecordedStack, evidence: str, first: str) -> None:
+    recorded = RecordedPeak(GIB, GIB, (held,), (STEP, FORWARD))
+    finding = out_of_memory_finding(FULL_CARD, box(card()), None, (recorded,))
+    assert finding.evidence[-1].endswith(evidence)
+    assert first in finding.remedies[0].title
+    usual = out_of_memory_finding(FULL_CARD, box(card()), None).remedies
+    assert {remedy.title for remedy in finding.remedies} == {remedy.title for remedy in usual}
+
+
+def test_a_line_that_grew_is_evidence_and_the_leak_comes_first() -> None:
+    held = RecordedStack(GIB, (1,), earlier_bytes=GIB, earlier_steps=64)
+    finding = out_of_memory_finding(WHOLE_CARD, box(card()), None, (RecordedPeak(GIB, GIB, (held,), (STEP, FORWARD)),))
+    assert finding.evidence[-1] == "grows by 16.0 MiB each step at net.py:7"
+    assert "detach" in f"{finding.remedies[0].title} {finding.remedies[0].why}"

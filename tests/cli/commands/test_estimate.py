@@ -324,7 +324,7 @@ def test_where_the_memory_goes_and_what_removes_it(call: Call, tmp_path: Path) -
     job, device = BuiltinJob(task="causal-lm", model="gpt2"), Device(on_gpu=True)
     question = trace_request(job, chosen, device) | {"by_module": True, "batches": (2,), "eval_batches": (2,)}
     parts = [
-        {"module": "transformer.h.*", "kind": "MLP", "dtype": "bf16", "size": 300 * MIB},
+        {"module": "transformer.h.*", "kind": "MLP", "dtype": "bf16", "size": 300 * MIB, "line": "modeling_gpt2.py:7"},
         {"module": "transformer.h.*", "kind": "attention probabilities", "dtype": "fp32", "size": 600 * MIB},
         {"module": "", "kind": "weights", "dtype": "fp32", "size": 100 * MIB},
     ]
@@ -341,6 +341,8 @@ def test_where_the_memory_goes_and_what_removes_it(call: Call, tmp_path: Path) -
         ["in", "fp32", "700.0", "MiB", "70", "%"], ["in", "bf16", "300.0", "MiB", "30", "%"],
         ["tensors", "1000.0", "MiB", "100", "%"],
     ]  # fmt: skip
+    by_line = call(*(word.replace("module", "line") for word in words)).stdout
+    assert "modeling_gpt2.py:7 · MLP" in by_line
     document = json.loads(call(*words, "--json").stdout)
     assert document["tensor_bytes"] == 1000 * MIB
     first = document["kinds"][0]

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tuner_tui.core.units import format_size
+from tuner_tui.inspection.peak_memory import MemoryBreakdown, MemoryPart
 from tuner_tui.memory.estimate import MemoryEstimate
-from tuner_tui.memory.trace import MemoryBreakdown
 from tuner_tui.settings.model import Settings, Value, format_value
 
 LEAST_SHARE = 0.002
 """Share of the tensors from which a part has a row of its own."""
 
-RECOMPUTED = frozenset({"attention", "MLP", "normalisation", "residual stream and other"})
+RECOMPUTED = frozenset({"activations", "attention", "MLP", "normalisation", "residual stream and other"})
 """Kinds of activations that gradient checkpointing computes again instead of keeping."""
 
 
@@ -42,14 +42,21 @@ class BreakdownRow:
     remedy: MemoryRemedy | None = None
 
 
-def breakdown_rows(
-    traced: MemoryBreakdown, remedies: Mapping[str, MemoryRemedy], by_module: bool
-) -> list[BreakdownRow]:
-    """The parts by kind and dtype, or by module, kind and dtype, the largest first; small ones are one row."""
-    sizes = traced.by(lambda part: (part.module if by_module else "", part.kind, part.dtype))
+KEYS: Mapping[str, Callable[[MemoryPart], str]] = {
+    "kind": lambda part: "",
+    "module": lambda part: part.module,
+    "line": lambda part: part.line,
+    "part": lambda part: part.step_part,
+}
+"""By what the parts can be listed, next to their kind."""
+
+
+def breakdown_rows(traced: MemoryBreakdown, remedies: Mapping[str, MemoryRemedy], by: str) -> list[BreakdownRow]:
+    """The parts by kind and dtype, and by what `by` names in `KEYS`, the largest first; small ones are one row."""
+    sizes = traced.by(lambda part: (KEYS[by](part), part.kind, part.dtype))
     rows = [
-        BreakdownRow(f"{module} · {kind}" if module else kind, dtype, size, size / traced.total, remedies.get(kind))
-        for (module, kind, dtype), size in sizes.items()
+        BreakdownRow(f"{name} · {kind}" if name else kind, dtype, size, size / traced.total, remedies.get(kind))
+        for (name, kind, dtype), size in sizes.items()
         if size >= LEAST_SHARE * traced.total
     ]
     rest = traced.total - sum(row.size_bytes for row in rows)

@@ -16,6 +16,7 @@ from msgspec import structs
 from tuner_tui.advice.estimate import JobMemoryEstimator, limited_target, training_code_of, training_device
 from tuner_tui.advice.recommend.card_plan import CardPlan, plan_cards
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expected_duration
+from tuner_tui.advice.recommend.memory_breakdown import KEYS
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
@@ -53,7 +54,7 @@ def estimate(
     context: typer.Context,
     by: Annotated[
         str | None,
-        typer.Option(metavar="PART", help="Break memory down by module or by kind."),
+        typer.Option(metavar="PART", help="Break memory down by kind, module, line, or part of the step."),
     ] = None,
     memory_limit: MemoryLimit = None,
     as_json: AsJson = False,
@@ -65,8 +66,8 @@ def estimate(
     corrected by earlier runs of the same job.
     """
     read_machine: ReadMachine = context.obj or read_local_machine
-    if by not in (None, "module", "kind"):
-        raise SettingsError(f"--by: {by!r} is not one of module, kind.")
+    if by is not None and by not in KEYS:
+        raise SettingsError(f"--by: {by!r} is not one of {', '.join(KEYS)}.")
     training = resolve_options(plan.preset, plan.words or [], plan.values or [])
     capacity = None if plan.memory is None else parse_size_option("--memory", plan.memory)
     limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import typer
 
-from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_note, print_rows, report_width
+from tuner_tui.cli.console import (
+    FAILED,
+    fail,
+    find_run_or_exit,
+    print_json,
+    print_line,
+    print_note,
+    print_rows,
+    report_width,
+)
+from tuner_tui.cli.estimate_report import peak_document, peak_report
 from tuner_tui.cli.options import AsJson, RunName
-from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, profile_folder
+from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, profile_folder, read_peaks, record_memory
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.status import read_status
 from tuner_tui.view.profile_rows import profile_rows
 
 
@@ -15,6 +27,7 @@ def profile(
     steps: int = typer.Option(
         PROFILED_STEPS, "--steps", min=1, max=100, metavar="N", help="Optimizer steps to profile."
     ),
+    memory: bool = typer.Option(False, "--memory", help="Show what holds the GPU's memory at its peak."),
     as_json: AsJson = False,
 ) -> None:
     """Show what the steps of a running training take so long for.
@@ -22,10 +35,25 @@ def profile(
     Times N optimizer steps of each rank on this machine, and then as many under torch.profiler: which part of a step,
     module and operator takes how long, what bounds the step, and what each remedy can win at most. The training goes
     on with the same results, and loses at most the time of 3 N steps. The trace stays in the run folder, for Perfetto.
+
+    With --memory, PyTorch's CUDA allocator is recorded for N steps instead: the bytes at the peak by line, module and
+    part of the step, and the one change that removes most. Of a run that has ended, what was recorded is shown: the
+    automatic retry after out of memory records by itself, and so does a run with TUNER_MEMORY_HISTORY=N.
     """
     folder = find_run_or_exit(run)
+    tell = (lambda _: None) if as_json else lambda state: print_note(f"{state} …")
     try:
-        result = profile_folder(folder, steps, (lambda _: None) if as_json else lambda state: print_note(f"{state} …"))
+        if memory:
+            peaks = (
+                record_memory(folder, steps, tell)
+                if read_status(folder).kind == "running"
+                else read_peaks(folder, RunReader(folder).poll().state)
+            )
+            if not peaks:
+                fail(f"{folder.id} has ended, and its memory was not recorded: only CUDA's allocator can be.", FAILED)
+            print_json(list(map(peak_document, peaks))) if as_json else print_line("\n".join(peak_report(peaks)))
+            return
+        result = profile_folder(folder, steps, tell)
     except LookupError as error:
         fail(str(error), FAILED)
     if as_json:

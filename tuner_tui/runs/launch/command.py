@@ -30,6 +30,8 @@ from tuner_tui.settings.yaml_reader import read_tool_file
 OBSERVER_SITE = Path(__file__).parents[2] / "observer" / "site"
 """The folder whose `sitecustomize` installs the observer in every Python process of the training."""
 
+MEMORY_HISTORY = {"TUNER_MEMORY_HISTORY": "10"}
+"""Has the observer record what holds the GPU's memory, until it is full or for so many steps."""
 SIGTERM_CHECKPOINT_VARIABLE = "TUNER_SAVE_ON_TERM"
 """Tells the observer to make a Trainer save on SIGTERM."""
 

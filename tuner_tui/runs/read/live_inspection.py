@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.core.files import write_atomic
+from tuner_tui.core.files import read_regular, write_atomic
 from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.core.procfs import ProcessStat
 from tuner_tui.inspection.ask_profile import ProfileAnswer, ask_for_profiles, report_profile, watch_lines
+from tuner_tui.inspection.peak_memory import RecordedPeak, parse_peak
 from tuner_tui.inspection.slow_step import HotLine, SlowStep, judge_step
 from tuner_tui.inspection.step_trace import PartTime, StepTimes, read_trace, reduce_trace
 from tuner_tui.runs.events.run_state import RunState
@@ -68,12 +69,7 @@ def profile_folder(folder: RunFolder, steps: int, tell: Callable[[str], None] = 
     Raises `LookupError` with a sentence if none can be profiled. `tell` receives what happens meanwhile.
     """
     everybody, state, host = _processes_here(folder)
-    of_pid = {process.pid: process for process in everybody}
-    ranks = {
-        rank.rank: of_pid[rank.pid] for rank in state.ranks.values() if rank.host in (None, host) and rank.pid in of_pid
-    }
-    if not ranks:
-        raise LookupError(f"No process of {folder.id} reports steps here: without the observer none can be profiled.")
+    ranks = _ranks_here(folder, everybody, state, host)
     step_s = state.rates.step_time_s or 0.0
     tell("looking at the stacks")
     numbers = {process.pid: rank for rank, process in ranks.items()}
@@ -100,6 +96,54 @@ def profile_folder(folder: RunFolder, steps: int, tell: Callable[[str], None] = 
     first = profiles[0]
     report_profile(ranks[first.rank], to_json(first.verdict, whole=True))
     return RunProfile(tuple(profiles), tuple(refusals))
+
+
+def record_memory(
+    folder: RunFolder, steps: int, tell: Callable[[str], None] = lambda _: None
+) -> tuple[RecordedPeak, ...]:
+    """Record what holds the memory of each rank on this machine for `steps` steps.
+
+    Raises `LookupError` with a sentence if none can be recorded. `tell` receives what happens meanwhile.
+    """
+    everybody, state, host = _processes_here(folder)
+    ranks = _ranks_here(folder, everybody, state, host)
+    answers = ask_for_profiles(ranks, steps, state.rates.step_time_s or 0.0, tell, memory=True)
+    recorded = {answer.rank for answer in answers if answer.refusal is None}
+    peaks = tuple(peak for peak in read_peaks(folder, state) if peak.rank in recorded)
+    if not peaks:
+        reasons = " ".join(f"Rank {answer.rank} was not recorded: {answer.refusal}." for answer in answers)
+        raise LookupError(f"{reasons} `tuner-tui estimate --by line` shows what is known without a GPU.")
+    return peaks
+
+
+def _ranks_here(
+    folder: RunFolder, everybody: tuple[ProcessStat, ...], state: RunState, host: str
+) -> dict[int, ProcessStat]:
+    """The process of each rank on this machine. Raises `LookupError` if there is none."""
+    of_pid = {process.pid: process for process in everybody}
+    ranks = {
+        rank.rank: of_pid[rank.pid] for rank in state.ranks.values() if rank.host in (None, host) and rank.pid in of_pid
+    }
+    if not ranks:
+        raise LookupError(f"No process of {folder.id} reports steps here: without the observer none can be profiled.")
+    return ranks
+
+
+def read_peaks(folder: RunFolder, state: RunState) -> tuple[RecordedPeak, ...]:
+    """What held the memory of each rank that was recorded, the fullest first: of the run, or of its automatic retry."""
+    retry = None if state.fell_back is None else folder.path.with_name(state.fell_back.into)
+    for path in filter(None, (folder.path, retry)):
+        peaks = list(filter(None, map(_read_peak, path.glob("memory-rank*.json"))))
+        if peaks:
+            return tuple(sorted(peaks, key=lambda peak: -peak.peak_bytes))
+    return ()
+
+
+def _read_peak(path: Path) -> RecordedPeak | None:
+    try:
+        return parse_peak(read_regular(path))
+    except (OSError, ValueError, RecursionError):  # no file of ours
+        return None
 
 
 def _observed_parts(state: RunState) -> StepTimes | None:

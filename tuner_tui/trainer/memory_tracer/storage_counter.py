@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, count, groupby
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -127,12 +129,13 @@ def is_free(event: Event) -> bool:
     return event[1] == FREED
 
 
-Label = tuple[str, str, str]
-"""Module, kind and dtype."""
+Label = tuple[str, str, str, str, str]
+"""Module, kind, dtype, line of the model's code, and part of the step."""
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 GRADIENTS, COPIES = "gradients", "16-bit copies of weights"
 PROBABILITIES, LOGITS, BATCH = "attention probabilities", "logits and loss", "batch"
 BACKWARD, STEP = "temporary in backward", "temporary in the optimizer step"
+LIBRARY = re.compile(r"[/\\]torch[/\\]|[/\\]memory_tracer[/\\]|^<|[/\\](?:contextlib|weakref)\.py$")
 MODULE_KINDS = (
     ("normalisation", re.compile(r"(norm|(^|[._])ln)[^.]*$", re.IGNORECASE)),
     ("adapter", re.compile(r"lora_|adapter", re.IGNORECASE)),
@@ -197,7 +200,7 @@ class ModuleCounter(StorageCounter):
         elif storage in self._labels:
             label = self._labels[storage]
             self._release(label, size)
-            label[0] = ("", GRADIENTS if counter == "gradients" else COPIES, label[0][2])
+            label[0] = ("", GRADIENTS if counter == "gradients" else COPIES, *label[0][2:])
             self._live[label[0]] += size
 
     def _release(self, label: list[Label], size: int) -> None:
@@ -205,7 +208,24 @@ class ModuleCounter(StorageCounter):
 
     def _label(self) -> Label:
         kept = None if self._tensor is None else self._tensor.dtype
-        return *self._module_and_kind(), DTYPES.get(kept, str(kept).removeprefix("torch."))
+        module, kind = self._module_and_kind()
+        return module, kind, DTYPES.get(kept, str(kept).removeprefix("torch.")), self._line(), self._step_part()
+
+    def _line(self) -> str:
+        """The innermost line of the model's own code: neither torch's nor that of this package."""
+        frame = sys._getframe() if self._modules else None
+        while frame is not None and LIBRARY.search(frame.f_code.co_filename):
+            frame = frame.f_back
+        return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+    def _step_part(self) -> str:
+        if self.kind is not None:
+            return "loading" if self.kind == WEIGHTS else "optimizer"
+        if self.phase != "batch":
+            return "optimizer" if self.phase == "step" else self.phase
+        if torch._C._current_graph_task_id() != -1:
+            return "backward"
+        return "forward" if self._modules else "data"
 
     def _module_and_kind(self) -> tuple[str, str]:
         if self.kind is not None:

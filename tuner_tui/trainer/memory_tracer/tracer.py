@@ -121,8 +121,8 @@ def memory_parts(traced: TracedStep, batch: int, eval_batches: Sequence[int]) ->
         for eval_batch in eval_batches:
             evaluate(traced, counter, eval_batch)
     parts = [
-        {"module": module, "kind": kind, "dtype": dtype, "size": size}
-        for (module, kind, dtype), size in counter.parts.items()
+        {"module": module, "kind": kind, "dtype": dtype, "size": size, "line": line, "step_part": step_part}
+        for (module, kind, dtype, line, step_part), size in counter.parts.items()
         if size > 0
     ]
     return {"phase": counter.highest_phase, "parts": parts, "quantizable": quantizable_weights(traced.model)}

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import trial_controller
+from .allocator_history import AllocatorHistory
 from .counters import memory_peaks
 from .counters.batch_log import BatchLog
 from .counters.evaluation import EvaluationDetector
@@ -84,7 +85,9 @@ class Instrumentation:
         self.counters.on_flush.append(self._saved.write)
         call_safely(torch_save.hook_torch_save, torch, self.counters, self._saved)
         call_safely(torch_save.hook_renames, os, self._saved)
-        self._profiler = StepProfiler(torch, self.counters, lambda: self._settings_in_effect.find_model())
+        history = AllocatorHistory(torch, session)
+        call_safely(history.arm)
+        self._profiler = StepProfiler(torch, self.counters, lambda: self._settings_in_effect.find_model(), history)
         self.counters.on_flush.append(lambda: call_safely(self._profiler.check))
         self._states = TrainingStates(torch, session, self.counters, lambda: self._settings_in_effect.find_model())
         protocol = trial_controller.requested_protocol()

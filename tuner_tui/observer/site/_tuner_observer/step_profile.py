@@ -1,5 +1,7 @@
 """Profiles a few optimizer steps when it is asked to: first as many plain ones, then those under `torch.profiler`.
 
+A request for their memory goes to the allocator's history instead.
+
 Requests and answers are lines of JSON in the file in memory `tuner-profile:0:PID` (see `inspection.py`), which the
 reader keeps locked while it waits. It is looked at about once a second, so that a step costs nothing until then. The
 trace goes to a file without a name, whose descriptor is in the answer: the reader evaluates it, not the training.
@@ -18,6 +20,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from .allocator_history import mark_module_calls
 from .import_hooks import call_before, call_safely
 from .inspection import memory_file
 from .process_role import rank_and_world
@@ -25,6 +28,7 @@ from .process_role import rank_and_world
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .allocator_history import AllocatorHistory
     from .counters.step_counters import StepCounters
 
 MAX_STEPS = 100
@@ -42,8 +46,10 @@ perf_counter = time.perf_counter
 class StepProfiler:
     """Answers the requests of this process. `find_model` returns the model whose modules are named, or None."""
 
-    def __init__(self, torch: Any, counters: StepCounters, find_model: Callable[[], Any]) -> None:
-        self._torch = torch
+    def __init__(
+        self, torch: Any, counters: StepCounters, find_model: Callable[[], Any], history: AllocatorHistory
+    ) -> None:
+        self._torch, self._history = torch, history
         self._counters = counters
         self._find_model = find_model
         self._recording: _Recording | None = None
@@ -79,7 +85,11 @@ class StepProfiler:
             self._counters.session.report("profiled", **request["report"])
         elif self._is_awaited():
             try:
-                self._begin(max(1, min(MAX_STEPS, int(request["steps"]))))
+                steps = max(1, min(MAX_STEPS, int(request["steps"])))
+                if request.get("memory"):
+                    self._answer(self._history.record(steps, self._answer))
+                else:
+                    self._begin(steps)
             except Exception as error:  # noqa: BLE001 - private names of torch may have moved
                 self._answer(_failure(self._torch, error))
 
@@ -124,6 +134,7 @@ class StepProfiler:
 
     def reset(self) -> None:
         """Forget everything, in a forked child: the files are its parent's."""
+        self._history.stop()
         if self._recording is not None:
             self._recording.restore()
         for descriptor in (self._file, self._trace):
@@ -242,24 +253,13 @@ class _Recording:
 
     def _name_modules(self) -> None:
         """Record each call of a module of the model under its name in the model."""
-        model, module_class = self._find_model(), self._torch.nn.Module
+        model = self._find_model()
         if model is None:
             return
-        # At the class: hooks of each module would be pickled and copied with the model.
-        original = module_class.__call__
-        names = {id(each): (MODULE_PREFIX + name, each) for name, each in model.named_modules()}
-        names[id(model)] = (MODULE_PREFIX + type(model).__name__, model)
+        names = {each: MODULE_PREFIX + name for name, each in model.named_modules()}
+        names[model] = MODULE_PREFIX + type(model).__name__
         record = getattr(self._torch._C._profiler, "_RecordFunctionFast", self._torch.autograd.profiler.record_function)
-        is_compiling = getattr(getattr(self._torch, "compiler", None), "is_compiling", lambda: False)
-
-        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or id(module) not in names:
-                return original(module, *args, **kwargs)
-            with record(names[id(module)][0]):
-                return original(module, *args, **kwargs)
-
-        module_class.__call__ = __call__
-        self._restore.append(partial(setattr, module_class, "__call__", original))
+        self._restore.append(mark_module_calls(self._torch, names.get, record))
 
     def _give_way(self) -> None:
         """Stop when the training starts a profiler of its own, which would raise an error otherwise."""
