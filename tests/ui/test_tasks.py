@@ -176,3 +176,10 @@ async def test_a_task_takes_few_keys(task: Task) -> None:
                 letters = ["space" if letter == " " else letter for letter in text]
                 await pilot.press(*(letters if word.startswith('"') else [word]))
         await until(pilot, lambda: task.done(pilot, box))
+
+
+async def test_a_search_in_the_log_of_no_run_finds_no_output() -> None:
+    async with on_screen(FakeBox(), (80, 24)) as pilot:
+        await pilot.press("E")
+        await until(pilot, lambda: "No output." in screen_text(pilot.app))
+        assert "reading …" not in screen_text(pilot.app)

@@ -121,23 +121,25 @@ def test_sixty_four_gpus_are_a_wall_with_the_worst_five_as_rows() -> None:
     worst = [row.split()[0].rstrip("✗!") for row in shown[4:9]]
     assert {"9", "40"} < set(worst)
     assert len(worst) == 5
-    assert any(row.startswith("40✗ lost") for row in shown[4:9])
+    assert any(row.startswith("40  ✗ lost") for row in shown[4:9])
     assert sum("lost" in row for row in shown) == 1
     crowded = tuple(replace(gpu, lost=gpu.index < 6) for gpu in newest.gpus)
     rows = gpu_rows(GpuScene(replace(newest, gpus=crowded), recent), 120)
     assert any(plain_text(row.line).startswith("✗ GPU 0–5: lost") for row in rows)
 
 
-def test_128_cores_fit() -> None:
-    for width in (36, 60, 118):
-        rows = core_rows(samples(3, gpus=0, cores=128), START_S, width, all_cores=True)
-        assert sum(len(plain_text(row.line)[LABEL:]) for row in rows) == 128
-        assert any(shown.startswith("128 cores") for shown in texts(scene(None, gpus=0, cores=128), width, 24))
+def test_128_cores_fit_in_one_row() -> None:
+    for width, cells in ((36, 26), (60, 43), (118, 64), (160, 128)):
+        (row,) = core_rows(samples(3, gpus=0, cores=128), START_S, width)
+        assert plain_text(row.line).startswith("128 cores")
+        assert len(plain_text(row.line)[LABEL:].rstrip()) <= cells
+    assert any(shown.startswith("128 cores") for shown in texts(scene(None, gpus=0, cores=128), 60, 24))
 
 
-def test_where_not_every_core_fits_the_busiest_are_shown() -> None:
-    rows = core_rows(samples(3, gpus=0, cores=128), START_S, 36, all_cores=False)
-    assert [plain_text(row.line).split()[0] for row in rows] == ["busiest"]
+def test_of_cores_that_share_a_block_the_busiest_counts() -> None:
+    host = HostSample(per_core_pct=(0.0,) * 63 + (100.0,))
+    (row,) = core_rows([Sample(START_S, (), host)], START_S, LABEL + 16)
+    assert plain_text(row.line)[LABEL:] == "▁" * 15 + "▇"
 
 
 def test_unknown_figures_are_dashes() -> None:
@@ -202,7 +204,7 @@ def test_value_and_maximum_stand_in_words() -> None:
     ("changes", "mark", "said"),
     [
         ({"memory_used_bytes": 78 * GIB, "memory_total_bytes": 80 * GIB}, " 1 ", "! GPU 1: memory nearly full"),
-        ({"lost": True, "age_s": 42.0}, " 1✗", " 1✗ lost 42 s ago"),
+        ({"lost": True, "age_s": 42.0}, " 1 ", " 1  ✗ lost 42 s ago"),
         ({"age_s": 7.0}, " 1?", "? GPU 1: silent for 7 s, old values"),
         ({"throttle": ("thermal slowdown",)}, " 1!", "! GPU 1: throttled: thermal slowdown"),
         ({"throttle": ("power cap",)}, " 1 ", "  GPU 1: at its power cap"),

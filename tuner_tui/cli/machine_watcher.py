@@ -150,13 +150,13 @@ def _watch_hosts(words: Sequence[str], prints: bool, once: bool, as_json: bool, 
 def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
     """Print all hosts until the pipe is closed or a signal arrives; with `once`, 1 if no host has answered."""
     from tuner_tui.cli.console import Interrupts
-    from tuner_tui.view.hosts_rows import host_rows
+    from tuner_tui.view.hosts_rows import hosts_rows
 
     def next_text() -> tuple[str, bool]:
         views = watcher.look()
         if as_json:
             return json_text(views, 2 if once else None), False
-        rows = [row for view in views for row in host_rows(view, report_width())]
+        rows = hosts_rows(views, report_width())
         return "\n".join(row_lines(rows)) + "\n" * (not once), False
 
     with Interrupts() as interrupts:

@@ -200,7 +200,7 @@ class ScreenSession:
     async def show_log(self, request: LogWindowWanted | LogSearchWanted) -> None:
         """Show another part of the log of the followed run."""
         run = self._run
-        window = None if run is None else await to_daemon_thread(lambda: run.find(request))
+        window = NO_OUTPUT if run is None else await to_daemon_thread(lambda: run.find(request))
         if isinstance(window, str):
             self._app.show_note(window, "warning")
         elif run is self._run:

@@ -16,6 +16,7 @@ from tuner_tui.advice.estimate import EstimateRequest
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.recommend.duration_estimate import summarise_duration
 from tuner_tui.core.daemon_thread import to_daemon_thread
+from tuner_tui.core.units import UNKNOWN
 from tuner_tui.settings.errors import FieldError, PresetError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Value
@@ -386,5 +387,5 @@ def _preset_figures(outlook: PresetOutlook | None) -> str:
         return ""
     estimate, duration = outlook.memory.estimate, outlook.memory.duration
     memory = "not known" if estimate is None else f"{VERDICTS[estimate.verdict][0]} {figures_of(estimate)}"
-    time = "time not known" if duration is None or duration.range_s is None else summarise_duration(duration)
+    time = UNKNOWN if duration is None or duration.range_s is None else summarise_duration(duration)
     return f"{memory:<29} {time:<14}  "

@@ -98,8 +98,8 @@ def gpu_layout(width: int, history: bool, jobs: bool) -> GpuLayout:
     return GpuLayout(each, each, power, each if gauges == 3 else 0, heat, clock, 0, job)
 
 
-TWO_COLUMNS_FROM, NARROWEST_COLUMN, COLUMN_GAP = 8, 64, 3
-"""GPUs from which, and cells a column from which, they stand in two columns."""
+TWO_COLUMNS_FROM, NARROWEST_COLUMN, DENSE_COLUMN, COLUMN_GAP = 8, 64, 35, 3
+"""GPUs from which, and cells a column from which, they stand in two columns; of gauges alone where rows are short."""
 WALL_FROM = 17
 """GPUs from which each is a cell of a wall, and only the worst have a row."""
 
@@ -124,6 +124,13 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0) -> list[Row]:
     spare = (room - 1 - lines - len(problems)) // lines if gpus else 0
     height = min(TALLEST_HISTORY, spare) if spare >= LEAST_HISTORY else 0
     return [*_in_columns(scene, gpus, columns, width, height), *problems]
+
+
+def dense_gpu_rows(scene: GpuScene, width: int) -> list[Row]:
+    """Return the GPUs in two columns of few figures, or as a wall where they are too many or the columns too narrow."""
+    if len(scene.sample.gpus) >= WALL_FROM or width < 2 * DENSE_COLUMN + COLUMN_GAP:
+        return gpu_wall(scene, width)
+    return _in_columns(scene, scene.sample.gpus, 2, width)
 
 
 def _in_columns(scene: GpuScene, gpus: Sequence[GpuSample], columns: int, width: int, height: int = 0) -> list[Row]:
@@ -257,11 +264,12 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
 
 def _is_lost_in_words(gpu: GpuSample, width: int) -> bool:
     """True if the row of the GPU says in words that it is lost: there is nothing to show in gauges."""
-    return gpu.lost and INDEX + text_width(_gpu_problem(gpu)) <= width
+    return gpu.lost and INDEX + 2 + text_width(_gpu_problem(gpu)) <= width
 
 
 def _lost_gpu(gpu: GpuSample) -> Line:
-    return line(TextSpan(align_right(str(gpu.index), 2), "strong"), TextSpan(f"{BAD} {_gpu_problem(gpu)}", "bad"))
+    number = TextSpan(align_left(align_right(str(gpu.index), 2), INDEX), "strong")
+    return line(number, TextSpan(f"{BAD} {_gpu_problem(gpu)}", "bad"))
 
 
 def memory_share(gpu: GpuSample) -> float | None:

@@ -31,11 +31,11 @@ CORES_EVERY_S = 5.0
 
 
 def host_rows(
-    sample: Sample, recent: Sequence[Sample], width: int, chart: int, all_cores: bool, window: Window = WINDOWS[0]
+    sample: Sample, recent: Sequence[Sample], width: int, chart: int, window: Window = WINDOWS[0]
 ) -> list[Row]:
-    """Return all rows of the host; `chart` is the height of the CPU history, `all_cores` shows more than one row."""
+    """Return all rows of the host; `chart` is the height of the CPU history."""
     history = _cpu_history(sample, recent, window, width, chart)
-    cores = core_rows(recent or (sample,), sample.time_s, width, all_cores)
+    cores = core_rows(recent or (sample,), sample.time_s, width)
     return [*host_gauges(sample, width), *history, *cores, *_disk_rows(sample.host, width)]
 
 
@@ -104,20 +104,15 @@ def _disk_rows(host: HostSample, width: int) -> list[Row]:
     return [Row(line(TextSpan(text, "dim")))] if text else []
 
 
-def core_rows(recent: Sequence[Sample], now_s: float, width: int, all_cores: bool) -> list[Row]:
-    """Return a block per core in rows of a multiple of eight, or one row of the busiest cores."""
+def core_rows(recent: Sequence[Sample], now_s: float, width: int) -> list[Row]:
+    """Return a row with a block per core; where there are too many, per two cores or more, by the busiest of them."""
     means = core_means(recent, now_s)
-    room = (width - LABEL) // 8 * 8
+    room = width - LABEL
     if not means or room < 8:
         return []
-    if len(means) > room and not all_cores:
-        return [_cores("busiest", sorted(means, reverse=True)[:room])]
-    starts = range(0, len(means), room)
-    return [_cores(f"{len(means)} cores" if start == 0 else "", means[start : start + room]) for start in starts]
-
-
-def _cores(label: str, means: Sequence[float]) -> Row:
-    return labelled_row(label, TextSpan(blocks(means, 100), "dim"))
+    together = -(-len(means) // room)
+    busiest = [max(means[start : start + together]) for start in range(0, len(means), together)]
+    return [labelled_row(f"{len(means)} cores", TextSpan(blocks(busiest, 100), "dim"))]
 
 
 def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:

@@ -10,7 +10,7 @@ from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import LABEL, WARN, Row, TextSpan, fit, join_sections, labelled_row, line, shorten
 from tuner_tui.view.charts import Axes, Curve, curve_rows, legend
-from tuner_tui.view.gpu_rows import TWO_COLUMNS_FROM, GpuScene, gpu_rows, gpu_wall, training_gpus
+from tuner_tui.view.gpu_rows import TWO_COLUMNS_FROM, GpuScene, dense_gpu_rows, gpu_rows, gpu_wall, training_gpus
 from tuner_tui.view.host_rows import host_gauges, host_rows
 from tuner_tui.view.loss_chart import LossScene, loss_rows
 from tuner_tui.view.run_bars import memory_rows, step_rows
@@ -56,14 +56,20 @@ class LiveScene(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What gives way to the loss: the rows that say least, blank rows, and at last the row of each GPU."""
+    """What gives way to the loss: the rows that say least, blank rows, and at last the row of each of many GPUs."""
 
     details: bool
     apart: bool
-    gpu_rows: bool = True
+    many_gpus: Callable[[GpuScene, int], list[Row]] | None = None
 
 
-LAYOUTS = (Layout(True, True), Layout(False, True), Layout(False, False), Layout(False, False, gpu_rows=False))
+LAYOUTS = (
+    Layout(True, True),
+    Layout(False, True),
+    Layout(False, False),
+    Layout(False, False, dense_gpu_rows),
+    Layout(False, False, gpu_wall),
+)
 
 
 def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
@@ -121,25 +127,32 @@ def _sections(scene: LiveScene, width: int, layout: Layout, room: int = 0) -> li
     if sample is None:
         return [bars, run, ranks]
     judged = trains and state is not None and state.phase == "training"
-    gpus = _gpus(scene, sample, width, judged, room if layout.gpu_rows else None)
+    gpus = _gpus(scene, sample, width, judged, room, layout.many_gpus)
     chart = 0 if sample.gpus else min(MAX_CPU_CHART, room)
     host = (
-        host_rows(sample, scene.recent, width, chart, all_cores=True, window=scene.window)
+        host_rows(sample, scene.recent, width, chart, window=scene.window)
         if layout.details
         else host_gauges(sample, width)
     )
     return [bars, run, gpus, ranks, host]
 
 
-def _gpus(scene: LiveScene, sample: Sample, width: int, judged: bool, room: int | None) -> list[Row]:
-    """Return the age of an old sample, then its GPUs, to be busy if they are `judged`; without room as a wall."""
+def _gpus(
+    scene: LiveScene,
+    sample: Sample,
+    width: int,
+    judged: bool,
+    room: int,
+    many_gpus: Callable[[GpuScene, int], list[Row]] | None,
+) -> list[Row]:
+    """Return the age of an old sample, then its GPUs, to be busy if they are `judged`, and many by `many_gpus`."""
     training = training_gpus(sample) if judged else frozenset()
     age = scene.now_s - sample.time_s
     old = [Row(line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn")))] if age > OLD_SAMPLE_S else []
     gpus = GpuScene(sample, scene.recent, training, window=scene.window)
-    if room is None and len(sample.gpus) >= TWO_COLUMNS_FROM:
-        return old + gpu_wall(gpus, width)
-    return old + gpu_rows(gpus, width, (room or 0) + len(gpu_rows(gpus, width)))
+    if many_gpus is not None and len(sample.gpus) >= TWO_COLUMNS_FROM:
+        return old + many_gpus(gpus, width)
+    return old + gpu_rows(gpus, width, room + len(gpu_rows(gpus, width)))
 
 
 NARROWEST_PLOT, SHORTEST_PLOT = 36, 6

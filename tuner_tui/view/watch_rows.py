@@ -285,6 +285,6 @@ def snapshot_rows(view: MachineView, width: int) -> list[Row]:
     return [
         Row(line(f"{time_text}  {gpus_title(view)}" if sample.gpus else time_text)),
         *(watched_gpu_rows(view, (), (), width) if sample.gpus or view.problem is not None else []),
-        *host_rows(sample, (), width, 0, all_cores=False),
+        *host_rows(sample, (), width, 0),
         *job_rows(jobs, width, 1 + len(jobs.jobs)),
     ]

@@ -35,7 +35,7 @@ def test_each_host_has_its_load_cards_and_runs_or_one_line() -> None:
         "CPU 41 %",
         "RAM 212 GiB of 504 GiB",
         "power cap",
-        " 7✗ lost 4 min",
+        " 7  ✗ lost 4 min",
         "r007 llama-1b-sft  1,240/9,000",
     ):
         assert words in text, words

@@ -294,7 +294,7 @@ def run_items(runs: Sequence[RunRow], columns: int = 80) -> list[PickerItem[Path
 def _resume_note(run: RunRow) -> str:
     """Return that a run which ended early can be resumed; whether it saved a checkpoint is looked up on `R`."""
     early = run.outcome is not None and run.outcome != "completed" and bool(run.step) and not run.damage
-    return "R resumes from its last checkpoint." if early else ""
+    return "R resumes if it saved a checkpoint." if early else ""
 
 
 def _run_figures(run: RunRow) -> tuple[str, ...]:

@@ -211,7 +211,7 @@ class WatchScreen(SubScreen):
         if self.jobs.wanted_rows > self._job_rows:
             self._rows, self._job_rows = (0, 0), self.jobs.wanted_rows
         low = self.size.height < LOW_HEIGHT
-        host = [] if view is None else host_rows(view.sample, self._seen, width, 0, all_cores=False)
+        host = [] if view is None else host_rows(view.sample, self._seen, width, 0)
         host = host[:1] if low else host
         plain = len(watched_gpu_rows(view, self._seen, self._only, width))
         room = self.size.height - 1 - (max(1, len(host), self._rows[1]) + FRAME) - 2 * FRAME
@@ -220,7 +220,7 @@ class WatchScreen(SubScreen):
         # Until the driver has answered there may be GPUs, whose histories are shown instead.
         if view is not None and view.problem is not None and not low:
             chart = max(0, min(MAX_CPU_CHART, left))
-            host = host_rows(view.sample, self._seen, width, chart, all_cores=False, window=self.window)
+            host = host_rows(view.sample, self._seen, width, chart, window=self.window)
         self.gpus.content, self.host.content = gpus, host
         most = max(3, room - MIN_JOB_ROWS)
         rows = max(min(len(gpus), most), self._rows[0]), max(1, len(host), self._rows[1])
