@@ -78,7 +78,8 @@ class Operation:
         ranges += [f"result {self.output}"] if self.output else []
         ranges += [f"learning rate {self.learning_rate:g}"] if self.learning_rate is not None else []
         if self.entered:
-            ranges.append("the batch was not finite" if self.is_from_data else f"{self.entered} was not finite before")
+            source = "the batch" if self.is_from_data else "a constant" if self.entered == "data" else self.entered
+            ranges.append(f"{source} was not finite before")
         return single_line(f"first not finite: {where}" + (f": {', '.join(ranges)}" if ranges else ""))
 
     @property

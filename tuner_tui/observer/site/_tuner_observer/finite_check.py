@@ -265,7 +265,9 @@ class FiniteCheck:
             return
         event = {**self._place(), "operator": function._schema.name.replace("::", "."), "output": output}
         forward = event["phase"] == "forward"
-        event.update(inputs=described[:MAX_INPUTS], micro_batch=self._backwards - (not forward))
+        event.update(
+            inputs=described[:MAX_INPUTS], micro_batch=self._backwards - (not forward), step=self._current_step()
+        )
         if entered:
             event["entered"] = self._parameters.get(id(entered[0]), "data")
         event["on_purpose"] = output["kinds"] == ["-inf"] and any(word in event["operator"] for word in FILLS)
@@ -352,7 +354,8 @@ class FiniteCheck:
     def _finish(self, event: dict[str, Any] | None, consequence: str, ends: bool = True) -> None:
         self._is_finished = True
         rank, world_size = process_role.rank_and_world()
-        report = {"rank": rank, "step": self._current_step(), "consequence": consequence, "cause": event}
+        step = (event or {}).get("step", self._current_step())
+        report = {"rank": rank, "step": step, "consequence": consequence, "cause": event}
         path = os.path.join(self._counters.session.run_dir, f"replay-rank{rank}.json")
         with open(path + ".new", "w", encoding="utf-8") as file:
             json.dump(report, file)
