@@ -164,5 +164,8 @@ def test_the_probabilities_of_eager_attention_are_a_part(tmp_path: Path) -> None
     eager = whole.by(lambda part: part.kind)
     scores = 12 * 12 * 4 * 256 * 256
     assert 7 * scores <= eager["attention probabilities"] <= 9.5 * scores
+    lines = {part.line.partition(":")[0] for part in whole.parts if part.step_part == "forward"}
+    assert {"modeling_gpt2.py", "activations.py"} <= lines, "of the model's code, not of torch"
+    assert whole.by(lambda part: (part.kind, part.step_part))["weights", "loading"] == eager["weights"]
     fused = traced(tmp_path, job, **settings, attn_implementation="sdpa").by(lambda part: part.kind)
     assert fused.get("attention probabilities", 0) < 0.1 * scores
