@@ -148,7 +148,7 @@ def test_keys_of_older_releases_are_translated_with_the_release(
     assert bool(found.notes) == bool(note)
 
 
-def test_the_tables_name_every_function_that_stands_beside_them() -> None:
+def test_the_tables_name_every_function_of_hooks() -> None:
     functions = re.findall(r"^def ([a-z]\w+)", TABLES.with_name("hooks.py").read_text(), re.MULTILINE)
     assert not [name for name in functions if f": {name}\n" not in TABLES.read_text()]
 

@@ -188,9 +188,9 @@ def test_a_reference_stays_unless_its_value_changes(tmp_path: Path) -> None:
     assert changed_to == REFERENCES.replace("batch_size: ${width}", "batch_size: 6")
 
 
-def test_scripts_are_not_searched_where_everybody_may_write(tmp_path: Path) -> None:
+def test_scripts_are_not_searched_in_a_folder_for_everybodys_files(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import yaml\nyaml.safe_load(open('my.yaml'))\nmodel.fit()\n")
     text = "batch_size: 4\nlr: 0.1\n"
     assert opened(tmp_path, text, "conf/my.yaml").command == ("python", str(tmp_path / "train.py"))
-    tmp_path.chmod(0o777)
+    tmp_path.chmod(0o1777)
     assert load_preset(tmp_path / "conf" / "my.yaml").preset.job is None

@@ -234,7 +234,7 @@ def _training_method(values: Mapping[str, Any], path: Path) -> str | None:
 
 
 def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
-    """Adapter, quantization and precision by the options that QLoRA's, LLaVA's and diffusers' scripts have for them.
+    """Adapter, quantization, precision and lengths as scripts of QLoRA, LLaVA, diffusers and Composer have them.
 
     A file with the rank of LoRA trains by it, unless a switch of its own says otherwise.
     """
@@ -251,7 +251,7 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
     if precision is not None and not {"bf16", "fp16"} & values.keys():
         settings["precision"] = precision
     for key, value in values.items():
-        duration = re.fullmatch(r"([\d.]+)([a-z]+)", str(value))
+        duration = re.fullmatch(r"(\d{1,12}(?:\.\d{1,12})?)([a-z]+)", str(value))
         name = duration and _words_of("durations").get(key.rpartition(".")[2], {}).get(duration[2])
         if duration and name:
             number = float(duration[1])

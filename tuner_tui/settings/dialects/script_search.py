@@ -203,9 +203,9 @@ def files_in(folder: Path, pattern: str) -> list[Path]:
 
 
 def _folders_above(path: Path) -> Iterator[Path]:
-    """The folders of the file up to the top of its checkout; none above it that everybody may write to, as /tmp."""
+    """The folders of the file up to the top of its checkout; none above it that is for everybody's files, as /tmp."""
     for folder in islice(path.absolute().parents, FOLDERS_UP):
-        if folder != path.absolute().parent and folder.stat().st_mode & stat.S_IWOTH:
+        if folder != path.absolute().parent and folder.stat().st_mode & stat.S_ISVTX:
             return
         yield folder
         if any((folder / mark).exists() for mark in ROOT_MARKS):
