@@ -1,15 +1,17 @@
-"""What held the memory of a real GPU, against what its allocator counts.."""
+"""What held the memory of a real GPU, against what its allocator counts."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.observer.observed_process import observe
 from tuner_tui.inspection.peak_memory import RecordedPeak, parse_peak
+from tuner_tui.runs.launch.command import has_gpu
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_gpu(os.environ), reason="no NVIDIA GPU")]
 
 SCRIPT = """
 import sys, torch
