@@ -42,13 +42,12 @@ from tuner_tui.core.units import parse_duration
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import logout_warning
 from tuner_tui.inspection.faithful_resume import STEPS
-from tuner_tui.runs.launch.command import SIGTERM_CHECKPOINT_VARIABLE, LaunchError
+from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.orders import give_order
 from tuner_tui.runs.launch.prepare import PreparedLaunch, prepare
 from tuner_tui.runs.launch.restart import STOP_TIMEOUT_S
 from tuner_tui.runs.launch.start import DuplicateRunError, find_duplicate_run, launch
 from tuner_tui.runs.queue.submission import enqueue, idle_inventory, queue_need
-from tuner_tui.runs.read.checkpoints import reported_checkpoints
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.resumed_run import read_resume_check
 from tuner_tui.runs.read.status import read_status
@@ -123,6 +122,8 @@ def run(
         request = with_notify_target(launch_request(training.parse(), read_training_machine), training.notify)
         # Neither the nodes nor the time of a run that is resumed.
         request = replace(request, stop_after_s=stop_after_s, nodes=None)
+        if prove:
+            request = replace(request, environ={**request.environ, PROVE_VARIABLE: "1"})
         twin = find_duplicate_run(request)
         if twin is not None:
             raise DuplicateRunError(twin)  # before the seconds of preparation; `launch` looks again
@@ -147,6 +148,8 @@ def run(
 
 
 TRIAL_POLL_S = 0.5
+PROVE_VARIABLE = "TUNER_PROVE"
+"""Has the observer keep the training from saving: the checkpoints of its parent are not to be replaced."""
 
 
 def _prove(prepared: PreparedLaunch, steps: int, as_json: bool) -> int:
@@ -154,23 +157,19 @@ def _prove(prepared: PreparedLaunch, steps: int, as_json: bool) -> int:
 
     Raises `LaunchError`.
     """
-    # Nothing of the trial is to be kept: a Trainer must not save when it is stopped.
-    added_env = {name: text for name, text in prepared.added_env.items() if name != SIGTERM_CHECKPOINT_VARIABLE}
     with Interrupts() as interrupts:
-        folder = launch(replace(prepared, added_env=added_env), refuse_duplicate=True)
-        print_note(f"Run {folder.id} tries {steps} steps and is then stopped; output in {folder.output_log}")
+        folder = launch(prepared, refuse_duplicate=True)
+        print_note(f"Run {folder.id} makes {steps} steps and saves nothing; output in {folder.output_log}")
         reader = RunReader(folder)
         while read_status(folder).live and not (interrupts.interrupts or interrupts.terminated):
-            ranks = reader.poll().state.ranks.values()
-            if any(rank.latest is not None and rank.latest.own_steps >= steps for rank in ranks):
+            state = reader.poll().state
+            made = any(rank.latest is not None and rank.latest.own_steps >= steps for rank in state.ranks.values())
+            if made or state.unobserved is not None:
                 break
             interrupts.wait(TRIAL_POLL_S)
         if read_status(folder).live:
             give_order(folder, "kill", print_note)
             wait_supervisor_ended(folder, STOP_TIMEOUT_S)
-    saved = [event.path for event in reported_checkpoints(folder)]
-    if saved:
-        print_note(f"Its script saved {', '.join(saved)}, which may have replaced an earlier file.")
     check = read_resume_check(folder, reader.poll().state)
     if check is None:
         fail(

@@ -65,6 +65,8 @@ class Instrumentation:
         )
         if self._finite_check is not None:  # inside the other hooks, which look at their caller
             call_before(torch.Tensor, "backward", self._finite_check.backward_called)
+        self._keeps_files = self._finite_check is not None or "TUNER_PROVE" in os.environ
+        if self._keeps_files:
             call_safely(keep_files, torch)
         self._no_grad = grad_mode.NoGradTracker(self.counters)
         call_safely(grad_mode.hook_grad_mode, torch.autograd.grad_mode, self._no_grad)
@@ -107,7 +109,7 @@ class Instrumentation:
         # script's own call have to lie inside those of the counters, injected arguments outside of everything.
         if self._trial is not None:
             trial_controller.hook_trial(name, module, self._trial, self._session)
-        if self._finite_check is not None:
+        if self._keeps_files:
             call_safely(keep_from_saving, name, module)
         if name == "argparse":
             self._script_options.hook_argparse(module)
