@@ -127,7 +127,7 @@ def _sections(scene: LiveScene, width: int, layout: Layout, room: int = 0) -> li
     if sample is None:
         return [bars, run, ranks]
     judged = trains and state is not None and state.phase == "training"
-    gpus = _gpus(scene, sample, width, judged, room, layout.many_gpus)
+    gpus = _gpus(scene, sample, width, judged, room, layout)
     chart = 0 if sample.gpus else min(MAX_CPU_CHART, room)
     host = (
         host_rows(sample, scene.recent, width, chart, window=scene.window)
@@ -137,21 +137,14 @@ def _sections(scene: LiveScene, width: int, layout: Layout, room: int = 0) -> li
     return [bars, run, gpus, ranks, host]
 
 
-def _gpus(
-    scene: LiveScene,
-    sample: Sample,
-    width: int,
-    judged: bool,
-    room: int,
-    many_gpus: Callable[[GpuScene, int], list[Row]] | None,
-) -> list[Row]:
-    """Return the age of an old sample, then its GPUs, to be busy if they are `judged`, and many by `many_gpus`."""
+def _gpus(scene: LiveScene, sample: Sample, width: int, judged: bool, room: int, layout: Layout) -> list[Row]:
+    """Return the age of an old sample, then its GPUs, to be busy if they are `judged`, and many as the layout says."""
     training = training_gpus(sample) if judged else frozenset()
     age = scene.now_s - sample.time_s
     old = [Row(line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn")))] if age > OLD_SAMPLE_S else []
     gpus = GpuScene(sample, scene.recent, training, window=scene.window)
-    if many_gpus is not None and len(sample.gpus) >= TWO_COLUMNS_FROM:
-        return old + many_gpus(gpus, width)
+    if layout.many_gpus is not None and len(sample.gpus) >= TWO_COLUMNS_FROM:
+        return old + layout.many_gpus(gpus, width)
     return old + gpu_rows(gpus, width, room + len(gpu_rows(gpus, width)))
 
 

@@ -77,12 +77,10 @@ def step_rows(state: RunState, causes: Sequence[str], width: int) -> list[Row]:
         part._replace(name=f"{WARN} {part.name}", meaning="", style="fill-warn") if part.name == avoidable else part
         for part in parts
     ]
-    step_s = 1 / state.rates.steps_s if state.rates.steps_s else None
-    return [_bar_row("step", parts, "" if step_s is None else _step_time(step_s), width)]
-
-
-def _step_time(seconds: float) -> str:
-    return f"{f.significant(1000 * seconds)} ms" if seconds < 1 else f"{f.significant(seconds)} s"
+    speed = state.rates.steps_s
+    unit, scale = ("ms", 1000) if speed and speed > 1 else ("s", 1)
+    time = f"{f.significant(scale / speed)} {unit}" if speed else ""
+    return [_bar_row("step", parts, time, width)]
 
 
 def avoidable_part(shares: Mapping[str, float], causes: Sequence[str]) -> str | None:
