@@ -69,7 +69,7 @@ class FiniteCheck:
         self._done = 0
         self._is_armed = self._is_finished = self._is_busy = False
         self._names: dict[int, str] = {}
-        self._parameters: dict[int, str] = {}
+        self._parameters: dict[int | None, str] = {}
         self._usual: set[Any] = set()
         self._scaler: Any = None
         self._unscaled: Any = None
@@ -157,7 +157,7 @@ class FiniteCheck:
             parameters = (each for group in optimizer.param_groups for each in group["params"])
             broken = next((each for each in parameters if not self._is_finite(each)), None)
             if broken is not None:
-                name = self._parameters.get(id(broken), "a parameter")
+                name = self._parameters.get(_storage(broken), "a parameter")
                 event = self._first_event() or self._update(optimizer, name, broken.grad)
                 self._finish(event, f"the optimizer step made {name} not finite")
                 return
@@ -224,7 +224,7 @@ class FiniteCheck:
             for name, each in root.named_modules():
                 self._names[id(each)] = _without_wrappers(name) or type(root).__name__
             for name, each in (*root.named_parameters(), *root.named_buffers()):
-                self._parameters[id(each)] = _without_wrappers(name)
+                self._parameters[call_safely(_storage, each)] = _without_wrappers(name)
 
     # operators
 
@@ -260,6 +260,9 @@ class FiniteCheck:
         pairs = zip(inputs, described)  # noqa: B905 - Python 3.8
         entered = [each for each, about in pairs if about["kinds"] and _storage(each) not in self._written]
         self._written.update(map(_storage, broken))
+        parameter = self._parameters.get(_storage(broken[0]))
+        if parameter is not None and self._events and self._events[-1]["module"] is None:
+            self._events[-1]["module"] = parameter  # the code writes to it
         known = {kind for about in described for kind in about["kinds"]}
         if (set(output["kinds"]) <= known and not entered) or len(self._events) >= MAX_EVENTS:
             return
@@ -269,7 +272,7 @@ class FiniteCheck:
             inputs=described[:MAX_INPUTS], micro_batch=self._backwards - (not forward), step=self._current_step()
         )
         if entered:
-            event["entered"] = self._parameters.get(id(entered[0]), "data")
+            event["entered"] = self._parameters.get(_storage(entered[0]), "data")
         event["on_purpose"] = output["kinds"] == ["-inf"] and any(word in event["operator"] for word in FILLS)
         if _site(event) not in self._usual:
             self._events.append(event)
@@ -280,7 +283,7 @@ class FiniteCheck:
         module, in_backward, _ = self._modules[-1] if self._modules else (None, False, 0)
         if node is not None and not in_backward:
             variable = getattr(node, "variable", None)
-            name = None if variable is None else self._parameters.get(id(variable))
+            name = None if variable is None else self._parameters.get(_storage(variable))
             number = node._sequence_nr()
             spans = [(end - began, each) for began, end, each in self._spans if began <= number < end]
             return {"phase": "backward", "module": name or min(spans, default=(0, None))[1], "node": node.name()}
