@@ -255,6 +255,19 @@ for epoch in range(1):
     assert (plan.total(60, 60.0), plan.total(30, 30.0)) == (40, 30)
 
 
+@pytest.mark.parametrize("inner", ["for batch in loader:", "while not done:"])
+def test_the_epochs_alone_are_no_length(tmp_path: Path, inner: str) -> None:
+    """The length of a stream is not known, nor that of an episode."""
+    script = f"for epoch in range(5):\n done = False\n {inner}\n  step()\n  done = True"
+    path = tmp_path / "train.py"
+    path.write_text(script)
+    training = Training()
+    exec(compile(script, str(path), "exec"), {"step": training.step, "loader": Iterated()})
+    assert training.totals[0] is None
+    if "while" in inner:
+        assert set(training.totals) == {None}
+
+
 def test_the_steps_of_an_epoch_are_those_that_were_counted(tmp_path: Path) -> None:
     variables: dict[str, object] = {"PlannedLength": PlannedLength, "sys": sys, "prepared": Sampler()}
     script = "for epoch in range(3):\n for i, batch in enumerate(prepared):\n  plan = PlannedLength(sys._getframe())"

@@ -54,10 +54,15 @@ class Counter(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """A loop around the step. `iterations` is how often it runs, None if that is not known."""
+    """A loop around the step. `iterations` is how often it runs, None if that is not known.
+
+    `kind` says of such a loop whether it is one of `data`, of an `engine`, or ends when its condition says so, like an
+    `episode` of reinforcement learning.
+    """
 
     iterations: int | None
     counter: Counter | None = None
+    kind: str = "data"
 
 
 class Limit:
@@ -77,7 +82,7 @@ class Limit:
     def follow(self, frames: Mapping[CodeType, FrameType], steps: int, ahead: int) -> None:
         """Note the position after so many steps, of which the variables are `ahead`."""
         position, size = 0, 1
-        for iterations, counter in self._loops:
+        for iterations, counter, _ in self._loops:
             frame = None if counter is None else frames.get(counter.code)
             value = None if counter is None or frame is None else _value(counter.expression, frame)
             if counter is None or type(value) is not int:
@@ -139,7 +144,7 @@ class PlannedLength:
         if len(outer) < len(loops) - 1:  # the length of a loop around the epochs is not known
             self.epochs = None
             return
-        self.inner = loops[0].iterations
+        self.inner, inner = loops[0].iterations, "counted"
         if self.inner is not None:
             iterations = math.prod([self.inner, *outer])
             self.iterations = iterations if 0 < iterations < MAX_LENGTH else None
@@ -147,9 +152,10 @@ class PlannedLength:
         elif outer:
             self.epochs = self.outer = math.prod(outer)
             self.start, self.has_loops = 0, True
-            loops = loops[1:]
-        if loops and all(loop.counter is not None for loop in loops) and self.has_loops:
-            self._nest = Limit(loops, math.prod([loop.iterations or 1 for loop in loops]) - 1)
+            inner, loops = loops[0].kind, loops[1:]
+        if loops and all(loop.counter is not None for loop in loops) and self.has_loops and inner != "episode":
+            last = math.prod([loop.iterations or 1 for loop in loops]) - 1
+            self._nest = Limit(loops, last, steady=inner != "data")
 
     def follow(self, frame: FrameType | None, steps: int, ahead: int) -> None:
         """Read the variables that count, after so many steps, in the functions from `frame` outwards.
@@ -230,7 +236,7 @@ class _LoopFinder:
         counter, last = ast.parse(epoch, mode="eval").body, _value(ast.parse(epochs, mode="eval").body, frame)
         first = _value(counter, frame)
         if type(first) is int and type(last) is int:
-            self.loops += [Loop(None), Loop(last - first + 1, Counter(frame.f_code, counter, first))]
+            self.loops += [Loop(None, kind="engine"), Loop(last - first + 1, Counter(frame.f_code, counter, first))]
 
     def _read(self, frame: FrameType) -> None:
         source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
@@ -275,7 +281,7 @@ class _LoopFinder:
                 value = _value(each.target, frame) if _increments(each, each.target) else None
                 if type(value) is int and value < (self._epochs or 0):
                     return Loop((self._epochs or 0) - value, Counter(frame.f_code, each.target, value))
-        return Loop(None)
+        return Loop(None, kind="episode")
 
     def _add_limit(self, counter: ast.expr, last: int, frame: FrameType, steady: bool) -> None:
         loop = Loop(None, Counter(frame.f_code, counter, _value(counter, frame)))
@@ -389,6 +395,8 @@ def _lists_phases(node: ast.expr, frame: FrameType) -> bool:
     """Whether a loop is over such as `["train", "val"]`, of which one trains, or over the optimizers that step."""
     if isinstance(node, (ast.List, ast.Tuple)):
         return True
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+        node = node.value
     value = _value(node, frame)
     return isinstance(value, (list, tuple)) and all(
         isinstance(each, str) or hasattr(each, "param_groups") for each in value

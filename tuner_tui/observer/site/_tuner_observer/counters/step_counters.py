@@ -519,9 +519,10 @@ class StepCounters:
 
     def set_plan(self, planned: PlannedLength | None) -> None:
         """Set what the loop that has made its first step says of its length."""
+        if self._planned is not None:  # the data of the loop before says nothing of this one's
+            self._totals.lengths, self._totals.uneven = [], False
         self._planned, self._planned_from = planned, max(0, self.own_steps - 1)
         self._plan = (None, None)
-        self._totals.lengths, self._totals.uneven = [], False
         self._first_epoch = self._epoch = (self._totals.epoch, self._planned_from)
 
     # events
@@ -570,10 +571,12 @@ class StepCounters:
         if epoch is not None and first_epoch is not None and epoch > first_epoch:
             return (steps - first_steps) / (epoch - first_epoch)
         batches = totals["epoch_batches"]
-        if not batches or not self.own_steps:
+        if (
+            not batches or not self.own_steps or len(self._totals.lengths) > 1
+        ):  # of two loaders either may end the epoch
             return None
         # A last step with fewer micro batches counts in most loops, hence rounding up.
-        return float(-(-batches // max(1, round(totals["micro_steps"] / self.own_steps))))
+        return float(-(-batches // (self.accumulation or max(1, round(totals["micro_steps"] / self.own_steps)))))
 
     def totals(self) -> dict[str, Any]:
         """Steps, training seconds and batch totals, without pending batches."""
