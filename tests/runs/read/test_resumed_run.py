@@ -47,6 +47,18 @@ def test_the_run_that_saved_the_checkpoint_is_the_parent(tmp_path: Path, named_b
         assert (check.parent, check.step, check.mismatches[0].part) == (saved.id, SAVED_AT, "optimizer")
 
 
+def test_ranks_of_another_number_have_other_data(tmp_path: Path) -> None:
+    saved = write_run(tmp_path / "runs", parent(goes_on=True))
+    event = Saved(t=1.0, rank=0, step=SAVED_AT, path="/saved/checkpoint.pt", resumable=True)
+    saved.events.write_bytes(encode_event(event))
+    moved = RankHistory(child().states, [replace(batch, rows=((60, 61),)) for batch in child().batches])
+    resumed = write_run(tmp_path / "runs", moved, lineage=(saved.id,), resumed_from=event.path)
+    (resumed.path / "states-rank1.jsonl").touch()
+    check = read_resume_check(resumed, training())
+    assert check is not None
+    assert check.mismatches == ()
+
+
 def test_what_was_changed_on_purpose_is_not_compared(tmp_path: Path) -> None:
     saved = write_run(tmp_path / "runs", parent(goes_on=True))
     event = Saved(t=1.0, rank=0, step=SAVED_AT, path="/saved/checkpoint.pt", resumable=True)

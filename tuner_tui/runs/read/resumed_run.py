@@ -52,8 +52,10 @@ def _check(
         part for part, names in SETTINGS_OF_PARTS.items() if before and record and _differs(before, record, names)
     )
     check = ResumeCheck(parent.id, step, min(STEPS, steps))
-    ranks = (path.stem.removeprefix("states-rank") for path in folder.path.glob("states-rank*.jsonl"))
-    for rank in sorted(int(name) for name in ranks if name.isdecimal()):
+    ranks = _ranks(folder)
+    if ranks != _ranks(parent):
+        changed |= {"data", "random numbers", "loss"}  # other processes share the data in another way
+    for rank in sorted(ranks):
         before_it, after_it = (
             RankHistory(read_states(run, rank), [batch for batch in recorded if batch.rank == rank])
             for run, recorded in ((parent, earlier), (folder, batches))
@@ -63,6 +65,11 @@ def _check(
         if mismatches:
             break
     return check
+
+
+def _ranks(folder: RunFolder) -> set[int]:
+    names = (path.stem.removeprefix("states-rank") for path in folder.path.glob("states-rank*.jsonl"))
+    return {int(name) for name in names if name.isdecimal()}
 
 
 def _differs(before: RunRecord, record: RunRecord, names: tuple[str, ...]) -> bool:
