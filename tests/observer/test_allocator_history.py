@@ -168,8 +168,9 @@ class SimulatedTorch:
             _lazy_call=self.queued.append,
         )  # fmt: skip
         self._C = SimpleNamespace(_cuda_attach_out_of_memory_observer=self.observers.append)
-        optimizer = SimpleNamespace(register_optimizer_step_post_hook=self._hook)
-        self.optim = SimpleNamespace(optimizer=optimizer)
+        self.optimizers = SimpleNamespace(
+            register_optimizer_step_pre_hook=self._hook, register_optimizer_step_post_hook=self._hook
+        )
         self.nn = SimpleNamespace(Module=type("Module", (Module,), {}))
 
     def _hook(self, hook: Callable[..., None]) -> Any:
@@ -196,7 +197,8 @@ class Optimizer:
 
 
 def history(torch: Any, folder: Path) -> AllocatorHistory:
-    return AllocatorHistory(torch, SimpleNamespace(run_dir=str(folder)))  # type: ignore[arg-type]
+    modules = {"torch.optim.optimizer": torch.optimizers}
+    return AllocatorHistory(torch, SimpleNamespace(run_dir=str(folder)), modules)  # type: ignore[arg-type]
 
 
 def test_steps_that_were_asked_for_are_recorded_and_named(tmp_path: Path) -> None:
@@ -285,3 +287,19 @@ def test_the_bounded_history_is_reduced_in_seconds() -> None:
     began_s = time.process_time()
     assert reduce_snapshot(snapshot)["peak_bytes"] == 1000 * len(addresses)
     assert time.process_time() - began_s < 5
+
+
+def test_the_model_and_the_optimizer_of_torch_are_found(tmp_path: Path) -> None:
+    real = pytest.importorskip("torch")
+    torch = SimulatedTorch(FakeAllocator())
+    torch.nn, torch.Tensor = real.nn, real.Tensor
+    recording = AllocatorHistory(torch, SimpleNamespace(run_dir=str(tmp_path)))  # type: ignore[arg-type]
+    assert recording.record(3, print) == {"state": "recording"}
+    model = real.nn.Sequential(real.nn.Linear(4, 8), real.nn.ReLU())
+    optimizer = real.optim.AdamW(model.parameters())
+    model(real.ones(3, 4)).sum().backward()
+    optimizer.step()
+    kinds = list(recording._owners().values())
+    recording.stop()
+    assert {kind: kinds.count(kind) for kind in kinds} == {"weights": 2, "gradients": 2, "optimizer states": 6}
+    assert torch.memory.labels == ["Sequential", "0", "Sequential", "1", "Sequential", ""]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import time
 from bisect import bisect_right
 from collections import deque
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "TUNER_MEMORY_HISTORY"
 """Optimizer steps to record from the start of the training; an out of memory before ends the recording."""
+OPTIMIZERS = "torch.optim.optimizer"
 MAX_EVENTS = 100_000
 """About a kilobyte of host memory each, with its stack."""
 MAX_STACKS, MAX_FRAMES = 64, 40
@@ -43,8 +45,9 @@ WRAPPERS = re.compile(r"^(?:module|_orig_mod)\.")
 class AllocatorHistory:
     """The recording of this process, from the start or when it is asked for."""
 
-    def __init__(self, torch: Any, session: Session) -> None:
-        self._torch, self._session = torch, session
+    def __init__(self, torch: Any, session: Session, modules: Mapping[str, Any] = sys.modules) -> None:
+        """`modules` has `torch.optim.optimizer`, which is no attribute of its package."""
+        self._torch, self._session, self._imported = torch, session, modules
         self._modules: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._roots: WeakSet[Any] = WeakSet()
         self._optimizers: WeakSet[Any] = WeakSet()
@@ -76,8 +79,11 @@ class AllocatorHistory:
         self._last_step, self._tell = steps, tell
         self._steps_us.clear()
         self._torch._C._cuda_attach_out_of_memory_observer(partial(call_safely, self._failed))
-        handle = self._torch.optim.optimizer.register_optimizer_step_post_hook(self._stepped)
-        self._restore += [handle.remove, mark_module_calls(self._torch, self._label_of, self._mark)]
+        # Before the step: memory may run out in the first one, which allocates the states.
+        optimizers = self._imported[OPTIMIZERS]
+        before = optimizers.register_optimizer_step_pre_hook(lambda each, *_: self._optimizers.add(each))
+        after = optimizers.register_optimizer_step_post_hook(self._stepped)
+        self._restore += [before.remove, after.remove, mark_module_calls(self._torch, self._label_of, self._mark)]
         return {"state": "recording"}
 
     def _why_not(self) -> str | None:
@@ -87,7 +93,7 @@ class AllocatorHistory:
         needed = (
             (torch.cuda.memory, "_record_memory_history"), (torch.cuda.memory, "_snapshot"),
             (torch._C, "_cuda_attach_out_of_memory_observer"),
-            (torch.optim.optimizer, "register_optimizer_step_post_hook"),
+            (self._imported.get(OPTIMIZERS), "register_optimizer_step_post_hook"),
         )  # fmt: skip
         missing = [name for owner, name in needed if not hasattr(owner, name)]
         if missing:
@@ -96,8 +102,7 @@ class AllocatorHistory:
             return "the training records its allocator itself"
         return None
 
-    def _stepped(self, optimizer: Any, *_: Any) -> None:
-        self._optimizers.add(optimizer)
+    def _stepped(self, *_: Any) -> None:
         self._steps_us.append(time.time() * 1e6)
         if len(self._steps_us) >= self._last_step:
             call_safely(self._end)
