@@ -300,12 +300,12 @@ def print_plans(
 
 
 def _plan_document(plan: CardPlan) -> dict[str, Any]:
-    best = plan.best
-    assert best is not None
     time = None if plan.duration is None else plan.duration.range_s
+    best, why_not = plan.best, plan.not_traced
     return {
         "card": plan.cards.label,
-        "estimate": as_document(plan.estimator, plan.settings, best, plan.not_traced),
+        "estimate": None if best is None else as_document(plan.estimator, plan.settings, best, why_not),
+        "not_estimated": why_not if best is None else None,
         "to_fit": plan.fitting,
         "time_s": None if time is None else list(time),
         "time_rests_on": None if plan.duration is None else plan.duration.rests_on,
