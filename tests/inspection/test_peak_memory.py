@@ -127,24 +127,24 @@ def test_a_broken_file_is_refused(content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "peak_bytes", "parts", "sentence"),
+    ("name", "peak_bytes", "parts", "sentence", "change"),
     [
         (
             "full_step_own_adamw", 54_868_051_972,
             {"optimizer": 0.50, "backward": 0.25, "before the recording": 0.25},
-            "largest at the peak: temporary in backward, 12.7 GiB, backward",
+            "largest at the peak: temporary in backward, 12.7 GiB, backward", "half the micro batch",
         ),
         (
             "forward_mixed_precision", 23_873_313_792, {"before the recording": 0.57, "forward": 0.43},
-            "largest at the peak: activations, 7.4 GiB, transformer.py:22 (forward)",
+            "largest at the peak: activations, 7.4 GiB, transformer.py:22 (forward)", "gradient checkpointing",
         ),
         (
             "qlora_notebook", 5_876_132_840, {"forward": 0.77, "before the recording": 0.19, "backward": 0.04},
-            "largest at the peak: activations, 4.1 GiB, 3105878423.py:21 (forward)",
+            "largest at the peak: activations, 4.1 GiB, 3105878423.py:21 (forward)", "gradient checkpointing",
         ),
     ],
 )  # fmt: skip
-def test_recorded_peaks(name: str, peak_bytes: int, parts: dict[str, float], sentence: str) -> None:
+def test_recorded_peaks(name: str, peak_bytes: int, parts: dict[str, float], sentence: str, change: str) -> None:
     content = (Path(__file__).parent / "recorded_peaks" / f"{name}.json").read_bytes()
     peak = parse_peak(content)
     assert len(content) < 16_000
@@ -152,3 +152,5 @@ def test_recorded_peaks(name: str, peak_bytes: int, parts: dict[str, float], sen
     shares = {part: size / peak_bytes for part, size in peak.breakdown.by(lambda part: part.step_part).items()}
     assert {part: share for part, share in shares.items() if share > 0.01} == pytest.approx(parts, abs=0.01)
     assert peak.sentence == sentence
+    assert peak.change is not None
+    assert peak.change.change == change

@@ -185,7 +185,7 @@ class RecordedPeak:
         changed = [
             RemovingChange(row["change"], round(row["share"] * kinds[kind]))
             for kind, row in changes.items()
-            if kind in kinds
+            if kind in kinds and row.get("only_with", kind) in kinds
         ]
         if self.growth is not None:
             words = f"`.item()` or `.detach()` for what is kept: {self.growth.sentence}"
