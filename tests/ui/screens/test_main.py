@@ -115,7 +115,7 @@ async def test_the_palette_does_what_the_keys_do() -> None:
     box = FakeBox()
     async with on_screen(box) as pilot:
         await pilot.press("ctrl+p")
-        await press_until(pilot, lambda: pilot.app.screen.query_one(OptionList).option_count < 4, *"train")
+        await press_until(pilot, lambda: pilot.app.screen.query_one(OptionList).option_count < 6, *"train")
         await press_until(pilot, lambda: box.launched, "enter")
 
 
