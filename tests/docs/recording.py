@@ -27,7 +27,7 @@ FILE = ROOT / ".github" / "recording.svg"
 COLUMNS, ROWS = 100, 30
 CELL_WIDTH, CELL_HEIGHT, FONT_SIZE, MARGIN = 8.4, 18, 14, 12
 BACKGROUND, FOREGROUND = "#0d1117", "#e6edf3"
-MIN_FRAME_S = 3.0
+MIN_FRAME_S = 1.0
 SHOWN_S = 1.1
 """How long the animation shows a frame; the last one is shown `LAST_SHOWN_S`."""
 LAST_SHOWN_S = 5.0
