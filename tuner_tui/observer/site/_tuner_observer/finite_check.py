@@ -263,8 +263,8 @@ class FiniteCheck:
         parameter = self._parameters.get(_storage(broken[0]))
         if parameter is not None and self._events and self._events[-1]["module"] is None:
             self._events[-1]["module"] = parameter  # the code writes to it
-        known = {kind for about in described for kind in about["kinds"]}
-        if (set(output["kinds"]) <= known and not entered) or len(self._events) >= MAX_EVENTS:
+        input_kinds = {kind for about in described for kind in about["kinds"]}
+        if (set(output["kinds"]) <= input_kinds and not entered) or len(self._events) >= MAX_EVENTS:
             return
         event = {**self._place(), "operator": function._schema.name.replace("::", "."), "output": output}
         forward = event["phase"] == "forward"

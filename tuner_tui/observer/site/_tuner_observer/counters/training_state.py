@@ -205,8 +205,8 @@ class TrainingStates:
                 done.synchronize()
             for name, value in fields.items():
                 fields[name] = value.tolist() if isinstance(value, self._torch.Tensor) else value
-            known = {name: value for name, value in fields.items() if value is not None}
-            lines.append(json.dumps(json_safe(known), separators=(",", ":")) + "\n")
+            state = {name: value for name, value in fields.items() if value is not None}
+            lines.append(json.dumps(json_safe(state), separators=(",", ":")) + "\n")
         if lines:
             self._append("".join(lines).encode())
 
@@ -247,7 +247,7 @@ def _numpy() -> Any:
 
 def _script_counters(frame: Any) -> dict[str, int]:
     """The variables of the script that count, of the innermost function that has them."""
-    found: dict[str, int] = {}
+    counters: dict[str, int] = {}
     for _ in range(MAX_FRAMES):
         if frame is None:
             break
@@ -256,6 +256,6 @@ def _script_counters(frame: Any) -> dict[str, int]:
             for names in (variables, getattr(variables.get("self"), "__dict__", {})):
                 for name in SCRIPT_COUNTERS.intersection(names):
                     if type(names[name]) is int:
-                        found.setdefault(name, names[name])
+                        counters.setdefault(name, names[name])
         frame = frame.f_back
-    return found
+    return counters
