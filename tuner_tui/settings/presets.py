@@ -197,7 +197,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     """
     form = "yaml" if path is None else form_of_file(path)
     dialect = tool or tool_of_file(file, path)
-    if path is not None and dialect.form == "overrides" and not file.command:
+    if path is not None and dialect.form == "overrides" and not file.words:
         values = compose(file.values, path)
         needed = ", ".join(shorten_text(key) for key, value in flatten(values).items() if value == TO_GIVE)
         file = replace(file, values=values, incomplete=(f"it needs {needed}",) if needed else ())
@@ -271,7 +271,7 @@ def tool_of_file(file: ToolFile, path: Path | None) -> Dialect:
         started = dialect_of_command(file.words)
         if started.name != HF:
             return started
-        return dialects()["hydra"] if read_overrides(file.command) else dialect
+        return dialects()["hydra"] if read_overrides(file.words) else dialect
     if path is None or form != "yaml" or (dialect.of_launcher and "_target_" not in file.values):
         return dialect
     of_script = dialect.name in (HF, "hf-sections", "own-script")

@@ -258,7 +258,11 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         read |= {**dialect.read_more(values), **switched}
     for name in FIELDS:
         spellings = _spellings(dialect, name)
-        for value, written in spellings:
+        own_key = dialect.names.get(name, name)
+        is_plain = (
+            name not in dialect.values and _word_of(dialect, own_key, values.get(own_key)) in FIELDS[name].choices
+        )
+        for value, written in () if is_plain else spellings:
             if _says(values, written, dialect.assumed):
                 read[name] = value  # a later entry is more specific: DoRA is LoRA with one more key
         for key in {key for _, written in spellings for key in written}:
@@ -272,19 +276,19 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         plain.pop(key)
     if "bf16" in left_open:  # it decides about fp16 as well
         plain.pop("fp16", None)
-    for key, words in dialect.read_as.items():
-        word = plain.get(key)
-        if isinstance(word, str | int) and word in words:
-            plain[key] = words[word]
-            notes.append(f"{key} {word} is read as {'on' if words[word] is True else words[word]}")
-    for name in FIELDS:
-        own_key = dialect.names.get(name)
-        if name not in read and own_key is not None and own_key in plain:
-            read[name] = plain.pop(own_key)
+    for key in dialect.read_as.keys() & plain.keys():
+        word, plain[key] = plain[key], _word_of(dialect, key, plain[key])
+        if plain[key] is not word:
+            notes.append(f"{key} {word} is read as {'on' if plain[key] is True else plain[key]}")
+    for name, key in dialect.names.items():
+        if name in FIELDS and name not in read and key in plain:
+            read[name] = plain.pop(key)
     # A near miss of an argument is one only among arguments.
     hf_keys = sum(setting_of_argument(key) in FIELDS or key in hf.IGNORED_ARGUMENTS for key in plain)
     of_arguments = hf_keys > max(1, MOSTLY * len(plain))
     strict = dialect.extends_hf and not dialect.names and dialect.form == "yaml" and of_arguments
+    if "dtype" in plain and dialect.extends_hf and not dialect.values and not of_arguments:
+        notes.append(f"dtype {plain.pop('dtype')} ignored: of the weights, or the precision; the script knows which")
     imported = from_hf({**plain, **read}, strict=strict)
     # A key that the tool has by that name is no old spelling, as it would be for transformers.
     keys_of_tool = {key for name in FIELDS for _, written in _spellings(dialect, name) for key in written}
@@ -311,17 +315,18 @@ def _apply_switches(flat: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping
         if key in variants:  # of a switch that stands at the top, too
             continue
         word, (section, _, name) = str(value).lower(), key.rpartition(".")
-        if word not in ("true", "false"):
+        if word not in ("true", "false", "none"):
             continue
         of_section = bool(section) and name in words["section_switches"]
-        if of_section and word == "false":
+        if of_section and word != "true":
             off |= {other for other in flat if other.startswith(f"{section}.")} - {key}
         for row in words["switches"]:
             last_two = ".".join(key.split(".")[-2:])
             if not (re.fullmatch(row["keys"], name) or re.fullmatch(row["keys"], last_two)):
                 continue
             settings |= row["on" if word == "true" else "off"]
-            if word == "false":
+            off |= {key} - {*hf.READ_SPECIALLY}
+            if word != "true":
                 off |= {other for other in flat if re.search(row["covers"], other)} - {key}
     return {key: value for key, value in flat.items() if key not in off}, settings
 
@@ -403,6 +408,12 @@ def _current_keys(dialect: Dialect, values: Mapping[str, Any], notes: list[str])
             current[new.key] = value if new.values is None else new.values[value]
             notes.append(f"{old} {shorten_text(str(value))} is read as {new.key} {current[new.key]}: {new.since}")
     return current
+
+
+def _word_of(dialect: Dialect, key: str, word: Any) -> Any:
+    """The value that is closest to a word of the tool."""
+    words = dialect.read_as.get(key, {})
+    return words[word] if isinstance(word, str | int) and word in words else word
 
 
 def _left_open(key: str, value: object) -> str | None:
@@ -539,9 +550,13 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
         if dialect.programs and scores[dialect.name] < CERTAIN and keys.isdisjoint(dialect.model_keys):
             scores[dialect.name] //= 2
     best = max(scores, key=lambda name: scores[name])
-    if scores[best] >= (2 if form in files else 1):
-        return dialects()[best]
     own = _keys_of_own_script(values)
+    if scores[best] >= (2 if form in files else 1):
+        # A file of which a script's names say more than the tool's is the script's: `base_model` is anybody's key.
+        tools = (dialects()[best], dialects()["own-script"])
+        of_tool, of_script = (len(read_settings(tool, values).settings) for tool in tools)
+        is_sure = scores[best] >= CERTAIN or not dialects()[best].programs
+        return dialects()[best] if is_sure or of_tool >= of_script else dialects()["hf-sections"]
     if form == "python" and own and "()" not in "".join(keys):
         return dialects()["own-script"]
     if form not in files:

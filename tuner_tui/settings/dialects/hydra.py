@@ -81,7 +81,8 @@ def hydra_command(path: Path) -> str | None:
     """
     group = group_of(path)
     primary = path if group is None else group.primary
-    script = find_script(path, HYDRA_MAIN, lambda _script, source: _names_configuration(source, primary))
+    script = find_script(path, HYDRA_MAIN, lambda _script, source: names_file(source, primary))
+    script = script or find_script(path, HYDRA_MAIN, lambda _script, source: _names_configuration(source, primary))
     if script is None:
         return None
     words = f"python {shlex.quote(str(script))}"
@@ -99,7 +100,8 @@ def _names_configuration(source: str, path: Path) -> bool:
         return False
     named = re.search(r"config_name\s*=\s*[\"']([\w-]+)", source)
     keys = set() if named is None else {*_values(path.with_name(f"{named[1]}.yaml"))}
-    return 2 * len(keys & {*_values(path)}) >= len(keys)
+    shared = keys & {*_values(path)} - {"defaults", "hydra"}
+    return named is None or 0 < len(keys) <= 2 * len(shared)
 
 
 def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:

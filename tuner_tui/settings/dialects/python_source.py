@@ -458,6 +458,8 @@ def _evaluated(node: ast.expr, names: Mapping[str, Any]) -> Any:
         return names[f"args.{_argument(node)}"]
     if isinstance(node, ast.Attribute) and last_name(node.value) == "torch":
         return node.attr  # torch.bfloat16, which the libraries take as text, too
+    if isinstance(node, ast.Call) and len(node.args) == 2 and ast.unparse(node).startswith("getattr(torch, "):
+        return _evaluated(node.args[1], names)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         left, right = _evaluated(node.left, names), _evaluated(node.right, names)
         if all(isinstance(number, int | float) and abs(number) < LARGEST_OPERAND for number in (left, right)):

@@ -34,6 +34,8 @@ CONFIG_OPTION = re.compile(
     r"(?:[\w-]+[_-])?(?:config|cfg|conf|yaml|params|hparams)(?:[_-]?(?:file|path|yaml|filename))?)[\"']"
 )
 """The option for a script's file of settings; not that of a part of the training or of another program."""
+METHOD = re.compile(r"fine[-_]?tun|(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo)(?![a-z])", re.IGNORECASE)
+"""What the name of a file says of its training; a script that knows nothing of it does another one."""
 MOST_MODULES = 40
 MOST_MISSING = 0.2
 """The share of a file's keys that its script may lack: what it hands over as a whole."""
@@ -95,6 +97,9 @@ def reads_keys(path: Path, values: Mapping[str, Any], of_trainer: Collection[str
     def shown(script: Path, source: str) -> bool:
         if names_file(source, path):
             return True
+        methods = {method[:3].lower() for method in METHOD.findall(f"{script.stem} {source}")}
+        if not methods >= {method[:3].lower() for method in METHOD.findall(path.stem)}:
+            return False
         text = "\n".join(text for _, text in own_modules(script))
         needed = names - {*of_trainer} if ARGUMENT_CLASSES.search(text) else names
         missing = needed - set(WORD.findall(text))

@@ -48,6 +48,8 @@ _NEEDED = re.compile(r"\$\(…\)|\$\{?([\w@*#]+)|`")
 _OPENS = re.compile(r"(?:^|[;&|]|\bdo\b|\bthen\b|\belse\b)\s*(?:if|for|while|until|case)\b")
 _CLOSES = re.compile(r"(?:^|[;&|])\s*(?:fi|done|esac)\b")
 _CUT = "a comment between its lines ends it"
+_TO_FILL_IN = re.compile(r"\"[^\"]*\"|'[^']*'|(<[A-Za-z][\w .-]*>)")
+"""A name in brackets, which a shell takes for files; in quotes it is text."""
 _ENVIRONMENT = re.compile(r"activate$|conda\.sh$|\.?(?:bashrc|bash_profile|profile|zshrc)$|/etc/|lmod|modules?\.sh$")
 """Files that a script sources for its Python, not for the settings of its training."""
 _LAUNCHES = re.compile(
@@ -267,7 +269,8 @@ def _find_command(text: str) -> _Command:
             inner = max(_commands(_of_other_shell(words)), key=_score, default=())
             if _score(inner) > _score(words):
                 words, runs = inner, runs and words[0] == "eval"
-            command = _Command(words, start, end, runs, dict(exported), folder, (*reasons, *((_CUT,) if cut else ())))
+            gaps = [_CUT] * cut + [f"it needs {name}" for name in filter(None, _TO_FILL_IN.findall(line))]
+            command = _Command(words, start, end, runs, dict(exported), folder, (*reasons, *gaps))
             if _starts_script(words) and (starts or document_runs):
                 (started if starts else in_document).append(command)
             if _score(words) > _score(best.words) and not names_other_work(_script_of(words)):
@@ -321,7 +324,7 @@ def _starts_script(words: tuple[str, ...]) -> bool:
 def _script_of(words: tuple[str, ...]) -> PurePosixPath:
     """The script or the module of a command, such as `src/train` of `src.train`; empty without one."""
     modules = (name for word, name in pairwise(words) if word in MODULE and not name.startswith(LAUNCH_MODULES))
-    script = next((word for word in words if word.endswith(".py")), None)
+    script = next((word for word in words if word.endswith(".py") and "=" not in word), None)
     return PurePosixPath(next(modules, "").replace(".", "/") if script is None else script)
 
 

@@ -23,13 +23,13 @@ from tuner_tui.settings.dialects.dialect import (
     flatten,
     keys_in_file,
 )
-from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS
+from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file
 from tuner_tui.settings.dialects.hf import RENAMED, is_other_library
 from tuner_tui.settings.dialects.hooks import TRAINS
 from tuner_tui.settings.dialects.hydra import hydra_command
 from tuner_tui.settings.dialects.python_source import CLASS
 from tuner_tui.settings.dialects.script_search import FOLDERS_UP, is_module, names_other_work, read_source, texts_above
-from tuner_tui.settings.dialects.shell_script import MODULE, read_options, read_shell
+from tuner_tui.settings.dialects.shell_script import MODULE, read_options
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import (
     COMMAND_TO_NAME,
@@ -49,14 +49,11 @@ NO_PROGRAMS = (".ipynb", ".args")
 CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerator")
 SHELL_DATA_KEYS = (
     "dataset", "dataset_name", "data_path", "dataset_path", "train_file", "train_data", "train_file_dir",
-    "train_data_path", "data_name", "data_dir", "train_data_dir",
+    "train_data_path", "train_dataset", "data_name", "data_dir", "train_data_dir",
 )  # fmt: skip
-PROGRAM = re.compile(
-    r"(?:^|[\s`$>])((?:(?:uv|poetry) run )?(?:python3?|torchrun|accelerate|deepspeed|bash|sh|trl|axolotl|litgpt|tune"
-    r"|swift|llamafactory-cli)\s[^`]*)"
-)
+LAUNCHERS = r"uv|poetry|python3?|torchrun|accelerate|deepspeed|composer|bash|sh"
+PROGRAM = re.compile(rf"(?:^|[\s`$>])((?:{LAUNCHERS}|trl|axolotl|litgpt|tune|swift|llamafactory-cli)\s[^`]*)")
 """The beginning of a command that may start a training."""
-PYTHON = re.compile(r"(?:uv|poetry|python3?|torchrun|accelerate|deepspeed|bash|sh)$")
 NO_TRAININGS = frozenset({"eval", "evaluate", "predict", "export", "infer", "test", "validate"})
 """Words of a command that does something else with the file."""
 ENTRY_KEYS = ("path", "id", "name", "dataset_name", "dataset")
@@ -142,9 +139,9 @@ def _written_commands(path: Path) -> Iterator[Started]:
             continue
         lines = _command_lines(text, of_comments=text_file == config)
         commands: list[tuple[Sequence[str], dict[str, str]]] = [(words, {}) for words in lines]
-        if SCRIPT_FORMS.get(text_file.suffix) == "arguments" and text_file != config:
+        if text_file != config and (text_file.name == "Makefile" or SCRIPT_FORMS.get(text_file.suffix)):
             with suppress(SettingsError):
-                shell = read_shell(text, str(text_file))
+                shell = parse_file(text, text_file)
                 commands = [(shell.command, shell.environment), *(commands if not shell.command else ())]
         for words, environment in commands:
             for folder in text_file.absolute().parents[: FOLDERS_UP + 1]:
@@ -168,7 +165,7 @@ def _command_lines(text: str, of_comments: bool) -> Iterator[list[str]]:
 
 def _starts_training(words: Sequence[str], folder: Path) -> bool:
     """Whether the first script or module of the command is there, and none of an evaluation by its name."""
-    if {*words} & NO_TRAININGS:
+    if {*words} & NO_TRAININGS or any(word.startswith("--resume") for word in words):
         return False
     for word, following in pairwise((*words, "")):
         if word.endswith(".py"):
@@ -176,7 +173,7 @@ def _starts_training(words: Sequence[str], folder: Path) -> bool:
         if word in MODULE:
             base = folder / following.replace(".", "/")
             return base.with_suffix(".py").is_file() or base.is_dir()
-    return not PYTHON.match(words[0])
+    return not re.fullmatch(LAUNCHERS, words[0])
 
 
 def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[str, Any]) -> CommandJob:
