@@ -13,6 +13,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,16 @@ def open_regular(path: str | os.PathLike[str], *, follow_links: bool = False) ->
     With `follow_links` the file may be a link, which is usual in folders of the user, not in those of this program.
     """
     return _opened(path, os.O_RDONLY if follow_links else os.O_RDONLY | os.O_NOFOLLOW)
+
+
+@contextmanager
+def opened_regular(path: str | os.PathLike[str]) -> Iterator[int]:
+    """A regular file that is open for reading inside the block. Raises `OSError` as `open_regular`."""
+    descriptor = open_regular(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def open_to_append(path: str | os.PathLike[str]) -> int:
@@ -269,13 +280,10 @@ class LineTail:
 
     def _read(self, most: int) -> bytes:
         try:
-            descriptor = open_regular(self.path)
+            with opened_regular(self.path) as descriptor:
+                return os.pread(descriptor, min(CHUNK_BYTES, most), self.offset)
         except OSError:
             return b""
-        try:
-            return os.pread(descriptor, min(CHUNK_BYTES, most), self.offset)
-        finally:
-            os.close(descriptor)
 
 
 ACQUIRE_TIMEOUT_S = 0.5
@@ -332,31 +340,26 @@ def lacks_locks(folder: Path) -> bool:
 def is_locked(path: Path) -> bool:
     """Whether a process holds the lock; False if the file system has none. Raises `OSError` if it cannot be read."""
     try:
-        descriptor = open_regular(path)
+        with opened_regular(path) as descriptor:
+            # A shared lock is granted beside other shared ones, so that two readers that ask at once do not see each
+            # other.
+            return not _try_lock(descriptor, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
-    try:
-        # A shared lock is granted beside other shared ones, so that two readers that ask at once do not see each
-        # other.
-        return not _try_lock(descriptor, fcntl.LOCK_SH)
     except OSError as error:
         if error.errno in NO_LOCKS:
             return False
         raise
-    finally:
-        os.close(descriptor)
 
 
 def wait_unlocked(path: Path) -> None:
     """Block until no process holds the lock; not at all on a file system without locks."""
-    descriptor = open_regular(path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        with opened_regular(path) as descriptor:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
-    finally:
-        os.close(descriptor)
 
 
 def _excludes(descriptor: int) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.core.clock import ClockReading
-from tuner_tui.core.files import open_regular
+from tuner_tui.core.files import open_regular, opened_regular
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Phase, Plan, Steps
 from tuner_tui.runs.log_parsing.progress_lines import (
@@ -61,18 +61,13 @@ class OutputTail:
 
     def _new_bytes(self) -> bytes:
         try:
-            descriptor = open_regular(self._log)
+            with opened_regular(self._log) as descriptor:
+                size = os.fstat(descriptor).st_size
+                if not self.offset <= size <= self.offset + self._most:  # truncated, or more than can be read
+                    self.offset, self._rest = max(0, size - self._kept), b""
+                data = os.pread(descriptor, size - self.offset, self.offset)
         except OSError:
             return b""
-        try:
-            size = os.fstat(descriptor).st_size
-            if not self.offset <= size <= self.offset + self._most:  # truncated, or more than can be read
-                self.offset, self._rest = max(0, size - self._kept), b""
-            data = os.pread(descriptor, size - self.offset, self.offset)
-        except OSError:
-            return b""
-        finally:
-            os.close(descriptor)
         self.offset += len(data)
         return data
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from tuner_tui.core.files import LockedError, acquire_lock, is_locked, open_regular, read_regular, write_atomic
+from tuner_tui.core.files import LockedError, acquire_lock, is_locked, opened_regular, read_regular, write_atomic
 from tuner_tui.core.ownership import require_unshared
 from tuner_tui.hardware.environment import CARDS_VARIABLE
 from tuner_tui.hardware.sampler import Sampler, open_sampler
@@ -199,8 +199,7 @@ def start_run(folder: RunFolder, cards: tuple[str, ...], lock: int) -> None:
     if fallback.exists():  # before the run, so that it cannot end unnoticed
         data = bound_fallback(read_regular(fallback), cards_text)
         finish_start(open_detached(FALLBACK_MODULE, [str(folder.path)], folder.supervisor_log, subprocess.PIPE), data)
-    specification = open_regular(start_file(folder))
-    try:
+    with opened_regular(start_file(folder)) as specification:
         options = ["--lock", str(lock), "--cards", cards_text]
         process = open_detached(
             SUPERVISOR_MODULE, [str(folder.path), *options], folder.supervisor_log, specification, pass_fds=[lock]
@@ -208,8 +207,6 @@ def start_run(folder: RunFolder, cards: tuple[str, ...], lock: int) -> None:
         finish_start(process)
         if process.returncode:
             raise OSError(f"its supervisor failed, see {folder.supervisor_log}")
-    finally:
-        os.close(specification)
 
 
 def bound_fallback(data: bytes, cards: str) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner_tui.core.files import LineTail, open_regular
+from tuner_tui.core.files import LineTail, opened_regular
 from tuner_tui.runs.events.types import STORY_PREFIX, Event, Launched, Started
 from tuner_tui.runs.store.codec import decode_events
 from tuner_tui.runs.store.folder import RunFolder
@@ -80,44 +80,35 @@ def sampled_lines(path: Path, size: int, files: int = 1, sampling: Sampling = HI
     """
     share = sampling.shared_by(files)
     try:
-        descriptor = open_regular(path)
+        with opened_regular(path) as descriptor:
+            if size <= share.whole_bytes:
+                yield from os.pread(descriptor, size, 0).split(b"\n")
+                return
+            block = os.pread(descriptor, CHUNK_BYTES, max(0, size - share.end_bytes))
+            end = max(0, size - share.end_bytes) + block.find(b"\n") + 1
+            if share.story:
+                parts = heapq.merge(_story(descriptor, end), _probes(descriptor, end, share.probes))
+                yield from (line for _, line in parts)
+            yield from os.pread(descriptor, size - end, end).split(b"\n")
     except OSError:
         return
-    try:
-        if size <= share.whole_bytes:
-            yield from os.pread(descriptor, size, 0).split(b"\n")
-            return
-        end = _line_start(descriptor, max(0, size - share.end_bytes))
-        if share.story:
-            yield from _middle(descriptor, end, share.probes)
-        yield from os.pread(descriptor, size - end, end).split(b"\n")
-    finally:
-        os.close(descriptor)
 
 
 def last_line_end(path: Path) -> int:
     """The offset after the last newline of the file; a place in the last line if that is longer than a chunk."""
     try:
-        descriptor = open_regular(path)
+        with opened_regular(path) as descriptor:
+            size = os.fstat(descriptor).st_size
+            start = max(0, size - CHUNK_BYTES)
+            return start + os.pread(descriptor, size - start, start).rfind(b"\n") + 1
     except OSError:
         return 0
-    try:
-        size = os.fstat(descriptor).st_size
-        start = max(0, size - CHUNK_BYTES)
-        return start + os.pread(descriptor, size - start, start).rfind(b"\n") + 1
-    finally:
-        os.close(descriptor)
 
 
 # How a long file is sampled. The end is read in full. Before it, a search for the first bytes of story lines goes
 # through the file in chunks, at the speed of memory, without parsing anything; and small blocks at even distances give
 # a few whole lines of counters each. Both are merged by their offsets, so that events come in the order in which they
 # were written. A run of a million events opens in 0.4 s so (tests/benchmarks/RESULTS.md).
-
-
-def _middle(descriptor: int, end: int, count: int) -> Iterator[bytes]:
-    """Story lines and `count` probes before `end`, ordered by offset."""
-    return (line for _, line in heapq.merge(_story(descriptor, end), _probes(descriptor, end, count)))
 
 
 def _story(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
@@ -159,11 +150,6 @@ def _probes(descriptor: int, end: int, count: int) -> Iterator[tuple[int, bytes]
                 yield line_start, line
 
 
-def _line_start(descriptor: int, offset: int) -> int:
-    block = os.pread(descriptor, CHUNK_BYTES, offset)
-    return offset + block.find(b"\n") + 1
-
-
 def _line_at(descriptor: int, offset: int) -> bytes:
     block = os.pread(descriptor, 4096, offset)
     if b"\n" not in block:
@@ -199,11 +185,8 @@ class RankClocks:
                 self._skews[event.rank] = self._launched_t - event.t if wrong else 0.0
         if not any(self._skews.values()):
             return list(events)
-        return [self._corrected(event) for event in events]
-
-    def _corrected(self, event: Event) -> Event:
-        skew = 0.0 if event.rank is None else self._skews.get(event.rank, 0.0)
-        return replace(event, t=event.t + skew) if skew else event
+        skews = (0.0 if event.rank is None else self._skews.get(event.rank, 0.0) for event in events)
+        return [replace(event, t=event.t + skew) for event, skew in zip(events, skews, strict=True)]
 
 
 def read_events(folder: RunFolder) -> list[Event]:

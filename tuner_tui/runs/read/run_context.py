@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.core.files import open_regular
+from tuner_tui.core.files import opened_regular
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import Series, mean_rates, startup_phases
@@ -118,13 +118,10 @@ def _best_loss(root: Path, past: Iterable[PastRun]) -> tuple[str, Series] | None
 def _startup_s(folder: RunFolder) -> float | None:
     """Seconds from the launch to the first step, from the first events of the run."""
     try:
-        descriptor = open_regular(folder.events)
+        with opened_regular(folder.events) as descriptor:
+            head = os.pread(descriptor, HEAD_BYTES, 0)
     except OSError:
         return None
-    try:
-        head = os.pread(descriptor, HEAD_BYTES, 0)
-    finally:
-        os.close(descriptor)
     state = fold_all(RunState(), decode_events(head.split(b"\n")))
     return None if state.first_step_t is None else sum(seconds for _, seconds in startup_phases(state, 0.0))
 
@@ -132,20 +129,17 @@ def _startup_s(folder: RunFolder) -> float | None:
 def _spread_samples(path: Path) -> Iterator[Sample]:
     """Samples at even distances of the whole file, oldest first; all of a short one."""
     try:
-        descriptor = open_regular(path)
+        with opened_regular(path) as descriptor:
+            size = os.fstat(descriptor).st_size
+            if size <= SAMPLE_BLOCKS * BLOCK_BYTES:
+                lines: Iterable[bytes] = os.pread(descriptor, size, 0).split(b"\n")
+            else:
+                offsets = (size * number // SAMPLE_BLOCKS for number in range(SAMPLE_BLOCKS))
+                blocks = (os.pread(descriptor, BLOCK_BYTES, offset).split(b"\n")[1:-1][:1] for offset in offsets)
+                lines = (line for block in blocks for line in block)
+            yield from (sample for line in lines if (sample := decode_sample(line)) is not None)
     except OSError:
         return
-    try:
-        size = os.fstat(descriptor).st_size
-        if size <= SAMPLE_BLOCKS * BLOCK_BYTES:
-            lines: Iterable[bytes] = os.pread(descriptor, size, 0).split(b"\n")
-        else:
-            offsets = (size * number // SAMPLE_BLOCKS for number in range(SAMPLE_BLOCKS))
-            blocks = (os.pread(descriptor, BLOCK_BYTES, offset).split(b"\n")[1:-1][:1] for offset in offsets)
-            lines = (line for block in blocks for line in block)
-        yield from (sample for line in lines if (sample := decode_sample(line)) is not None)
-    finally:
-        os.close(descriptor)
 
 
 def gpu_energy_kwh(samples: Iterable[Sample], training_gpus: Callable[[Sample], frozenset[int]]) -> float | None:
