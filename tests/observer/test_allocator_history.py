@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.fakes.allocator import FakeAllocator
 from tuner_tui.inspection.peak_memory import parse_peak
 from tuner_tui.observer.site._tuner_observer.allocator_history import MAX_STACKS, AllocatorHistory, reduce_snapshot
+from tuner_tui.observer.site._tuner_observer.session import Session
 
 LINES = tuple(f"f /u/train.py:{line}" for line in range(1, 90))
 
@@ -198,7 +199,7 @@ class Optimizer:
 
 def history(torch: Any, folder: Path) -> AllocatorHistory:
     modules = {"torch.optim.optimizer": torch.optimizers}
-    return AllocatorHistory(torch, SimpleNamespace(run_dir=str(folder)), modules)  # type: ignore[arg-type]
+    return AllocatorHistory(torch, Session(str(folder), launched=False), modules)
 
 
 def test_steps_that_were_asked_for_are_recorded_and_named(tmp_path: Path) -> None:
@@ -293,7 +294,7 @@ def test_the_model_and_the_optimizer_of_torch_are_found(tmp_path: Path) -> None:
     real = pytest.importorskip("torch")
     torch = SimulatedTorch(FakeAllocator())
     torch.nn, torch.Tensor = real.nn, real.Tensor
-    recording = AllocatorHistory(torch, SimpleNamespace(run_dir=str(tmp_path)))  # type: ignore[arg-type]
+    recording = AllocatorHistory(torch, Session(str(tmp_path), launched=False))
     assert recording.record(3, print) == {"state": "recording"}
     model = real.nn.Sequential(real.nn.Linear(4, 8), real.nn.ReLU())
     optimizer = real.optim.AdamW(model.parameters())

@@ -6,23 +6,21 @@ process, because a snapshot has a hundred megabytes: a few kilobytes of JSON rea
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 import time
 from bisect import bisect_right
 from collections import deque
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from .import_hooks import call_safely
+from .import_hooks import around_module_calls, call_safely
 from .process_role import rank_and_world
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from .session import Session
 
@@ -52,6 +50,7 @@ class AllocatorHistory:
         self._roots: WeakSet[Any] = WeakSet()
         self._optimizers: WeakSet[Any] = WeakSet()
         self._labels: list[str] = []
+        self._annotate: Callable[[str], None] = _ignore
         self._steps_us: deque[float] = deque(maxlen=1000)
         self._restore: list[Callable[[], None]] = []
         self._last_step = 0
@@ -77,13 +76,14 @@ class AllocatorHistory:
         self._torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=MAX_EVENTS)
         self._restore.append(partial(self._torch.cuda.memory._record_memory_history, None))
         self._last_step, self._tell = steps, tell
+        self._annotate = getattr(self._torch.cuda.memory, "_set_memory_metadata", _ignore)  # torch 2.10 and newer
         self._steps_us.clear()
         self._torch._C._cuda_attach_out_of_memory_observer(partial(call_safely, self._failed))
         # Before the step: memory may run out in the first one, which allocates the states.
         optimizers = self._imported[OPTIMIZERS]
         before = optimizers.register_optimizer_step_pre_hook(lambda each, *_: self._optimizers.add(each))
         after = optimizers.register_optimizer_step_post_hook(self._stepped)
-        self._restore += [before.remove, after.remove, mark_module_calls(self._torch, self._label_of, self._mark)]
+        self._restore += [before.remove, after.remove, around_module_calls(self._torch, self._enter, self._leave)]
         return {"state": "recording"}
 
     def _why_not(self) -> str | None:
@@ -125,11 +125,8 @@ class AllocatorHistory:
         reduced = reduce_snapshot(snapshot, failed, self._owners(), list(self._steps_us))
         rank = rank_and_world()[0]
         reduced.update(rank=rank, free_bytes=device_bytes[0], total_bytes=device_bytes[1])
-        path = os.path.join(self._session.run_dir, f"memory-rank{rank}.json")
         try:
-            with open(path + ".new", "w", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
-                json.dump(reduced, file, separators=(",", ":"))
-            os.replace(path + ".new", path)
+            self._session.write_json(f"memory-rank{rank}.json", reduced)
         except OSError as error:
             return {"refused": f"what held the memory cannot be written: {error.strerror}"}
         return {"recorded": True}
@@ -160,41 +157,21 @@ class AllocatorHistory:
                 self._modules[each] = BLOCK_NUMBER.sub(".*", WRAPPERS.sub("", name)) or type(module).__name__
         return self._modules.get(module)
 
-    @contextmanager
-    def _mark(self, label: str) -> Iterator[None]:
-        annotate = getattr(self._torch.cuda.memory, "_set_memory_metadata", _ignore)  # torch 2.10 and newer
-        self._labels.append(label)
-        annotate(label)
-        try:
-            yield
-        finally:
-            self._labels.pop()
-            annotate(self._labels[-1] if self._labels else "")
+    def _enter(self, module: Any) -> str | None:
+        label = self._label_of(module)
+        if label is not None:
+            self._labels.append(label)
+            self._annotate(label)
+        return label
+
+    def _leave(self, *_: Any) -> None:
+        self._labels.pop()
+        self._annotate(self._labels[-1] if self._labels else "")
 
     def stop(self) -> None:
         """End the recording; in a forked child, too."""
         while self._restore:
             call_safely(self._restore.pop())
-
-
-def mark_module_calls(
-    torch: Any, label_of: Callable[[Any], str | None], mark: Callable[[str], Any]
-) -> Callable[[], None]:
-    """Enter the context `mark(label)` around each call of a module that has a label. Returns what undoes it."""
-    # At the class: hooks of each module would be pickled and copied with the model.
-    module_class = torch.nn.Module
-    original = module_class.__call__
-    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
-
-    def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
-        label = None if is_compiling() else call_safely(label_of, module)
-        if label is None:
-            return original(module, *args, **kwargs)
-        with mark(label):
-            return original(module, *args, **kwargs)
-
-    module_class.__call__ = __call__
-    return partial(setattr, module_class, "__call__", original)
 
 
 def _ignore(_: Any) -> None:

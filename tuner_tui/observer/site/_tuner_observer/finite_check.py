@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import process_role
-from .import_hooks import call_after, call_around, call_safely, replacing
+from .import_hooks import around_module_calls, call_after, call_around, call_safely, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,7 +60,6 @@ class FiniteCheck:
         end: Callable[[], None],
     ) -> None:
         self._torch, self._counters, self._find_model, self._end = torch, counters, find_model, end
-        self._is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
         self._node = getattr(torch._C, "_current_autograd_node", lambda: None)
         self._sequence = getattr(getattr(torch._C, "_autograd", None), "_get_sequence_nr", lambda: -1)
         self._step = request["step"]
@@ -90,26 +89,14 @@ class FiniteCheck:
     def hook(self, name: str, module: Any) -> None:
         """Hook the module `name` after its import."""
         if name == "torch.nn.modules.module":
-            self._hook_modules(module.Module)
+            around_module_calls(self._torch, self._enter, self._leave)
         elif name == "torch.optim.optimizer" and hasattr(module, "register_optimizer_step_post_hook"):
             module.register_optimizer_step_pre_hook(lambda *call: call_safely(self._steps, *call))
             module.register_optimizer_step_post_hook(lambda *call: call_safely(self._stepped, *call))
-        elif name.endswith("grad_scaler") and "step" in getattr(module.__dict__.get("GradScaler"), "__dict__", ()):
-            call_after(module.GradScaler, "scale", self._scaled)
-            call_around(module.GradScaler, "step", lambda *_: self._done, self._scaler_stepped)
 
-    def _hook_modules(self, module_class: Any) -> None:
-        original = module_class.__call__
-
-        @replacing(module_class, "__call__")
-        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_finished or self._is_compiling():
-                return original(module, *args, **kwargs)
-            entered = call_safely(self._enter, module, args, kwargs)
-            result = original(module, *args, **kwargs)
-            if entered is not None:
-                call_safely(self._leave, entered, result)
-            return result
+    def hook_grad_scaler(self, scaler_class: Any) -> None:
+        call_after(scaler_class, "scale", self._scaled)
+        call_around(scaler_class, "step", lambda *_: self._done, self._scaler_stepped)
 
     def backward_called(self, loss: Any, *_: Any, **__: Any) -> None:
         """Judge the forward pass that led to `loss`."""
@@ -193,7 +180,9 @@ class FiniteCheck:
         self._is_armed = True
         Watch().__enter__()
 
-    def _enter(self, module: Any, args: Any, kwargs: Any) -> Any:
+    def _enter(self, module: Any) -> Any:
+        if self._is_finished:
+            return None
         if not self._modules:
             self._is_updating = False
             if self._torch.is_grad_enabled() and not self._counters.evaluation.is_evaluating():
@@ -359,10 +348,7 @@ class FiniteCheck:
         rank, world_size = process_role.rank_and_world()
         step = (event or {}).get("step", self._current_step())
         report = {"rank": rank, "step": step, "consequence": consequence, "cause": event}
-        path = os.path.join(self._counters.session.run_dir, f"replay-rank{rank}.json")
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump(report, file)
-        os.replace(path + ".new", path)
+        self._counters.session.write_json(f"replay-rank{rank}.json", report)
         if ends and world_size == 1:
             self._end()
         call_safely(self._counters.flush)

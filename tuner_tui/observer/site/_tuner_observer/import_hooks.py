@@ -117,6 +117,33 @@ def call_around(owner: Any, name: str, enter: Callable[..., Any], leave: Callabl
     replacing(owner, name)(hooked)
 
 
+def around_module_calls(
+    torch: Any, enter: Callable[[Any], Any], leave: Callable[[Any, Any], None]
+) -> Callable[[], None]:
+    """Call `enter` safely before each call of a module, with the module; and unless it returned None, `leave` after the
+    call, with what it returned and the result (None of a call that raised). Not while torch compiles. Returns what
+    undoes it.
+    """
+    # At the class: hooks of each module would be pickled and copied with the model.
+    module_class = torch.nn.Module
+    original = module_class.__call__
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+
+    def hooked(module: Any, *args: Any, **kwargs: Any) -> Any:
+        entered = None if is_compiling() else call_safely(enter, module)
+        if entered is None:
+            return original(module, *args, **kwargs)
+        result = None
+        try:
+            result = original(module, *args, **kwargs)
+        finally:
+            call_safely(leave, entered, result)
+        return result
+
+    replacing(module_class, "__call__")(hooked)
+    return lambda: setattr(module_class, "__call__", original)
+
+
 def replacing(owner: Any, name: str) -> Callable[[Any], Any]:
     """Decorate a function that takes the place of `owner.name`, with the name and the documentation of that."""
     from functools import wraps  # a process that hooks nothing should not import it

@@ -89,9 +89,9 @@ class Instrumentation:
         call_safely(torch_save.hook_renames, os, self._saved)
         history = AllocatorHistory(torch, session)
         call_safely(history.arm)
-        self._profiler = StepProfiler(torch, self.counters, lambda: self._settings_in_effect.find_model(), history)
+        self._profiler = StepProfiler(torch, self.counters, self._settings_in_effect.find_model, history)
         self.counters.on_flush.append(lambda: call_safely(self._profiler.check))
-        self._states = TrainingStates(torch, session, self.counters, lambda: self._settings_in_effect.find_model())
+        self._states = TrainingStates(torch, session, self.counters, self._settings_in_effect.find_model)
         protocol = trial_controller.requested_protocol()
         self._trial = (
             None if protocol is None else trial_controller.TrialController(torch, session, self.counters, protocol)
@@ -125,9 +125,7 @@ class Instrumentation:
         elif name == "torch.utils.data.dataloader":
             dataloaders.hook_dataloaders(module, self.counters, self._settings_in_effect.loader_started)
         elif name.endswith("grad_scaler"):
-            optimizer_steps.hook_grad_scaler(module, self.counters)
-            call_safely(self._backward_loss.hook_grad_scaler, module)
-            self._states.hook_grad_scaler(module)
+            self._hook_grad_scaler(module.__dict__.get("GradScaler"))
         elif name == "torch.amp.autocast_mode":
             self._settings_in_effect.hook_autocast(module)
         elif name == "torch.distributed.distributed_c10d":
@@ -179,6 +177,15 @@ class Instrumentation:
             injection.inject_training_arguments(module, self._injection_log)
         elif name in LIGHTNING_MODULES:
             injection.inject_lightning_trainer(module, self._injection_log)
+
+    def _hook_grad_scaler(self, scaler_class: Any) -> None:
+        if "step" not in getattr(scaler_class, "__dict__", ()):  # derived from another one, which is hooked
+            return
+        optimizer_steps.hook_grad_scaler(scaler_class, self.counters)
+        call_after(scaler_class, "scale", self._backward_loss.scaled)
+        call_after(scaler_class, "__init__", lambda _, scaler, *__, **___: self._states.scaler_made(scaler))
+        if self._finite_check is not None:
+            self._finite_check.hook_grad_scaler(scaler_class)
 
     def _optimizer_stepped(self, optimizer: Any) -> None:
         """Called after the first step of each optimizer."""

@@ -29,15 +29,47 @@ def json_safe(value: Any) -> Any:
     return value
 
 
-class EventWriter:
-    """The event file of one rank, created by the first event. I/O errors are ignored: they must not end a training."""
+class LogFile:
+    """A file of the run folder, created by the first write. I/O errors are ignored: they must not end a training."""
+
+    def __init__(self, run_dir: str, name: str) -> None:
+        self._path = os.path.join(run_dir, name)
+        self._fd: int | None = None
+
+    def append(self, text: bytes, max_bytes: float = math.inf) -> int:
+        """Return how many bytes were written. A file that would be longer than `max_bytes` is kept as `.old`."""
+        try:
+            if os.fstat(self._open()).st_size + len(text) > max_bytes:
+                self.close()
+                os.replace(self._path, self._path + ".old")
+            return os.write(self._open(), text)
+        except OSError:
+            return 0
+
+    def _open(self) -> int:
+        if self._fd is None:
+            self._fd = os.open(
+                self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
+            )
+        return self._fd
+
+    def close(self) -> None:
+        """Close the file descriptor: it was inherited by a fork, or the file belongs to another process."""
+        if self._fd is not None:
+            try:  # noqa: SIM105 - contextlib would be imported for this
+                os.close(self._fd)
+            except OSError:
+                pass
+        self._fd = None
+
+
+class EventWriter(LogFile):
+    """The event file of one rank."""
 
     def __init__(self, run_dir: str, rank: int, separate: bool) -> None:
         """`separate`: give this rank a file of its own, as one of several."""
-        name = f"events-rank{rank}.jsonl" if separate else "events.jsonl"
+        super().__init__(run_dir, f"events-rank{rank}.jsonl" if separate else "events.jsonl")
         self.rank = rank
-        self._path = os.path.join(run_dir, name)
-        self._fd: int | None = None
         self._broken_line = False
 
     def claim(self) -> bool:
@@ -54,13 +86,6 @@ class EventWriter:
             return True
         return True
 
-    def _open(self) -> int:
-        if self._fd is None:
-            self._fd = os.open(
-                self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
-            )
-        return self._fd
-
     def write(self, kind: str, fields: dict[str, Any], story: bool) -> None:
         """Write an event. Readers keep a `story` in full; of cumulative counters they may skip all but the last."""
         head = f'{{{STORY if story else ""}"kind":"{kind}","v":{EVENT_VERSION},'
@@ -69,20 +94,9 @@ class EventWriter:
         line = (head + body[1:] + "\n").encode("utf-8", "replace")
         if self._broken_line:
             line = b"\n" + line
-        try:
-            written = os.write(self._open(), line)
-        except OSError:
-            return
-        self._broken_line = written < len(line)
-
-    def close(self) -> None:
-        """Close the file descriptor: it was inherited by a fork, or the file belongs to another process."""
-        if self._fd is not None:
-            try:  # noqa: SIM105 - contextlib would be imported for this
-                os.close(self._fd)
-            except OSError:
-                pass
-        self._fd = None
+        written = self.append(line)
+        if written:
+            self._broken_line = written < len(line)
 
 
 MAX_INDEPENDENT = 256
@@ -118,6 +132,7 @@ class Session:
         self._phase_tokens = float(PHASE_BURST)
         self._phase_refilled_at = time.monotonic()
         self._file: EventWriter | None = None
+        self._logs: dict[str, LogFile] = {}
         self._claimed = False
         self.marks_output = False
 
@@ -191,6 +206,19 @@ class Session:
         """Write a story event if the session is open."""
         if self._file is not None:
             self._file.write(kind, fields, story=True)
+
+    def append(self, name: str, lines: list[str], max_bytes: float = math.inf) -> None:
+        """Append lines to the file `name` of this rank; one of `max_bytes` is kept until the next one is full."""
+        file = self._logs.setdefault(name, LogFile(self.run_dir, f"{name}-rank{self.rank}.jsonl"))
+        file.append(("\n".join(lines) + "\n").encode(), max_bytes)
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        """Replace the file `name` of the run folder, which only its user can read. Raises `OSError`."""
+        path = os.path.join(self.run_dir, name)
+        fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            json.dump(content, file, separators=(",", ":"))
+        os.replace(path + ".new", path)
 
     def report_counters(self, kind: str, fields: dict[str, Any]) -> None:
         """Write a frequent event if the session is open."""

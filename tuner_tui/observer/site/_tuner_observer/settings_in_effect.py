@@ -77,7 +77,7 @@ class SettingsInEffect:
         self._first_rate: float | None = None
         self._constructed: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self._model_searched = self._compiled = self._has_arguments = False
-        self.find_model: Callable[[], Any] = lambda: None
+        self._model: Callable[[], Any] = lambda: None
 
     def set_compiled(self) -> None:
         """Note a compilation: only an outermost wrapper shows on the model that it is compiled."""
@@ -182,8 +182,12 @@ class SettingsInEffect:
         self._model_searched = True
         call_safely(self._inspect_model, model)
 
+    def find_model(self) -> Any:
+        """The model of the training; None if it is not known yet, or any more."""
+        return self._model()
+
     def _inspect_model(self, model: Any) -> None:
-        self.find_model = weakref.ref(model)
+        self._model = weakref.ref(model)
         inner = getattr(model, "_orig_mod", None)
         compiled = inner is not None or getattr(model, "_compiled_call_impl", None) is not None
         self._current["torch_compile"] = compiled or self._compiled

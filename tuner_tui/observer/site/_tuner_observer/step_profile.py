@@ -20,8 +20,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from .allocator_history import mark_module_calls
-from .import_hooks import call_before, call_safely
+from .import_hooks import around_module_calls, call_before, call_safely
 from .inspection import memory_file
 from .process_role import rank_and_world
 
@@ -259,7 +258,16 @@ class _Recording:
         names = {each: MODULE_PREFIX + name for name, each in model.named_modules()}
         names[model] = MODULE_PREFIX + type(model).__name__
         record = getattr(self._torch._C._profiler, "_RecordFunctionFast", self._torch.autograd.profiler.record_function)
-        self._restore.append(mark_module_calls(self._torch, names.get, record))
+
+        def enter(module: Any) -> Any:
+            name = names.get(module)
+            mark = None if name is None else record(name)
+            if mark is not None:
+                mark.__enter__()
+            return mark
+
+        leave = lambda mark, _: mark.__exit__(None, None, None)  # noqa: E731
+        self._restore.append(around_module_calls(self._torch, enter, leave))
 
     def _give_way(self) -> None:
         """Stop when the training starts a profiler of its own, which would raise an error otherwise."""

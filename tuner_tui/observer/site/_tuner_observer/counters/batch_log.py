@@ -8,9 +8,10 @@ need not be asked. A line is a step: `step`, `epoch`, `losses` and `rows` (a num
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from typing import TYPE_CHECKING, Any
+
+from .memory_peaks import HostCopy, copy_to_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,10 +46,8 @@ class BatchLog:
         """Forget everything, in a forked child."""
         self.losses.clear()
         self._steps: list[Step] = []
-        self._copied: tuple[list[int], Any, Any, list[Step]] | None = None
+        self._copied: tuple[list[int], HostCopy, list[Step]] | None = None
         self._backwards = 0
-        self._fd: int | None = None
-        self._size = 0
 
     def step_done(self, step: int, backwards: int, iterators: Sequence[IteratorStats]) -> None:
         """Note the batches of a step, after so many calls of `backward`."""
@@ -57,11 +56,11 @@ class BatchLog:
     def write(self) -> None:
         """Write the steps whose losses are known."""
         if self._copied is not None:
-            calls, host, done, steps = self._copied
-            if not done.query():
+            calls, copied, steps = self._copied
+            if not copied.has_arrived():
                 return
             self._copied = None
-            self._write(steps, dict(zip(calls, host.tolist())))  # noqa: B905 - Python 3.8
+            self._write(steps, dict(zip(calls, copied.values())))  # noqa: B905 - Python 3.8
         steps, self._steps = self._steps, []
         if not steps:
             return
@@ -69,19 +68,23 @@ class BatchLog:
         on_gpu = [(call, loss) for call, loss in losses if type(loss) is not float]
         if not on_gpu:
             self._write(steps, dict(losses))
-        elif on_gpu[0][1].is_cuda and not self._torch.cuda.is_current_stream_capturing():
-            self._copy(on_gpu, steps)
-        else:
+            return
+        together = [loss.reshape(()).float() for _, loss in on_gpu if loss.is_cuda]
+        copy = copy_to_host(self._torch, self._torch.stack(together)) if together else None
+        if copy is None:
             self._write(steps, {})
+        else:
+            self._copied = [call for call, _ in on_gpu], copy, steps
 
     def write_last(self, step: int, pending: Sequence[IteratorStats]) -> None:
         """Write what is left at the end of the process, and the batches that no step has followed."""
         if self._copied is not None:
-            self._copied[2].synchronize()
+            self._copied[1].values()
             self.write()
         self._write(self._steps, {call: float(loss) for call, loss in self.losses})
         if any(each.rows_taken for each in pending):
-            self._append([f'{_line(_step(step + 1, 0, pending), [])[:-1]},"unfinished":true}}'])
+            line = f'{_line(_step(step + 1, 0, pending), [])[:-1]},"unfinished":true}}'
+            self._session.append("batches", [line], MAX_BYTES)
         self._steps = []
 
     def _take(self, backwards: int) -> list[tuple[int, Any]]:
@@ -90,15 +93,6 @@ class BatchLog:
             taken.append(self.losses.popleft())
         return taken
 
-    def _copy(self, losses: list[tuple[int, Any]], steps: list[Step]) -> None:
-        """Copy the losses to pinned memory without waiting for the GPU."""
-        together = self._torch.stack([loss.reshape(()).float() for _, loss in losses])
-        host = self._torch.empty(len(losses), pin_memory=True)
-        host.copy_(together, non_blocking=True)
-        done = self._torch.cuda.Event()
-        done.record()
-        self._copied = ([call for call, _ in losses], host, done, steps)
-
     def _write(self, steps: list[Step], losses: dict[int, float]) -> None:
         lines = []
         for each in steps:
@@ -106,23 +100,7 @@ class BatchLog:
             self._backwards = max(self._backwards, each[0])
             lines.append(_line(each, values))
         if lines:
-            self._append(lines)
-
-    def _append(self, lines: list[str]) -> None:
-        text = ("\n".join(lines) + "\n").encode()
-        path = os.path.join(self._session.run_dir, f"batches-rank{self._session.rank}.jsonl")
-        try:
-            if self._fd is not None and self._size + len(text) > MAX_BYTES:
-                os.close(self._fd)
-                self._fd = None
-                os.replace(path, f"{path}.old")
-            if self._fd is None:
-                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                self._fd = os.open(path, flags, 0o600)
-                self._size = os.fstat(self._fd).st_size
-            self._size += os.write(self._fd, text)
-        except OSError:  # a full disk must not end a training
-            return
+            self._session.append("batches", lines, MAX_BYTES)
 
 
 def _step(step: int, backwards: int, iterators: Sequence[IteratorStats]) -> Step:

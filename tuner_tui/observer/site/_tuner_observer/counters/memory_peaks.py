@@ -1,4 +1,4 @@
-"""Memory peaks from the allocators and the process, without synchronisation; and the GPU memory limit."""
+"""Memory peaks, and copies of figures to the host, without synchronisation; and the GPU memory limit."""
 
 from __future__ import annotations
 
@@ -44,6 +44,30 @@ def status_bytes(*names: bytes) -> list[int | None]:
         status = b""
     values = (status.partition(name + b":")[2].split(None, 1) for name in names)
     return [int(value[0]) * 1024 if value else None for value in values]
+
+
+class HostCopy:
+    """The values of a tensor on a GPU on their way to pinned memory, for which nothing waits."""
+
+    def __init__(self, torch: Any, tensor: Any) -> None:
+        self._host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        self._host.copy_(tensor, non_blocking=True)
+        self._done = torch.cuda.Event()
+        self._done.record()
+
+    def has_arrived(self) -> bool:
+        """Whether `values` need not wait."""
+        return bool(self._done.query())
+
+    def values(self) -> Any:
+        """The number, or a list of numbers."""
+        self._done.synchronize()
+        return self._host.tolist()
+
+
+def copy_to_host(torch: Any, tensor: Any) -> HostCopy | None:
+    """Begin a copy; None while a CUDA graph is captured, which it would become a part of."""
+    return None if torch.cuda.is_current_stream_capturing() else HostCopy(torch, tensor)
 
 
 def limit_gpu_memory(torch: Any) -> None:

@@ -10,7 +10,6 @@ counters of the script, and sums of sampled weights.
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
 import time
@@ -20,6 +19,7 @@ from weakref import ref
 
 from ..import_hooks import call_after, call_safely
 from ..session import json_safe
+from .memory_peaks import HostCopy, copy_to_host
 from .planned_length import LIBRARIES, MAX_FRAMES, variables_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class TrainingStates:
         self._left = FIRST_STEPS
         self._checkpoints = 0
         self._saved: tuple[int, float] | None = None
-        self._unwritten: list[tuple[dict[str, Any], Any]] = []
+        self._unwritten: list[dict[str, Any]] = []
 
     def hook_optimizers(self, module: Any, is_compiling: Callable[[], bool]) -> None:
         """Hook `torch.optim.optimizer`; before torch 2.0 it cannot be hooked."""
@@ -87,11 +87,9 @@ class TrainingStates:
         base = getattr(module, "LRScheduler", None) or module._LRScheduler
         call_after(base, "__init__", lambda _, scheduler, *__, **___: setattr(self, "_scheduler", ref(scheduler)))
 
-    def hook_grad_scaler(self, module: Any) -> None:
+    def scaler_made(self, scaler: Any) -> None:
         """Remember the newest gradient scaler."""
-        scaler_class = module.__dict__.get("GradScaler")
-        if scaler_class is not None and "__init__" in scaler_class.__dict__:
-            call_after(scaler_class, "__init__", lambda _, scaler, *__, **___: setattr(self, "_scaler", ref(scaler)))
+        self._scaler = ref(scaler)
 
     def _states_set(self) -> None:
         """Note which random states were set before the first step: the loader draws from them before it begins."""
@@ -150,11 +148,7 @@ class TrainingStates:
             fields["first_scale"] = scaler._init_scale
         if weighs:
             call_safely(self._weigh, optimizer, fields)
-        done = None
-        if any(type(value) is self._torch.Tensor for value in fields.values()):
-            done = self._torch.cuda.Event()
-            done.record()
-        self._unwritten.append((fields, done))
+        self._unwritten.append(fields)
 
     def _number(self, value: Any) -> Any:
         """A number, None for what is none; of a GPU its copy, which arrives later."""
@@ -162,12 +156,7 @@ class TrainingStates:
             return value if isinstance(value, (int, float)) else None
         if value.device.type == "cpu":
             return float(value)
-        return self._copy(value.detach().reshape(())) if value.is_cuda and value.numel() == 1 else None
-
-    def _copy(self, values: Any) -> Any:
-        if self._torch.cuda.is_current_stream_capturing():
-            return None
-        return self._torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)
+        return copy_to_host(self._torch, value.detach().reshape(())) if value.is_cuda and value.numel() == 1 else None
 
     def _is_moment(self, value: Any) -> bool:
         return isinstance(value, self._torch.Tensor) and value.numel() > 1
@@ -187,7 +176,7 @@ class TrainingStates:
         if len({each.device for each in weighed}) != 1:
             return
         sums = self._torch.stack([_sum(each.detach(), self._torch.float64) for each in weighed])
-        fields["weights"] = self._copy(sums) if sums.is_cuda else sums.tolist()
+        fields["weights"] = copy_to_host(self._torch, sums) if sums.is_cuda else sums.tolist()
         model = self._find_model()
         if model is not None:
             names = {id(each): name for name, each in model.named_parameters()}
@@ -199,29 +188,18 @@ class TrainingStates:
             self._handle.remove()
             self._handle = None
         lines = []
-        while self._unwritten and (wait or self._unwritten[0][1] is None or self._unwritten[0][1].query()):
-            fields, done = self._unwritten.pop(0)
-            if done is not None:
-                done.synchronize()
+        while self._unwritten and (wait or all(map(_is_known, self._unwritten[0].values()))):
+            fields = self._unwritten.pop(0)
             for name, value in fields.items():
-                fields[name] = value.tolist() if isinstance(value, self._torch.Tensor) else value
+                fields[name] = value.values() if isinstance(value, HostCopy) else value
             state = {name: value for name, value in fields.items() if value is not None}
-            lines.append(json.dumps(json_safe(state), separators=(",", ":")) + "\n")
+            lines.append(json.dumps(json_safe(state), separators=(",", ":")))
         if lines:
-            self._append("".join(lines).encode())
+            self._session.append("states", lines)
 
-    def _append(self, text: bytes) -> None:
-        path = os.path.join(self._session.run_dir, f"states-rank{self._session.rank}.jsonl")
-        try:
-            file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError:
-            return
-        try:
-            os.write(file, text)
-        except OSError:  # a full disk must not end a training
-            return
-        finally:
-            os.close(file)
+
+def _is_known(value: Any) -> bool:
+    return not isinstance(value, HostCopy) or value.has_arrived()
 
 
 def _sum(weights: Any, dtype: Any) -> Any:

@@ -13,12 +13,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from ..import_hooks import call_after, call_safely, replacing
+from ..counters.memory_peaks import copy_to_host
+from ..import_hooks import call_safely, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+    from ..counters.memory_peaks import HostCopy
     from ..counters.step_counters import StepCounters
     from ..session import Session
     from ..settings_in_effect import SettingsInEffect
@@ -69,7 +71,7 @@ class BackwardLoss:
         self._simple_until_s = 0.0
         self._newest: Any = None
         self._newest_s = self._due_s = 0.0
-        self._copied: tuple[Any, Any] | None = None
+        self._copied: HostCopy | None = None
         self._unscaled: tuple[int, Any] | None = None
         self._written: float | None = None
         self._loss: float | None = None
@@ -104,14 +106,8 @@ class BackwardLoss:
                 call_safely(self.groups.after)
             return result
 
-    def hook_grad_scaler(self, module: Any) -> None:
-        """Remember the loss that `GradScaler.scale` multiplies."""
-        scaler_class = module.__dict__.get("GradScaler")
-        if scaler_class is None or "scale" not in scaler_class.__dict__:
-            return
-        call_after(scaler_class, "scale", self._scaled)
-
-    def _scaled(self, scaled: Any, _: object, outputs: Any) -> None:
+    def scaled(self, scaled: Any, _: object, outputs: Any) -> None:
+        """Remember the loss that `GradScaler.scale` has multiplied."""
         if scaled is not outputs and isinstance(outputs, self._torch.Tensor):
             self._unscaled = (id(scaled), outputs.detach())
             if perf_counter() >= self._due_s:
@@ -150,22 +146,11 @@ class BackwardLoss:
         elif self._newest.device.type == "cuda":
             self._read_copy()
             if self._copied is None:
-                self._copy()
-
-    def _copy(self) -> None:
-        cuda = self._torch.cuda
-        if cuda.is_current_stream_capturing():
-            return
-        self._divisor = self._divided_by
-        host = self._torch.empty((), dtype=self._newest.dtype, pin_memory=True)
-        host.copy_(self._newest.reshape(()), non_blocking=True)
-        done = cuda.Event()
-        done.record()
-        self._copied = (host, done)
+                self._copied, self._divisor = copy_to_host(self._torch, self._newest.reshape(())), self._divided_by
 
     def _read_copy(self) -> None:
-        if self._copied is not None and self._copied[1].query():
-            self._loss, self._copied = float(self._copied[0]), None
+        if self._copied is not None and self._copied.has_arrived():
+            self._loss, self._copied = self._copied.values(), None
 
     def write(self) -> None:
         """Write the loss if there is a new one."""

@@ -11,7 +11,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..import_hooks import call_after, call_around, call_before, call_safely
-from ..settings_in_effect import count_parameters
 from .loggers import kind_of, training_loss
 from .reporter import FrameworkReporter, as_float, hook_pause
 
@@ -86,27 +85,17 @@ class LightningReporter(FrameworkReporter):
 
     def on_train_start(self, trainer: Any) -> None:
         """Report the plan. Steps of this process start at the resumed step."""
-        session, model = self.session, trainer.lightning_module
         self.counters.set_first_step(trainer.global_step)
-        self.counters.trainer_reports = True
         self._obeyed_at = trainer.global_step
-        session.open()
-        total, trainable = count_parameters(model)
-        session.report(
-            "plan",
+        self.settings_in_effect.update({"gradient_accumulation_steps": trainer.accumulate_grad_batches})
+        self.begin(
+            trainer.lightning_module,
+            "training",
             total_steps=_count_or_none(call_safely(lambda: trainer.estimated_stepping_batches)),
             first_step=trainer.global_step,
             epochs=_count_or_none(trainer.max_epochs),
             accumulation=trainer.accumulate_grad_batches,
-            obeys=True,
-            parameters=total,
-            trainable_parameters=trainable,
         )
-        self.settings_in_effect.update({"gradient_accumulation_steps": trainer.accumulate_grad_batches})
-        self.settings_in_effect.read_model(model)
-        self.settings_in_effect.read_versions()
-        self.control_file.start()
-        session.enter_phase("training")
 
     def on_train_batch_end(self, trainer: Any) -> None:
         """After a step, act on the control file: save a checkpoint, and stop if requested."""
@@ -162,12 +151,6 @@ class LightningReporter(FrameworkReporter):
                 self.session.report("saved", step=trainer.global_step, path=path)
             else:
                 self.session.report("checkpoint", step=trainer.global_step, path=path, seconds=self.saving_s)
-
-    def on_train_end(self, trainer: Any) -> None:
-        """Write the last counters and metrics."""
-        self.write_metrics()
-        self.counters.trainer_ended()
-        self.session.enter_phase("ending")
 
 
 def _count_or_none(value: Any) -> int | None:

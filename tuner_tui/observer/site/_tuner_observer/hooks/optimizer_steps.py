@@ -80,23 +80,19 @@ def _wrap_step(original: Any, after: StepHook) -> Any:
     return step
 
 
-def hook_grad_scaler(module: Any, counters: StepCounters) -> None:
+def hook_grad_scaler(scaler_class: Any, counters: StepCounters) -> None:
     """Count steps that a `GradScaler` skips because a gradient is infinite.
 
     A fused optimizer on a GPU skips inside its kernel. Detecting that would need a synchronisation, so such steps count
     as taken.
     """
-    scaler_class = module.__dict__.get("GradScaler")
 
     def leave(before: tuple[Any, int], _: Any, error: BaseException | None) -> None:
         optimizer, written = before
         if error is None and counters.buffer.written() == written:
             counters.step_skipped(optimizer)
 
-    if scaler_class is not None and "step" in scaler_class.__dict__:
-        call_around(
-            scaler_class, "step", lambda _, optimizer, *__, **___: (optimizer, counters.buffer.written()), leave
-        )
+    call_around(scaler_class, "step", lambda _, optimizer, *__, **___: (optimizer, counters.buffer.written()), leave)
 
 
 def hook_compilation(module: Any, callbacks: Sequence[Callable[[], None]]) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import process_role
 from ..import_hooks import call_around
+from ..settings_in_effect import count_parameters
 
 if TYPE_CHECKING:
     from ..counters.step_counters import StepCounters
@@ -35,6 +36,23 @@ class FrameworkReporter:
         self.saving_s: float | None = None
         self._last_metrics_s = -math.inf
         self._metrics: dict[str, Any] | None = None
+
+    def begin(self, model: Any, phase: str, **plan: Any) -> None:
+        """Report the plan and the model of a training that begins in `phase`."""
+        self.counters.trainer_reports = True
+        self.session.open()
+        total, trainable = count_parameters(model)
+        self.session.report("plan", obeys=True, parameters=total, trainable_parameters=trainable, **plan)
+        self.settings_in_effect.read_model(model)
+        self.settings_in_effect.read_versions()
+        self.control_file.start()
+        self.session.enter_phase(phase)
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Write the last counters and metrics."""
+        self.write_metrics()
+        self.counters.trainer_ended()
+        self.session.enter_phase("ending")
 
     def enter(self, phase: str) -> bool:
         """Start an evaluation or a checkpoint. Returns whether training was running."""

@@ -8,7 +8,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..import_hooks import call_safely
-from ..settings_in_effect import count_parameters
 from .reporter import FrameworkReporter, as_float, hook_pause
 
 if TYPE_CHECKING:
@@ -37,31 +36,19 @@ class TransformersReporter(FrameworkReporter):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         """Report the plan. Steps of this process start at the resumed step."""
-        session = self.session
         self.counters.follow_trainer(state.global_step)
-        self.counters.trainer_reports = True
-        session.open()
-        total, trainable = count_parameters(model)
-        session.report(
-            "plan",
-            total_steps=None
-            if os.environ.get("TUNER_TRIAL")
-            else state.max_steps,  # max_steps is not the end of a trial
-            first_step=state.global_step,
-            epochs=as_float(state.num_train_epochs),
-            accumulation=args.gradient_accumulation_steps,
-            obeys=True,
-            parameters=total,
-            trainable_parameters=trainable,
-        )
-        self.settings_in_effect.set_training_arguments(args)
-        self.settings_in_effect.read_model(model)
         ignores = call_safely(ignores_accumulation, model)
         if ignores is not None:
             self.settings_in_effect.update({"loss_ignores_accumulation": ignores})
-        self.settings_in_effect.read_versions()
-        self.control_file.start()
-        session.enter_phase("skipping" if state.global_step else "training")
+        self.begin(
+            model,
+            "skipping" if state.global_step else "training",
+            total_steps=None if os.environ.get("TUNER_TRIAL") else state.max_steps,  # which is not the end of a trial
+            first_step=state.global_step,
+            epochs=as_float(state.num_train_epochs),
+            accumulation=args.gradient_accumulation_steps,
+        )
+        self.settings_in_effect.set_training_arguments(args)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Batches before the first step are those skipped when resuming."""
@@ -97,12 +84,6 @@ class TransformersReporter(FrameworkReporter):
         path = os.path.join(os.path.abspath(args.output_dir), f"checkpoint-{state.global_step}")
         if self.session.is_open and getattr(state, "is_world_process_zero", True):
             self.session.report("checkpoint", step=state.global_step, path=path, seconds=self.saving_s)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Write the last counters and metrics."""
-        self.write_metrics()
-        self.counters.trainer_ended()
-        self.session.enter_phase("ending")
 
 
 def _callback_class(module: Any, reporter: FrameworkReporter) -> type:
