@@ -12,17 +12,14 @@ import sys
 import time
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from .import_hooks import around_module_calls, call_safely
 from .process_role import rank_and_world
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from .session import Session
+from .session import Session
 
 VARIABLE = "TUNER_MEMORY_HISTORY"
 """Optimizer steps to record from the start of the training; an out of memory before ends the recording."""

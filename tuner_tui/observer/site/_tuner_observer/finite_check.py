@@ -14,16 +14,13 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import process_role
+from .counters.step_counters import StepCounters
 from .import_hooks import around_module_calls, call_after, call_around, call_safely, replacing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from .counters.step_counters import StepCounters
 
 HEALTHY_STEPS = 3
 """Steps checked before the one that is looked for: they show what is not finite on purpose."""

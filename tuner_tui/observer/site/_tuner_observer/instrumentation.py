@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import trial_controller
 from .allocator_history import AllocatorHistory
@@ -30,12 +30,9 @@ from .hooks import (
 from .hooks.reporter import hook_loading
 from .import_hooks import call_after, call_before, call_safely
 from .inspection import CollectiveDump
+from .session import Session
 from .settings_in_effect import ScriptOptions, SettingsInEffect
 from .step_profile import StepProfiler
-
-if TYPE_CHECKING:
-    from .session import Session
-
 
 LIGHTNING_MODULES = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
 

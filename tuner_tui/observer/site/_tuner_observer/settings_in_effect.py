@@ -8,15 +8,12 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from .counters.planned_length import variables_of
 from .import_hooks import call_after, call_before, call_safely
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .session import Session
+from .session import Session
 
 
 def count_parameters(model: Any) -> tuple[int | None, int | None]:

@@ -15,20 +15,17 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
+from .allocator_history import AllocatorHistory
+from .counters.step_counters import StepCounters
 from .import_hooks import around_module_calls, call_before, call_safely
 from .inspection import memory_file
 from .process_role import rank_and_world
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .allocator_history import AllocatorHistory
-    from .counters.step_counters import StepCounters
 
 MAX_STEPS = 100
 EVENT_FACTOR = 3

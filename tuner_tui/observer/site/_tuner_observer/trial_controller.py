@@ -14,20 +14,18 @@ import os
 import sys
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import longest_batch, process_role
+from .counters.evaluation import EvaluationDetector
+from .counters.step_counters import StepCounters
 from .data_streams import DrawnSamples, is_stream, repeats_in_workers
 from .hooks.injection import InjectionLog, inject_training_arguments
 from .hooks.optimizer_steps import hook_compilation, is_compiling_function
 from .import_hooks import call_after, call_around, call_before, call_safely
 from .process_exit import is_out_of_memory, redact
+from .session import Session
 from .trial_figures import GpuStopwatch, ThroughputEstimate, TrialMemory
-
-if TYPE_CHECKING:
-    from .counters.evaluation import EvaluationDetector
-    from .counters.step_counters import StepCounters
-    from .session import Session
 
 
 def evaluate_one_batch(

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..session import Session
+from .batch_stats import IteratorStats
 from .memory_peaks import HostCopy, copy_to_host
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..session import Session
-    from .batch_stats import IteratorStats
-
     Step = tuple[int, int, list[Any], Any, Any]
     """Calls of `backward` so far, the step, what the sampler drew for each micro batch, epoch and shape."""
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..import_hooks import call_safely
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 if TYPE_CHECKING:
     BatchMeasure = tuple[tuple[int, ...], Any, int | None]

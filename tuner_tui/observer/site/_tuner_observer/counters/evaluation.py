@@ -11,17 +11,14 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..import_hooks import call_after
+from .batch_stats import IteratorStats
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import FrameType
-
-    from .batch_stats import IteratorStats
-
     CallSite = tuple[Any, int]
     """A code object and an instruction in it, or a function decorated as a whole."""
     Span = tuple[float, float]

@@ -14,11 +14,9 @@ import math
 import operator
 import os
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from types import CodeType, FrameType
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 EPOCH_NAMES = frozenset(
     {"epochs", "numepochs", "nepochs", "nepoch", "numepoch", "maxepochs", "maxepoch", "totalepochs", "totalepoch",

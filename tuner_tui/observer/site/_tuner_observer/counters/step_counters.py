@@ -10,21 +10,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, WeakKeyDictionary
 
 from ..import_hooks import call_safely
 from ..process_role import is_distributed
-from .batch_stats import ALWAYS_COUNTED_MASKS, BatchLayout, TrainingTotals
+from ..session import Session
+from .batch_stats import ALWAYS_COUNTED_MASKS, BatchLayout, IteratorStats, TrainingTotals
 from .evaluation import EvaluationDetector, EvaluationSites, StepGapClassifier
+from .planned_length import PlannedLength
 from .training_clock import TrainingClock
 
 if TYPE_CHECKING:
-    from types import FrameType
-
-    from ..session import Session
-    from .batch_stats import BatchMeasure, IteratorStats
-    from .planned_length import PlannedLength
+    from .batch_stats import BatchMeasure
 
     BatchRecord = tuple[IteratorStats, float, float, int, BatchMeasure]
     """Iterator, start and end of the wait for the batch, waiting thread, and contents."""

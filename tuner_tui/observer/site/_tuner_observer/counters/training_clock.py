@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..session import Session
 from .evaluation import covered_s
-
-if TYPE_CHECKING:
-    from ..session import Session
 
 RESUMABLE_PHASES = ("starting", "skipping", "ending")
 """Phases that continue after a pause; any other phase is followed by training."""

@@ -14,19 +14,15 @@ import random
 import sys
 import time
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 from weakref import ref
 
 from ..import_hooks import call_after, call_safely
-from ..session import json_safe
+from ..session import Session, json_safe
 from .memory_peaks import HostCopy, copy_to_host
 from .planned_length import LIBRARIES, MAX_FRAMES, variables_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..session import Session
-    from .step_counters import StepCounters
+from .step_counters import StepCounters
 
 FIRST_STEPS = 3
 """Steps that are recorded, at the start and after each checkpoint."""

@@ -10,20 +10,16 @@ import sys
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 from weakref import ref
 
-from ..counters.memory_peaks import copy_to_host
+from ..counters.memory_peaks import HostCopy, copy_to_host
+from ..counters.step_counters import StepCounters
 from ..import_hooks import call_safely, replacing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-
-    from ..counters.memory_peaks import HostCopy
-    from ..counters.step_counters import StepCounters
-    from ..session import Session
-    from ..settings_in_effect import SettingsInEffect
+from ..session import Session
+from ..settings_in_effect import SettingsInEffect
 
 perf_counter = time.perf_counter
 get_ident = threading.get_ident

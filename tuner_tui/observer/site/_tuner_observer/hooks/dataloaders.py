@@ -7,20 +7,17 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ..counters.batch_stats import EMPTY_LAYOUT, IteratorStats
-from ..counters.step_counters import MAX_MASK_RECORDS
+from ..counters.step_counters import MAX_MASK_RECORDS, StepCounters
 from ..data_streams import repeats_in_workers
 from ..import_hooks import call_after, call_around, call_before, call_safely, replacing
 from ..settings_in_effect import MICRO_BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..counters.step_counters import StepCounters
-
     SettingsCallback = Callable[[dict[str, Any]], None]
 
 perf_counter = time.perf_counter

@@ -10,16 +10,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from ..counters.step_counters import StepCounters
 from ..import_hooks import call_safely, replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-
     from ..counters.evaluation import CallSite
-    from ..counters.step_counters import StepCounters
 
     ForwardHooks = dict[Any, Callable[..., None]]
 

@@ -9,16 +9,13 @@ import json
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from .. import process_role
 from ..data_streams import is_stream, repeats_in_workers
 from ..import_hooks import call_before, call_safely, replacing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..session import Session
+from ..session import Session
 
 LOADER_ARGUMENTS = {
     "dataloader_num_workers": "num_workers",

@@ -8,16 +8,14 @@ from __future__ import annotations
 import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..counters.step_counters import StepCounters
 from ..import_hooks import call_after, call_around, call_before, call_safely
+from ..session import Session
+from ..settings_in_effect import SettingsInEffect
 from .loggers import kind_of, training_loss
 from .reporter import FrameworkReporter, as_float, hook_pause
-
-if TYPE_CHECKING:
-    from ..counters.step_counters import StepCounters
-    from ..session import Session
-    from ..settings_in_effect import SettingsInEffect
 
 GRAD_NORM_NAMES = ("grad_norm", "train/grad_norm", "grad_2.0_norm_total")
 

@@ -10,15 +10,12 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ..counters.step_counters import StepCounters
 from ..import_hooks import call_after
+from ..session import Session
 from .reporter import as_float
-
-if TYPE_CHECKING:
-    from ..counters.step_counters import StepCounters
-    from ..session import Session
-
 
 perf_counter = time.perf_counter
 get_ident = threading.get_ident

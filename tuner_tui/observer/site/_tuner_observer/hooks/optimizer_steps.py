@@ -5,16 +5,14 @@ from __future__ import annotations
 import functools
 import sys
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from ..counters.step_counters import StepCounters
 from ..import_hooks import call_around, call_before, call_safely, replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..counters.step_counters import StepCounters
-
     StepHook = Callable[[Any, Any, Any], None]
 
 perf_counter = time.perf_counter

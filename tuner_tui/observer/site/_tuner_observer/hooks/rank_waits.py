@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..counters.step_counters import StepCounters
 from ..import_hooks import replacing
 from ..process_role import is_distributed
 from .optimizer_steps import is_compiling_function
-
-if TYPE_CHECKING:
-    from ..counters.step_counters import StepCounters
 
 perf_counter = time.perf_counter
 

@@ -13,16 +13,13 @@ import os
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import process_role
+from ..counters.step_counters import StepCounters
 from ..import_hooks import call_around
-from ..settings_in_effect import count_parameters
-
-if TYPE_CHECKING:
-    from ..counters.step_counters import StepCounters
-    from ..session import Session
-    from ..settings_in_effect import SettingsInEffect
+from ..session import Session
+from ..settings_in_effect import SettingsInEffect, count_parameters
 
 
 class FrameworkReporter:

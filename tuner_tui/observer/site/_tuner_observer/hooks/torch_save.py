@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from ..counters.step_counters import StepCounters
 from ..import_hooks import call_after, call_around, call_safely
 from ..process_role import rank_and_world
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..counters.step_counters import StepCounters
-    from ..session import Session
+from ..session import Session
 
 INTERVAL_S = 1.0
 

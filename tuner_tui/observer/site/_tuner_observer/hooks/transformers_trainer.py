@@ -5,17 +5,14 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
+from ..counters.step_counters import StepCounters
 from ..import_hooks import call_safely
+from ..session import Session
+from ..settings_in_effect import SettingsInEffect
 from .reporter import FrameworkReporter, as_float, hook_pause
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from ..counters.step_counters import StepCounters
-    from ..session import Session
-    from ..settings_in_effect import SettingsInEffect
 
 
 def hook_transformers_trainer(
