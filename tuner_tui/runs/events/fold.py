@@ -183,19 +183,17 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
         state = _with_rank(state, event.rank, planned_steps=total)
         if state.independent:
             total = sum(rank.planned_steps or 0 for rank in state.ranks.values())
-    return replace(
-        state,
-        total_steps=state.total_steps if total is None else total,
-        total_guessed=state.total_guessed if event.total_steps is None else event.guessed,
-        total_source=state.total_source if event.total_steps is None else event.source,
-        planned_epochs=state.planned_epochs if event.epochs is None else event.epochs,
-        first_step=event.first_step,
-        accepts_orders=state.accepts_orders or event.obeys,
-        parameters=state.parameters if event.parameters is None else event.parameters,
-        trainable_parameters=(
-            state.trainable_parameters if event.trainable_parameters is None else event.trainable_parameters
-        ),
-    )
+    figures = {
+        "total_steps": total,
+        "planned_epochs": event.epochs,
+        "parameters": event.parameters,
+        "trainable_parameters": event.trainable_parameters,
+    }
+    changed: dict[str, Any] = {name: value for name, value in figures.items() if value is not None}
+    if total is not None:
+        changed |= {"total_guessed": event.guessed, "total_source": event.source}
+    accepts_orders = state.accepts_orders or event.obeys
+    return replace(state, first_step=event.first_step, accepts_orders=accepts_orders, **changed)
 
 
 def _others_train(state: RunState, rank: int | None) -> bool:
