@@ -22,6 +22,14 @@ MAX_HELD = 32
 """Most items of a list or dictionary that are searched for further datasets."""
 
 
+def length_of(data: Any) -> int | None:
+    """The length of a dataset or loader, None if it has none."""
+    try:
+        return len(data)
+    except (TypeError, NotImplementedError):
+        return None
+
+
 def is_stream(dataset: Any) -> bool:
     """Whether this is an iterable dataset."""
     stream_class = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import builtins
 import io
-import json
 import os
 import shutil
 import time
@@ -36,17 +35,11 @@ FILLS = ("fill", "full", "where", "scatter", "triu", "tril", "lift_fresh")
 """Operators that write the -inf of a mask."""
 
 
-def requested_replay() -> dict[str, Any] | None:
-    """`TUNER_REPLAY`: the `step` to look for, and `first_step`, at which a script of its own resumes."""
-    try:
-        request = json.loads(os.environ.get("TUNER_REPLAY") or "null")
-    except ValueError:
-        return None
-    return request if isinstance(request, dict) and isinstance(request.get("step"), int) else None
-
-
 class FiniteCheck:
-    """One replay in one process. `end` ends the process; a rank of several goes on without checks."""
+    """One replay in one process. `end` ends the process; a rank of several goes on without checks.
+
+    `request`: the `step` to look for, and `first_step`, at which a script of its own resumes.
+    """
 
     def __init__(
         self,

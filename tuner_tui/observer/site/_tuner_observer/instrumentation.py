@@ -14,7 +14,7 @@ from .counters.evaluation import EvaluationDetector
 from .counters.planned_length import PlannedLength
 from .counters.step_counters import StepCounters
 from .counters.training_state import TrainingStates
-from .finite_check import FiniteCheck, keep_files, keep_from_saving, requested_replay
+from .finite_check import FiniteCheck, keep_files, keep_from_saving
 from .hooks import (
     backward_loss,
     dataloaders,
@@ -30,7 +30,7 @@ from .hooks import (
 from .hooks.reporter import hook_loading
 from .import_hooks import call_after, call_before, call_safely
 from .inspection import CollectiveDump
-from .session import Session
+from .session import Session, json_variable
 from .settings_in_effect import ScriptOptions, SettingsInEffect
 from .step_profile import StepProfiler
 
@@ -47,14 +47,14 @@ class Instrumentation:
             session, torch.Tensor, EvaluationDetector(torch.is_grad_enabled), memory_peaks.MemoryPeaks(torch).fields
         )
         self.counters.on_flush.append(lambda: self._settings_in_effect.check(self.counters.accumulation))
-        settings = injection.requested_settings()
+        settings = json_variable("TUNER_INJECT") or {}
         self._settings_in_effect.requested = tuple(settings)
         self._injection_log = injection.InjectionLog(session, settings) if settings else None
         if self._injection_log is not None:
             self.counters.on_flush.append(self._injection_log.report_missing)
             call_safely(injection.report_after_backward, torch.autograd, self._injection_log)
         call_safely(memory_peaks.limit_gpu_memory, torch)
-        replay = requested_replay()
+        replay = json_variable("TUNER_REPLAY")
         self._finite_check = (
             None
             if replay is None
@@ -89,7 +89,7 @@ class Instrumentation:
         self._profiler = StepProfiler(torch, self.counters, self._settings_in_effect.find_model, history)
         self.counters.on_flush.append(lambda: call_safely(self._profiler.check))
         self._states = TrainingStates(torch, session, self.counters, self._settings_in_effect.find_model)
-        protocol = trial_controller.requested_protocol()
+        protocol = json_variable("TUNER_TRIAL")
         self._trial = (
             None if protocol is None else trial_controller.TrialController(torch, session, self.counters, protocol)
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .counters.batch_stats import TOKEN_NAMES
-from .data_streams import is_stream
+from .data_streams import is_stream, length_of
 
 ROWS_A_READ = 2048
 """Table rows per read."""
@@ -123,12 +123,7 @@ def _drawn_length(sample: Any, lengths: dict[int, int]) -> float:
 
 def dataset_size(dataset: Any) -> int | None:
     """Number of samples of a map-style dataset, None for a stream."""
-    if not hasattr(dataset, "__getitem__"):
-        return None
-    try:
-        return len(dataset)
-    except (TypeError, NotImplementedError):
-        return None
+    return length_of(dataset) if hasattr(dataset, "__getitem__") else None
 
 
 def sample_lengths(

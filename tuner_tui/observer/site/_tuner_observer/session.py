@@ -29,6 +29,15 @@ def json_safe(value: Any) -> Any:
     return value
 
 
+def json_variable(name: str) -> dict[str, Any] | None:
+    """The JSON object in an environment variable; None if there is none."""
+    try:
+        value = json.loads(os.environ.get(name) or "null")
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
 class LogFile:
     """A file of the run folder, created by the first write. I/O errors are ignored: they must not end a training."""
 

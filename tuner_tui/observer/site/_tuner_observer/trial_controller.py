@@ -8,7 +8,6 @@ runs.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 from . import longest_batch, process_role
 from .counters.evaluation import EvaluationDetector
 from .counters.step_counters import StepCounters
-from .data_streams import DrawnSamples, is_stream, repeats_in_workers
+from .data_streams import DrawnSamples, is_stream, length_of, repeats_in_workers
 from .hooks.injection import InjectionLog, inject_training_arguments
 from .hooks.optimizer_steps import hook_compilation, is_compiling_function
 from .import_hooks import call_after, call_around, call_before, call_safely
@@ -88,23 +87,13 @@ MAX_STEPS_KEPT = "_tuner_max_steps"
 """Attribute of TrainingArguments that keeps the training's own `max_steps`, which a trial replaces."""
 
 
-def requested_protocol() -> dict[str, Any] | None:
-    """The protocol of `TUNER_TRIAL`, None if this is not a trial."""
-    text = os.environ.get("TUNER_TRIAL")
-    try:
-        protocol = json.loads(text) if text else None
-    except ValueError:
-        return None
-    return {**DEFAULT_PROTOCOL, **protocol} if isinstance(protocol, dict) else None
-
-
 class TrialController:
     """One trial in one process. Its methods may raise: hooks call them with `call_safely`."""
 
     def __init__(self, torch: Any, session: Session, counters: StepCounters, protocol: dict[str, Any]) -> None:
         self._session = session
         self._counters = counters
-        self._protocol = protocol
+        self._protocol = {**DEFAULT_PROTOCOL, **protocol}
         self._memory = TrialMemory(torch)
         self._stopwatch = GpuStopwatch(torch)
         self._trainer: Any = None
@@ -339,10 +328,8 @@ def _trainer_steps(trainer: Any) -> int | None:
     max_steps = getattr(arguments, MAX_STEPS_KEPT, None)
     if max_steps is not None and max_steps > 0:
         return int(max_steps)
-    loader: Any = getattr(trainer.callback_handler, "train_dataloader", None)
-    try:
-        batches = len(loader)
-    except (TypeError, NotImplementedError):
+    batches = length_of(getattr(trainer.callback_handler, "train_dataloader", None))
+    if batches is None:
         return None
     steps = max(1, math.ceil(batches / arguments.gradient_accumulation_steps))
     planned: int = math.ceil(arguments.num_train_epochs * steps)

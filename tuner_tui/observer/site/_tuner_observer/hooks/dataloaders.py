@@ -13,7 +13,7 @@ from weakref import ref
 
 from ..counters.batch_stats import EMPTY_LAYOUT, IteratorStats
 from ..counters.step_counters import MAX_MASK_RECORDS, StepCounters
-from ..data_streams import repeats_in_workers
+from ..data_streams import length_of, repeats_in_workers
 from ..import_hooks import call_after, call_around, call_before, call_safely, replacing
 from ..settings_in_effect import MICRO_BATCH
 
@@ -70,7 +70,7 @@ def _start_epoch(
 ) -> None:
     stats.batch_size = call_safely(_batch_size, loader)
     rows = call_safely(_sampled_rows, iterator)
-    stats.start_epoch(functools.partial(counters.next_epoch, ref(loader)), _length(loader), rows)
+    stats.start_epoch(functools.partial(counters.next_epoch, ref(loader)), length_of(loader), rows)
     settings = loader_settings(loader)
 
     def trained() -> None:
@@ -94,15 +94,8 @@ def _prefetches(loader: Any) -> bool:
         frame = frame.f_back  # the caller of `DataLoader.__iter__`
     caller = frame.f_globals.get("__name__", "")
     if caller.endswith("pytorch.utilities.combined_loader"):
-        return _length(loader) is None
+        return length_of(loader) is None
     return caller == "accelerate.data_loader" and "next_batch" in frame.f_code.co_varnames
-
-
-def _length(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _batch_sampler(loader: Any) -> Any:

@@ -5,7 +5,6 @@ And checkpoints that the user asked for: a Trainer resumes from TUNER_RESUME, an
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -27,15 +26,6 @@ LOADER_ARGUMENTS = {
 """Settings that a plain DataLoader accepts, and the names of its arguments."""
 WORKERS = "dataloader_num_workers"
 REPEATING_STREAM = "each worker would deliver all samples of this stream"
-
-
-def requested_settings() -> dict[str, Any]:
-    """Settings of `TUNER_INJECT`, under the names of the installed transformers; empty without it."""
-    try:
-        values = json.loads(os.environ.get("TUNER_INJECT") or "{}")
-    except ValueError:
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 POSITIONAL_LOADER_ARGUMENTS = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn",
@@ -355,21 +345,15 @@ class _SigtermInjection(InjectionLog):
     replaced, and only the main thread may set one.
     """
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Empty where it is not safe."""
+    def set_values(self, arguments: Any, values: dict[str, Any]) -> None:
         fits = (
             process_role.rank_and_world()[1] == 1
             and threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
         )
-        return self._settings if fits else {}
-
-    @settings.setter
-    def settings(self, values: dict[str, Any]) -> None:
-        self._settings = values
+        if values and fits:
+            super().set_values(arguments, values)
+            super().report(type(arguments).__name__, values)
 
     def report(self, target: str, values: dict[str, Any], last: bool = False) -> None:
-        """A version without the field needs no report: the user did not ask for it."""
-        if values:
-            super().report(target, values)
+        """Where it was not set nothing is reported: the user did not ask for it."""
