@@ -64,7 +64,6 @@ from tuner_tui.settings.presets import (
 from tuner_tui.settings.resolve import LaunchOptions, resolve, resolve_training
 from tuner_tui.settings.rules import RuleContext
 from tuner_tui.ui.drafts import Draft, draft_path, read_draft
-from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.followed_run import FollowedRun, compare_runs, follow_run
 from tuner_tui.ui.records import (
     JobFacts,
@@ -327,23 +326,19 @@ class Backend:
         """Ask the run to stop, or to save a checkpoint; one that waits leaves the queue."""
         give_order(RunFolder(folder), order)
 
+    @translate_errors()
     def inspect_run(self, folder: Path) -> Inspection:
         """Ask the processes of a run where they are; takes two seconds at most."""
         from tuner_tui.runs.read.live_inspection import inspect_folder
 
-        try:
-            return inspect_folder(RunFolder(folder))
-        except LookupError as error:
-            raise BackendError(str(error)) from error
+        return inspect_folder(RunFolder(folder))
 
+    @translate_errors()
     def profile_run(self, folder: Path) -> RunProfile:
         """Profile ten steps of a run; takes as long as some thirty steps."""
         from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, profile_folder
 
-        try:
-            return profile_folder(RunFolder(folder), PROFILED_STEPS)
-        except LookupError as error:
-            raise BackendError(str(error)) from error
+        return profile_folder(RunFolder(folder), PROFILED_STEPS)
 
     @translate_errors()
     def replay_run(self, folder: Path) -> Replay:

@@ -13,6 +13,7 @@ from tuner_tui.advice.estimate import MemoryOutlook
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.read.status import InspectionError
 from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
@@ -39,7 +40,7 @@ def translate_errors() -> Iterator[None]:
         yield
     except PresetExistsError as error:
         raise NameTakenError(f"{error}. Replace it?") from error
-    except (SettingsError, LaunchError, RecordError, TraceError) as error:
+    except (SettingsError, LaunchError, RecordError, TraceError, InspectionError) as error:
         raise BackendError(str(error)) from error
     except OSError as error:
         file_name = f" ({error.filename})" if error.filename else ""

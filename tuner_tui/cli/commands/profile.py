@@ -18,7 +18,7 @@ from tuner_tui.cli.estimate_report import peak_document, peak_report
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, profile_folder, read_peaks, record_memory
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.read.status import InspectionError, read_status
 from tuner_tui.view.profile_rows import profile_rows
 
 
@@ -54,7 +54,7 @@ def profile(
             print_json(list(map(peak_document, peaks))) if as_json else print_line("\n".join(peak_report(peaks)))
             return
         result = profile_folder(folder, steps, tell)
-    except LookupError as error:
+    except InspectionError as error:
         fail(str(error), FAILED)
     if as_json:
         print_json(result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_rows, report_width
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.runs.read.live_inspection import inspect_folder
+from tuner_tui.runs.read.status import InspectionError
 from tuner_tui.view.stack_rows import stack_rows
 
 
@@ -16,7 +17,7 @@ def stacks(run: RunName, as_json: AsJson = False) -> None:
     """
     try:
         inspection = inspect_folder(find_run_or_exit(run))
-    except LookupError as error:
+    except InspectionError as error:
         fail(str(error), FAILED)
     if as_json:
         print_json(inspection)

@@ -17,7 +17,7 @@ from tuner_tui.inspection.slow_step import HotLine, SlowStep, judge_step
 from tuner_tui.inspection.step_trace import PartTime, StepTimes, read_trace, reduce_trace
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.read.status import InspectionError, read_status
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import find_processes
@@ -58,7 +58,7 @@ class RunProfile:
 
 
 def inspect_folder(folder: RunFolder) -> Inspection:
-    """Ask the processes of the run; takes two seconds at most. Raises `LookupError` if none of them is here."""
+    """Ask the processes of the run; takes two seconds at most. Raises `InspectionError` if none of them is here."""
     everybody, state, host = _processes_here(folder)
     return inspect_run(everybody, state, host, time.time())
 
@@ -66,7 +66,7 @@ def inspect_folder(folder: RunFolder) -> Inspection:
 def profile_folder(folder: RunFolder, steps: int, tell: Callable[[str], None] = lambda _: None) -> RunProfile:
     """Profile `steps` steps of each rank on this machine, and save their traces in the folder.
 
-    Raises `LookupError` with a sentence if none can be profiled. `tell` receives what happens meanwhile.
+    Raises `InspectionError` with a sentence if none can be profiled. `tell` receives what happens meanwhile.
     """
     everybody, state, host = _processes_here(folder)
     ranks = _ranks_here(folder, everybody, state, host)
@@ -89,7 +89,7 @@ def profile_folder(folder: RunFolder, steps: int, tell: Callable[[str], None] = 
     if not profiles:
         observed = _observed_parts(state)
         if observed is None:
-            raise LookupError(" ".join(refusals))
+            raise InspectionError(" ".join(refusals))
         return RunProfile((), tuple(refusals), observed)
     # The rank that waits least for the others is the one that they wait for.
     profiles.sort(key=lambda profile: profile.times.ranks_s)
@@ -103,7 +103,7 @@ def record_memory(
 ) -> tuple[RecordedPeak, ...]:
     """Record what holds the memory of each rank on this machine for `steps` steps.
 
-    Raises `LookupError` with a sentence if none can be recorded. `tell` receives what happens meanwhile.
+    Raises `InspectionError` with a sentence if none can be recorded. `tell` receives what happens meanwhile.
     """
     everybody, state, host = _processes_here(folder)
     ranks = _ranks_here(folder, everybody, state, host)
@@ -112,20 +112,22 @@ def record_memory(
     peaks = tuple(peak for peak in read_peaks(folder, state) if peak.rank in recorded)
     if not peaks:
         reasons = " ".join(f"Rank {answer.rank} was not recorded: {answer.refusal}." for answer in answers)
-        raise LookupError(f"{reasons} `tuner-tui estimate --by line` shows what is known without a GPU.")
+        raise InspectionError(f"{reasons} `tuner-tui estimate --by line` shows what is known without a GPU.")
     return peaks
 
 
 def _ranks_here(
     folder: RunFolder, everybody: tuple[ProcessStat, ...], state: RunState, host: str
 ) -> dict[int, ProcessStat]:
-    """The process of each rank on this machine. Raises `LookupError` if there is none."""
+    """The process of each rank on this machine. Raises `InspectionError` if there is none."""
     of_pid = {process.pid: process for process in everybody}
     ranks = {
         rank.rank: of_pid[rank.pid] for rank in state.ranks.values() if rank.host in (None, host) and rank.pid in of_pid
     }
     if not ranks:
-        raise LookupError(f"No process of {folder.id} reports steps here: without the observer none can be profiled.")
+        raise InspectionError(
+            f"No process of {folder.id} reports steps here: without the observer none can be profiled."
+        )
     return ranks
 
 
@@ -176,7 +178,7 @@ def _processes_here(folder: RunFolder) -> tuple[tuple[ProcessStat, ...], RunStat
     status = read_status(folder)
     supervision = read_supervisor_state(folder.state)
     if not status.live or supervision is None or supervision.training is None:
-        raise LookupError(f"{folder.id} has no process here that could answer. {status.sentence}")
+        raise InspectionError(f"{folder.id} has no process here that could answer. {status.sentence}")
     processes = find_processes(folder.path, supervision.training, recorded=supervision.apart)
     everybody = (*processes.own, *processes.detached)
     return everybody, RunReader(folder).poll().state, supervision.machine.host

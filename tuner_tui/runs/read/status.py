@@ -41,6 +41,10 @@ START_GRACE_S = 15.0
 """Seconds in which a new folder without supervisor counts as starting."""
 
 
+class InspectionError(LookupError):
+    """The processes of a run could not be asked; the message is a sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunStatus:
     """The status of a run. A `lost` run has no supervisor; its training may still run (`training_alive`).
