@@ -315,7 +315,9 @@ class _Comparison:
         drawn = (drawn - restored) & here.keys()
         if there is not None:
             differing = [name for name in sorted(drawn) if here[name] != there.random_states.get(name)]
-            if differing and not self._losses_agree():
+            pairs = self._pairs_of_losses()
+            losses_agree = bool(pairs) and all(math.isclose(a, b, rel_tol=SAME_LOSS) for a, b in pairs)
+            if differing and not losses_agree:
                 yield f"random numbers of {' and '.join(differing)} are not those after the checkpoint"
         elif begun is not None and begun.after < self._step:
             again = [name for name in sorted(drawn) if here[name] == begun.random_states.get(name)]
@@ -331,10 +333,6 @@ class _Comparison:
     def _pairs_of_losses(self) -> list[tuple[float, float]]:
         pairs = ((batch.loss, self._later[batch.step].loss) for batch in self._batches if batch.step in self._later)
         return [(a, b) for a, b in pairs if a is not None and b is not None]
-
-    def _losses_agree(self) -> bool:
-        pairs = self._pairs_of_losses()
-        return bool(pairs) and all(math.isclose(a, b, rel_tol=SAME_LOSS) for a, b in pairs)
 
     def losses(self) -> Iterator[str]:
         before = [batch.loss for batch in self._earlier if batch.loss is not None][-NOISE_WINDOW:]

@@ -185,15 +185,15 @@ def _explain_missing(
     """Ranks that have not come to the collective `entry`."""
     absent = f"{name_ranks(missing).capitalize()} {'has' if len(missing) == 1 else 'have'}"
     since = format_short_duration(max(0.0, look.now_s - entry.created_s))
-    elsewhere = {rank: other for rank in missing if rank in records and (other := records[rank].pending()) is not None}
+    elsewhere = {rank: wait for rank in missing if rank in records and (wait := records[rank].pending()) is not None}
     if elsewhere:  # it waits, too: in a collective of another process group
-        rank, other = next(iter(elsewhere.items()))
-        evidence.append(_waits(rank, ranks[rank], other, look))
+        rank, wait = next(iter(elsewhere.items()))
+        evidence.append(_waits(rank, ranks[rank], wait, look))
         sentence = (
-            f"Rank {rank} waits in {other} of another process group, and the others in {entry} since {since}: the "
+            f"Rank {rank} waits in {wait} of another process group, and the others in {entry} since {since}: the "
             "ranks call the collectives of two groups in different orders."
         )
-        return Hang("other-group", sentence, tuple(evidence), (ranks[rank].pid,), (*marks, str(other)))
+        return Hang("other-group", sentence, tuple(evidence), (ranks[rank].pid,), (*marks, str(wait)))
     answered = [rank for rank in missing if rank in ranks and ranks[rank].threads]
     if not answered:
         silent = [ranks[rank] for rank in missing if rank in ranks]

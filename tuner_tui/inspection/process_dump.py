@@ -55,8 +55,8 @@ class ThreadStack:
     @property
     def named_frame(self) -> StackFrame | None:
         """The innermost call of a function of the user's own that has a name, which a comprehension has not."""
-        own = [frame for frame in self.frames if not frame.is_library]
-        return next((frame for frame in own if not NAMELESS.match(frame.function)), self.own_frame)
+        user_frames = [frame for frame in self.frames if not frame.is_library]
+        return next((frame for frame in user_frames if not NAMELESS.match(frame.function)), self.own_frame)
 
 
 @dataclass(frozen=True, slots=True)

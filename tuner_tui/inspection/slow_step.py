@@ -93,8 +93,8 @@ def _shares(times: StepTimes) -> dict[Bound, float]:
         }
     waits = times.share(sum(part.seconds for part in times.parts if part.name == "data"))
     ranks = times.share(times.ranks_s)
-    own = max(0.0, times.share(sum(part.own_s for part in times.parts)) - ranks)
-    return {"input": waits, "host": own, "ranks": ranks, "device": max(0.0, 1 - waits - own - ranks)}
+    host = max(0.0, times.share(sum(part.own_s for part in times.parts)) - ranks)
+    return {"input": waits, "host": host, "ranks": ranks, "device": max(0.0, 1 - waits - host - ranks)}
 
 
 def _reason(bound: Bound, times: StepTimes, lines: Sequence[HotLine]) -> tuple[str, str]:
@@ -104,8 +104,8 @@ def _reason(bound: Bound, times: StepTimes, lines: Sequence[HotLine]) -> tuple[s
     if bound == "host":
         part = max((part for part in times.parts if part.name != RANKS), key=lambda part: part.own_s)
         line = next((line.text for line in lines if line.of == "training"), None)
-        place = WHERE.get(part.name, part.name)
-        return line or place, f"passes in the program's own code, most {place}" + (f": {line}" if line else "")
+        where = WHERE.get(part.name, part.name)
+        return line or where, f"passes in the program's own code, most {where}" + (f": {line}" if line else "")
     if bound == "launch":
         part = max((part for part in times.parts if part.name != "data"), key=lambda part: part.seconds - part.own_s)
         return part.name, f"the GPU waits for its next kernel, most {WHERE.get(part.name, part.name)}"
@@ -114,8 +114,8 @@ def _reason(bound: Bound, times: StepTimes, lines: Sequence[HotLine]) -> tuple[s
     device = "CPU" if times.busy_s is None else "GPU"
     name, share = _largest(times)
     line = next((line.text for line in lines if line.of == "training" and name in WHERE.values()), None)
-    place = f"{name.removeprefix('in ')} ({format_percent(share * 100)} of the step)" + (f": {line}" if line else "")
-    return line or name, f"the {device} computes, most of it {'' if name in WHERE.values() else 'in '}{place}"
+    where = f"{name.removeprefix('in ')} ({format_percent(share * 100)} of the step)" + (f": {line}" if line else "")
+    return line or name, f"the {device} computes, most of it {'' if name in WHERE.values() else 'in '}{where}"
 
 
 def _largest(times: StepTimes) -> tuple[str, float]:
@@ -163,9 +163,9 @@ def _gains(times: StepTimes, shares: dict[Bound, float]) -> Iterator[Gain]:
 
 def _own_share(times: StepTimes, part: PartTime) -> float:
     # What overlaps with the GPU's work does not hold it up.
-    own = sum(each.own_s for each in times.parts if each.name != RANKS)
-    lost = own if times.idle_s is None else min(own, times.idle_s["host"])
-    return times.share(part.own_s / own * lost) if own else 0.0
+    own_s = sum(each.own_s for each in times.parts if each.name != RANKS)
+    lost = own_s if times.idle_s is None else min(own_s, times.idle_s["host"])
+    return times.share(part.own_s / own_s * lost) if own_s else 0.0
 
 
 def _ms(seconds: float) -> str:

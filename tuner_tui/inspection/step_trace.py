@@ -289,13 +289,10 @@ class _Calls:
         self.of_operators.clear()
         for event in on_gpu:
             operator, module = self.by_correlation.get(event.args.correlation or -1, (None, None))
-            self.of_operators[operator or _kernel_name(event.name)] += event.dur
+            kernel = re.split(r"[<(]", event.name.removeprefix("void "), maxsplit=1)[0]
+            self.of_operators[operator or kernel] += event.dur
             if module is not None:
                 self.of_modules[module] += event.dur
-
-
-def _kernel_name(name: str) -> str:
-    return re.split(r"[<(]", name.removeprefix("void "), maxsplit=1)[0]
 
 
 def is_operator(event: TraceEvent) -> bool:
@@ -403,15 +400,15 @@ def _idle_s(busy: Sequence[_Span], timeline: Iterable[_Span], unit: float, most_
 
 def _parts(timeline: Iterable[_Span], unit: float, factors: Mapping[str, float]) -> tuple[PartTime, ...]:
     total: defaultdict[str, float] = defaultdict(float)
-    own: defaultdict[str, float] = defaultdict(float)
+    own_s: defaultdict[str, float] = defaultdict(float)
     for span in timeline:
         part, kind = span.kind.removeprefix("own:"), _kind(span)
         seconds = span.us * unit * factors[kind]
         total[part] += seconds
-        own[part] += seconds if kind == "own" else 0.0
+        own_s[part] += seconds if kind == "own" else 0.0
     order = ("data", "transfer", "before the model", "forward", "loss", "backward", "gradients", "optimizer")
     names = [*(name for name in order if name in total), *(name for name in total if name not in order)]
-    return tuple(PartTime(name, total[name], own[name]) for name in names)
+    return tuple(PartTime(name, total[name], own_s[name]) for name in names)
 
 
 def _rows(seconds: Mapping[str, float], calls: Mapping[str, int], unit: float, steps: int) -> tuple[CallTime, ...]:

@@ -149,11 +149,11 @@ def _spikes(batches: Sequence[StepBatch]) -> list[Suspect]:
     spikes = []
     for number, (batch, loss) in enumerate(zip(batches, losses, strict=True)):
         around = losses[max(0, number - WINDOW) : number] + losses[number + 1 : number + 1 + WINDOW]
-        near = sorted(other for other in around if other is not None)
+        near = sorted(neighbour for neighbour in around if neighbour is not None)
         if loss is None or len(near) < MIN_NEIGHBOURS:
             continue
         usual, high = median(near), near[int(HIGH_SHARE * len(near))]
-        deviation = median(abs(other - usual) for other in near)
+        deviation = median(abs(neighbour - usual) for neighbour in near)
         least = max(SPIKE_DEVIATIONS * deviation, SPIKE_SHARE * abs(usual), TIMES_HIGH * (high - usual))
         if loss - usual > least:
             rows = batch.rows_of(batch.losses.index(loss))

@@ -49,7 +49,8 @@ def take_turns(applicants: Sequence[Applicant], cards: Sequence[Card], processor
             turns.append(Turn(applicant.run, None, applicant.hindrance))
             continue
         if not applicant.gpus:
-            turns.append(_on_processor(applicant, processor))
+            reason = "" if processor is None else f"It trains on the CPU; {processor} comes first."
+            turns.append(Turn(applicant.run, () if processor is None else None, reason))
             processor = processor or f"run {applicant.run}"
             continue
         usable = [card for card in cards if card.uuid in applicant.allowed]
@@ -58,12 +59,6 @@ def take_turns(applicants: Sequence[Applicant], cards: Sequence[Card], processor
         turns.append(Turn(applicant.run, chosen, "" if chosen else _shortage(applicant, usable, free, taken)))
         taken |= {uuid: applicant.run for uuid in chosen or applicant.allowed if uuid not in taken}
     return turns
-
-
-def _on_processor(applicant: Applicant, processor: str | None) -> Turn:
-    if processor is None:
-        return Turn(applicant.run, ())
-    return Turn(applicant.run, None, f"It trains on the CPU; {processor} comes first.")
 
 
 def _shortage(applicant: Applicant, usable: Sequence[Card], free: Sequence[str], taken: dict[str, str]) -> str:

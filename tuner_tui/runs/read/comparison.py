@@ -219,8 +219,8 @@ def compare_losses(first: RunView, second: RunView, first_series: Series, second
     if not all(curves):
         return ()
     start, end = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
-    places = sorted({max(start, share * end) for share in SHARES}) if start <= end else []
-    return tuple(LossAt(round(x), _interpolate(curves[0], x), _interpolate(curves[1], x)) for x in places)
+    samples = sorted({max(start, share * end) for share in SHARES}) if start <= end else []
+    return tuple(LossAt(round(x), _interpolate(curves[0], x), _interpolate(curves[1], x)) for x in samples)
 
 
 def samples_seen(view: RunView) -> float | None:

@@ -62,7 +62,7 @@ def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
 def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
     """Memory used by one run so far; None before `MIN_STEPS` steps, unless it ran out of memory."""
     events = last_events(folder.events)
-    last = last_counters(events)
+    last = next((event for event in reversed(events) if isinstance(event, Steps)), None)
     words = _out_of_memory_words(events) if record.host == this_machine().host else ()
     ran_out = _memory_that_ran_out(words, last)
     if (last is None or last.own_steps < MIN_STEPS) and ran_out is None:
@@ -85,11 +85,6 @@ def last_events(path: Path) -> list[Event]:
     tail.skip_to(max(0, tail.size() - END_BYTES))  # the torn line there decodes to nothing
     lines = (line for line in tail.lines() if any(kind in line for kind in (b'"steps"', b'"finished"', b"memory")))
     return list(decode_events(lines))
-
-
-def last_counters(events: Sequence[Event]) -> Steps | None:
-    """The newest counters among `events`, or None."""
-    return next((event for event in reversed(events) if isinstance(event, Steps)), None)
 
 
 def _out_of_memory_words(events: Sequence[Event]) -> Sequence[str]:

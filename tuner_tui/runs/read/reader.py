@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,9 +95,9 @@ class RunReader:
         An end is held back until the run has ended that way: the training writes to the same files.
         """
         paths = self.folder.event_files()
-        events = self._clocks.corrected(
-            [event for path in paths for event in self._new_events(path, len(paths))], time.time()
-        )
+        tails = [self._tails.setdefault(path, LineTail(path)) for path in paths]
+        lines = (line for tail in tails for line in sampled_new_lines(tail, len(tails), self._sampling))
+        events = self._clocks.corrected(list(decode_events(lines)), time.time())
         events = self._without_false_ends(sorted((*self._unconfirmed, *events), key=lambda event: event.t))
         events = self._events_from_log(events) + events  # before the end, where that is among them
         self._state = fold_all(self._state, events)
@@ -137,10 +136,6 @@ class RunReader:
         over = self._state.finished is not None or any(isinstance(event, Finished) for event in events)
         started = bool(self._state.ranks) or any(isinstance(event, Started) for event in events)
         return self._log_follower.events(time.time(), over=over, observed=started)
-
-    def _new_events(self, path: Path, files: int) -> Iterator[Event]:
-        tail = self._tails.setdefault(path, LineTail(path))
-        return decode_events(sampled_new_lines(tail, files, self._sampling))
 
     def record(self) -> tuple[RunRecord | None, str | None]:
         """The record, or None and a sentence that says what is wrong with it."""

@@ -94,13 +94,13 @@ def read_run_context(
 
 def _past_runs(folder: RunFolder, record: RunRecord) -> Iterator[PastRun]:
     count = 0
-    for other in list_runs(folder.path.parent)[:MAX_LISTED]:
-        before = readable_record(other)
+    for earlier in list_runs(folder.path.parent)[:MAX_LISTED]:
+        before = readable_record(earlier)
         if before is None or before.created_t >= record.created_t or before.tuning is not None:
             continue
         if before.host == record.host and same_training(before.job, record.job):
-            state = read_brief(other).state
-            yield PastRun(other.id, mean_rates(state.ranks.values()).samples_s, _startup_s(other), state.loss)
+            state = read_brief(earlier).state
+            yield PastRun(earlier.id, mean_rates(state.ranks.values()).samples_s, _startup_s(earlier), state.loss)
             count += 1
         if count == MAX_PAST:
             return
@@ -152,10 +152,10 @@ def gpu_energy_kwh(samples: Iterable[Sample], training_gpus: Callable[[Sample], 
     for sample in samples:
         used |= training_gpus(sample)
         watts = [gpu.power_w for gpu in sample.gpus if gpu.index in used]
-        known = [power for power in watts if power is not None]
-        if len(known) < len(watts):
+        measured_w = [power for power in watts if power is not None]
+        if len(measured_w) < len(watts):
             return None
-        power_w = sum(known)
+        power_w = sum(measured_w)
         if before is not None:
             joules += (sample.time_s - before) * (power_w + before_w) / 2
         before, before_w = sample.time_s, power_w

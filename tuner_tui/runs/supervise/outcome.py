@@ -145,7 +145,8 @@ MAX_COMMAND_CHARS = 120
 
 def taken_port_evidence(log_tail: str) -> tuple[str, ...]:
     """What a log that says that a port is taken does not: the process that holds it, and a port that is free."""
-    port = next((number for line in log_tail.splitlines() if TAKEN.search(line) and (number := _port(line))), None)
+    matches = (PORT.search(line) for line in log_tail.splitlines() if TAKEN.search(line))
+    port = next((int(match[1] or match[2]) for match in matches if match is not None), None)
     if port is None:
         return ()
     pid = next(iter(listening_pids(port)), None)
@@ -153,11 +154,6 @@ def taken_port_evidence(log_tail: str) -> tuple[str, ...]:
     held = f"port {port} is used by {holder}" if holder else f"no visible process uses port {port} now"
     free = _free_port()
     return (held, *(() if free is None else (f"port {free} is free",)))
-
-
-def _port(line: str) -> int | None:
-    match = PORT.search(line)
-    return None if match is None else int(match[1] or match[2])
 
 
 def _named_process(pid: int) -> str:

@@ -37,7 +37,8 @@ class StackDump:
 
         previous, self._fd = self._fd, None
         if self._signal is None:
-            unused = (each for each in range(_signal.SIGRTMIN + 7, _signal.SIGRTMAX) if _is_unused(each))
+            numbers = range(_signal.SIGRTMIN + 7, _signal.SIGRTMAX)
+            unused = (number for number in numbers if _signal.getsignal(number) == _signal.SIG_DFL)
             self._signal = next(unused, None)
         if self._signal is None:
             return
@@ -78,10 +79,6 @@ class CollectiveDump:
         self._pid = os.getpid()
         requests, wake = os.pipe()
         start_new_thread(_answer_requests, (_move_up(requests), memory_file(f"tuner-collectives:{_move_up(wake)}")))
-
-
-def _is_unused(number: int) -> bool:
-    return bool(_signal.getsignal(number) == _signal.SIG_DFL)
 
 
 def memory_file(name: str) -> int:

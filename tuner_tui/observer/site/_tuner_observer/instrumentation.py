@@ -138,7 +138,8 @@ class Instrumentation:
             began = (self.counters.compiling, self._settings_in_effect.set_compiled, self._no_grad.compiling)
             optimizer_steps.hook_compilation(module, began)
         elif name == "torch._dynamo.eval_frame":
-            optimizer_steps.hook_compiled_modules(module, self._no_grad.compiling)
+            if hasattr(module, "OptimizedModule"):  # a module that compiles another is about to be made
+                call_before(module.OptimizedModule, "__init__", lambda *_, **__: self._no_grad.compiling())
         elif name == "transformers.modeling_utils":
             self.counters.evaluation.hook_eval_mode(module.PreTrainedModel, self.counters.invalidate)
             hook_loading(module.PreTrainedModel, "from_pretrained", self._session, "loading-model")

@@ -90,8 +90,8 @@ class StepProfiler:
                 self._answer(_failure(self._torch, error))
 
     def _begin(self, steps: int) -> None:
-        own = None if self._prepared is None else self._prepared()
-        warms_up = getattr(own, "current_action", None) == self._torch.profiler.ProfilerAction.WARMUP
+        prepared = None if self._prepared is None else self._prepared()
+        warms_up = getattr(prepared, "current_action", None) == self._torch.profiler.ProfilerAction.WARMUP
         reason = OWN_PROFILER if warms_up else _why_not(self._torch)
         if reason is not None:
             self._answer({"refused": reason})
@@ -279,13 +279,10 @@ class _Recording:
     def _giving_way(self, original: Any) -> Any:
         def start(*args: Any, **kwargs: Any) -> Any:
             if not self._is_starting:
-                call_safely(self._abandon)
+                call_safely(self._fail, {"refused": OWN_PROFILER})
             return original(*args, **kwargs)
 
         return start
-
-    def _abandon(self) -> None:
-        self._fail({"refused": OWN_PROFILER})
 
     def _fail(self, answer: dict[str, Any]) -> None:
         profile, self._profile = self._profile, None

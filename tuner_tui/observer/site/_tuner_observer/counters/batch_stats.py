@@ -81,15 +81,15 @@ class BatchLayout:
 
     def _find_by_kind(self, tensors: dict[Any, Any]) -> None:
         """Sequences: two integer matrices of equal shape are tokens and mask (if only 0 and 1) or targets."""
-        places = list(tensors)[:2]
-        first, second = (tensors[key] for key in places)
+        keys = list(tensors)[:2]
+        first, second = (tensors[key] for key in keys)
         if first.dim() != 2 or first.shape != second.shape or first.is_floating_point() or second.is_floating_point():
             return
-        self.shape_at, self.tokens = places[0], True
+        self.shape_at, self.tokens = keys[0], True
         # Of a pair of equal integer matrices the second is a mask only if it holds nothing but 0 and 1; otherwise it
         # holds the targets of a language model. Read once per loader, and not from a GPU.
         if second.is_cpu and second.numel() and int(second.max()) <= 1 and int(second.min()) >= 0:
-            self.mask_at = places[1]
+            self.mask_at = keys[1]
 
     def measure(self, batch: Any, now: float) -> BatchMeasure:
         """Measure one batch; `now` is a time of `perf_counter`."""

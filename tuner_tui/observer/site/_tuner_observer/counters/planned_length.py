@@ -415,8 +415,8 @@ def _count(node: ast.expr, frame: FrameType) -> tuple[int | None, tuple[int, int
             return _folds(_value(node.func.value, frame)), None
         if name == "zip":
             counts = [_count(each, frame)[0] for each in node.args]
-            known = [each for each in counts if each is not None]
-            return min(known, default=None) if len(known) == len(counts) else None, None
+            lengths = [each for each in counts if each is not None]
+            return min(lengths, default=None) if len(lengths) == len(counts) else None, None
         if name not in ("range", "trange"):
             passes = name in WRAPPERS or "tqdm" in name
             count, bounds = _count(node.args[0], frame) if passes and node.args else (None, None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ..counters.step_counters import StepCounters
-from ..import_hooks import call_around, call_before, call_safely, replacing
+from ..import_hooks import call_around, call_safely, replacing
 
 if TYPE_CHECKING:
     StepHook = Callable[[Any, Any, Any], None]
@@ -101,12 +101,6 @@ def hook_compilation(module: Any, callbacks: Sequence[Callable[[], None]]) -> No
             call_safely(each)
 
     module.on_compile_start(compilation_began)
-
-
-def hook_compiled_modules(module: Any, before: Callable[[], None]) -> None:
-    """Call `before` before a module is made that compiles another. `module` is `torch._dynamo.eval_frame`."""
-    if hasattr(module, "OptimizedModule"):
-        call_before(module.OptimizedModule, "__init__", lambda *_, **__: before())
 
 
 def is_compiling_function() -> Callable[[], bool]:
