@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tuner_tui.core.text import format_observed
 from tuner_tui.runs.read.comparison import (
     UNKNOWN_KIND,
     ChangedSetting,
@@ -15,9 +16,7 @@ from tuner_tui.runs.read.comparison import (
     find_differences,
     format_figure,
     format_loss_difference,
-    format_origin,
     format_ratio,
-    format_setting,
 )
 from tuner_tui.settings.model import FIELDS, format_value
 from tuner_tui.view.cells import (
@@ -243,7 +242,9 @@ def _setting(row: ChangedSetting) -> Entry:
         UNKNOWN_KIND if origin.kind == UNKNOWN_KIND else format_value(row.name, value) or "(empty)"
         for value, origin in sides
     )
-    origins = " → ".join(format_origin(origin, MAX_VALUE_WIDTH) for _, origin in sides)
+    # A recommendation is named without its reasons, which are long.
+    names = (origin.kind if origin.kind == "recommended" else f"{origin.kind} {origin.name}" for _, origin in sides)
+    origins = " → ".join(shorten(name.rstrip(), MAX_VALUE_WIDTH) for name in names)
     return Entry(FIELDS[row.name].label, first, second, origins)
 
 
@@ -269,7 +270,7 @@ def _others(rows: Iterable[Difference]) -> Iterator[Entry]:
             yield from _others(find_differences(row.first, row.second))
         else:
             values = _from_difference(row.first, row.second)
-            first, second = (format_setting(value, MAX_VALUE_WIDTH) for value in values)
+            first, second = (shorten(format_observed(value), MAX_VALUE_WIDTH) for value in values)
             yield Entry(row.name, first, second, "")
 
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
+from typing import TypeVar
 
 from tuner_tui.runs.events.run_state import RankState, Rates, RunState
 from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Steps, trust
 
+Figure = TypeVar("Figure", int, float)
 WINDOW_S = 20.0
 """Seconds of step time that rates cover: long enough to be steady, short enough to show a change."""
 MAX_POINTS = 30
@@ -359,7 +361,7 @@ class HistoryBuilder:
             case Metrics():
                 self._add_metrics(event)
             case Evaluated() if event.rank in (None, 0) and "eval_loss" in event.metrics:
-                self._eval_loss.add(event.step, _finite(event.metrics["eval_loss"]))
+                self._eval_loss.add(event.step, finite(event.metrics["eval_loss"]))
             case _:
                 return
         self._built = None
@@ -378,16 +380,16 @@ class HistoryBuilder:
         if event.rank in (None, 0) and event.loss is not None and new_trust >= self._loss_trust:
             if new_trust > self._loss_trust:
                 self._loss, self._loss_trust = DownsampledSeries("loss", ""), new_trust
-            self._loss.add(event.step, _finite(event.loss))
+            self._loss.add(event.step, finite(event.loss))
 
     def _add_steps(self, event: Steps) -> None:
         rank = self._ranks.setdefault(event.rank or 0, _RankCounters(base=event))
         _advance(rank, event)
         if (event.rank or 0) != min(self._ranks):  # one point a second, not one for each rank
             return
-        self._memory.add(event.step, _sum_known([rank.peak_bytes for rank in self._ranks.values()]))
+        self._memory.add(event.step, known_sum(rank.peak_bytes for rank in self._ranks.values()))
         if rank.base is event and rank.samples_s is not None:
-            self._samples_s.add(event.step, _sum_known([rank.samples_s for rank in self._ranks.values()]))
+            self._samples_s.add(event.step, known_sum(rank.samples_s for rank in self._ranks.values()))
 
 
 RATE_SPAN_S = 5.0
@@ -404,10 +406,12 @@ def _advance(rank: _RankCounters, counters: Steps) -> None:
         rank.base = counters
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def finite(value: float | None) -> float | None:
+    """The value, None if it is nan or infinite."""
+    return value if value is not None and math.isfinite(value) else None
 
 
-def _sum_known(values: list[float | None] | list[int | None]) -> float | None:
+def known_sum(values: Iterable[Figure | None]) -> Figure | None:
+    """The sum of the known values; None if none is known."""
     numbers = [value for value in values if value is not None]
     return sum(numbers) if numbers else None

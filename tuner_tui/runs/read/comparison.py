@@ -13,9 +13,8 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from tuner_tui.core.text import format_observed
 from tuner_tui.core.units import UNKNOWN, format_gib, format_share
-from tuner_tui.runs.events.progress import Series, mean_rates
+from tuner_tui.runs.events.progress import Series, finite, known_sum, mean_rates
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob, same_training
@@ -190,11 +189,11 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
     ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
     trained = [each for each in ranks if each.train_s > 0]
     rows: list[tuple[str, str, float | None]] = [
-        ("throughput", "samples/s", _sum_or_none([each.samples / each.train_s for each in trained])),
+        ("throughput", "samples/s", known_sum(each.samples / each.train_s for each in trained)),
         (
             "tokens",
             "tokens/s",
-            _sum_or_none([each.tokens / each.train_s for each in trained if each.tokens is not None]),
+            known_sum(each.tokens / each.train_s for each in trained if each.tokens is not None),
         ),
         ("step time", "s", max((each.train_s / each.own_steps for each in trained if each.own_steps), default=None)),
         ("data wait", "share", mean_rates(view.state.ranks.values()).data_wait_share),
@@ -207,7 +206,7 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
         ("loss, last logged", "", _last_value(view.history.loss)),
     ]
     last = view.state.evaluations[-1].metrics if view.state.evaluations else {}
-    rows += [(name, "", _finite(value)) for name, value in last.items() if _is_quality_metric(name)]
+    rows += [(name, "", finite(value)) for name, value in last.items() if _is_quality_metric(name)]
     return rows
 
 
@@ -284,13 +283,9 @@ def _interpolate(curve: list[tuple[float, float]], x: float) -> float | None:
 
 
 def _padding(ranks: list[Steps]) -> float | None:
-    padding = _sum_or_none([each.padding_tokens for each in ranks if each.padding_tokens is not None])
-    tokens = _sum_or_none([each.tokens for each in ranks if each.tokens is not None])
+    padding = known_sum(each.padding_tokens for each in ranks)
+    tokens = known_sum(each.tokens for each in ranks)
     return None if padding is None or not tokens else padding / (padding + tokens)
-
-
-def _sum_or_none(values: list[float] | list[int]) -> float | None:
-    return float(sum(values)) if values else None
 
 
 def _last_value(series: Series) -> float | None:
@@ -301,10 +296,6 @@ def _is_quality_metric(name: str) -> bool:
     """Whether an evaluation metric measures the model, not the speed of the evaluation."""
     timing = name.endswith(("_runtime", "_per_second")) or name in ("eval_samples", "eval_steps")
     return name.startswith("eval_") and not timing
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 UNITS_WITH_RATIO = ("samples/s", "tokens/s", "s", "B")
@@ -338,18 +329,3 @@ def format_ratio(row: MeasuredFigure) -> str:
 def format_loss_difference(row: LossAt) -> str:
     """The second loss minus the first, with its sign."""
     return "" if row.first is None or row.second is None else f"{row.second - row.first:+.4f}"
-
-
-def format_origin(words: OriginText, most: int) -> str:
-    """The kind of the source, and its name unless it is a recommendation, whose reasons are long."""
-    return words.kind if words.kind == "recommended" else truncate(f"{words.kind} {words.name}".rstrip(), most)
-
-
-def format_setting(value: Any, most: int) -> str:
-    """Any other value, in at most `most` characters."""
-    return truncate(format_observed(value), most)
-
-
-def truncate(text: str, most: int) -> str:
-    """`text`, its end replaced by `…` where it is longer than `most`."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -7,13 +7,11 @@ Used by `watch`, which reads everything once a second: only live runs are opened
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
 
 from tuner_tui.core.checked_types import Identifier, PathText, Pid
 from tuner_tui.core.files import LineTail, read_regular
@@ -33,7 +31,7 @@ from tuner_tui.hardware.processes import (
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.events.fold import fold_all
-from tuner_tui.runs.events.progress import phase_at, seconds_left
+from tuner_tui.runs.events.progress import finite, known_sum, phase_at, seconds_left
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.event_sampling import RankClocks, sampled_new_lines
 from tuner_tui.runs.read.status import read_status
@@ -244,11 +242,10 @@ def gpu_use_by_pid(gpus: Iterable[GpuSample]) -> dict[int, list[tuple[int, GpuPr
 
 def summarize_gpu_use(use: Sequence[tuple[int, GpuProcess]]) -> tuple[tuple[int, ...], int | None, float | None]:
     """The GPU indices of a process, its total memory, and its mean share of their time."""
-    memory = [process.memory_bytes for _, process in use if process.memory_bytes is not None]
     shares = [process.sm_pct for _, process in use if process.sm_pct is not None]
     return (
         tuple(index for index, _ in use),
-        sum(memory) if memory else None,
+        known_sum(process.memory_bytes for _, process in use),
         sum(shares) / len(shares) if shares else None,
     )
 
@@ -272,15 +269,6 @@ def job_of_hidden_process(pid: int, use: Sequence[tuple[int, GpuProcess]]) -> Wa
     first = use[0][1]
     process = WatchedProcess(pid, Role.OTHER.value, first.user, (), *summarize_gpu_use(use))
     return with_totals(WatchedJob(pid, first.user, (), None, (process,)))
-
-
-Figure = TypeVar("Figure", int, float)
-
-
-def known_sum(values: Iterable[Figure | None]) -> Figure | None:
-    """The sum of the known values; None if none is known."""
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) if numbers else None
 
 
 def open_machine_monitor(root: Path) -> MachineMonitor:
@@ -364,7 +352,7 @@ class _Followed:
             step=state.step,
             total_steps=state.total_steps,
             eta_s=seconds_left(state, now_s),
-            loss=state.loss if state.loss is not None and math.isfinite(state.loss) else None,
+            loss=finite(state.loss),
         )
 
     def _follow(self, now_s: float) -> None:

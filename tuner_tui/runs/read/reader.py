@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from tuner_tui.core.files import LineTail
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
-from tuner_tui.runs.events.progress import History, HistoryBuilder, mean_rates, phase_at, seconds_left
+from tuner_tui.runs.events.progress import History, HistoryBuilder, finite, mean_rates, phase_at, seconds_left
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, Started, Steps
 from tuner_tui.runs.log_parsing.log_follower import FIRST_LOOK_BYTES, LogOnlyFollower
@@ -254,7 +253,7 @@ def list_run(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = N
         age_s=_span(created_t, now),
         duration_s=_span(created_t, end_t),
         steps_s=rates.steps_s,
-        loss=state.loss if state.loss is not None and math.isfinite(state.loss) else None,
+        loss=finite(state.loss),
         created_t=created_t,
         preset=None if record is None else record.preset,
         command=() if record is None else record.argv,
