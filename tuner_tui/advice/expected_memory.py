@@ -138,7 +138,7 @@ def measured_peak(situation: Situation) -> MeasuredPeak | None:
     full = _fullest_gpu(situation)
     if full is None or not full.memory_used_bytes or not full.memory_total_bytes:
         return None
-    counters = [rank.latest for rank in situation.state.ranks.values() if rank.latest is not None]
+    counters = situation.state.counters
     peaks = [(c.reserved_peak_bytes, c.allocated_peak_bytes) for c in counters]
     reserved, allocated = max(((r, a) for r, a in peaks if r and a), default=(None, None))
     used, capacity = full.memory_used_bytes, full.memory_total_bytes

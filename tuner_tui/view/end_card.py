@@ -241,11 +241,10 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
 
 def time_spent(state: RunState) -> list[tuple[str, float]]:
     """Return what the run spent its time on, as shares of the whole in the order of a step; empty if unknown."""
-    latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
-    if not latest or state.launched_t is None or state.finished is None:
+    if not state.counters or state.launched_t is None or state.finished is None:
         return []
     seconds = state.finished.t - state.launched_t
-    longest = max(latest, key=lambda steps: steps.train_s)
+    longest = max(state.counters, key=lambda steps: steps.train_s)
     parts = {
         "waiting for data": longest.data_wait_s,
         "computing": longest.train_s - longest.data_wait_s,

@@ -181,7 +181,7 @@ def _weight_bytes(state: RunState) -> int | None:
 
 
 def _peak_bytes(state: RunState) -> int | None:
-    latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
+    latest = state.counters
     return max((steps.allocated_peak_bytes for steps in latest if steps.allocated_peak_bytes is not None), default=None)
 
 

@@ -147,7 +147,6 @@ def _figure_rows(scene: RunScene, width: int) -> list[Row]:
     from tuner_tui.runs.events.progress import phase_at
 
     state, rates = scene.state, scene.state.rates
-    latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
     past: Style = "dim" if phase_at(state, scene.now_s) == "stalled" else "strong"
     running = "" if state.launched_t is None else f"running for {format_short_duration(scene.now_s - state.launched_t)}"
     rows = []
@@ -155,7 +154,7 @@ def _figure_rows(scene: RunScene, width: int) -> list[Row]:
         speeds = [
             _amount(rates.tokens_s, "tokens/s"),
             _amount(rates.samples_s, "samples/s"),
-            "" if rates.padding_share is None else f"padding {_padding(rates.padding_share, latest)}",
+            "" if rates.padding_share is None else f"padding {_padding(rates.padding_share, state.counters)}",
             running,
         ]
         rows.append(_group("speed", f"{f.significant(rates.steps_s)} steps/s", speeds, width, style=past))
@@ -181,8 +180,7 @@ def _amount(value: float | None, unit: str) -> str:
 
 def peak_memory(state: RunState, sample: Sample | None) -> str:
     """Return the allocator's peak against the memory of the smallest GPU: ranks may have different GPUs."""
-    latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
-    peaks = [steps.allocated_peak_bytes for steps in latest if steps.allocated_peak_bytes is not None]
+    peaks = [steps.allocated_peak_bytes for steps in state.counters if steps.allocated_peak_bytes is not None]
     if not peaks:
         return ""
     totals = [gpu.memory_total_bytes for gpu in sample.gpus if gpu.memory_total_bytes] if sample else []

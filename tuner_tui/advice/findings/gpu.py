@@ -99,11 +99,10 @@ def gpu_memory_near_limit(situation: Situation) -> Finding | None:
     samples = recent_samples(situation)
     if not samples or not is_warmed_up(situation):
         return None
-    latest = [rank.latest for rank in situation.state.ranks.values() if rank.latest is not None]
-    retries = max((counters.alloc_retries or 0 for counters in latest), default=0)
+    retries = max((counters.alloc_retries or 0 for counters in situation.state.counters), default=0)
     # The driver counts what PyTorch's allocator caches as used, although the next batch can have it. A training on
     # batches of many lengths fills its GPU that way and never runs out. With several ranks the least cache counts.
-    cached = min(map(_cached_bytes, latest), default=0)
+    cached = min(map(_cached_bytes, situation.state.counters), default=0)
     for index in gpu_indexes(situation, samples):
         figures = gpu_samples(samples[-1:], index)
         used, total = (figures[0].memory_used_bytes, figures[0].memory_total_bytes) if figures else (None, None)

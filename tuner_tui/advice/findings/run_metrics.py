@@ -23,7 +23,7 @@ def training_s(situation: Situation) -> float | None:
 
 def process_steps(situation: Situation) -> int:
     """Optimizer steps of this process, not counting a resumed run's earlier ones; the slowest rank's."""
-    counts = [rank.latest.own_steps for rank in situation.state.ranks.values() if rank.latest is not None]
+    counts = [counters.own_steps for counters in situation.state.counters]
     return min(counts, default=0)
 
 
@@ -123,7 +123,7 @@ def training_cpu_pct(samples: tuple[Sample, ...]) -> float | None:
 
 def training_share(situation: Situation) -> float:
     """The share of the run's time spent in steps rather than evaluating and saving, of the slowest rank."""
-    latest = [rank.latest for rank in situation.state.ranks.values() if rank.latest is not None]
+    latest = situation.state.counters
     totals = [(counters.train_s, counters.train_s + counters.eval_s + counters.save_s) for counters in latest]
     return min((train_s / total_s for train_s, total_s in totals if total_s > 0), default=1.0)
 

@@ -137,7 +137,7 @@ def data_wait(situation: Situation) -> Finding | None:
     if share is None or share < thresholds.DATA_WAIT_HINT or not is_warmed_up(situation):
         return None
     serious = share >= thresholds.DATA_WAIT_WARNING
-    measured_s = min(rank.latest.train_s for rank in situation.state.ranks.values() if rank.latest is not None)
+    measured_s = min(counters.train_s for counters in situation.state.counters)
     step_s = situation.state.rates.step_time_s
     if not serious and step_s is not None and share * step_s < thresholds.DATA_WAIT_HINT_S:
         return None
@@ -305,7 +305,7 @@ def save_share(situation: Situation) -> Finding | None:
 
 
 def _share_finding(cause: str, situation: Situation, threshold: float) -> Finding | None:
-    counters = [rank.latest for rank in situation.state.ranks.values() if rank.latest is not None]
+    counters = situation.state.counters
     # The rank that spends most time evaluating and saving: the others wait for it.
     latest = max(counters, key=lambda rank: rank.eval_s + rank.save_s, default=None)
     if latest is None or not is_warmed_up(situation):

@@ -256,7 +256,7 @@ def earlier_run(view: RunView, command_settings: Mapping[str, Value] = MappingPr
     settings = effective_settings(resolved.settings, chosen_settings(resolved, view.record.job), view.state.in_effect)
     if view.record.tuning is not None:
         return _earlier_trial(view, view.record, settings)
-    ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
+    ranks = view.state.counters
     trained_s = max((rank.train_s for rank in ranks), default=0.0)
     epoch = _samples_per_epoch(view, settings)
     if trained_s < MIN_TRAIN_S or not any(rank.samples for rank in ranks):
@@ -325,7 +325,7 @@ def _samples_per_epoch(view: RunView, settings: Settings) -> float | None:
     each, total = samples_a_step(view), view.state.total_steps
     if each is not None and total is not None and settings.max_steps is None:
         return total * each / settings.num_train_epochs
-    ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
+    ranks = view.state.counters
     batches = [rank.epoch_batches for rank in ranks if rank.epoch_batches is not None]
     if not ranks or len(batches) < len(ranks) or not all(rank.micro_steps for rank in ranks):
         return None

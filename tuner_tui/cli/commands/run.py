@@ -163,7 +163,7 @@ def _prove(prepared: PreparedLaunch, steps: int, as_json: bool) -> int:
         reader = RunReader(folder)
         while read_status(folder).live and not (interrupts.interrupts or interrupts.terminated):
             state = reader.poll().state
-            made = any(rank.latest is not None and rank.latest.own_steps >= steps for rank in state.ranks.values())
+            made = any(counters.own_steps >= steps for counters in state.counters)
             if made or state.unobserved is not None:
                 break
             interrupts.wait(TRIAL_POLL_S)

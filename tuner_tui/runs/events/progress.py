@@ -224,8 +224,7 @@ STARTUP_NAMES = {"starting": "setting up", "training": "first step"}
 def stall_after_s(state: RunState) -> float:
     """Seconds without a step after which training counts as stalled."""
     times = [time for rank in state.ranks.values() for time in _interval_step_times(rank.recent)]
-    newest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
-    slowest = max((counters.slowest_step_s or 0.0 for counters in newest), default=0.0)
+    slowest = max((counters.slowest_step_s or 0.0 for counters in state.counters), default=0.0)
     if not times and not slowest:
         return FIRST_STEP_STALL_S
     # Step times that differ much by design, such as batches of sorted lengths, must not look like a stall: the slowest

@@ -201,6 +201,11 @@ class RunState:
     fallback_ended: str | None = None
 
     @property
+    def counters(self) -> list[Steps]:
+        """The latest counters of each rank that has any."""
+        return [rank.latest for rank in self.ranks.values() if rank.latest is not None]
+
+    @property
     def outcome(self) -> str | None:
         """How the run ended, or None while it runs."""
         return None if self.finished is None else self.finished.outcome

@@ -133,7 +133,7 @@ def restart(
 
 def _saves_on_stop(view: RunView, record: RunRecord) -> bool:
     """Whether the run saves when it is stopped: a Trainer that the observer sees, after its first step."""
-    trains = any(rank.latest is not None and rank.latest.own_steps > 0 for rank in view.state.ranks.values())
+    trains = any(counters.own_steps > 0 for counters in view.state.counters)
     return trains and (isinstance(record.job, BuiltinJob) or view.state.accepts_orders)
 
 

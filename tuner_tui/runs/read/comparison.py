@@ -186,7 +186,7 @@ def compare_figures(first: RunView, second: RunView) -> tuple[MeasuredFigure, ..
 
 def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
     """The figures of one run: name, unit, value."""
-    ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
+    ranks = view.state.counters
     trained = [each for each in ranks if each.train_s > 0]
     rows: list[tuple[str, str, float | None]] = [
         ("throughput", "samples/s", known_sum(each.samples / each.train_s for each in trained)),
@@ -230,9 +230,9 @@ def samples_seen(view: RunView) -> float | None:
 
 def samples_a_step(view: RunView) -> float | None:
     """The measured effective batch, or that of the settings where nothing was counted."""
-    ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
-    if ranks and all(each.own_steps > 0 and each.samples > 0 for each in ranks):
-        return sum(each.samples / each.own_steps for each in ranks)
+    counters = view.state.counters
+    if counters and all(each.own_steps > 0 and each.samples > 0 for each in counters):
+        return sum(each.samples / each.own_steps for each in counters)
     if view.record is None:
         return None
     return float(view.record.resolved.settings.effective_batch(view.state.replicas or max(1, len(view.state.ranks))))

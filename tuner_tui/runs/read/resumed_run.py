@@ -33,7 +33,7 @@ def read_resume_check(folder: RunFolder, state: RunState) -> ResumeCheck | None:
 
     Read again only until `SETTLED_STEPS` steps were made, and at the end.
     """
-    steps = max((rank.latest.own_steps for rank in state.ranks.values() if rank.latest is not None), default=0)
+    steps = max((counters.own_steps for counters in state.counters), default=0)
     if not steps:
         return None
     origin = _origin(folder)
