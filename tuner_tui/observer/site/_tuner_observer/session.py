@@ -83,10 +83,8 @@ class EventWriter(LogFile):
 
     def claim(self) -> bool:
         """Lock the file for the training of this process. False if another process, which is alive, trains in it."""
-        try:
-            import fcntl
-        except ImportError:
-            return True
+        import fcntl  # a process that does not train should not import it
+
         try:
             fcntl.flock(self._open(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
