@@ -142,7 +142,11 @@ def _watch_hosts(words: Sequence[str], prints: bool, once: bool, as_json: bool, 
         fail(f"{error} There is no run of that name either.")
     watcher.start()
     try:
-        raise SystemExit(_print_hosts(watcher, once, as_json) if prints else _open_hosts_screen(watcher, ascii_only))
+        if prints:
+            raise SystemExit(_print_hosts(watcher, once, as_json))
+        from tuner_tui.ui.screens.hosts import HostsScreen
+
+        raise SystemExit(run_watch_app(iter(watcher.look, ()), HostsScreen, ascii_only))
     finally:
         watcher.close()
 
@@ -167,9 +171,3 @@ def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
             interrupts.wait(0.1)
         code = _print_texts(next_text, once, interrupts)
     return FAILED if once and code == DONE and not any(view.machine for view in watcher.look()) else code
-
-
-def _open_hosts_screen(watcher: HostsWatcher, ascii_only: bool) -> int:
-    from tuner_tui.ui.screens.hosts import HostsScreen
-
-    return run_watch_app(iter(watcher.look, ()), HostsScreen, ascii_only)

@@ -127,7 +127,8 @@ def skip_openssl() -> None:
     Does nothing where OpenSSL is loaded already or Python lacks its
     own hashes. `import ssl` works again afterwards.
     """
-    if any(name in sys.modules for name in OPENSSL) or not _has_builtin_hashes():
+    hashes_built_in = all(any(find_spec(name) for name in names) for names in BUILTIN_HASHES)
+    if any(name in sys.modules for name in OPENSSL) or not hashes_built_in:
         return
     modules = cast("dict[str, Any]", sys.modules)
     modules.update(dict.fromkeys(OPENSSL))  # None makes an import fail
@@ -137,7 +138,3 @@ def skip_openssl() -> None:
     finally:
         for name in OPENSSL:
             del modules[name]
-
-
-def _has_builtin_hashes() -> bool:
-    return all(any(find_spec(name) for name in names) for names in BUILTIN_HASHES)

@@ -84,18 +84,17 @@ def duration_lines(expected: DurationEstimate | None, epochs: float, width: int)
 
 
 def _value_lines(rows: Iterable[ConsideredValue], width: int) -> list[str]:
-    return [
-        line
-        for row in rows
-        for line in _columns_and_text(row.name, row.value, f"{row.reason} [{_shorten_source(row.source)}]", width)
-    ]
-
-
-def _shorten_source(source: str) -> str:
-    """Return a source with field notes by their short names: `T4 notes, RTX 3090 notes; Malladi et al. 2022`."""
-    for note, short in SHORT_NOTES.items():
-        source = source.replace(note, short)
-    return source
+    lines = []
+    for row in rows:
+        source = row.source
+        for note, short in SHORT_NOTES.items():
+            source = source.replace(note, short)  # `T4 notes, RTX 3090 notes; Malladi et al. 2022`
+        columns, text = _columns(row.name, row.value), f"{row.reason} [{source}]"
+        if width < ONE_LINE_FROM:  # the text below the columns
+            lines += [columns.rstrip(), *wrap_text(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)]
+        else:
+            lines += hanging_lines(columns, text, width)
+    return lines
 
 
 def _legend(sources: Iterable[str], width: int) -> list[str]:
@@ -111,14 +110,6 @@ def _given_lines(resolved: Resolved) -> list[str]:
         if name in resolved.chosen and origin.kind != OriginKind.ASSUMED:
             lines.append(_columns(name, getattr(resolved.settings, name)) + f"{origin.kind} {origin.detail}".rstrip())
     return lines
-
-
-def _columns_and_text(name: str, value: Value, text: str, width: int) -> list[str]:
-    """Return setting, value and text in three columns, or the text below the other two where it is narrow."""
-    columns = _columns(name, value)
-    if width < ONE_LINE_FROM:
-        return [columns.rstrip(), *wrap_text(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)]
-    return hanging_lines(columns, text, width)
 
 
 def _columns(name: str, value: Value) -> str:

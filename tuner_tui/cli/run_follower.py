@@ -51,9 +51,13 @@ def attach(folder: RunFolder, as_json: bool) -> int:
 def print_events(events: Iterable[Event], as_json: bool) -> None:
     """Print events, as JSON lines or in words."""
     for event in events:
-        text = encode_event(event).decode("ascii").rstrip() if as_json else event_line(event)
-        if text is not None:
-            print_line(text)
+        if as_json:
+            print_line(encode_event(event).decode("ascii").rstrip())
+        elif event.rank in (None, 0) or not isinstance(event, RANK_0_ONLY):
+            render = _LINES.get(type(event))
+            text = None if render is None else render(event)
+            if text is not None:
+                print_line(text)
 
 
 def _supervise_again(folder: RunFolder) -> None:
@@ -66,14 +70,6 @@ def _supervise_again(folder: RunFolder) -> None:
         adopt(folder)
     except (LaunchError, OSError) as error:
         print_note(f"No new supervisor could be started: {error}")
-
-
-def event_line(event: ev.Event) -> str | None:
-    """Return an event as a line; None for events without a text and for those that only rank 0 reports."""
-    if event.rank not in (None, 0) and isinstance(event, RANK_0_ONLY):
-        return None
-    render = _LINES.get(type(event))
-    return None if render is None else render(event)
 
 
 def progress_line(state: RunState, now: float) -> str:
@@ -247,7 +243,10 @@ class _RunFollower:
             if not now_status.live and now_status.kind != "waiting":
                 return self._without_end(now_status)
             self._print_waiting(now_status)
-            self._print_progress(ClockReading.now())
+            now = ClockReading.now()
+            if not self._json and now.monotonic_s >= self._next_progress_s and self._reader.state.step is not None:
+                self._next_progress_s = now.monotonic_s + PROGRESS_EVERY_S
+                print_line(progress_line(self._reader.state, now.wall_s))
             if self._act():
                 return INTERRUPTED
             self._signals.wait(POLL_S)
@@ -276,11 +275,6 @@ class _RunFollower:
         if status.kind in ("waiting", "pending") and status.sentence != self._waits:
             self._waits = status.sentence
             print_note(status.sentence)
-
-    def _print_progress(self, now: ClockReading) -> None:
-        if not self._json and now.monotonic_s >= self._next_progress_s and self._reader.state.step is not None:
-            self._next_progress_s = now.monotonic_s + PROGRESS_EVERY_S
-            print_line(progress_line(self._reader.state, now.wall_s))
 
     def _act(self) -> bool:
         """Turn interrupts into orders to the run; return True if they mean to stop following."""

@@ -30,7 +30,14 @@ from tuner_tui.cli.options import (
 from tuner_tui.hardware.interpreter import resolve_executable
 from tuner_tui.memory.model_shape import unknown_task, usual_task
 from tuner_tui.runs.launch.launchers import training_python
-from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, build_request, launch_summary, working_folder
+from tuner_tui.runs.launch.prepare import (
+    LaunchRequest,
+    PreparedLaunch,
+    build_request,
+    launch_summary,
+    prepare,
+    working_folder,
+)
 from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import MAX_FALLBACKS, BuiltinJob, CommandJob, Task
@@ -196,8 +203,9 @@ def parse_launch_options(
 
     A configuration file in place of a command is a preset: the file names its tool.
     """
-    if options.preset is None and len(options.command) == 1 and _is_tool_file(options.command[0]):
-        options = replace(options, command=(), preset=options.command[0])
+    word = options.command[0] if options.preset is None and len(options.command) == 1 else ""
+    if word.endswith(TOOL_FILE_SUFFIXES) and Path(word).is_file() and not os.access(word, os.X_OK):
+        options = replace(options, command=(), preset=word)
     words = [word.partition("=") for word in values or ()]
     chosen: dict[str, Any] = {name: text for name, _, text in words if name in JOB_VALUES and text}
     flags = parse_flags("".join(word) for word in words if word[0] not in chosen)
@@ -216,32 +224,23 @@ def launch_request(options: LaunchOptions, read_machine: ReadMachine) -> LaunchR
     return build_request(options, recommend)
 
 
-def _is_tool_file(word: str) -> bool:
-    return word.endswith(TOOL_FILE_SUFFIXES) and Path(word).is_file() and not os.access(word, os.X_OK)
+def prepare_announced(request: LaunchRequest, given: Path | None) -> PreparedLaunch:
+    """Prepare the launch and print what will be launched to stderr: standard output is for results.
 
-
-def check_interpreter(given: Path | None, request: LaunchRequest, prepared: PreparedLaunch) -> None:
-    """Exit with 2 if `given`, the path of `--interpreter`, is no Python; print a note if the command uses another."""
-    if given is None:
-        return
-    refuse_no_python(prepared.interpreter)
-    if _only_probed(request, given):
-        print_note(f"--interpreter {given} is only used to look up packages; the command runs {prepared.argv[0]}.")
-
-
-def _only_probed(request: LaunchRequest, given: Path) -> bool:
-    job = request.job
-    if not isinstance(job, CommandJob) or job.launcher != "plain":
-        return False
-    return resolve_executable(training_python(job, request.environ, working_folder(request))) != resolve_executable(
-        given
-    )
-
-
-def print_announcement(prepared: PreparedLaunch) -> None:
-    """Print what will be launched to stderr: standard output is for results."""
+    Exit with 2 if `given`, the path of `--interpreter`, is no Python; print a note if the command uses another. Raises
+    `LaunchError`.
+    """
+    prepared, job = prepare(request), request.job
+    if given is not None:
+        refuse_no_python(prepared.interpreter)
+        if isinstance(job, CommandJob) and job.launcher == "plain":
+            python = training_python(job, request.environ, working_folder(request))
+            if resolve_executable(python) != resolve_executable(given):
+                used = f"the command runs {prepared.argv[0]}."
+                print_note(f"--interpreter {given} is only used to look up packages; {used}")
     for label, text in launch_summary(prepared):
         print_note(f"{label:<12} {text}")
+    return prepared
 
 
 def with_notify_target(request: LaunchRequest, target: str | None) -> LaunchRequest:

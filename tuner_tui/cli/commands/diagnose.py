@@ -56,13 +56,13 @@ def check_lines(checks: Sequence[SettingCheck]) -> list[str]:
     if not asked:
         return []
     width = max(len(check.name) for check in asked)
-    return ["Requested settings:", *(_check_line(check, width) for check in asked)]
-
-
-def _check_line(check: SettingCheck, width: int) -> str:
-    seen = f" → {format_observed(check.seen)}" if check.verdict == "differs" else ""
-    reason = f"  ({check.why})" if check.why else ""
-    return f"  {CHECK_MARKS[check.verdict]} {check.name:<{width}}  {format_observed(check.asked)}{seen}{reason}"
+    lines = ["Requested settings:"]
+    for check in asked:
+        seen = f" → {format_observed(check.seen)}" if check.verdict == "differs" else ""
+        reason = f"  ({check.why})" if check.why else ""
+        mark = CHECK_MARKS[check.verdict]
+        lines.append(f"  {mark} {check.name:<{width}}  {format_observed(check.asked)}{seen}{reason}")
+    return lines
 
 
 def diagnosis_document(
@@ -99,8 +99,10 @@ def diagnose(
         fail("tuner-tui diagnose: name a run or a log file, or use --kept.")
     try:
         situation = read_situation(source)
-    except (OSError, RunNotFoundError) as error:
-        fail(f"tuner-tui diagnose: {_error_sentence(error, source)}")
+    except OSError as error:
+        fail(f"tuner-tui diagnose: {source} cannot be read: {error.strerror or error}.")
+    except RunNotFoundError as error:
+        fail(f"tuner-tui diagnose: {error} There is no file of that name either.")
     if situation.state == RunState() and not any(line.strip() for line in situation.log):
         fail(f"tuner-tui diagnose: {'the input' if source == '-' else source} is empty.")
     findings, checks = diagnose_situation(situation), verify_settings(situation)
@@ -148,9 +150,3 @@ def read_situation(source: str) -> Situation:
 def _folder_of(source: str) -> RunFolder:
     path = Path(source)
     return RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir())
-
-
-def _error_sentence(error: OSError | RunNotFoundError, source: str) -> str:
-    if isinstance(error, OSError):
-        return f"{source} cannot be read: {error.strerror or error}."
-    return f"{error} There is no file of that name either."

@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -24,7 +24,6 @@ from tuner_tui.hardware.interpreter import default_interpreter, find_incompatibi
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import missing_path_problem
 from tuner_tui.runs.store.folder import state_dir
-from tuner_tui.settings.dialects.dialect import Dialect
 from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
 from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob
 from tuner_tui.settings.model import format_value
@@ -79,9 +78,10 @@ def doctor(
     if open_:  # the tool chooses by the machine: `bf16: auto`
         files = (*files, PreflightCheck("Left open", "good", f"On this machine, auto means {', '.join(open_)}."))
     checks = (*preflight_checks(machine.inventory, machine.interpreter, settings, job), *files)
-    opened = None if preset is None else _tool_values(preset)
-    if opened is not None:
-        path, file_values, dialect = opened
+    loaded = None if preset is None else find_preset(preset)
+    if loaded is not None and loaded.dialect is not None and loaded.path is not None:
+        path, dialect = loaded.path, loaded.dialect
+        file_values = parse_file(read_file_text(path), path).values
         training_file = TrainingFile(path, file_values, chosen, job, dialect)
         cwd = Path.cwd() if isinstance(job, BuiltinJob) else Path(job.cwd or Path.cwd())
         local = local_files(cwd)
@@ -114,14 +114,6 @@ def _print_hardware(interpreter: Path | None, as_json: bool) -> None:
     else:
         print_line(" · ".join(filter(None, (inventory.hostname, inventory.container, inventory.multiplexer))))
         print_rows(hardware_rows(inventory, python, report_width()))
-
-
-def _tool_values(name: str) -> tuple[Path, dict[str, Any], Dialect] | None:
-    """Return path, values and dialect of a tool's file; None for a preset."""
-    loaded = find_preset(name)
-    if loaded.dialect is None or loaded.path is None:
-        return None
-    return loaded.path, parse_file(read_file_text(loaded.path), loaded.path).values, loaded.dialect
 
 
 def local_files(cwd: Path) -> FileSystem:

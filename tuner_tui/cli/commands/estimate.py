@@ -35,7 +35,6 @@ from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.units import format_size
 from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, estimate_from_runs
 from tuner_tui.memory.closed_form import TrainingCode
-from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate
 from tuner_tui.memory.model_shape import modelled_job, trains_other_task, unknown_task
 from tuner_tui.memory.trace import TraceError
@@ -71,8 +70,9 @@ def estimate(
     training = resolve_options(plan.preset, plan.words or [], plan.values or [])
     capacity = None if plan.memory is None else parse_size_option("--memory", plan.memory)
     limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
-    command = measured_command(training, plan.model, plan.gpus)
-    if command is not None:
+    command = training.job
+    unmodelled = plan.model is None and plan.gpus is None and modelled_job(command) is None
+    if isinstance(command, CommandJob) and unmodelled:  # only its own runs can tell its memory
         machine = read_machine(plan.interpreter)
         if print_measured(command, training.resolved, machine, capacity, limit, as_json):
             return
@@ -128,14 +128,6 @@ def settings_to_keep(training: Training) -> Resolved:
     from_command = dict.fromkeys(fixed, Origin(OriginKind.PRESET, "the command"))
     chosen = {name: resolved.origins[name] for name in resolved.given}
     return Resolved(resolved.settings, {**from_command, **chosen})
-
-
-def measured_command(training: Training, model: str | None, gpus: str | None) -> CommandJob | None:
-    """Return the preset's command, whose memory only its own runs can tell; None if a model is known."""
-    job = training.job
-    if not isinstance(job, CommandJob) or model is not None or gpus is not None or modelled_job(job) is not None:
-        return None
-    return job
 
 
 def print_measured(
@@ -317,10 +309,13 @@ def as_document(
 ) -> dict[str, Any]:
     """Return the JSON document; sizes in bytes."""
     peak, device = best.peak, estimator.device
+    device_fields = asdict(device)
+    # The key is part of the interface of `--json`; it is older than the name of the field.
+    device_fields["started"] = device_fields.pop("import_footprint")
     return {
         "job": estimator.job,
         "settings": settings,
-        "device": _device_document(device),
+        "device": device_fields,
         "parts": best.parts,
         **_figures(best),
         "peak_at": best.peak_phase,
@@ -333,10 +328,3 @@ def as_document(
 
 def _figures(best: MemoryEstimate) -> dict[str, Any]:
     return {name: getattr(best, name) for name in ("total_bytes", "low_bytes", "high_bytes", "verdict", "rests_on")}
-
-
-def _device_document(device: Device) -> dict[str, Any]:
-    document = asdict(device)
-    # The key is part of the interface of `--json`; it is older than the name of the field.
-    document["started"] = document.pop("import_footprint")
-    return document

@@ -61,7 +61,7 @@ def logs(
     if not follow:
         printer.print_rest(last=True)
         return
-    printer.skip_to_tail(LINES_BEFORE_FOLLOWING)
+    printer.anchor = printer.reader.tail(LINES_BEFORE_FOLLOWING).start
     raise typer.Exit(_follow(folder, printer))
 
 
@@ -83,19 +83,15 @@ class LogPrinter:
     """Prints a growing log: each finished line once, an unfinished line whenever it changes."""
 
     def __init__(self, reader: LogReader, as_json: bool) -> None:
-        self._reader = reader
+        self.reader = reader
+        self.anchor = 0
         self._as_json = as_json
-        self._anchor = 0
         self._unfinished: tuple[int, str] | None = None
-
-    def skip_to_tail(self, count: int) -> None:
-        """Start `count` lines before the end."""
-        self._anchor = self._reader.tail(count).start
 
     def print_rest(self, last: bool) -> None:
         """Print the lines not printed yet; with `last` also an unfinished line as final."""
         while True:
-            window = self._reader.window(self._anchor, LINES_AT_ONCE)
+            window = self.reader.window(self.anchor, LINES_AT_ONCE)
             self._print(window, last)
             if window.at_end:
                 return
@@ -109,15 +105,12 @@ class LogPrinter:
         ]
         if lines:
             print_line("\n".join(lines))
-        self._anchor = window.end
+        self.anchor = window.end
         if window.unfinished:
-            self._print_unfinished(window.anchors[-1], window.lines[-1], last)
-
-    def _print_unfinished(self, anchor: int, text: str, last: bool) -> None:
-        self._anchor = anchor
-        if text and (anchor, text) != self._unfinished:
-            self._unfinished = (anchor, text)
-            print_line(self._line(anchor, text, not last))
+            self.anchor, text = unfinished = window.anchors[-1], window.lines[-1]
+            if text and unfinished != self._unfinished:
+                self._unfinished = unfinished
+                print_line(self._line(self.anchor, text, not last))
 
     def _line(self, anchor: int, text: str, unfinished: bool) -> str:
         return json_text({"anchor": anchor, "text": text, "unfinished": unfinished}, None) if self._as_json else text

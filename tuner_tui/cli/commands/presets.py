@@ -62,11 +62,16 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
     """List presets; those for this machine come first, marked with *."""
     machine = _rule_facts(context, with_python=False)
     presets = suiting_first(list_presets(), machine.gpus or (), machine.cores)
-    if as_json:
-        print_json([{**_listed(item), "suits": item.suits} for item in presets])
-        return
+    documents = []
     for item in presets:
-        print_line(f"{'*' if item.suits else ' '} {_line(item)}")
+        if not as_json:
+            print_line(f"{'*' if item.suits else ' '} {_line(item)}")
+            continue
+        head = {"name": item.name, "path": str(item.path), "shipped": not item.yours, "problem": item.problem}
+        content = {} if item.loaded is None else {**_document(item.loaded), "name": item.name}
+        documents.append({**head, **content, "suits": item.suits})
+    if as_json:
+        print_json(documents)
 
 
 @group.command()
@@ -199,11 +204,6 @@ def _line(item: PresetEntry) -> str:
     first = item.about.split(". ")[0].rstrip(".")
     whose = " (yours, replaces the shipped one)" if item.hides_shipped else " (yours)" if item.yours else ""
     return f"{item.name:<24} {first}{whose}".rstrip()
-
-
-def _listed(item: PresetEntry) -> dict[str, Any]:
-    head = {"name": item.name, "path": str(item.path), "shipped": not item.yours, "problem": item.problem}
-    return head if item.loaded is None else {**head, **_document(item.loaded), "name": item.name}
 
 
 def _document(loaded: LoadedPreset) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from tuner_tui.cli.recommend_report import recommend_report
 from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.files import write_durable
 from tuner_tui.hardware.environment import visible_cards
-from tuner_tui.hardware.known_cards import PROCESSOR, PlannedCards, planned_interpreter, planned_inventory
+from tuner_tui.hardware.known_cards import PROCESSOR, planned_interpreter, planned_inventory
 from tuner_tui.memory.model_shape import read_config
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.store.folder import runs_dir
@@ -61,7 +61,11 @@ def recommend(
     Without a preset, a model or a command, the job is that of the tuning notes: classification of 128 tokens with
     a model of BERT's size.
     """
-    file, command = split_words(plan.words or [], of_a_file=patch or write or copy)
+    words = plan.words or []
+    runs = bool(words) and "/" in words[0] and os.access(words[0], os.X_OK) and Path(words[0]).is_file()
+    # A single word that can be run is a command, unless it is to be changed: that may be a shell script.
+    is_file = len(words) == 1 and (patch or write or copy or not runs)
+    file, command = (words[0], ()) if is_file else (None, tuple(words))
     preset = file if plan.preset is None else plan.preset
     asked = LaunchOptions(preset, command=command, model=plan.model, task=plan.task)
     training = resolve_options(asked, plan.values or [])
@@ -82,17 +86,6 @@ def recommend(
         )
         return
     print_recommendations(machines, resolved, job, preset, as_json)
-
-
-def split_words(words: list[str], of_a_file: bool = False) -> tuple[str | None, tuple[str, ...]]:
-    """Return the preset or file that the words name, or the command.
-
-    A single word that can be run is a command, unless `of_a_file`: a shell script may be changed.
-    """
-    runs = "/" in words[0] and os.access(words[0], os.X_OK) and Path(words[0]).is_file() if words else False
-    if len(words) == 1 and (of_a_file or not runs):
-        return words[0], ()
-    return None, tuple(words)
 
 
 def resolve_options(options: LaunchOptions, values: list[str]) -> Training:
@@ -122,17 +115,15 @@ def planned_machines(
     if wanted is None:
         return [(None, machine)]
     python = planned_interpreter(machine.interpreter)
-    return [
-        (label, LocalMachine(planned_inventory(machine.inventory, card), python))
-        for label, card in map(_with_capability, parse_gpus(wanted))
-    ]
-
-
-def _with_capability(cards: PlannedCards) -> tuple[str, PlannedCards]:
-    if all(gpu.capability is not None for gpu in cards.gpus):
-        return cards.label, cards
-    today = tuple(replace(gpu, capability=ASSUMED_CAPABILITY, architecture="Ampere") for gpu in cards.gpus)
-    return f"{cards.label}, assumed to be Ampere or newer", replace(cards, gpus=today)
+    machines: list[tuple[str | None, LocalMachine]] = []
+    for cards in parse_gpus(wanted):
+        label = cards.label
+        if any(gpu.capability is None for gpu in cards.gpus):
+            label = f"{label}, assumed to be Ampere or newer"
+            today = (replace(gpu, capability=ASSUMED_CAPABILITY, architecture="Ampere") for gpu in cards.gpus)
+            cards = replace(cards, gpus=tuple(today))
+        machines.append((label, LocalMachine(planned_inventory(machine.inventory, cards), python)))
+    return machines
 
 
 SPEED_SETTINGS = (

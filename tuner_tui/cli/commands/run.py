@@ -32,9 +32,8 @@ from tuner_tui.cli.options import Detached, complete_run, complete_setting
 from tuner_tui.cli.run_follower import launch_and_follow
 from tuner_tui.cli.training_options import (
     RunOptions,
-    check_interpreter,
     launch_request,
-    print_announcement,
+    prepare_announced,
     taking,
     with_notify_target,
 )
@@ -108,7 +107,9 @@ def run(
     try:
         if after is not None and after_success is not None:
             fail("--after and --after-success exclude each other.", USAGE)
-        stop_after_s = None if stop_after is None else _parse_time(stop_after)
+        stop_after_s = None if stop_after is None else parse_duration(stop_after)
+        if stop_after is not None and not stop_after_s:
+            raise SettingsError(f"--stop-after: {stop_after!r} is not a time (try 4h, 90min or 1h30min).")
         if prove and (training.resume is None or when_free or detach):
             fail("--prove goes with --resume, and not with --detach or --when-free.", USAGE)
         if when_free:
@@ -127,9 +128,7 @@ def run(
         twin = find_duplicate_run(request)
         if twin is not None:
             raise DuplicateRunError(twin)  # before the seconds of preparation; `launch` looks again
-        prepared = prepare(request)
-        check_interpreter(training.interpreter, request, prepared)
-        print_announcement(prepared)
+        prepared = prepare_announced(request, training.interpreter)
         if prove:
             raise typer.Exit(_prove(prepared, steps, as_json))
         _warn_of_logout()
@@ -201,14 +200,6 @@ def expand_sweep(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
     return product(*axes)
 
 
-def _parse_time(text: str) -> float:
-    """Return the seconds of `--stop-after`. Raises `SettingsError`."""
-    seconds = parse_duration(text)
-    if not seconds:
-        raise SettingsError(f"--stop-after: {text!r} is not a time (try 4h, 90min or 1h30min).")
-    return seconds
-
-
 def _queue(
     combinations: Sequence[LaunchOptions],
     notify: str | None,
@@ -228,13 +219,10 @@ def _queue(
 
     requests = [with_notify_target(launch_request(options, idle_machine), notify) for options in combinations]
     requests = [replace(request, stop_after_s=stop_after_s, nodes=None) for request in requests]
-    interpreter = combinations[0].interpreter
     need = queue_need(requests[0], read_inventory(state_dir()), gpus, after, after_success)
     # All are checked before the first is queued. The interpreter, whose answer takes longest, is asked once.
-    first = prepare(requests[0])
-    check_interpreter(interpreter, requests[0], first)
+    first = prepare_announced(requests[0], combinations[0].interpreter)
     launches = [first, *(prepare(request, first.interpreter) for request in requests[1:])]
-    print_announcement(first)
     _warn_of_logout()
     for prepared in launches:
         folder = enqueue(prepared, replace(need, submitted_t=time.time()))

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from tuner_tui.cli.console import ALREADY_RUNNING, USAGE, fail, print_folder, print_line, print_note
-from tuner_tui.cli.training_options import RunOptions, check_interpreter, print_announcement, taking, with_notify_target
+from tuner_tui.cli.training_options import RunOptions, prepare_announced, taking, with_notify_target
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.prepare import build_request, prepare
+from tuner_tui.runs.launch.prepare import build_request
 from tuner_tui.runs.launch.slurm_submission import cluster_request, job_script, submit
 from tuner_tui.runs.launch.start import DuplicateRunError
 from tuner_tui.runs.slurm import SlurmError, parse_options
@@ -53,9 +53,7 @@ def submit_run(
     try:
         slurm = parse_options(named, sbatch_options or [])
         request = with_notify_target(cluster_request(build_request(training.parse()), slurm), training.notify)
-        prepared = prepare(request)
-        check_interpreter(training.interpreter, request, prepared)
-        print_announcement(prepared)
+        prepared = prepare_announced(request, training.interpreter)
         script = job_script(slurm, prepared.folder).rstrip()
         if dry_run:
             print_line(script)

@@ -29,16 +29,10 @@ from tuner_tui.cli.console import (
 )
 from tuner_tui.cli.machine import read_training_machine
 from tuner_tui.cli.options import Detached
-from tuner_tui.cli.training_options import (
-    TrainingOptions,
-    check_interpreter,
-    launch_request,
-    print_announcement,
-    taking,
-)
+from tuner_tui.cli.training_options import TrainingOptions, launch_request, prepare_announced, taking
 from tuner_tui.core.units import format_gib
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.prepare import build_request, prepare
+from tuner_tui.runs.launch.prepare import build_request
 from tuner_tui.runs.launch.start import find_duplicate_run
 from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.errors import SettingsError
@@ -211,11 +205,13 @@ def tune(
     try:
         if resume is None:
             options = training.parse()
+            if objective not in get_args(Objective):
+                raise SettingsError(f"--objective: {objective!r} is not one of {', '.join(get_args(Objective))}.")
             wanted = TuningOptions(
                 free_batch=free_batch,
                 most_minutes=most_minutes,
                 save_as=save_as,
-                objective=parse_objective(objective),
+                objective=cast("Objective", objective),
                 on=parse_cluster(on),
                 most_gpus=gpus,
             )
@@ -238,13 +234,6 @@ def tune(
     except (SettingsError, LaunchError) as error:
         fail(str(error), USAGE)
     raise typer.Exit(code)
-
-
-def parse_objective(text: str) -> Objective:
-    """Parse `--objective`. Raises `SettingsError`."""
-    if text not in get_args(Objective):
-        raise SettingsError(f"--objective: {text!r} is not one of {', '.join(get_args(Objective))}.")
-    return cast("Objective", text)
 
 
 def parse_cluster(text: str | None) -> Cluster | None:
@@ -274,9 +263,7 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -
     twin = find_duplicate_run(request)
     if twin is not None:
         fail(f"This training is running as {twin.id}; trials at the same time would measure nothing.", ALREADY_RUNNING)
-    prepared = prepare(request)
-    check_interpreter(options.interpreter, request, prepared)
-    print_announcement(prepared)
+    prepare_announced(request, options.interpreter)
     time_needed(request).ensure(wanted.most_minutes)
     folder = create_tuning(request, wanted)
     return folder, TunerSpec(request.job, request.environ, wanted.most_minutes)
