@@ -18,7 +18,7 @@ from tuner_tui.core.units import GIB
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import GpuProblemKind, Inventory
-from tuner_tui.hardware.probe_script import DISTRIBUTIONS
+from tuner_tui.hardware.probe_script import PACKAGES
 from tuner_tui.memory.closed_form import fixed_sizes, trained_bytes
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
 from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect
@@ -267,7 +267,7 @@ def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pre
     """Whether the interpreter has the packages that the file asks for."""
     if "torch" not in interpreter.packages:
         return  # nothing is known of it, which is a check of its own
-    needed = {name: asked for name, asked in required_packages(file.values).items() if name in DISTRIBUTIONS}
+    needed = {name: asked for name, asked in required_packages(file.values).items() if name in PACKAGES}
     if file.resolved.settings.peft_method != "none":
         needed.setdefault("peft", f"peft_method {file.resolved.settings.peft_method}")
     missing = {name: asked for name, asked in needed.items() if name not in interpreter.packages}

@@ -71,19 +71,16 @@ class ChildProcess:
             os.close(reading)
             os.close(writing)
         try:
-            self._check_start(status, command[0])
+            with selectors.DefaultSelector() as selector:
+                selector.register(status, selectors.EVENT_READ)
+                number = os.read(status, 16) if selector.select(START_S) else b""
+            if number:
+                raise OSError(int(number), os.strerror(int(number)), command[0])
         except BaseException:  # KeyboardInterrupt too
             self.close()
             raise
         finally:
             os.close(status)
-
-    def _check_start(self, status: int, program: str) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(status, selectors.EVENT_READ)
-            number = os.read(status, 16) if selector.select(START_S) else b""
-        if number:
-            raise OSError(int(number), os.strerror(int(number)), program)
 
     @property
     def output(self) -> IO[bytes]:

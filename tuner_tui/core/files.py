@@ -213,7 +213,8 @@ class LineAppender:
         # A writer that was killed, or a full disk, may have left half a line. A newline in front keeps it from
         # swallowing this one; readers skip the torn line. One write call per line, so that lines of two processes do
         # not mix.
-        if not self._at_line_start():
+        size = os.fstat(self._descriptor).st_size
+        if size and os.pread(self._descriptor, 1, size - 1) not in (b"\n", b""):
             line = b"\n" + line
         written = os.write(self._descriptor, line)
         if written < len(line):
@@ -221,10 +222,6 @@ class LineAppender:
 
     def close(self) -> None:
         os.close(self._descriptor)
-
-    def _at_line_start(self) -> bool:
-        size = os.fstat(self._descriptor).st_size
-        return size == 0 or os.pread(self._descriptor, 1, size - 1) in (b"\n", b"")
 
 
 def append_line(path: Path, line: bytes) -> None:

@@ -9,6 +9,7 @@ import grp
 import os
 import pwd
 import stat
+from functools import lru_cache
 from pathlib import Path
 
 TRUSTED_VARIABLE = "TUNER_TRUSTED"
@@ -66,13 +67,16 @@ def shared_with(path: Path, *, is_above: bool = False) -> str | None:
     for status in (path.lstat(), path.stat()):
         unmapped_root = is_above and status.st_uid == OVERFLOW_UID and _is_user_namespace()
         if status.st_uid not in (0, os.getuid()) and not unmapped_root:
-            return f"user {_user_name(status.st_uid)}"
+            return f"user {user_name(status.st_uid)}"
     if is_above and status.st_mode & stat.S_ISVTX:
         return None
     if status.st_mode & stat.S_IWOTH:
         return "every user"
     if status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid):
-        return f"group {_group_name(status.st_gid)}"
+        try:
+            return f"group {grp.getgrgid(status.st_gid).gr_name}"
+        except KeyError:
+            return f"group {status.st_gid}"
     return None
 
 
@@ -91,15 +95,10 @@ def _is_own_group(gid: int) -> bool:
     return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
-def _user_name(uid: int) -> str:
+@lru_cache(maxsize=256)
+def user_name(uid: int) -> str:
+    """The user's name, cached because looking it up may ask a server."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
-
-
-def _group_name(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)

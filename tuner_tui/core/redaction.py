@@ -236,7 +236,8 @@ def _value(text: str, start: int, end: int) -> tuple[int, int] | None:
     if (match := _ASSIGNED.match(text, end)) and not (sentence and match["sign"] == ":" and not match["quote"]):
         span = _span(match, _UNQUOTED)
         value = text[slice(*span)] if span else ""
-        if certainty == "vague" and not option and before not in ("?", "&") and not _looks_like_key(value):
+        looks_like_key = re.fullmatch(r"[0-9a-f]{32,}", value) is not None or _looks_random(value)
+        if certainty == "vague" and not option and before not in ("?", "&") and not looks_like_key:
             return None
         if not match["quote"] and (_CALL.match(value) or value.lower().endswith(name.lower())):
             return None  # code, such as `token=get_token()` and `token=hub_token`
@@ -272,10 +273,6 @@ def _span(match: re.Match[str], unquoted: re.Pattern[str], group: str | None = "
     if pattern is _UNQUOTED:
         end = match.end() + len(value[0] if _SWITCH.fullmatch(value[0]) else value[0].rstrip(_TRAILING))
     return match.end(), end
-
-
-def _looks_like_key(value: str) -> bool:
-    return re.fullmatch(r"[0-9a-f]{32,}", value) is not None or _looks_random(value)
 
 
 def _looks_random(word: str) -> bool:

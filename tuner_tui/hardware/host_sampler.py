@@ -61,8 +61,14 @@ class HostSampler:
         memory = read_meminfo(self._proc)
         rates = self._rates(elapsed_s, swap=bool(memory.get("SwapTotal")))
         quota_used = rates.get("quota_used")
-        disk_free, shm_free = self._space()
-        used, total = self._ram(memory)
+        if self._ticks % DISK_SPACE_EVERY == 0:  # a network disk may be slow
+            self._free = (free_disk_bytes(self._disk_folder), free_disk_bytes(self._shm))
+        self._ticks += 1
+        disk_free, shm_free = self._free
+        total, available = memory.get("MemTotal"), memory.get("MemAvailable")
+        used = None if total is None or available is None else total - available
+        if self._memory is not None:
+            used, total = self._memory.used_bytes(), self._memory.limit_bytes
         swap_total, swap_free = memory.get("SwapTotal"), memory.get("SwapFree")
         return HostSample(
             cpu_pct=mean(per_core_pct) if quota_used is None else min(100.0, 100 * quota_used),
@@ -86,31 +92,19 @@ class HostSampler:
             busy_pct(busy - before[core][0], total - before[core][1]) for core, (busy, total) in self._cores.items()
         )
 
-    def _ram(self, memory: dict[str, int]) -> tuple[int | None, int | None]:
-        if self._memory is not None:
-            return self._memory.used_bytes(), self._memory.limit_bytes
-        total, available = memory.get("MemTotal"), memory.get("MemAvailable")
-        return (None if total is None or available is None else total - available), total
-
     def _rates(self, elapsed_s: float | None, swap: bool) -> dict[str, float]:
         """Growth per second of each counter since the previous call, where it was read both times."""
         counters: dict[str, float] = {**disk_bytes(read_text(self._proc / "diskstats"), self._disks)}
         if self._quota is not None and (used_s := self._quota.used_s()) is not None:
             counters["quota_used"] = used_s / self._quota.quota_cores
-        if swap:
-            counters |= swapped_in_bytes(read_text(self._proc / "vmstat"))
+        pages = read_text(self._proc / "vmstat").partition("pswpin ")[2].split(None, 1)[:1] if swap else []
+        if pages:  # read back from swap since boot
+            counters["swap_in"] = int(pages[0]) * os.sysconf("SC_PAGE_SIZE")
         # Counters only grow, but for a disk that was removed or a counter that wrapped: such a difference counts as 0.
         before, self._counters = self._counters, counters
         if elapsed_s is None:
             return {}
         return {name: max(0.0, value - before[name]) / elapsed_s for name, value in counters.items() if name in before}
-
-    def _space(self) -> tuple[int | None, int | None]:
-        """Free bytes of the disk and of /dev/shm, refreshed every few samples since a network disk may be slow."""
-        if self._ticks % DISK_SPACE_EVERY == 0:
-            self._free = (free_disk_bytes(self._disk_folder), free_disk_bytes(self._shm))
-        self._ticks += 1
-        return self._free
 
 
 def core_times(stat: str, allowed: frozenset[int] | None) -> dict[int, tuple[int, int]]:
@@ -159,12 +153,6 @@ def disk_bytes(diskstats: str, names: frozenset[str]) -> dict[str, int]:
         "disk_read": SECTOR_BYTES * sum(int(row[5]) for row in disks),
         "disk_write": SECTOR_BYTES * sum(int(row[9]) for row in disks),
     }
-
-
-def swapped_in_bytes(vmstat: str) -> dict[str, int]:
-    """`swap_in`: bytes read back from swap since boot; empty where the kernel does not count them."""
-    _, _, rest = vmstat.partition("pswpin ")
-    return {"swap_in": int(rest.split(None, 1)[0]) * os.sysconf("SC_PAGE_SIZE")} if rest else {}
 
 
 def free_disk_bytes(folder: Path) -> int | None:

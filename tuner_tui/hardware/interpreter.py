@@ -28,7 +28,7 @@ from tuner_tui.core.files import make_private, read_regular, write_atomic
 from tuner_tui.core.json_dataclass import from_json
 from tuner_tui.hardware.capabilities import build_supports, describe_generation, least_capability
 from tuner_tui.hardware.inventory import Gpu, Inventory
-from tuner_tui.hardware.probe_script import DISTRIBUTIONS
+from tuner_tui.hardware.probe_script import PACKAGES
 
 FORMAT = 1
 
@@ -72,14 +72,11 @@ def probe_cache_entry(kind: str, question: object, folder: Path | None = None) -
 
 
 def _stamps(paths: Iterable[str]) -> dict[str, int | None]:
-    return {path: _modified_ns(path) for path in paths}
-
-
-def _modified_ns(path: str) -> int | None:
-    try:
-        return os.stat(path).st_mtime_ns  # noqa: PTH116
-    except OSError:
-        return None
+    stamps: dict[str, int | None] = dict.fromkeys(paths)
+    for path in stamps:
+        with suppress(OSError):
+            stamps[path] = os.stat(path).st_mtime_ns  # noqa: PTH116
+    return stamps
 
 
 INSTALL_COMMAND = "pip install torch --index-url https://download.pytorch.org/whl/"
@@ -252,14 +249,21 @@ def ask_interpreter(path: Path, stages: tuple[str, ...], timeout_s: float) -> tu
         command = [str(path), "-", *stages]  # the versions come at once, only imports take longer
         script = PROBE_SCRIPT.read_text("utf-8")
         output, code = run_interpreter(command, script, timeout_s, cwd="/", silent_s=VERSIONS_TIMEOUT_S)
-        problem = _exit_problem(path, code)
+        if code < 0:
+            problem = f"{path} was ended by {signal.Signals(-code).name} while its packages were read."
+        elif code > 0:
+            problem = f"{path} exited with code {code} while its packages were read: is it Python 3.8 or newer?"
     except subprocess.TimeoutExpired as error:
         output = (error.stdout or b"").decode(errors="replace")
         problem = f"{path} did not answer within {error.timeout:.0f} s and was stopped; is its disk slow?"
     except EndlessOutputError:
         return {}, f"{path} printed endless output and was stopped: it does not seem to be Python 3.8 or newer."
+    except FileNotFoundError:
+        return {}, f"{path} does not exist: choose another interpreter."
+    except PermissionError:
+        return {}, f"You have no permission to run {path}."
     except OSError as error:
-        return {}, _start_problem(path, error)
+        return {}, f"{path} cannot run on this machine ({error.strerror})."
     answer: dict[str, Any] = {}
     for line in marked_lines(output, MARK):
         answer.update(json.loads(line))
@@ -291,20 +295,4 @@ def marked_lines(output: str, mark: str) -> list[str]:
 
 
 def _cache_entry(path: Path, folder: Path | None) -> ProbeCacheEntry:
-    return probe_cache_entry("interpreters", [str(path), sorted(DISTRIBUTIONS)], folder)
-
-
-def _start_problem(path: Path, error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return f"{path} does not exist: choose another interpreter."
-    if isinstance(error, PermissionError):
-        return f"You have no permission to run {path}."
-    return f"{path} cannot run on this machine ({error.strerror})."
-
-
-def _exit_problem(path: Path, code: int) -> str | None:
-    if code == 0:
-        return None
-    if code < 0:
-        return f"{path} was ended by {signal.Signals(-code).name} while its packages were read."
-    return f"{path} exited with code {code} while its packages were read: is it Python 3.8 or newer?"
+    return probe_cache_entry("interpreters", [str(path), sorted(PACKAGES)], folder)

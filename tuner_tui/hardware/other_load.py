@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tuner_tui.core.procfs import PROC, all_processes, read_command
 from tuner_tui.hardware.processes import brief_command
-from tuner_tui.hardware.sample import GpuSample, Sample
+from tuner_tui.hardware.sample import Sample
 
 # A clock tick is 10 ms: over a second the share of a core is known to one percent.
 MEASURED_S = 1.0
@@ -70,13 +70,14 @@ def measure_other_load(
     total_pct = load.host.cpu_pct
     here = (pid for pid in used if used[pid] >= MIN_NAMED_CORES and allowed & _cores_of(pid, affinity))
     busiest = sorted(here, key=lambda pid: -used[pid])[:MAX_NAMED]
+    on_gpus = (process for gpu in load.gpus for process in gpu.processes or ())
     return OtherLoad(
         cpu_share=None if total_pct is None else max(0.0, total_pct / 100 - own_cores / cores),
         processes=tuple(BusyProcess(command=_name(pid, proc), cores=round(used[pid], 2)) for pid in busiest),
         gpu_share=max(
             (gpu.utilisation_pct / 100 for gpu in load.gpus if gpu.utilisation_pct is not None), default=None
         ),
-        gpu_processes=_gpu_commands(load.gpus),
+        gpu_processes=tuple(dict.fromkeys(process.command for process in on_gpus if process.command))[:MAX_NAMED],
     )
 
 
@@ -94,8 +95,3 @@ def _cores_of(pid: int, affinity: Callable[[int], set[int]]) -> set[int]:
 
 def _name(pid: int, proc: Path) -> str:
     return brief_command(read_command(pid, proc)) or f"process {pid}"
-
-
-def _gpu_commands(gpus: tuple[GpuSample, ...]) -> tuple[str, ...]:
-    processes = (process for gpu in gpus for process in gpu.processes or ())
-    return tuple(dict.fromkeys(process.command for process in processes if process.command))[:MAX_NAMED]

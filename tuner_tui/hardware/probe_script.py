@@ -17,36 +17,24 @@ from importlib import import_module
 from typing import Any
 
 MARK = "tuner-tui-interpreter "
-DISTRIBUTIONS = {
-    "torch": ("torch",),
-    "transformers": ("transformers",),
-    "accelerate": ("accelerate",),
-    "datasets": ("datasets",),
-    "peft": ("peft",),
-    "bitsandbytes": ("bitsandbytes",),
-    "flash-attn": ("flash-attn",),
-    "trl": ("trl",),
-    "lightning": ("lightning", "pytorch-lightning"),
-    "deepspeed": ("deepspeed",),
-    "liger-kernel": ("liger-kernel", "liger-kernel-nightly"),
-    "flash-attn-3": ("flash-attn-3", "flash_attn_3"),
-    "xformers": ("xformers",),
-    "unsloth": ("unsloth",),
-    "vllm": ("vllm",),
-    "wandb": ("wandb",),
-    "tensorboard": ("tensorboard", "tensorboardX"),
-    "mlflow": ("mlflow", "mlflow-skinny"),
-    "swanlab": ("swanlab",),
-    "trackio": ("trackio",),
-}
+PACKAGES = (
+    "torch", "transformers", "accelerate", "datasets", "peft", "bitsandbytes", "flash-attn", "trl", "lightning",
+    "deepspeed", "liger-kernel", "flash-attn-3", "xformers", "unsloth", "vllm", "wandb", "tensorboard", "mlflow",
+    "swanlab", "trackio",
+)  # fmt: skip
+OTHER_DISTRIBUTIONS = {
+    "lightning": "pytorch-lightning", "liger-kernel": "liger-kernel-nightly", "flash-attn-3": "flash_attn_3",
+    "tensorboard": "tensorboardX", "mlflow": "mlflow-skinny",
+}  # fmt: skip
+"""Under which a package is installed as well."""
 
 
 def versions() -> dict[str, Any]:
     packages = {}
-    for name, distributions in DISTRIBUTIONS.items():
-        candidates = [version for version in map(version_of, distributions) if version]
-        if candidates:
-            packages[name] = candidates[0]
+    for name in PACKAGES:
+        version = version_of(name) or version_of(OTHER_DISTRIBUTIONS.get(name, name))
+        if version:
+            packages[name] = version
     return {
         "python_version": platform.python_version(),
         "packages": packages,
@@ -56,7 +44,7 @@ def versions() -> dict[str, Any]:
 
 
 def version_of(distribution: str) -> str | None:
-    from importlib import metadata  # it imports email and zipfile: 2 MB that whoever reads `DISTRIBUTIONS` does without
+    from importlib import metadata  # it imports email and zipfile: 2 MB that whoever reads `PACKAGES` does without
 
     try:
         return metadata.version(distribution)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
 from itertools import dropwhile
 from pathlib import Path, PurePath
 
 from tuner_tui.core.child_guard import COMM as HELPER_COMM
+from tuner_tui.core.ownership import user_name
 from tuner_tui.core.procfs import (
     PROC,
     TICKS_PER_S,
@@ -73,15 +72,6 @@ def read_owner(pid: int, proc: str | Path = PROC) -> str | None:
     except OSError:
         return None
     return user_name(owner)
-
-
-@lru_cache(maxsize=256)
-def user_name(uid: int) -> str:
-    """The user's name, cached because looking it up may ask a server."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _command_words(pid: int, proc: Path) -> tuple[str, ...]:
@@ -162,7 +152,7 @@ RESCAN_EVERY = 3
 QUEUE_TIME_ROLES = (Role.MAIN, Role.WORKER)
 """Roles whose wait for a core delays the training; launchers and data servers may wait."""
 ROLE_ORDER = {role: order for order, role in enumerate(Role)}
-RANK = re.compile(r"[0-9]{1,6}")
+RANK = re.compile(r"(?:^|\0)RANK=([0-9]{1,6})(?:\0|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +233,11 @@ def find_training_processes(proc: Path, roots: Sequence[int]) -> tuple[TrainingP
         pid, parent = pending.pop()
         stat = read_stat(pid, proc)
         if stat is not None and stat.is_running and pid not in training:
-            process = training[pid] = _classify(proc, pid, stat.comm, parent)
+            command = read_command(pid, proc)
+            role = role_of(command, stat.comm, None if parent is None else (parent.command, parent.role))
+            inherited = None if parent is None else parent.rank  # a worker has the rank of its trainer
+            rank = read_rank(proc, pid) if role is Role.MAIN else inherited
+            process = training[pid] = TrainingProcess(pid, command, role, rank)
             pending += [(child, process) for child in children(pid)]
     return tuple(
         sorted(training.values(), key=lambda process: (ROLE_ORDER[process.role], process.rank or 0, process.pid))
@@ -252,11 +246,8 @@ def find_training_processes(proc: Path, roots: Sequence[int]) -> tuple[TrainingP
 
 def read_rank(proc: Path, pid: int) -> int | None:
     """The rank that torchrun and accelerate set in the environment; None in a training of one process."""
-    for entry in read_text(proc / str(pid) / "environ").split("\0"):
-        name, _, value = entry.partition("=")
-        if name == "RANK" and RANK.fullmatch(value):
-            return int(value)
-    return None
+    match = RANK.search(read_text(proc / str(pid) / "environ"))
+    return None if match is None else int(match[1])
 
 
 def read_queued_s(proc: Path, pid: int) -> float | None:
@@ -277,14 +268,6 @@ def child_finder(proc: Path) -> Callable[[int], list[int]]:
         return lambda pid: _listed_children(proc, pid)
     children = children_by_parent(proc)
     return lambda pid: [child.pid for child in children.get(pid, ()) if child.is_running]
-
-
-def _classify(proc: Path, pid: int, comm: str, parent: TrainingProcess | None) -> TrainingProcess:
-    command = read_command(pid, proc)
-    role = role_of(command, comm, None if parent is None else (parent.command, parent.role))
-    inherited = None if parent is None else parent.rank  # a worker has the rank of its trainer
-    rank = read_rank(proc, pid) if role is Role.MAIN else inherited
-    return TrainingProcess(pid, command, role, rank)
 
 
 def _listed_children(proc: Path, pid: int) -> list[int]:
@@ -348,12 +331,6 @@ class _TableEntry:
     torch_checks: int = 0
 
 
-def read_boot_s(proc: Path) -> float | None:
-    """When the machine was started, in seconds since the epoch; None where /proc/stat does not say it."""
-    words = read_text(proc / "stat").partition("btime ")[2].split(None, 1)
-    return float(words[0]) if words else None
-
-
 class ProcessTable:
     """The host's processes, without kernel threads. `read` is for one thread at a time.
 
@@ -372,7 +349,8 @@ class ProcessTable:
         self._clock = clock
         self._wall_clock = wall_clock
         self._proc = str(proc)
-        self._boot_s = read_boot_s(proc)
+        boot_s = read_text(proc / "stat").partition("btime ")[2].split(None, 1)[:1]
+        self._boot_s = float(boot_s[0]) if boot_s else None  # seconds since the epoch
         self._entries: dict[int, _TableEntry] = {}
         self._ignored: frozenset[int] = frozenset()
         self._calls = 0

@@ -66,14 +66,19 @@ class GpuMonitor:
         """Reads the card: the fast figures, and every `SLOW_EVERY`th time the slow ones."""
         reads_slow = self._ticks % SLOW_EVERY == 0
         try:
-            self._describe()
+            if self.described is None:
+                self.described = gpu = self._card.describe()
+                self._name, self._power_limit_w = gpu.name, gpu.power_limit_w
             fast = self._card.fast()
             if reads_slow:
                 slow = self._card.slow()
                 self._slow = replace(slow, processes=self._identify(slow.processes))
             self._ticks += 1
         except CardUnavailable:
-            self._mark_lost()
+            # Its row stays, without outdated figures.
+            lost = GpuSample(self._card.index, self._name, power_limit_w=self._power_limit_w, lost=True)
+            self._sample = replace(lost, memory_total_bytes=self._sample.memory_total_bytes)
+            self._slow, self._ticks = lost, 0
         else:
             self._publish(fast)
         if reads_slow or self._sample.lost:
@@ -105,11 +110,6 @@ class GpuMonitor:
         if of_card or not keeps:
             self._xid = ((of_card or xids)[-1], self._clock())
 
-    def _describe(self) -> None:
-        if self.described is None:
-            self.described = gpu = self._card.describe()
-            self._name, self._power_limit_w = gpu.name, gpu.power_limit_w
-
     def _publish(self, fast: GpuSample) -> None:
         slow = self._slow
         self._sample = replace(
@@ -121,12 +121,6 @@ class GpuMonitor:
             processes=slow.processes,
         )
         self._read_s = self._clock()
-
-    def _mark_lost(self) -> None:
-        """Keeps the row of a lost card, without outdated figures."""
-        lost = GpuSample(self._card.index, self._name, power_limit_w=self._power_limit_w, lost=True)
-        self._sample = replace(lost, memory_total_bytes=self._sample.memory_total_bytes)
-        self._slow, self._ticks = lost, 0
 
 
 REOPEN_S = 5.0

@@ -29,7 +29,9 @@ class CgroupMemory:
         current = read_int(self.folder / "memory.current") or read_int(self.folder / "memory.usage_in_bytes")
         if current is None:
             return None
-        return max(0, current - reclaimable_bytes(self.folder / "memory.stat"))
+        # Inactive file cache counts against the limit, but is reclaimed before anything is killed.
+        values = dict(line.split()[:2] for line in read_text(self.folder / "memory.stat").splitlines() if " " in line)
+        return max(0, current - int(values.get("total_inactive_file", values.get("inactive_file", 0))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +110,6 @@ def read_memory_limit(folder: Path) -> int | None:
     if limit is None:
         limit = read_int(folder / "memory.limit_in_bytes")
     return limit if limit is not None and limit < UNLIMITED_BYTES else None
-
-
-def reclaimable_bytes(stat: Path) -> int:
-    """Inactive file cache in bytes: it counts against the limit but is reclaimed before anything is killed."""
-    values = dict(line.split()[:2] for line in read_text(stat).splitlines() if " " in line)
-    return int(values.get("total_inactive_file", values.get("inactive_file", 0)))
 
 
 def read_int(path: Path) -> int | None:

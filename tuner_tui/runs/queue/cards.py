@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner_tui.core.files import is_locked
+from tuner_tui.core.ownership import user_name
 from tuner_tui.core.procfs import PROC, ProcessId, descendants_in, read_text, this_machine
 from tuner_tui.hardware.environment import CARDS_VARIABLE, visible_gpus
 from tuner_tui.hardware.inventory import Gpu, GpuProcess
-from tuner_tui.hardware.processes import user_name
 from tuner_tui.hardware.sample import GpuSample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.queue.queued_run import QueueError, read_queued
