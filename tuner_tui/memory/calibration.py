@@ -98,24 +98,14 @@ def _calibrate_gpu(
         for batch, run in sorted(newest.items())
         if run.tensor_bytes
     )
-    last = next(iter(newest.values()))
-    better = replace(
-        initial,
-        ratios=ratios,
-        overhead=_measured_overhead(initial.overhead, last),
-        uncertainty=CALIBRATED_UNCERTAINTY,
-        possible_saving=0.0,
-    )
+    last, overhead = next(iter(newest.values())), initial.overhead
+    if last.tensor_bytes and last.reserved_bytes:
+        # The share that the run's allocator held beyond its tensors, instead of the assumed one.
+        share = max(0.0, last.reserved_bytes / last.tensor_bytes - 1)
+        overhead = replace(overhead, slack_share=share, slack_bytes=0.0, traced_slack=())
+    better = replace(initial, ratios=ratios, overhead=overhead, uncertainty=CALIBRATED_UNCERTAINTY, possible_saving=0.0)
     words = f"{initial.rests_on}, corrected by run {last.id}: ×{better.ratio(initial.batch):.2f}"
     return replace(better, rests_on=words)
-
-
-def _measured_overhead(overhead: RuntimeOverhead, run: MeasuredRun) -> RuntimeOverhead:
-    """The overhead with the share that the run's allocator held beyond its tensors, instead of the assumed one."""
-    if not run.tensor_bytes or not run.reserved_bytes:
-        return overhead
-    share = max(0.0, run.reserved_bytes / run.tensor_bytes - 1)
-    return replace(overhead, slack_share=share, slack_bytes=0.0, traced_slack=())
 
 
 def _calibrate_cpu(

@@ -96,11 +96,6 @@ class NumberSizes:
     casts: bool
     wide: bool
 
-    @property
-    def normed(self) -> int:
-        """Bytes kept by a matrix product that is the only reader of a normalisation's output."""
-        return self.compute if self.casts else self.stream
-
 
 def number_sizes(shape: ModelShape, settings: Settings, device: Device, code: TrainingCode = BUILT_IN) -> NumberSizes:
     """The number sizes of a training; autocast keeps weights in fp32 and computes in 16 bit."""
@@ -147,9 +142,10 @@ def attention_bytes(
     if settings.attn_implementation.startswith("flash"):
         return AttentionBytes(sums)
     if _uses_math_kernel(shape, settings, device):
-        return AttentionBytes(
-            repeated + _math_kernel_bytes(shape, n, scores, tokens), scores * 4, repeated + scores * 8
-        )
+        # Softmax, dropout's mask and result; in 16 bit all of it, and queries, keys and values, are cast to fp32.
+        kept = scores * (3 if shape.attention_dropout else 1) * 4
+        kept += 3 * (4 - n.compute) * tokens * shape.heads * shape.head_dim
+        return AttentionBytes(repeated + kept, scores * 4, repeated + scores * 8)
     mask = 0.0 if shape.language_model else float(tokens * tokens * n.compute)
     return AttentionBytes(
         sums + mask + (0.0 if shape.language_model else repeated)
@@ -181,14 +177,6 @@ def _uses_math_kernel(shape: ModelShape, settings: Settings, device: Device) -> 
     grouped = shape.kv_heads < shape.heads and shape.language_model
     in_fp32 = settings.precision == "fp32" and shape.weight_bytes == 4
     return grouped and (in_fp32 or not device.flash)
-
-
-def _math_kernel_bytes(shape: ModelShape, n: NumberSizes, scores: float, tokens: int) -> float:
-    """Softmax, dropout's mask and result; in 16 bit all of it, and queries, keys and values, are cast to fp32."""
-    kept = 3 if shape.attention_dropout else 1
-    if n.compute == 4:
-        return scores * kept * 4
-    return scores * kept * 4 + 3 * (4 - n.compute) * tokens * shape.heads * shape.head_dim
 
 
 def block_bytes(shape: ModelShape, settings: Settings, numerics: NumberSizes, code: TrainingCode = BUILT_IN) -> float:
@@ -293,7 +281,8 @@ def activation_bytes(
     logits = float(tokens * shape.vocab) if shape.language_model else 0.0
     form = family_form(shape.family)
     ends = _total(form.ends, unit_bytes(shape, n, adapted))
-    ends += n.normed if shape.language_model and shape.family != "bert" else 0
+    if shape.language_model and shape.family != "bert":  # the output layer alone reads what the last norm makes
+        ends += n.compute if n.casts else n.stream
     widened = 4.0 if form.final_norm and n.stream == 2 else 0.0  # the copy of its input that the last norm makes
     # A logit in 16 bit, its copy in fp32 and the log-softmax; no copy where it is fp32 already.
     forward, backward = code.logit_bytes

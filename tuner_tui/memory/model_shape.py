@@ -155,7 +155,14 @@ def known_shape(model: str, task: Task) -> ModelShape | None:
     if config_path(model) is not None:
         return None if config is None else shape_from_config(config, model, task)
     plain, bytes_each = _without_quantization(model)
-    shape = _shape_by_size(plain, task) if config is None else shape_from_config(config, plain, task)
+    if config is not None:
+        shape = shape_from_config(config, plain, task)
+    else:
+        name = plain.rstrip("/").rpartition("/")[2].lower()
+        sizes = _sizes_in(name)
+        if len(sizes) != 1 or EXPERTS.search(name) is not None or names_other_task(plain):
+            return None  # no size, or it may be another number
+        shape = _decoder_of_size(sizes.pop(), plain, task)
     return None if shape is None else replace(shape, name=model, quantized_bytes=bytes_each)
 
 
@@ -314,20 +321,9 @@ def _sizes_in(name: str) -> set[float]:
     return {size for size in sizes if size >= LEAST_PARAMETERS}
 
 
-def _shape_by_size(model: str, task: Task) -> ModelShape | None:
-    """A decoder with as many parameters as the model's name says, in the proportions of Llama.
-
-    None without a size, and where it may be another number.
-    """
-    name = model.rstrip("/").rpartition("/")[2].lower()
-    sizes = _sizes_in(name)
-    if len(sizes) != 1 or EXPERTS.search(name) is not None or names_other_task(model):
-        return None
-    return _decoder_of_size(sizes.pop(), model, task)
-
-
 @lru_cache(maxsize=64)
 def _decoder_of_size(parameters: float, model: str, task: Task) -> ModelShape:
+    """A decoder with so many parameters, in the proportions of Llama."""
     vocab = 128_256 if parameters >= 4e8 else 50_257
     # Decoders that carry their size in their names are saved in 16 bit. They have as many heads of 128 as layers.
     shape = ModelShape(model, "llama", task, 1, HEAD, 1, 1, HEAD, 4 * HEAD, vocab, None, weight_bytes=2, size_only=True)

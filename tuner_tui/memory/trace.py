@@ -269,35 +269,24 @@ def phases_from_trace(
     # Traced peaks contain the states where the optimizer could be traced. They are taken out of the part that is called
     # temporary, and `states`, which is estimated otherwise, is added to every line.
     traced_states = trace.state_bytes or 0
-    lines = [
-        _chord(low, high, trace.weight_bytes, buckets, states, traced_states) for low, high in pairwise(trace.train)
-    ]
+    lines = []
+    for low, high in pairwise(trace.train):  # the line through two traced batches, with the parts of the larger one
+        slope = (high.total - low.total) / (high.batch - low.batch)
+        weights, gradients = trace.weight_bytes + high.copies, high.gradients + buckets
+        rest = high.total - slope * high.batch - weights - high.gradients - traced_states
+        lines.append(MemoryPhase("forward and backward", weights, gradients, states, rest, slope))
     if device.cards > 1:  # DataParallel adds up the gradients of all cards next to its own
-        end = MemoryPhase("end of backward", trace.weight_bytes, 2 * trace.gradient_bytes, states, 0, 0)
-        lines = [*lines, end]
+        lines.append(MemoryPhase("end of backward", trace.weight_bytes, 2 * trace.gradient_bytes, states, 0, 0))
     fixed = trace.weight_bytes + trace.gradient_bytes + states
     step_line = MemoryPhase(
         "optimizer step", trace.weight_bytes, trace.gradient_bytes + buckets, states, max(0, step - fixed), 0
     )
-    evaluation = _peak_at(trace.evaluation, settings.per_device_eval_batch_size) - traced_states
-    temporary = evaluation - trace.weight_bytes
-    return (*lines, step_line, *evaluation_phases(settings, trace.weight_bytes, buckets, states, temporary))
-
-
-def _chord(
-    low: TracedPeak, high: TracedPeak, weights: int, buckets: int, states: int, traced_states: int
-) -> MemoryPhase:
-    """The line through two traced batches, with the parts of the larger one."""
-    slope = (high.total - low.total) / (high.batch - low.batch)
-    rest = high.total - slope * high.batch - weights - high.copies - high.gradients - traced_states
-    return MemoryPhase("forward and backward", weights + high.copies, high.gradients + buckets, states, rest, slope)
-
-
-def _peak_at(points: tuple[TracedPeak, ...], batch: int) -> float:
-    """The peak at any batch: on the chord around it, or on the last one extended."""
-    pairs = list(pairwise(points))
+    # The evaluation's peak lies on the chord around its batch, or on the last one extended.
+    batch, pairs = settings.per_device_eval_batch_size, list(pairwise(trace.evaluation))
     low, high = next(((low, high) for low, high in pairs if batch <= high.batch), pairs[-1])
-    return low.total + (high.total - low.total) / (high.batch - low.batch) * (batch - low.batch)
+    evaluation = low.total + (high.total - low.total) / (high.batch - low.batch) * (batch - low.batch)
+    temporary = evaluation - traced_states - trace.weight_bytes
+    return (*lines, step_line, *evaluation_phases(settings, trace.weight_bytes, buckets, states, temporary))
 
 
 def _read_entry(entry: ProbeCacheEntry) -> MemoryTrace | None:

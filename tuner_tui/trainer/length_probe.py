@@ -47,7 +47,8 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
     count, unit = make_counter(request["model"])
     lengths: list[int] = []
     for row in rows[: request["most"]]:
-        lengths.append(sample_length(row, count))
+        ids = row.get("input_ids")
+        lengths.append(len(ids) if isinstance(ids, list) else count(sample_text(row)))
         if time.monotonic() > until:
             break
     return {"lengths": lengths, "total": sum(total for _, total in opened), "unit": unit}
@@ -119,12 +120,6 @@ def make_counter(model: str | None) -> tuple[Callable[[str], int], str]:
         else:
             return lambda text: len(tokenizer(text, verbose=False)["input_ids"]), "tokens"
     return lambda text: max(1, len(text) // 4), "tokens, taken as 4 characters each"
-
-
-def sample_length(row: Mapping[str, Any], count: Callable[[str], int]) -> int:
-    """The length of one row: of its token ids, else of the texts that it is made of."""
-    ids = row.get("input_ids")
-    return len(ids) if isinstance(ids, list) else count(sample_text(row))
 
 
 def sample_text(row: Mapping[str, Any]) -> str:

@@ -29,7 +29,9 @@ def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
     """
     use_one_kind_of_card(arguments)
     set_seed(arguments.seed)
-    resume_from = find_checkpoint(arguments)
+    resume_from = arguments.resume_from_checkpoint or None
+    if resume_from and not Path(resume_from, "trainer_state.json").is_file():
+        raise JobError(f"resume_from_checkpoint {resume_from} is not a checkpoint: it has no trainer_state.json")
     tokenizer = load_tokenizer(job)
     rows = open_split_data(job)
     tables = [table for table in (rows.train, rows.evaluation) if table is not None]
@@ -57,14 +59,6 @@ def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
     if stopped and arguments.process_index == 0:
         print(f"stopped by SIGTERM after step {trainer.state.global_step}; checkpoint in {arguments.output_dir}")
     return EXIT_CODE if stopped else 0
-
-
-def find_checkpoint(arguments: TrainingArguments) -> str | None:
-    """The checkpoint to resume from, or None. Raises `JobError` if it is not a checkpoint."""
-    folder = arguments.resume_from_checkpoint
-    if folder and not Path(folder, "trainer_state.json").is_file():
-        raise JobError(f"resume_from_checkpoint {folder} is not a checkpoint: it has no trainer_state.json")
-    return folder or None
 
 
 def prepare_model(job: JobArguments, arguments: TrainingArguments, tokenizer: Any, names: list[str] | None) -> Any:

@@ -34,11 +34,6 @@ def trace_or_problem(request: dict[str, Any], evaluations: dict[str, Any]) -> di
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         return {"problem": f"the model's code depends on values of the data, which a trace does not have ({error})"}
     except Exception as error:  # noqa: BLE001  whatever a model's own code raises on fake tensors is the answer
-        return {"problem": describe_error(error, request["job"])}
-
-
-def describe_error(error: Exception, job: dict[str, Any]) -> str:
-    """Why the model could not be traced, in one sentence."""
-    if "Unrecognized configuration class" in str(error):
-        return f"Transformers has no class of this architecture for {job['task']}"
-    return f"{type(error).__name__}: {first_line(error)}"
+        if "Unrecognized configuration class" in str(error):
+            return {"problem": f"Transformers has no class of this architecture for {request['job']['task']}"}
+        return {"problem": f"{type(error).__name__}: {first_line(error)}"}

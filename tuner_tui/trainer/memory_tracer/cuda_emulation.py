@@ -58,21 +58,20 @@ def replacements(flash: bool) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     yield functional, "scaled_dot_product_attention", partial(attention, flash=flash)
 
 
+NARROW = (torch.bfloat16, torch.float16)
+
+
 def run_in_fp32(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` on 16-bit tensors cast to fp32, under autocast and without an explicit `dtype`."""
 
     def widening(*args: Any, **options: Any) -> Any:
         if torch.is_autocast_enabled("cpu") and options.get("dtype") is None:
-            args = tuple(to_fp32(argument) for argument in args)
+            args = tuple(
+                value.float() if isinstance(value, torch.Tensor) and value.dtype in NARROW else value for value in args
+            )
         return function(*args, **options)
 
     return widening
-
-
-def to_fp32(value: Any) -> Any:
-    """Cast a 16-bit tensor to fp32; return any other value unchanged."""
-    narrow = isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
-    return value.float() if narrow else value
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
@@ -125,12 +124,10 @@ def attention(
     if enable_gqa and (query.dtype is torch.float32 or not flash):
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=True)
-    return FusedAttention.apply(query, key, value, None if attn_mask is None else additive_mask(attn_mask, query))
-
-
-def additive_mask(mask: Any, query: Any) -> Any:
-    """The mask as the memory-efficient kernel needs it: added to the scores, in their dtype, not expanded."""
-    return torch.empty(mask.shape, dtype=query.dtype) if mask.dtype is torch.bool else mask
+    if attn_mask is not None and attn_mask.dtype is torch.bool:
+        # The memory-efficient kernel needs it as it is added to the scores, in their dtype, not expanded.
+        attn_mask = torch.empty(attn_mask.shape, dtype=query.dtype)
+    return FusedAttention.apply(query, key, value, attn_mask)
 
 
 GROUPED_MM = getattr(torch.ops.aten, "_grouped_mm", None)

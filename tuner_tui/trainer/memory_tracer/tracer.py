@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -142,17 +141,14 @@ def without_data_values() -> Iterator[None]:
     Masks for packed sequences follow from values of positions: without them a training on blocks of its own making
     runs, and so does the one that is traced. Whether a layer is dropped follows from a random number: none is.
     """
+    rand = torch.rand
     functions: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (masking_utils, "find_packed_sequence_indices", lambda position_ids: None),
-        (torch, "rand", partial(rand_of_layers, torch.rand)),
+        # Single numbers are above every probability.
+        (torch, "rand", lambda *size, **options: 1.0 if size == ([],) else rand(*size, **options)),
     )
     with replace_functions(each for each in functions if hasattr(*each[:2])):
         yield
-
-
-def rand_of_layers(plain: Callable[..., Any], *size: Any, **options: Any) -> Any:
-    """`torch.rand`, whose single numbers are above every probability."""
-    return 1.0 if size == ([],) else plain(*size, **options)
 
 
 def model_sizes(traced: TracedStep) -> dict[str, Any]:
