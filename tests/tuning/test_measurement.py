@@ -15,7 +15,7 @@ from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Exited, Finished, Raised, TrialMeasured
 from tuner_tui.tuning.measurement import FinishedTrial, measure_trial
 from tuner_tui.tuning.trial import Measurement, Trial
-from tuner_tui.tuning.trial_runner import unreachable_settings
+from tuner_tui.tuning.trial_runner import uninjectable_fields
 
 SETTINGS = resolved(per_device_train_batch_size=8, gradient_accumulation_steps=2)
 
@@ -159,12 +159,12 @@ def test_batches_that_cannot_be_seen_give_no_speed() -> None:
 
 
 def test_what_a_plain_loop_cannot_take_from_within() -> None:
-    plain = unreachable_settings(situation(state(in_effect={"device": "cpu"})))
+    plain = uninjectable_fields(situation(state(in_effect={"device": "cpu"})))
     assert "gradient_accumulation_steps" in plain
     assert "precision" in plain
     assert "per_device_train_batch_size" not in plain
     trainer = state(in_effect={"n_gpu": 1}, not_injected=("torch_compile",))
-    assert unreachable_settings(situation(trainer)) == {"torch_compile"}
+    assert uninjectable_fields(situation(trainer)) == {"torch_compile"}
 
 
 def test_the_room_of_the_fullest_card_is_what_its_context_and_others_leave() -> None:

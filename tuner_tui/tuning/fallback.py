@@ -164,7 +164,10 @@ def main(argv: list[str]) -> None:
         following = RunFolder(folder.path.with_name(event.into)) if isinstance(event, FellBack) else None
         next_lock = None if following is None else acquire_lock(following.fallback_lock, needed=False)
         if event is not None:
-            append_event(folder, event)
+            try:
+                append_line(folder.events, encode_event(replace(event, sentence=redact_text(event.sentence))))
+            except OSError as error:  # a full disk does not stop the next attempt
+                sys.stderr.write(f"{folder.events}: {error.strerror}\n")
         os.close(lock)
         if following is None or next_lock is None:
             return
@@ -226,17 +229,6 @@ def _launch_step(folder: RunFolder, decided: FallbackStep, spec: ProcessSpec) ->
         raise LaunchError(f"{', '.join(sorted(not_applied))} cannot be passed to this command.")
     # The next attempt is followed by this process, which needs no other.
     return restart(plan, start=start_supervisor), 0 if plan.checkpoint is None else plan.checkpoint.step
-
-
-def append_event(folder: RunFolder, event: FellBack | FallbackEnded) -> None:
-    """Append to the events of an ended run, without secrets.
-
-    Write errors, such as a full disk, do not stop the next attempt.
-    """
-    try:
-        append_line(folder.events, encode_event(replace(event, sentence=redact_text(event.sentence))))
-    except OSError as error:
-        sys.stderr.write(f"{folder.events}: {error.strerror}\n")
 
 
 if __name__ == "__main__":

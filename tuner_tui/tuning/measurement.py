@@ -86,7 +86,7 @@ def _unmeasured(finished: FinishedTrial) -> Measurement:
 
 def _figures(finished: FinishedTrial, trial: Trial) -> Measurement:
     """The figures over all ranks: throughput is summed, memory is that of the fullest card."""
-    ranks = finished.measured
+    ranks, state = finished.measured, finished.situation.state
     seconds = [rank.seconds for rank in ranks]
     steps = min(rank.steps for rank in ranks)
     notes = (ranks[0].longest, ranks[0].evaluated)  # the peak leaves out the longest batch, or an evaluation step
@@ -107,8 +107,8 @@ def _figures(finished: FinishedTrial, trial: Trial) -> Measurement:
         dataset_samples=next(iter(_known(ranks, lambda rank: rank.dataset_samples)), None),
         room_bytes=min(_known(ranks, _room), default=None),
         sentence="; ".join([*missing, *(() if ranks[0].samples else (BATCHES_UNSEEN,))]),
-        overhead_s=_overhead_s(ranks, finished.situation.state),
-        job_steps=_job_steps(ranks, finished.situation.state),
+        overhead_s=_overhead_s(ranks, state),
+        job_steps=next((rank.planned_steps for rank in ranks if rank.planned_steps), None) or state.total_steps or None,
         others_cpu_share=others_cpu_share(finished.situation),
         workers_repeat=any(rank.workers_repeat for rank in ranks),
         repeated_samples=ranks[0].repeated_samples,
@@ -166,12 +166,6 @@ def _overhead_s(ranks: Sequence[TrialMeasured], state: RunState) -> float | None
     if len(late) < len(ranks):
         return None
     return max(0.0, *late) + max((rank.evaluation_s or 0.0 for rank in ranks), default=0.0)
-
-
-def _job_steps(ranks: Sequence[TrialMeasured], state: RunState) -> int | None:
-    """Optimizer steps of the whole training: what the ranks found, else the plan that a framework reported."""
-    planned = next((rank.planned_steps for rank in ranks if rank.planned_steps), None)
-    return planned or state.total_steps or None
 
 
 def _requested_samples(rank: TrialMeasured, situation: Situation, trial: Trial) -> int | None:

@@ -208,6 +208,10 @@ def _start_actors(ray: Any) -> Iterator[Any]:
 
 
 def _take_workers(ray: Any, record: TuningRecord, folder: TuningFolder) -> RayWorkers:
+    def memory_bytes(inventory: Inventory) -> int:
+        gpus = inventory.gpus
+        return min((gpu.memory_total_bytes or 0 for gpu in gpus), default=inventory.memory.total_bytes or 0)
+
     # Ray has no call for "which of my actors will get a place": those that answer have one. After the first has come
     # the others get MORE_S, since waiting longer costs more than an additional worker gains.
     asked = {actor.describe.remote(folder, record): actor for actor in _start_actors(ray)}
@@ -220,7 +224,7 @@ def _take_workers(ray: Any, record: TuningRecord, folder: TuningFolder) -> RayWo
     for actor in asked.values():
         if actor not in [taken for _, taken in workers.values()]:
             ray.kill(actor)
-    inventory = min((worker.inventory for worker, _ in workers.values()), key=_memory_bytes)
+    inventory = min((worker.inventory for worker, _ in workers.values()), key=memory_bytes)
     return RayWorkers(ray, {name: actor for name, (_, actor) in workers.items()}, inventory)
 
 
@@ -243,8 +247,3 @@ def choose_workers(
         names = (name, *(f"{name}/{number}" for number in range(2, len(usable) + 1)))
         workers[next(candidate for candidate in names if candidate not in workers)] = pair
     return workers
-
-
-def _memory_bytes(inventory: Inventory) -> int:
-    gpus = inventory.gpus
-    return min((gpu.memory_total_bytes or 0 for gpu in gpus), default=inventory.memory.total_bytes or 0)

@@ -27,7 +27,6 @@ from tuner_tui.runs.read.recorded_batches import read_batches, read_rank_reports
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import wait_supervisor_ended
-from tuner_tui.settings.job import Job
 from tuner_tui.tuning.trial_runner import POLL_S, TRACKING_DISABLED, end_run
 
 VARIABLE = "TUNER_REPLAY"
@@ -39,13 +38,11 @@ STEPS_TOO_FAR = 30
 """Steps after the one that is looked for; a process that checks has ended long before."""
 
 
-def replay_run(
-    folder: RunFolder, step: int | None = None, job: Job | None = None, tell: Callable[[str], None] = lambda _: None
-) -> Replay:
+def replay_run(folder: RunFolder, step: int | None = None, tell: Callable[[str], None] = lambda _: None) -> Replay:
     """Train again from the newest checkpoint before `step`, by default the first whose loss is not finite.
 
-    The result is saved in the folder. `job` is that of the run, with what its record hides. `tell` receives what is
-    done meanwhile. Raises `LaunchError` where it cannot be started.
+    The result is saved in the folder. `tell` receives what is done meanwhile. Raises `LaunchError` where it cannot be
+    started.
     """
     view, batches = RunReader(folder).poll(), read_batches(folder)
     if view.record is None:
@@ -59,7 +56,7 @@ def replay_run(
         step = first[0].batch.step
     request = replace(
         LaunchRequest.resume(folder, view.record),
-        job=structs.replace(job or view.record.job, fallback=0),
+        job=structs.replace(view.record.job, fallback=0),
         before_step=step,
         root=folder.path / "replay",
         ends_with=identify_process(os.getpid()),

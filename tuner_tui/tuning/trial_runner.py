@@ -94,7 +94,7 @@ class TrialRunner:
             transient=monitor.transient,
         )
         effective = effective_settings(trial.settings, situation.chosen, situation.state.in_effect)
-        return TrialReport(measure_trial(finished, trial), effective, unreachable_settings(situation))
+        return TrialReport(measure_trial(finished, trial), effective, uninjectable_fields(situation))
 
     def with_start(self, start: Settings) -> TrialRunner:
         """Return a runner for a training whose own settings turned out to be `start`; these are not passed to it."""
@@ -197,7 +197,7 @@ def end_run(folder: RunFolder) -> None:
         continue
 
 
-def unreachable_settings(situation: Situation) -> frozenset[str]:
+def uninjectable_fields(situation: Situation) -> frozenset[str]:
     """Return the tuned fields that cannot be injected into this training; empty for other `apply` modes.
 
     With a Trainer, these are the ones that the observer reported; without one, all but those of a DataLoader.

@@ -288,15 +288,14 @@ class Tuner:
 
     def end(self, status: TuningEndStatus, conclusion: TuningConclusion | None) -> TuningEnded:
         """Return the last entry of the log."""
-        sentence = self._resume_hint() if self.early else ""
+        sentence, resume = "", f"tuner-tui tune --resume {self.folder.argument}"
+        if self.early and self.needed_s is None:
+            sentence = f"The time limit was short: `{resume}` tries more."
+        elif self.early and self.needed_s is not None:
+            minutes = minutes_for(self.needed_s)
+            longer = f"`{resume} --most-minutes {minutes}` tries it."
+            sentence = f"Time was short: the next trial needs {minutes} min; {longer}"
         return TuningEnded(t=self.now(), status=status, verdict=conclusion, sentence=sentence, early=self.early)
-
-    def _resume_hint(self) -> str:
-        resume = f"tuner-tui tune --resume {self.folder.argument}"
-        if self.needed_s is None:
-            return f"The time limit was short: `{resume}` tries more."
-        minutes = minutes_for(self.needed_s)
-        return f"Time was short: the next trial needs {minutes} min; `{resume} --most-minutes {minutes}` tries it."
 
 
 GPU_TIMEOUT_S = 5.0

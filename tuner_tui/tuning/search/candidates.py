@@ -68,9 +68,10 @@ class Candidates:
         fields = {name for name, value in change.values.items() if value != getattr(self._base, name)}
         if fields & space.unreachable:
             return NOT_REACHED
-        not_applied = self._not_applied_reason(fields)
-        if not_applied is not None:
-            return not_applied
+        for completed in self.context.trials:  # which showed that the training ignores a field, or gets other data
+            is_refused = completed.measurement.outcome in ("not-applied", "other-data")
+            if is_refused and fields & set(fields_not_applied(completed)):
+                return completed.measurement.sentence or "it has no effect on this training"
         if results.get(self._after(change)) is not None or self._was_rejected(change):
             return ""
         refused = space.refusal(self._base, change.values)
@@ -99,14 +100,6 @@ class Candidates:
 
     def _after(self, change: KnobChange) -> Settings:
         return self._base.changed(**change.values)
-
-    def _not_applied_reason(self, fields: set[str]) -> str | None:
-        """The sentence of a trial that showed that one of `fields` is ignored, or changes the data."""
-        for completed in self.context.trials:
-            is_refused = completed.measurement.outcome in ("not-applied", "other-data")
-            if is_refused and fields & set(fields_not_applied(completed)):
-                return completed.measurement.sentence or "it has no effect on this training"
-        return None
 
     def _was_rejected(self, change: KnobChange) -> bool:
         """Whether the change was tried with other settings, and its bound has not grown much since."""

@@ -135,7 +135,12 @@ def loader_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) 
             yield KnobChange(PERSISTENT, {PERSISTENT: True}, wait, reason)
     if not now.dataloader_pin_memory and True in _other_values(PIN, now, space):
         yield KnobChange(PIN, {PIN: True}, wait, reason)
-    yield from _fewer_workers(now, space)
+    # Workers and training compete for cores without a GPU, or when there is a worker for every core.
+    smaller = [count for count in _counts(now, space) if count < now.dataloader_num_workers]
+    crowded = space.cores is not None and now.dataloader_num_workers >= space.cores
+    if smaller and (crowded or not space.on_gpu):
+        change = _with_workers(smaller[-1], now, space)
+        yield KnobChange(WORKERS, change, FEWER_WORKERS.value, "workers use cores of the training process")
 
 
 def _more_workers(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> tuple[int, ...]:
@@ -149,15 +154,6 @@ def _more_workers(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -
     needed = math.ceil(WORKER_MARGIN * loading / max(1 - wait, 0.01))
     enough = [count for count in larger if count >= needed]
     return tuple(enough[:1]) or (larger[-1],)
-
-
-def _fewer_workers(now: Settings, space: SearchSpace) -> Iterator[KnobChange]:
-    # Workers and training compete for cores without a GPU, or when there is a worker for every core.
-    smaller = [count for count in _counts(now, space) if count < now.dataloader_num_workers]
-    crowded = space.cores is not None and now.dataloader_num_workers >= space.cores
-    if smaller and (crowded or not space.on_gpu):
-        change = _with_workers(smaller[-1], now, space)
-        yield KnobChange(WORKERS, change, FEWER_WORKERS.value, "workers use cores of the training process")
 
 
 def _counts(now: Settings, space: SearchSpace) -> list[int]:
