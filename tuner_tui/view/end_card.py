@@ -30,11 +30,10 @@ from tuner_tui.view.loss_chart import LossScene, loss_rows
 from tuner_tui.view.run_rows import OUTCOMES, format_metrics, outcome_sentence, peak_memory, steps_made
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.finding import Finding, Remedy
+    from tuner_tui.advice.finding import Finding
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.progress import History
     from tuner_tui.runs.events.run_state import RunState
-    from tuner_tui.runs.events.types import Evaluated
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.read.run_context import RunContext
 
@@ -153,6 +152,8 @@ def end_facts(scene: EndScene) -> list[Fact]:
     """Return what is known of the run, the most important first; what is unknown is left out."""
     state = scene.state
     speed = mean_rates(state.ranks.values())
+    losses = [(evaluation.metrics.get("eval_loss", math.nan), evaluation.step) for evaluation in state.evaluations]
+    best, best_step = min((pair for pair in losses if math.isfinite(pair[0])), default=(None, 0))
     rates = (
         "" if speed.steps_s is None else f"{f.significant(speed.steps_s)} steps/s",
         "" if not speed.tokens_s else f"{f.significant(speed.tokens_s)} tokens/s",
@@ -160,13 +161,14 @@ def end_facts(scene: EndScene) -> list[Fact]:
     )
     facts = [
         Fact("loss", _loss_text(state, scene.history)),
-        Fact("best eval", _best_text(best_evaluation(state))),
+        Fact("best eval", "" if best is None else f"{f.metric(best)} at step {f.count(best_step)}"),
         Fact("metrics", "" if not state.evaluations else " · ".join(format_metrics(state.evaluations[-1].metrics))),
         Fact("speed", " · ".join(filter(None, rates))),
         Fact("peak memory", peak_memory(state, scene.sample).removeprefix("peak ")),
         Fact("checkpoint", _checkpoint_text(scene)),
     ]
-    remedy = best_remedy(scene)
+    # Of the most severe finding: the one change that would have helped most.
+    remedy = next((choice.remedy for choice in choices(scene.findings) if choice.remedy is not None), None)
     if remedy is not None and scene.state.outcome in ("completed", "stopped"):  # else it stands in the findings
         facts.append(Fact("next time", ": ".join(filter(None, (remedy.title, remedy.effect))), "warn"))
     return [fact for fact in facts if fact.text]
@@ -182,10 +184,6 @@ def _loss_text(state: RunState, history: History) -> str:
     return f"{begin}{f.metric(state.loss)}{best}"
 
 
-def _best_text(best: Evaluated | None) -> str:
-    return "" if best is None else f"{f.metric(best.metrics['eval_loss'])} at step {f.count(best.step)}"
-
-
 def _checkpoint_text(scene: EndScene) -> str:
     """Return the folder of the newest checkpoint; `none saved` only where an observer would have seen one."""
     if (path := checkpoint_path(scene)) is not None:
@@ -199,19 +197,6 @@ def checkpoint_path(scene: EndScene) -> str | None:
     if saved is not None:
         return str(saved.path)
     return None if scene.state.checkpoint is None else scene.state.checkpoint.path
-
-
-def best_remedy(scene: EndScene) -> Remedy | None:
-    """Return the first remedy of the most severe finding: the one change that would have helped most."""
-    return next((choice.remedy for choice in choices(scene.findings) if choice.remedy is not None), None)
-
-
-def best_evaluation(state: RunState) -> Evaluated | None:
-    """Return the evaluation with the lowest loss."""
-    finite = [
-        evaluation for evaluation in state.evaluations if math.isfinite(evaluation.metrics.get("eval_loss", math.nan))
-    ]
-    return min(finite, key=lambda evaluation: evaluation.metrics["eval_loss"], default=None)
 
 
 def can_resume(scene: EndScene) -> bool:

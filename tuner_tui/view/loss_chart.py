@@ -53,13 +53,17 @@ def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
     xs, ys = scene.loss.xs, scene.loss.ys
     smoothed = smooth(xs, ys)
     forecast = _forecast(scene)
-    curves = [] if scene.earlier is None else [_earlier_curve(*scene.earlier)]
+    curves = []
+    if scene.earlier is not None:
+        name, earlier = scene.earlier
+        curves.append(Curve(name, earlier.xs, smooth(earlier.xs, earlier.ys), "dim", "dotted"))
     curves += [Curve("", xs, ys, "dim", "points"), *_forecast_curves(forecast), Curve("", xs, smoothed)]
     evaluations = Curve("", scene.evaluations.xs, scene.evaluations.ys).points
     marks = _trouble_marks(xs, ys, smoothed)
     marks += [Mark(x, y, EVALUATION, "second") for x, y in evaluations]
     if forecast is not None:
-        marks.append(Mark(forecast.end, forecast.high, format_range(forecast), "curve"))
+        span = f"{f.significant(forecast.low)} – {f.significant(forecast.high)}"
+        marks.append(Mark(forecast.end, forecast.high, span, "curve"))
     shown = [y for y in smoothed if y is not None] + [y for _, y in evaluations]
     if forecast is not None:
         shown += [forecast.low, forecast.high]
@@ -92,15 +96,6 @@ def _heading(
         if line_width(longer) <= width:
             heading = longer
     return heading
-
-
-def format_range(forecast: LossForecast) -> str:
-    """Return the range of a forecast: `1.45 – 1.60`."""
-    return f"{f.significant(forecast.low)} – {f.significant(forecast.high)}"
-
-
-def _earlier_curve(name: str, loss: Series) -> Curve:
-    return Curve(name, loss.xs, smooth(loss.xs, loss.ys), "dim", "dotted")
 
 
 def _forecast(scene: LossScene) -> LossForecast | None:
@@ -144,15 +139,11 @@ def smooth(xs: tuple[float, ...], ys: tuple[float | None, ...]) -> tuple[float |
     means: list[float | None] = []
     for n in range(len(ys)):
         near = [y for y in ys[max(0, n - half) : n + min(n, half) + 1] if y is not None and math.isfinite(y)]
-        means.append(None if ys[n] is None or not near else _trimmed_mean(near))
+        # Of the middle three fifths: a spike of one batch does not bend the line.
+        cut = len(near) // 5
+        kept = sorted(near)[cut : len(near) - cut]
+        means.append(None if ys[n] is None or not kept else sum(kept) / len(kept))
     return tuple(means)
-
-
-def _trimmed_mean(values: list[float]) -> float:
-    """Return the mean of the middle three fifths: a spike of one batch does not bend the line."""
-    cut = len(values) // 5
-    kept = sorted(values)[cut : len(values) - cut]
-    return sum(kept) / len(kept)
 
 
 def _trouble_marks(xs: Sequence[float], ys: Sequence[float | None], smoothed: Sequence[float | None]) -> list[Mark]:

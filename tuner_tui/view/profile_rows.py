@@ -28,7 +28,9 @@ def profile_rows(profile: RunProfile, width: int) -> list[Row]:
     for refusal in profile.refusals:
         rows += _wrapped(refusal, width, "warn")
     times = first.times
-    parts = [(part.name, part.seconds, _own(part.own_s)) for part in times.parts]
+    parts = [
+        (part.name, part.seconds, f"own code {part.own_s * 1000:.3g} ms" if part.own_s else "") for part in times.parts
+    ]
     rows += _table("Part of the step", parts, times, width)
     modules = [(row.name, row.seconds, _calls(row.calls)) for row in times.modules[:MAX_TABLE]]
     if first.compiled:
@@ -69,10 +71,6 @@ def _table(title: str, entries: Sequence[tuple[str, float, str]], times: StepTim
         room = max(8, min(longest, width - BAR_WIDTH - len(figures) - MORE_WIDTH))
         label = align_left(shorten(name, room), room)
         yield Row(line(TextSpan(bar.ljust(BAR_WIDTH), "gauge"), figures, label, TextSpan(f"  {more}", "dim")))
-
-
-def _own(seconds: float) -> str:
-    return f"own code {seconds * 1000:.3g} ms" if seconds else ""
 
 
 def _calls(calls: float) -> str:

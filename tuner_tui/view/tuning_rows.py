@@ -172,27 +172,14 @@ def running_rows(view: TuningView, now_s: float | None, width: int) -> list[Row]
         return [Row(line(TextSpan("Between trials. ", "strong")))]
     first, left = view.running[0], format_time_left(view)
     given = view.tried[0].trial.settings if view.tried else None
+    expected = "" if first.expected_s is None else f" of about {format_duration(first.expected_s)}"
+    spent = "" if now_s is None else f" · {format_duration(now_s - first.t)}{expected}"
     head = line(
         TextSpan(f"▸ trial {first.trial.number}", "strong"),
-        f" · {format_changes(first.trial, given)}{_time_spent(first, now_s)}",
+        f" · {format_changes(first.trial, given)}{spent}",
         f" · {left}" if left else "",
     )
     return [Row(head), *_labelled_rows("why", first.trial.reason, width)]
-
-
-def _time_spent(started: TrialStarted, now_s: float | None) -> str:
-    """Return ` · 43 s of about 60 s`; empty while the time is unknown."""
-    if now_s is None:
-        return ""
-    expected = "" if started.expected_s is None else f" of about {format_duration(started.expected_s)}"
-    return f" · {format_duration(now_s - started.t)}{expected}"
-
-
-def _on_card(trial: Trial) -> str:
-    """Return ` on GPU …4f2a9c`, the end of its UUID, or ` on node7` for a parallel trial; else an empty text."""
-    if trial.card is None:
-        return ""
-    return f" on GPU …{trial.card[-6:]}" if trial.card.startswith("GPU-") else f" on {trial.card}"
 
 
 def _ended_rows(view: TuningView, width: int) -> list[Row]:
@@ -363,19 +350,14 @@ def _lane_line(lane: Lane, speed: str, columns: Sequence[int], bar: int, fastest
     )
 
 
-def _peak_text(peak_bytes: int | None) -> str:
-    return UNKNOWN if peak_bytes is None else f"{f.gib(peak_bytes)} GiB"
-
-
 def _finished_lane(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> Lane:
     trial, measurement = completed.trial, completed.measurement
     state, style = _trial_state(view, standing, completed)
     winner = None if view.verdict is None else view.verdict.winner
     bar_style: Style = "good" if style == "good" else "dim" if trial.settings == standing.given else "gauge"
-    return Lane(
-        str(trial.number), format_changes(trial, standing.given, winner), standing.rate(measurement),
-        _peak_text(measurement.peak_bytes), state, style, bar_style,
-    )  # fmt: skip
+    peak = UNKNOWN if measurement.peak_bytes is None else f"{f.gib(measurement.peak_bytes)} GiB"
+    changes = format_changes(trial, standing.given, winner)
+    return Lane(str(trial.number), changes, standing.rate(measurement), peak, state, style, bar_style)
 
 
 def _trial_state(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> tuple[str, Style]:
@@ -414,5 +396,8 @@ def _running_lane(started: TrialStarted, standing: TuningSummary, live: LiveTria
     trial = started.trial
     at = "" if live is None or live.step is None else f", step {f.count(live.step)}"
     rate = None if live is None else live.tokens_s if standing.results.tokens else live.samples_s
-    state = f"▸ running{at}{_on_card(trial)}"
+    place = ""
+    if trial.card is not None:  # of a parallel trial: the end of a UUID, or the name of a node
+        place = f" on GPU …{trial.card[-6:]}" if trial.card.startswith("GPU-") else f" on {trial.card}"
+    state = f"▸ running{at}{place}"
     return Lane(str(trial.number), format_changes(trial, standing.given), rate, UNKNOWN, state, "strong", "curve")
