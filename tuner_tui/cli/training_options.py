@@ -14,7 +14,7 @@ from msgspec import structs
 
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import limit_gpu_memory
-from tuner_tui.cli.console import USAGE, fail, print_note
+from tuner_tui.cli.console import ALREADY_RUNNING, USAGE, fail, print_note
 from tuner_tui.cli.machine import ReadMachine, parse_size_option, refuse_no_python
 from tuner_tui.cli.options import (
     AssumedMemory,
@@ -29,6 +29,7 @@ from tuner_tui.cli.options import (
 )
 from tuner_tui.hardware.interpreter import resolve_executable
 from tuner_tui.memory.model_shape import unknown_task, usual_task
+from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import (
     LaunchRequest,
@@ -38,12 +39,15 @@ from tuner_tui.runs.launch.prepare import (
     prepare,
     working_folder,
 )
+from tuner_tui.runs.launch.start import DuplicateRunError
+from tuner_tui.runs.slurm import SlurmError
 from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import MAX_FALLBACKS, BuiltinJob, CommandJob, Task
 from tuner_tui.settings.model import Origin, OriginKind, Resolved
 from tuner_tui.settings.presets import TOOL_FILE_SUFFIXES
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags
+from tuner_tui.tuning.store import AlreadyTuningError
 
 AnyJob = TypeVar("AnyJob", BuiltinJob, BuiltinJob | CommandJob)
 ASSUMED_TOKENS: Mapping[Task, int] = {"causal-lm": 1024, "seq2seq": 512}
@@ -169,7 +173,10 @@ class RunOptions(TrainingOptions):
 
 
 def taking(options: type[TrainingOptions | PlanOptions]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return the decorator of a command that gets the shared `options` as its first argument."""
+    """Return the decorator of a command that gets the shared `options` as its first argument.
+
+    A launch that is refused ends the command with its sentence: exit code 4 for a twin that runs, else 2.
+    """
     hints = get_type_hints(options, include_extras=True)
     shared = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=hint) for name, hint in hints.items()]
 
@@ -181,7 +188,12 @@ def taking(options: type[TrainingOptions | PlanOptions]) -> Callable[[Callable[.
             values = accepted.bind(**given)
             values.apply_defaults()
             training = options(**{name: values.arguments.pop(name) for name in hints})
-            function(training, **values.arguments)
+            try:
+                function(training, **values.arguments)
+            except (DuplicateRunError, AlreadyTuningError) as error:
+                fail(str(error), ALREADY_RUNNING)
+            except (SettingsError, LaunchError, SlurmError) as error:
+                fail(str(error), USAGE)
 
         command.__doc__ = function.__doc__
         # Typer reads the options of a command from its signature.

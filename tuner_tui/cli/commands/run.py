@@ -16,7 +16,6 @@ import typer
 from tuner_tui.cli.commands.diagnose import resume_document
 from tuner_tui.cli.commands.queue import wake_waiter
 from tuner_tui.cli.console import (
-    ALREADY_RUNNING,
     DONE,
     FAILED,
     USAGE,
@@ -41,7 +40,6 @@ from tuner_tui.core.units import parse_duration
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import logout_warning
 from tuner_tui.inspection.faithful_resume import STEPS
-from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.orders import give_order
 from tuner_tui.runs.launch.prepare import PreparedLaunch, prepare
 from tuner_tui.runs.launch.restart import STOP_TIMEOUT_S
@@ -104,45 +102,40 @@ def run(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
-    try:
-        if after is not None and after_success is not None:
-            fail("--after and --after-success exclude each other.", USAGE)
-        stop_after_s = None if stop_after is None else parse_duration(stop_after)
-        if stop_after is not None and not stop_after_s:
-            raise SettingsError(f"--stop-after: {stop_after!r} is not a time (try 4h, 90min or 1h30min).")
-        if prove and (training.resume is None or when_free or detach):
-            fail("--prove goes with --resume, and not with --detach or --when-free.", USAGE)
-        if when_free:
-            combinations = [training.parse(*words) for words in expand_sweep(sweep or ())]
-            raise typer.Exit(
-                _queue(combinations, training.notify, stop_after_s, gpus=gpus, after=after,
-                       after_success=after_success, as_json=as_json)
-            )  # fmt: skip
-        if (gpus, sweep, after, after_success) != (None, None, None, None):
-            fail("--gpus, --sweep, --after and --after-success go with --when-free.", USAGE)
-        request = with_notify_target(launch_request(training.parse(), read_training_machine), training.notify)
-        # Neither the nodes nor the time of a run that is resumed.
-        request = replace(request, stop_after_s=stop_after_s, nodes=None)
-        if prove:
-            request = replace(request, environ={**request.environ, PROVE_VARIABLE: "1"})
-        twin = find_duplicate_run(request)
-        if twin is not None:
-            raise DuplicateRunError(twin)  # before the seconds of preparation; `launch` looks again
-        prepared = prepare_announced(request, training.interpreter)
-        if prove:
-            raise typer.Exit(_prove(prepared, steps, as_json))
-        _warn_of_logout()
-        if detach:
-            folder = launch(prepared, refuse_duplicate=True)
-            print_folder("run", folder, as_json)
-            name = folder.argument
-            print_note(f"`tuner-tui logs -f --events {name}` follows it, `tuner-tui stop {name}` stops it.")
-            return
-        code = launch_and_follow(partial(launch, prepared, refuse_duplicate=True), as_json)
-    except DuplicateRunError as error:
-        fail(str(error), ALREADY_RUNNING)
-    except (SettingsError, LaunchError) as error:
-        fail(str(error), USAGE)
+    if after is not None and after_success is not None:
+        fail("--after and --after-success exclude each other.", USAGE)
+    stop_after_s = None if stop_after is None else parse_duration(stop_after)
+    if stop_after is not None and not stop_after_s:
+        raise SettingsError(f"--stop-after: {stop_after!r} is not a time (try 4h, 90min or 1h30min).")
+    if prove and (training.resume is None or when_free or detach):
+        fail("--prove goes with --resume, and not with --detach or --when-free.", USAGE)
+    if when_free:
+        combinations = [training.parse(*words) for words in expand_sweep(sweep or ())]
+        raise typer.Exit(
+            _queue(combinations, training.notify, stop_after_s, gpus=gpus, after=after,
+                   after_success=after_success, as_json=as_json)
+        )  # fmt: skip
+    if (gpus, sweep, after, after_success) != (None, None, None, None):
+        fail("--gpus, --sweep, --after and --after-success go with --when-free.", USAGE)
+    request = with_notify_target(launch_request(training.parse(), read_training_machine), training.notify)
+    # Neither the nodes nor the time of a run that is resumed.
+    request = replace(request, stop_after_s=stop_after_s, nodes=None)
+    if prove:
+        request = replace(request, environ={**request.environ, PROVE_VARIABLE: "1"})
+    twin = find_duplicate_run(request)
+    if twin is not None:
+        raise DuplicateRunError(twin)  # before the seconds of preparation; `launch` looks again
+    prepared = prepare_announced(request, training.interpreter)
+    if prove:
+        raise typer.Exit(_prove(prepared, steps, as_json))
+    _warn_of_logout()
+    if detach:
+        folder = launch(prepared, refuse_duplicate=True)
+        print_folder("run", folder, as_json)
+        name = folder.argument
+        print_note(f"`tuner-tui logs -f --events {name}` follows it, `tuner-tui stop {name}` stops it.")
+        return
+    code = launch_and_follow(partial(launch, prepared, refuse_duplicate=True), as_json)
     raise typer.Exit(code)
 
 

@@ -6,14 +6,11 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import ALREADY_RUNNING, USAGE, fail, print_folder, print_line, print_note
+from tuner_tui.cli.console import print_folder, print_line, print_note
 from tuner_tui.cli.training_options import RunOptions, prepare_announced, taking, with_notify_target
-from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import build_request
 from tuner_tui.runs.launch.slurm_submission import cluster_request, job_script, submit
-from tuner_tui.runs.launch.start import DuplicateRunError
-from tuner_tui.runs.slurm import SlurmError, parse_options
-from tuner_tui.settings.errors import SettingsError
+from tuner_tui.runs.slurm import parse_options
 
 group = typer.Typer(help=__doc__, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
@@ -50,19 +47,14 @@ def submit_run(
     Exit codes: 0 submitted, 2 bad input or refused by Slurm, 4 already running.
     """
     named = {"partition": partition, "gres": gres, "time": time, "nodes": nodes}
-    try:
-        slurm = parse_options(named, sbatch_options or [])
-        request = with_notify_target(cluster_request(build_request(training.parse()), slurm), training.notify)
-        prepared = prepare_announced(request, training.interpreter)
-        script = job_script(slurm, prepared.folder).rstrip()
-        if dry_run:
-            print_line(script)
-            return
-        print_note(script)
-        folder, job_id = submit(prepared, slurm)
-    except DuplicateRunError as error:
-        fail(str(error), ALREADY_RUNNING)
-    except (SettingsError, SlurmError, LaunchError) as error:
-        fail(str(error), USAGE)
+    slurm = parse_options(named, sbatch_options or [])
+    request = with_notify_target(cluster_request(build_request(training.parse()), slurm), training.notify)
+    prepared = prepare_announced(request, training.interpreter)
+    script = job_script(slurm, prepared.folder).rstrip()
+    if dry_run:
+        print_line(script)
+        return
+    print_note(script)
+    folder, job_id = submit(prepared, slurm)
     print_folder("run", folder, as_json, job=job_id)
     print_note(f"Submitted as Slurm job {job_id}. `tuner-tui logs -f --events {folder.argument}` follows it.")

@@ -18,7 +18,6 @@ from tuner_tui.cli.console import (
     INTERRUPTED,
     OUT_OF_MEMORY,
     TERMINATED,
-    USAGE,
     Interrupts,
     fail,
     print_folder,
@@ -31,7 +30,6 @@ from tuner_tui.cli.machine import read_training_machine
 from tuner_tui.cli.options import Detached
 from tuner_tui.cli.training_options import TrainingOptions, launch_request, prepare_announced, taking
 from tuner_tui.core.units import format_gib
-from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import build_request
 from tuner_tui.runs.launch.start import find_duplicate_run
 from tuner_tui.runs.store.record import RecordError
@@ -41,7 +39,6 @@ from tuner_tui.settings.resolve import LaunchOptions, apply_job_options
 from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable, start_tuning, time_needed
 from tuner_tui.tuning.store import (
     NO_RAY,
-    AlreadyTuningError,
     Cluster,
     TuningFolder,
     TuningNotFoundError,
@@ -202,37 +199,32 @@ def tune(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
-    try:
-        if resume is None:
-            options = training.parse()
-            if objective not in get_args(Objective):
-                raise SettingsError(f"--objective: {objective!r} is not one of {', '.join(get_args(Objective))}.")
-            wanted = TuningOptions(
-                free_batch=free_batch,
-                most_minutes=most_minutes,
-                save_as=save_as,
-                objective=cast("Objective", objective),
-                on=parse_cluster(on),
-                most_gpus=gpus,
-            )
-            folder, orders = _new_tuning(options, wanted, parallel or gpus is not None)
-        else:
-            goals = (free_batch, save_as, objective != "job", parallel, gpus, on)
-            if any((training.preset, training.values, training.memory_limit, training.interpreter, *goals)):
-                raise SettingsError("--resume continues a tuning unchanged: give only --most-minutes or a command.")
-            folder, orders = _resumed_tuning(resume, training.options, most_minutes)
-        with Interrupts() as interrupts:
-            start_tuning(folder, orders)
-            print_note(f"Tuning {folder.id}, in {folder.path}")
-            if detach:
-                print_folder("tuning", folder, as_json)
-                print_note("It continues in the background.")
-                return
-            code = follow_tuning(folder, as_json, interrupts)
-    except AlreadyTuningError as error:
-        fail(str(error), ALREADY_RUNNING)
-    except (SettingsError, LaunchError) as error:
-        fail(str(error), USAGE)
+    if resume is None:
+        options = training.parse()
+        if objective not in get_args(Objective):
+            raise SettingsError(f"--objective: {objective!r} is not one of {', '.join(get_args(Objective))}.")
+        wanted = TuningOptions(
+            free_batch=free_batch,
+            most_minutes=most_minutes,
+            save_as=save_as,
+            objective=cast("Objective", objective),
+            on=parse_cluster(on),
+            most_gpus=gpus,
+        )
+        folder, orders = _new_tuning(options, wanted, parallel or gpus is not None)
+    else:
+        goals = (free_batch, save_as, objective != "job", parallel, gpus, on)
+        if any((training.preset, training.values, training.memory_limit, training.interpreter, *goals)):
+            raise SettingsError("--resume continues a tuning unchanged: give only --most-minutes or a command.")
+        folder, orders = _resumed_tuning(resume, training.options, most_minutes)
+    with Interrupts() as interrupts:
+        start_tuning(folder, orders)
+        print_note(f"Tuning {folder.id}, in {folder.path}")
+        if detach:
+            print_folder("tuning", folder, as_json)
+            print_note("It continues in the background.")
+            return
+        code = follow_tuning(folder, as_json, interrupts)
     raise typer.Exit(code)
 
 
