@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache, reduce
@@ -160,17 +160,15 @@ def _mapping(key: Convert, item: Convert) -> Convert:
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ValueError("not an object")
-        return dict(_entries(value, key, item))
+        entries = {}
+        for name, element in value.items():
+            try:
+                entries[key(name)] = item(element)
+            except (ValueError, TypeError, OverflowError):
+                continue
+        return entries
 
     return convert
-
-
-def _entries(value: Mapping[str, Any], key: Convert, item: Convert) -> Iterable[tuple[str, Any]]:
-    for name, element in value.items():
-        try:
-            yield key(name), item(element)
-        except (ValueError, TypeError, OverflowError):
-            continue
 
 
 def _list(value: Any) -> list[Any]:

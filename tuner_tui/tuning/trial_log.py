@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -38,7 +38,6 @@ class TuningStarted(_Entry, frozen=True, kw_only=True, tag="begun"):
     `load` is what other processes used of the machine; `busy` says what they are if it is too much to measure on.
     """
 
-    kind: ClassVar[Literal["begun"]] = "begun"
     capacity_bytes: int | None = None
     limit_bytes: int | None = None
     deadline_t: float | None = None
@@ -54,7 +53,6 @@ class TrialStarted(_Entry, frozen=True, kw_only=True, tag="trial-begun"):
 
     trial: Trial
     run: Identifier
-    kind: ClassVar[Literal["trial-begun"]] = "trial-begun"
     left_low_s: float | None = None
     left_high_s: float | None = None
     expected_s: float | None = None
@@ -72,7 +70,6 @@ class TrialCompleted(_Entry, frozen=True, kw_only=True, tag="trial-done"):
     """
 
     tried: CompletedTrial
-    kind: ClassVar[Literal["trial-done"]] = "trial-done"
     skipped: tuple[SkippedChange, ...] = ()
     unreachable: tuple[str, ...] = ()
     capacity_bytes: int | None = None
@@ -90,7 +87,6 @@ class TuningEnded(_Entry, frozen=True, kw_only=True, tag="ended"):
     """
 
     status: TuningEndStatus
-    kind: ClassVar[Literal["ended"]] = "ended"
     verdict: TuningConclusion | None = None
     preset: PathText | None = None
     sentence: str = ""

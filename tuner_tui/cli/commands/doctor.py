@@ -12,7 +12,6 @@ import typer
 
 from tuner_tui.advice.preflight import FileSystem, PreflightCheck, TrainingFile, file_checks, preflight_checks
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, recommend, with_recommended
-from tuner_tui.cli.commands.recommend import resolve_options
 from tuner_tui.cli.console import FAILED, print_json, print_line, print_rows, report_width
 from tuner_tui.cli.machine import ReadMachine, read_local_machine, start_reading_inventory
 from tuner_tui.cli.options import AsJson, InterpreterPath, PresetName, SettingValues
@@ -28,7 +27,7 @@ from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
 from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob
 from tuner_tui.settings.model import format_value
 from tuner_tui.settings.presets import find_preset
-from tuner_tui.settings.resolve import LaunchOptions
+from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_training
 from tuner_tui.view.hardware_rows import hardware_rows
 
 MARKS = {"good": "✓", "warning": "!", "wrong": "✗"}
@@ -63,7 +62,7 @@ def doctor(
     reading = start_reading_inventory(BRIEF_TIMEOUT_S) if read_machine is None else None
 
     preset = file if preset is None else preset
-    training = resolve_options(LaunchOptions(preset), values or [])
+    training = resolve_training(LaunchOptions(preset, parse_flags(values or []), os.environ, default_job=DEFAULT_JOB))
     chosen, job = training.resolved, training.job or DEFAULT_JOB
     trusted = training.job_file is None or sharing_problem(training.job_file) is None
     if interpreter is None and isinstance(job, CommandJob) and trusted:

@@ -32,7 +32,7 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import OriginKind, Resolved
 from tuner_tui.settings.presets import find_preset, update_tool_file
-from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_training
+from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_training
 
 ASSUMED_CAPABILITY = (8, 0)
 
@@ -67,8 +67,9 @@ def recommend(
     is_file = len(words) == 1 and (patch or write or copy or not runs)
     file, command = (words[0], ()) if is_file else (None, tuple(words))
     preset = file if plan.preset is None else plan.preset
-    asked = LaunchOptions(preset, command=command, model=plan.model, task=plan.task)
-    training = resolve_options(asked, plan.values or [])
+    flags = parse_flags(plan.values or [])
+    asked = LaunchOptions(preset, flags, os.environ, command=command, model=plan.model, task=plan.task)
+    training = resolve_training(replace(asked, default_job=DEFAULT_JOB))
     resolved, job = plan.assume(training.resolved, training.job or DEFAULT_JOB)
     read_machine: ReadMachine = context.obj or read_local_machine
     machines = planned_machines(read_machine(plan.interpreter), plan.gpus, plan.memory)
@@ -86,12 +87,6 @@ def recommend(
         )
         return
     print_recommendations(machines, resolved, job, preset, as_json)
-
-
-def resolve_options(options: LaunchOptions, values: list[str]) -> Training:
-    """Return the chosen settings and the job. Raises `SettingsError`."""
-    flags = parse_flags(values)
-    return resolve_training(replace(options, flags=flags, environment=os.environ, default_job=DEFAULT_JOB))
 
 
 def planned_machines(
