@@ -34,6 +34,8 @@ def recommend_report(
     """Return the whole report, as wide as the terminal within limits."""
     width = min(MAX_WIDTH, max(MIN_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns))
     batch_known = "per_device_train_batch_size" in recommendation.values or not trains_other_task(job)
+    sources = "; ".join(value.source for value in (*recommendation.advised, *recommendation.rejected))
+    used = [note for note in FIELD_NOTES if note in sources]
     sections = [
         [f"For {_describe_job(job, recommendation)}"],
         [line for note in recommendation.notes for line in warning_lines(note, width)],
@@ -45,13 +47,7 @@ def recommend_report(
             *duration_lines(expected, recommendation.settings.num_train_epochs, width),
         ],
         titled_section("Considered, not recommended", _value_lines(recommendation.rejected, width)),
-        _legend(
-            [
-                *(setting.source for setting in recommendation.advised),
-                *(setting.source for setting in recommendation.rejected),
-            ],
-            width,
-        ),
+        wrap_text("Sources: " + " · ".join(used), width, subsequent_indent="         ") if used else [],
     ]
     return join_sections(sections)
 
@@ -95,12 +91,6 @@ def _value_lines(rows: Iterable[ConsideredValue], width: int) -> list[str]:
         else:
             lines += hanging_lines(columns, text, width)
     return lines
-
-
-def _legend(sources: Iterable[str], width: int) -> list[str]:
-    joined = "; ".join(sources)
-    used = [note for note in FIELD_NOTES if note in joined]
-    return wrap_text("Sources: " + " · ".join(used), width, subsequent_indent="         ") if used else []
 
 
 def _given_lines(resolved: Resolved) -> list[str]:

@@ -157,8 +157,9 @@ def estimate_from_runs(
     comparable = [run for run in runs if run.is_comparable(settings)]
     newest: dict[int, tuple[MeasuredRun, int]] = {}
     for run in comparable:
-        peak = None if run.ran_out else _run_peak(run, device)
-        if peak is not None:
+        held = (run.reserved_bytes or run.tensor_bytes) if device.on_gpu else run.resident_bytes
+        if held is not None and not run.ran_out:
+            peak = held + (device.context_bytes if device.on_gpu else device.reserved_bytes)
             newest.setdefault(run.settings.per_device_train_batch_size, (run, peak))
     last_batch = comparable[0].settings.per_device_train_batch_size if comparable else None
     refuted = _with_ran_out(_estimate_from_peak(batch or last_batch or 1, 0, 0.0, "", device), comparable)
@@ -186,13 +187,6 @@ def estimate_from_runs(
     uncertainty = max(CALIBRATED_UNCERTAINTY, off / expected)
     words = f"fitted to {len(newest)} measured sizes, the newest from run {last.id}"
     return MeasuredEstimate(_estimate_from_peak(batch, round(expected), uncertainty, words, device), largest)
-
-
-def _run_peak(run: MeasuredRun, device: Device) -> int | None:
-    if not device.on_gpu:
-        return None if run.resident_bytes is None else run.resident_bytes + device.reserved_bytes
-    held = run.reserved_bytes or run.tensor_bytes
-    return None if held is None else held + device.context_bytes
 
 
 def _estimate_from_peak(batch: int, peak: int, uncertainty: float, words: str, device: Device) -> MemoryEstimate:

@@ -177,14 +177,15 @@ def class_numbers(table: Any, column: str, names: Sequence[str]) -> list[int]:
 
 
 def tokenize_data(job: JobArguments, rows: SplitData, names: list[str] | None, tokenizer: Any) -> SplitData:
-    """Tokenised tables: one sample per row for classification, blocks of `max_length` for a language model.
+    """Tokenised tables: one sample per row for classification, not padded; blocks of `max_length` for a language model.
 
     `max_samples` limits blocks here, those of the evaluation to a quarter of it.
     """
 
     def tokenised(table: Any, max_blocks: int | None) -> Any:
         if names is not None:
-            return tokenize_classification(table, rows, names, tokenizer, job.max_length)
+            encoded = encode(table, rows.texts, tokenizer, {"truncation": True, "max_length": job.max_length})
+            return encoded.add_column("labels", class_numbers(table, rows.label or "", names))
         if max_blocks is not None:
             characters = max_blocks * job.max_length * MAX_CHARACTERS_PER_TOKEN
             table = table.select(range(documents_needed(table, rows.texts[0], characters)))
@@ -203,12 +204,6 @@ def documents_needed(table: Any, column: str, characters: int) -> int:
         if total >= characters:
             return index + 1
     return len(table)
-
-
-def tokenize_classification(table: Any, rows: SplitData, names: list[str], tokenizer: Any, max_length: int) -> Any:
-    """Rows of `input_ids`, `attention_mask`, `labels` and `length` (tokens), not padded."""
-    encoded = encode(table, rows.texts, tokenizer, {"truncation": True, "max_length": max_length})
-    return encoded.add_column("labels", class_numbers(table, rows.label or "", names))
 
 
 def tokenize_blocks(table: Any, column: str, tokenizer: Any, max_length: int, max_blocks: int | None) -> Any:

@@ -121,7 +121,12 @@ def _begin(folder: RunFolder, job: SlurmJob, hidden: Mapping[str, Any]) -> tuple
     record = read_record(folder)
     if read_supervisor_state(folder.state) is not None:
         _record_interruption(folder, job)
-        return _continue(folder, job, record, hidden)
+        # It goes on in a new run of the same lineage, which belongs to the same job.
+        plan = plan_restart(folder, job=_job(record, hidden), environ=dict(os.environ), allow_from_scratch=True)
+        following = restart(plan)
+        write_job(following.path, job)
+        write_job(folder.path, replace(read_job(folder.path) or job, continued_by=following.id))
+        return following, _step(folder)
     if HIDDEN in " ".join((*record.argv, *record.env.values())) and not hidden:
         raise LaunchError("The command contains a secret, which the environment of the job does not have.")
     env = {**os.environ, **hidden.get("env", record.env)}
@@ -145,15 +150,6 @@ def _record_interruption(folder: RunFolder, job: SlurmJob) -> None:
     sentence = f"{job.name} was interrupted on {state.machine.host} and started again."
     end = slurm_end(read_brief(folder).state, folder.path) or RunOutcome("requeued", sentence)
     record_end(folder, replace(state, outcome=end.outcome, sentence=end.sentence, ended_t=time.time()))
-
-
-def _continue(folder: RunFolder, job: SlurmJob, record: RunRecord, hidden: Mapping[str, Any]) -> tuple[RunFolder, int]:
-    """Go on in a new run of the same lineage, which belongs to the same job."""
-    plan = plan_restart(folder, job=_job(record, hidden), environ=dict(os.environ), allow_from_scratch=True)
-    following = restart(plan)
-    write_job(following.path, job)
-    write_job(folder.path, replace(read_job(folder.path) or job, continued_by=following.id))
-    return following, _step(folder)
 
 
 def _step(folder: RunFolder) -> int:

@@ -222,8 +222,13 @@ class TuningReader:
 
     def view(self, live: bool, now: float | None = None) -> TuningView:
         """Return the snapshot of the entries read so far; `live` is whether the tuner ran before they were read."""
-        record, trouble = self._read_record()
-        completed, ended = self._completed, self._ended
+        trouble = ""
+        if self._record is None:
+            try:
+                self._record = read_tuning_record(self.folder)
+            except RecordError as error:
+                trouble = str(error)
+        record, completed, ended = self._record, self._completed, self._ended
         memory = completed or self._started
         running = live or (ended is None and self._is_young(now))
         status: TuningStatus = ended.status if ended is not None else "running" if running else "killed"
@@ -252,11 +257,3 @@ class TuningReader:
         except OSError:
             return False
         return age < START_GRACE_S
-
-    def _read_record(self) -> tuple[TuningRecord | None, str]:
-        if self._record is None:
-            try:
-                self._record = read_tuning_record(self.folder)
-            except RecordError as error:
-                return None, str(error)
-        return self._record, ""

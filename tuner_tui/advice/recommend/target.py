@@ -167,14 +167,12 @@ def limit_gpu_memory(inventory: Inventory, limit_bytes: int | None) -> Inventory
     """The inventory with each GPU's memory limited to `limit_bytes`."""
     if limit_bytes is None:
         return inventory
-    return replace(inventory, gpus=tuple(_limit_card(card, limit_bytes) for card in inventory.gpus))
-
-
-def _limit_card(card: Gpu, limit_bytes: int) -> Gpu:
-    free = free_bytes(card)
-    if free is not None and free <= limit_bytes:
-        return card
-    return replace(card, memory_total_bytes=limit_bytes, memory_used_bytes=None, mig=None)
+    gpus = []
+    for card in inventory.gpus:
+        free = free_bytes(card)
+        limited = replace(card, memory_total_bytes=limit_bytes, memory_used_bytes=None, mig=None)
+        gpus.append(card if free is not None and free <= limit_bytes else limited)
+    return replace(inventory, gpus=tuple(gpus))
 
 
 def free_bytes(card: Gpu) -> int | None:

@@ -22,7 +22,6 @@ from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.dialects.dialect import dialect_by_name, write_settings
 from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text, render_export
-from tuner_tui.settings.dialects.hf import ExportedSettings
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Resolved, parse_value
@@ -232,7 +231,17 @@ def export(
 
     Without --interpreter the names are those of the newest transformers.
     """
-    tool, carried = dialect_by_name(to), _carried(preset, to, _targets(interpreter))
+    targets: Collection[str] | None = None
+    if interpreter is not None:
+        asked = probe_interpreter(interpreter)
+        if asked.training_arguments is None:
+            raise SettingsError(f"--interpreter: {asked.problem or f'{interpreter} has no transformers'}")
+        targets = asked.training_arguments.keys()
+    loaded, tool = find_preset(preset).preset, dialect_by_name(to)
+    resolved = resolve(preset=loaded)
+    carried = write_settings(tool, resolved.settings, targets, resolved.chosen)
+    if loaded.job is not None and loaded.job.model is not None and tool.programs:
+        carried = replace(carried, values={tool.model_keys[0]: loaded.job.model, **carried.values})
     values = {name: value for name, value in carried.values.items() if value is not None}
     if as_json:
         print_json({"tool": tool.name, "values": values, "not_carried": carried.unsupported, "notes": carried.notes})
@@ -275,23 +284,3 @@ def import_file(
     if isinstance(preset.job, CommandJob):
         print_note(f"Trains with `{shlex.join(preset.job.command)}`; other keys stay in {file}.")
     typer.echo(f"Saved {path}")
-
-
-def _targets(interpreter: Path | None) -> Collection[str] | None:
-    """The arguments of the transformers that reads the file; None for the newest. Raises `SettingsError`."""
-    if interpreter is None:
-        return None
-    asked = probe_interpreter(interpreter)
-    if asked.training_arguments is None:
-        raise SettingsError(f"--interpreter: {asked.problem or f'{interpreter} has no transformers'}")
-    return asked.training_arguments.keys()
-
-
-def _carried(preset: str, to: str, targets: Collection[str] | None) -> ExportedSettings:
-    """The settings of the preset in the words of the tool, and the model that its job trains."""
-    loaded, tool = find_preset(preset).preset, dialect_by_name(to)
-    resolved = resolve(preset=loaded)
-    carried = write_settings(tool, resolved.settings, targets, resolved.chosen)
-    if loaded.job is None or loaded.job.model is None or not tool.programs:
-        return carried
-    return replace(carried, values={tool.model_keys[0]: loaded.job.model, **carried.values})

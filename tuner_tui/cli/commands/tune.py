@@ -39,7 +39,6 @@ from tuner_tui.settings.resolve import LaunchOptions, apply_job_options
 from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable, start_tuning, time_needed
 from tuner_tui.tuning.store import (
     NO_RAY,
-    Cluster,
     TuningFolder,
     TuningNotFoundError,
     TuningOptions,
@@ -203,12 +202,16 @@ def tune(
         options = training.parse()
         if objective not in get_args(Objective):
             raise SettingsError(f"--objective: {objective!r} is not one of {', '.join(get_args(Objective))}.")
+        if on not in (None, "ray"):
+            raise SettingsError(f"--on: {on!r} is not ray.")
+        if on == "ray" and find_spec("ray") is None:
+            raise SettingsError(NO_RAY)
         wanted = TuningOptions(
             free_batch=free_batch,
             most_minutes=most_minutes,
             save_as=save_as,
             objective=cast("Objective", objective),
-            on=parse_cluster(on),
+            on=None if on is None else "ray",
             most_gpus=gpus,
         )
         folder, orders = _new_tuning(options, wanted, parallel or gpus is not None)
@@ -226,18 +229,6 @@ def tune(
             return
         code = follow_tuning(folder, as_json, interrupts)
     raise typer.Exit(code)
-
-
-def parse_cluster(text: str | None) -> Cluster | None:
-    """Parse `--on`. Raises `SettingsError`, also if the package that it needs is not installed."""
-
-    if text is None:
-        return None
-    if text != "ray":
-        raise SettingsError(f"--on: {text!r} is not ray.")
-    if find_spec("ray") is None:
-        raise SettingsError(NO_RAY)
-    return "ray"
 
 
 def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -> tuple[TuningFolder, TunerSpec]:

@@ -199,7 +199,12 @@ def confidence_half_width(differences: Sequence[float], low: float, high: float)
     interval is that of the mixture of normal distributions, found by bisection.
     """
     levels = [low * (high / low) ** (step / (NOISE_STEPS - 1)) for step in range(NOISE_STEPS)] if low < high else [low]
-    weights = _likelihoods(differences, levels)
+    # The likelihood of the scatter of the differences at each noise level, normalized to 1.
+    mean, freedom = statistics.fmean(differences), len(differences) - 1
+    squares = sum((difference - mean) ** 2 for difference in differences)
+    logs = [-freedom * math.log(level) - squares / (2 * level**2) for level in levels]
+    likelihoods = [math.exp(log - max(logs)) for log in logs]
+    weights = [likelihood / sum(likelihoods) for likelihood in likelihoods]
     root = math.sqrt(len(differences))
     inside, outside = 0.0, 10 * levels[-1] / root
     for _ in range(BISECTIONS):
@@ -207,12 +212,3 @@ def confidence_half_width(differences: Sequence[float], low: float, high: float)
         tail = sum(w * _NORMAL.cdf(-middle * root / level) for w, level in zip(weights, levels, strict=True))
         inside, outside = (middle, outside) if tail > TAIL else (inside, middle)
     return outside
-
-
-def _likelihoods(differences: Sequence[float], levels: Sequence[float]) -> list[float]:
-    """Likelihood of the scatter of `differences` at each noise level, normalized to 1."""
-    mean, freedom = statistics.fmean(differences), len(differences) - 1
-    squares = sum((difference - mean) ** 2 for difference in differences)
-    logs = [-freedom * math.log(level) - squares / (2 * level**2) for level in levels]
-    likelihoods = [math.exp(log - max(logs)) for log in logs]
-    return [likelihood / sum(likelihoods) for likelihood in likelihoods]
