@@ -18,6 +18,7 @@ from tuner_tui.cli.console import (
     FAILED,
     INTERRUPTED,
     TERMINATED,
+    Interrupts,
     fail,
     find_run_or_exit,
     json_text,
@@ -32,7 +33,6 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
 
 if TYPE_CHECKING:
-    from tuner_tui.cli.console import Interrupts
     from tuner_tui.hosts import HostsWatcher
 
 PERIOD_S = 1.0
@@ -87,7 +87,6 @@ def _pid_of(target: str) -> int:
 
 def _print_machine(pid: int | None, once: bool, as_json: bool) -> int:
     """Print the machine until the job ends, the pipe is closed or a signal arrives."""
-    from tuner_tui.cli.console import Interrupts
     from tuner_tui.view.watch_rows import snapshot_rows
 
     machine = open_machine_monitor(runs_dir())
@@ -153,7 +152,6 @@ def _watch_hosts(words: Sequence[str], prints: bool, once: bool, as_json: bool, 
 
 def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
     """Print all hosts until the pipe is closed or a signal arrives; with `once`, 1 if no host has answered."""
-    from tuner_tui.cli.console import Interrupts
     from tuner_tui.view.hosts_rows import hosts_rows
 
     def next_text() -> tuple[str, bool]:

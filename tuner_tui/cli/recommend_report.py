@@ -14,7 +14,7 @@ from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, descr
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
 from tuner_tui.advice.recommend.target import ConsideredValue
 from tuner_tui.advice.thresholds import FIELD_NOTES
-from tuner_tui.cli.report_text import hanging_lines, join_sections, titled_section, warning_lines
+from tuner_tui.cli.report_text import hanging_lines, join_sections, titled_section
 from tuner_tui.core.text import wrap_text
 from tuner_tui.memory.model_shape import modelled_job, trains_other_task
 from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -38,12 +38,12 @@ def recommend_report(
     used = [note for note in FIELD_NOTES if note in sources]
     sections = [
         [f"For {_describe_job(job, recommendation)}"],
-        [line for note in recommendation.notes for line in warning_lines(note, width)],
+        [line for note in recommendation.notes for line in hanging_lines("! ", note, width)],
         titled_section("Recommended", _value_lines(recommendation.advised, width)),
         titled_section("Set by you", _given_lines(resolved)),
         [
             *([_batch_line(recommendation)] if batch_known else []),
-            *([] if change is None else warning_lines(change.sentence, width)),
+            *([] if change is None else hanging_lines("! ", change.sentence, width)),
             *duration_lines(expected, recommendation.settings.num_train_epochs, width),
         ],
         titled_section("Considered, not recommended", _value_lines(recommendation.rejected, width)),

@@ -15,12 +15,9 @@ def join_sections(sections: Iterable[Sequence[str]]) -> list[str]:
     return "\n\n".join("\n".join(section) for section in sections if section).split("\n")
 
 
-def titled_section(title: str, lines: Iterable[str], empty: str = "") -> list[str]:
-    """Return `lines` below their title; without lines `title: empty`, or nothing at all."""
-    body = list(lines)
-    if body:
-        return [title, *body]
-    return [f"{title}: {empty}"] if empty else []
+def titled_section(title: str, lines: Sequence[str]) -> list[str]:
+    """Return `lines` below their title; nothing without lines."""
+    return [title, *lines] if lines else []
 
 
 def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = (), indent: str = "  ") -> list[str]:
@@ -39,11 +36,6 @@ def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = (), ind
 def hanging_lines(first: str, text: str, width: int = WIDTH) -> list[str]:
     """Wrap `text` behind `first`; the following lines are indented by the length of `first`."""
     return wrap_text(text, width, initial_indent=first, subsequent_indent=" " * len(first))
-
-
-def warning_lines(text: str, width: int = WIDTH) -> list[str]:
-    """Wrap `text` behind an exclamation mark."""
-    return hanging_lines("! ", text, width)
 
 
 def shorten(text: str, width: int) -> str:

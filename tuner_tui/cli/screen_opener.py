@@ -57,17 +57,11 @@ def open_screen(
     start = partial(read_start, preset=preset, folder=folder)
     app = TunerApp(open_backend, start, theme=theme, colour=wants_colour(os.environ), ascii_only=ascii_only)
     app.run()
-    _exit_now(app.return_code or 0)
-
-
-def _exit_now(code: int) -> NoReturn:
-    """Exit without the interpreter's cleanup; the terminal is restored already.
-
-    Cleanup would remove modules under threads that still import them or hang in a driver.
-    """
+    # Without the interpreter's cleanup, which would remove modules under threads that still import them or hang in a
+    # driver. The terminal is restored already.
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)
+    os._exit(app.return_code or 0)
 
 
 def read_start(backend: Backend, preset: str | None, folder: Path | None) -> tuple[TrainingConfig, Path | None]:
