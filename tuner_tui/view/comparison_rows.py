@@ -122,7 +122,10 @@ def _head(scene: ComparisonScene, width: int) -> list[Row]:
         Row(line(TextSpan(f"{name:<{named}}", style), text, TextSpan("".join(f" · {part}" for part in result), "dim")))
         for name, text, result, style in zip(scene.names, scene.statuses, _results(scene), RUN_STYLES, strict=True)
     ]
-    parts = _headline(scene)
+    parts = [(f"{figure.name} {format_ratio(figure)}", _tone(figure)) for figure in _shown_figures(scene)]
+    last = _last_loss(scene)
+    if last is not None:
+        parts.append((f"loss after {last.samples:,} samples {format_loss_difference(last)}", _loss_tone(last)))
     if parts:
         whose = f"{scene.names[1]} against {scene.names[0]}: "
         whose = whose if len(whose + " · ".join(text for text, _ in parts)) <= width else ""
@@ -152,22 +155,15 @@ def _last_loss(scene: ComparisonScene) -> LossAt | None:
 def _results(scene: ComparisonScene) -> tuple[list[str], list[str]]:
     """Return the speed, the peak and the loss of each run."""
     figures, last = _shown_figures(scene), _last_loss(scene)
-    peak = {"peak memory": "peak "}
-    first = [f"{peak.get(figure.name, '')}{format_figure(figure.first, figure.unit)}" for figure in figures]
-    second = [f"{peak.get(figure.name, '')}{format_figure(figure.second, figure.unit)}" for figure in figures]
+    first, second = list[str](), list[str]()
+    for figure in figures:
+        peak = "peak " if figure.name == "peak memory" else ""
+        first.append(f"{peak}{format_figure(figure.first, figure.unit)}")
+        second.append(f"{peak}{format_figure(figure.second, figure.unit)}")
     if last is not None:
         first.append(f"loss {format_figure(last.first, '')}")
         second.append(f"loss {format_figure(last.second, '')}")
     return first, second
-
-
-def _headline(scene: ComparisonScene) -> list[tuple[str, Style]]:
-    """Return `tokens ×1.24`, `peak memory ×1.08`, `loss after 25,600 samples -0.0412`, as far as it was measured."""
-    parts = [(f"{figure.name} {format_ratio(figure)}", _tone(figure)) for figure in _shown_figures(scene)]
-    last = _last_loss(scene)
-    if last is not None:
-        parts.append((f"loss after {last.samples:,} samples {format_loss_difference(last)}", _loss_tone(last)))
-    return parts
 
 
 def _tone(figure: MeasuredFigure) -> Style:
@@ -203,12 +199,10 @@ def _measured(scene: ComparisonScene, width: int) -> list[Row]:
 def _other_sections(scene: ComparisonScene, width: int) -> list[Row]:
     comparison = scene.comparison
     silent = [name for name, observed in zip(scene.names, comparison.observed, strict=True) if not observed]
+    none = "; ".join(f"{name} reported nothing" for name in silent)
     parts = (("In effect", comparison.in_effect), ("Versions", comparison.versions), ("From", comparison.code))
     return join_sections(
-        _section(title, scene, _others(rows), width, none="; ".join(f"{name} reported nothing" for name in silent))
-        if title == "In effect"
-        else _section(title, scene, _others(rows), width)
-        for title, rows in parts
+        _section(title, scene, _others(rows), width, none if title == "In effect" else "") for title, rows in parts
     )
 
 
@@ -217,11 +211,8 @@ def _section(
 ) -> list[Row]:
     rows = list(entries)
     if not rows:
-        return (
-            [Row(line(TextSpan(f"{title}: ", "strong"), TextSpan(shorten(none, width - len(title) - 2), "dim")))]
-            if none
-            else []
-        )
+        text = TextSpan(shorten(none, width - len(title) - 2), "dim")
+        return [Row(line(TextSpan(f"{title}: ", "strong"), text))] if none else []
     heading = (title, *scene.names, "")
     texts = [(row.name, row.first, row.second, row.remark) for row in rows]
     most = (max(MAX_COLUMN_WIDTHS[0], len(title)), *MAX_COLUMN_WIDTHS[1:])

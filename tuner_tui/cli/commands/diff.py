@@ -29,11 +29,11 @@ def diff(
 ) -> None:
     """Compare settings, speed, memory and loss of two runs."""
     folders = [find_run_or_exit(name) for name in (first, second)]
-    one_state, other_state = (RunReader(folder).poll() for folder in folders)
-    comparison = compare(one_state, other_state)
+    views = [RunReader(folder).poll() for folder in folders]
+    comparison = compare(*views)
     if as_json:
         figures = [{**asdict(figure), "ratio": figure.ratio} for figure in comparison.figures]
         print_json({"runs": [folder.id for folder in folders], **asdict(comparison), "figures": figures})
         return
-    names, statuses = (folders[0].id, folders[1].id), (one_state.status.sentence, other_state.status.sentence)
+    names, statuses = (folders[0].id, folders[1].id), (views[0].status.sentence, views[1].status.sentence)
     print_rows(comparison_rows(ComparisonScene(names, statuses, comparison), min(report_width(), ONE_COLUMN)))
