@@ -11,11 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner_tui.hardware.driver import (
-    CardUnavailable,
-    GpusUnavailable,
-    gpu_problem,
-)
+from tuner_tui.hardware.driver import CardUnavailable, GpusUnavailable, gpu_problem
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess, MigSlice
 from tuner_tui.hardware.sample import GpuSample
 

@@ -11,11 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner_tui.core.daemon_thread import start_daemon_thread
-from tuner_tui.hardware.driver import (
-    CardUnavailable,
-    GpusUnavailable,
-    xid_meaning,
-)
+from tuner_tui.hardware.driver import CardUnavailable, GpusUnavailable, xid_meaning
 from tuner_tui.hardware.environment import allocated_gpus
 from tuner_tui.hardware.host_sampler import HostSampler
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProcess

@@ -18,15 +18,7 @@ from typing import Any, Literal, get_args
 
 from tuner_tui import __file__ as package
 from tuner_tui.core.files import read_data_file, read_regular
-from tuner_tui.settings.job import (
-    TEXT_TASKS,
-    BuiltinJob,
-    CommandJob,
-    Job,
-    Task,
-    named_model,
-    names_other_task,
-)
+from tuner_tui.settings.job import TEXT_TASKS, BuiltinJob, CommandJob, Job, Task, named_model, names_other_task
 from tuner_tui.settings.model import Settings
 
 FILE = Path(__file__).with_name("models.yaml")

@@ -7,12 +7,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import (
-    AutoConfig,
-    AutoTokenizer,
-    BitsAndBytesConfig,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoTokenizer, BitsAndBytesConfig, PreTrainedTokenizerBase
 
 from .built_in import shape_config, shape_tokenizer
 from .job_file import SHAPES, JobArguments, JobError, first_line

@@ -48,14 +48,7 @@ from tuner_tui.tuning.search.search import Search, comparable, proposals_on
 from tuner_tui.tuning.search.space import TUNED_FIELDS, Quiet, SearchSpace, build_space, with_candidates
 from tuner_tui.tuning.store import TuningFolder, TuningRecord, acquire_locks, read_tuning_record
 from tuner_tui.tuning.time_budget import TimeBudget, expected_trial_s, give_up_s, minutes_for
-from tuner_tui.tuning.trial import (
-    CompletedTrial,
-    Measurement,
-    Trial,
-    TrialProtocol,
-    TuningConclusion,
-    WholeJob,
-)
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TrialProtocol, TuningConclusion, WholeJob
 from tuner_tui.tuning.trial_cards import NO_CARD_LEFT, CardLostError, LocalCards, TrialCards, inventory_of_trial
 from tuner_tui.tuning.trial_log import (
     LogEntry,

@@ -29,13 +29,7 @@ from tuner_tui.cli.console import (
 from tuner_tui.cli.machine import LocalMachine, read_training_machine
 from tuner_tui.cli.options import Detached, complete_run, complete_setting
 from tuner_tui.cli.run_follower import launch_and_follow
-from tuner_tui.cli.training_options import (
-    RunOptions,
-    launch_request,
-    prepare_announced,
-    taking,
-    with_notify_target,
-)
+from tuner_tui.cli.training_options import RunOptions, launch_request, prepare_announced, taking, with_notify_target
 from tuner_tui.core.units import parse_duration
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import logout_warning

@@ -46,12 +46,7 @@ from tuner_tui.tuning.store import (
     read_tuning_record,
     tunings_dir,
 )
-from tuner_tui.tuning.trial import (
-    DEFAULT_MINUTES,
-    Objective,
-    SkippedChange,
-    group_by_reason,
-)
+from tuner_tui.tuning.trial import DEFAULT_MINUTES, Objective, SkippedChange, group_by_reason
 from tuner_tui.tuning.trial_cards import ensure_one_process, free_cards
 from tuner_tui.tuning.trial_log import (
     LogEntry,
