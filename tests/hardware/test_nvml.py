@@ -41,7 +41,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 from tuner_tui.hardware.detect import read_inventory
-print(json.dumps(asdict(read_inventory(Path("/tmp"), environment={}))))
+print(json.dumps(asdict(read_inventory(Path("/tmp")))))
 """
 SAMPLE = """
 import json

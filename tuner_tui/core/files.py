@@ -241,10 +241,9 @@ LONGEST_LINE_BYTES = 1 << 20
 class LineTail:
     """Iterates over the complete lines of a growing file. A missing file is empty; a file that shrank is read again."""
 
-    def __init__(self, path: Path, offset: int = 0) -> None:
-        """Start at byte `offset`, which must be the beginning of a line."""
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.offset = offset
+        self.offset = 0
         self._torn = b""
 
     def size(self) -> int:

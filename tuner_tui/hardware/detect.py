@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -30,18 +29,12 @@ broken one never answers. The brief one is for commands that only report."""
 SHM = Path("/dev/shm")  # noqa: S108  its size is read, nothing is written
 
 
-def read_inventory(
-    disk_folder: Path,
-    reader: NvmlReader | None = None,
-    environment: Mapping[str, str] | None = None,
-    timeout_s: float = TIMEOUT_S,
-) -> Inventory:
-    """The inventory of this machine; `disk_folder` is where runs are stored, `reader` defaults to NVML.
+def read_inventory(disk_folder: Path, timeout_s: float = TIMEOUT_S) -> Inventory:
+    """The inventory of this machine; `disk_folder` is where runs are stored.
 
     Cards that do not answer within `timeout_s` are listed with their problem.
     """
-    environment = os.environ if environment is None else environment
-    (driver, cuda), gpus, problems = read_gpus(NvmlReader() if reader is None else reader, timeout_s)
+    (driver, cuda), gpus, problems = read_gpus(NvmlReader(), timeout_s)
     cgroups = Cgroups.of_this_process()
     return Inventory(
         hostname=socket.gethostname(),
@@ -53,9 +46,9 @@ def read_inventory(
         problems=problems,
         shm=read_space(SHM),
         disk=read_space(disk_folder),
-        container=detect_container(environment),
-        multiplexer=detect_multiplexer(environment),
-        cuda_visible_devices=environment.get("CUDA_VISIBLE_DEVICES"),
+        container=detect_container(os.environ),
+        multiplexer=detect_multiplexer(os.environ),
+        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         logout_warning=logout_warning(),
     )
 

@@ -90,12 +90,11 @@ class PeakModel:
         return replace(self, slope_uncertainty_bytes=0.0)
 
 
-def fit(points: Sequence[PeakPoint], prior: PeakModel | None = None) -> PeakModel | None:
+def fit(points: Sequence[PeakPoint]) -> PeakModel | None:
     """The model through two or more points above the floor; None while the slope is within the noise.
 
     The peak is convex and piecewise linear in the batch, so a line through small batches can only be too flat for large
-    ones. Where the points do not reach far, the slope beyond them is uncertain; `prior`, an estimate that knows the
-    bend, says by how much.
+    ones. Where the points do not reach far, the slope beyond them is uncertain.
 
     Where forward and backward were not measured separately, points with nearly the same peak are taken to lie on the
     floor. Only the largest of them bounds the line, and only from above.
@@ -117,29 +116,21 @@ def fit(points: Sequence[PeakPoint], prior: PeakModel | None = None) -> PeakMode
         floor_bytes=float(max(above, default=0)),
         largest_measured=last.batch,
         uncertainty_bytes=max(noise, spread),
-        slope_uncertainty_bytes=_slope_uncertainty(sloped, slope, prior),
+        slope_uncertainty_bytes=_slope_uncertainty(sloped, slope),
     )
 
 
-def _slope_uncertainty(points: Sequence[PeakPoint], slope: float, prior: PeakModel | None) -> float:
+def _slope_uncertainty(points: Sequence[PeakPoint], slope: float) -> float:
     """By how much the slope beyond the last of `points` may exceed `slope`: by noise or by a bend, within its bound."""
-    last = points[-1]
-    steepest = last.steepest_slope
-    bend = _bend(last, slope, prior) if steepest is None else max(0.0, steepest - slope)
+    last, bend = points[-1], 0.0
+    if last.steepest_slope is not None:
+        bend = max(0.0, last.steepest_slope - slope)
+    elif slope * last.batch < SMALL_BATCH_SHARE * last.line_bytes:  # else activations dominate: the bend is behind
+        bend = max(0.0, BEND_SHARE * last.line_bytes / last.batch - slope)
     if len(points) > 2:  # the further they are apart on one line, the less likely is a bend just beyond them
         bend *= points[0].batch / last.batch
     # Two peaks, each off by the noise in the opposite direction, turn the line by the noise over their distance.
     return max(NOISE_SHARE * last.line_bytes / (last.batch - points[0].batch), bend)
-
-
-def _bend(last: PeakPoint, slope: float, prior: PeakModel | None) -> float:
-    """By how much the slope beyond `last` may exceed `slope`."""
-    if slope * last.batch >= SMALL_BATCH_SHARE * last.line_bytes:  # activations dominate: the bend is behind
-        return 0.0
-    if prior is None:
-        return max(0.0, BEND_SHARE * last.line_bytes / last.batch - slope)
-    expected = prior.base_bytes + prior.slope_bytes * last.batch
-    return max(0.0, prior.slope_bytes * last.line_bytes / expected - slope)
 
 
 def _above_floor(points: Sequence[PeakPoint]) -> list[PeakPoint]:
