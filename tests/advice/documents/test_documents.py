@@ -91,7 +91,7 @@ def recommended(card: str, key: str) -> Any:
 
 
 def reason(card: str, key: str) -> str:
-    return recommendation(card).reasons[key]
+    return next(value.reason for value in recommendation(card).advised if value.name == key)
 
 
 def left(card: str, key: str, value: Any) -> str:

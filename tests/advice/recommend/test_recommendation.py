@@ -36,7 +36,7 @@ ROWS = [pytest.param(row, id=rule) for rule, rows in TABLE.items() if rule != "a
 
 
 def reason(found: Recommendation, name: str) -> str:
-    return found.reasons[name]
+    return next(value.reason for value in found.advised if value.name == name)
 
 
 def left(found: Recommendation, name: str, value: Any) -> str:

@@ -112,7 +112,8 @@ def test_more_memory_never_gives_a_smaller_batch(
             assert method(found) <= method(before), gib
             smaller = found.settings.per_device_train_batch_size < before.settings.per_device_train_batch_size
             assert not smaller or method(found) < method(before), gib
-            if "8 GB" not in before.reasons["per_device_train_batch_size"]:  # the notes of 8 GB have larger steps
+            reasons = {value.name: value.reason for value in before.advised}
+            if "8 GB" not in reasons["per_device_train_batch_size"]:  # the notes of 8 GB have larger steps
                 assert found.effective_batch >= before.effective_batch, gib
         before = found
 

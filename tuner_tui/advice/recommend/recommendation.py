@@ -206,11 +206,6 @@ class Recommendation:
         return {advised.name: advised.value for advised in self.advised}
 
     @property
-    def reasons(self) -> Mapping[str, str]:
-        """The reason for each recommended value."""
-        return {advised.name: advised.reason for advised in self.advised}
-
-    @property
     def effective_batch(self) -> int:
         """Samples per optimizer step."""
         return self.settings.effective_batch(self.replicas)
