@@ -105,6 +105,15 @@ def test_data_that_does_not_continue_is_named(first: int, sentence: str) -> None
     assert mismatch.sentence == sentence
 
 
+def test_a_rank_that_saves_nothing_and_draws_nothing_reads_its_data_again() -> None:
+    same = {"random_states": {"torch": 100}}
+    rows = [replace(batch(step), epoch=1, rows=((2 * step, 2 * step + 1),)) for step in range(1, LAST + 1)]
+    resumed = RankHistory(child(**same).states, [replace(each, epoch=1) for each in rows[:6]])
+    rank = RankHistory([state(0, "start", **same), state(1, **same)], rows)
+    mismatches, _ = compare_resumed(rank, resumed, SAVED_AT, counts_on=False)
+    assert [each.sentence for each in mismatches] == ["the data starts again at sample 0 instead of 20"]
+
+
 def test_batches_that_a_loop_reads_over_are_no_part_of_its_first_step() -> None:
     first, *further = child().batches
     skipped = replace(first, rows=((0, 1), (2, 3), *(first.rows or ())))

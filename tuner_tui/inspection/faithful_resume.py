@@ -288,12 +288,10 @@ class _Comparison:
         return None if samples is None else f"the data starts again at sample {samples:,} instead of {seen:,}"
 
     def _epoch_is_complete(self) -> bool:
-        saved = self._saved
-        return (
-            saved is None
-            or None in (saved.epoch_batches, saved.epoch_batch)
-            or saved.epoch_batch == saved.epoch_batches
-        )
+        saved, later = self._saved, self._later.get(self._step + 1)
+        if saved is None or None in (saved.epoch_batches, saved.epoch_batch):
+            return later is None or later.epoch is None or later.epoch != self._earlier[-1].epoch
+        return saved.epoch_batch == saved.epoch_batches
 
     def _used_rows(self) -> set[int]:
         """The rows of the epoch that the parent stopped in; none if that was complete or they are not known."""
