@@ -33,7 +33,8 @@ def check(folder: Path, kind: str, step: int = 7) -> ReplayReport:
         ("accumulated", 4, "backward", "layers.2", "aten.mul", None),
         ("sqrt", 7, "backward", "layers.2", "aten.div", "undefined"),
         ("scaler", 7, "backward", None, "aten.div", "undefined"),
-        ("row", 13, "forward", None, "aten.select", "rows"),
+        ("row", 13, "forward", "embedding", "aten.view", "rows"),
+        ("unused", 7, "forward", None, "aten.sum", "exploding"),
         ("eps", 1, "update", "layers.1.attention.key.bias", "Adam.step", "exploding"),
     ],
 )

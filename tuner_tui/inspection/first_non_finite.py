@@ -6,10 +6,11 @@ The observer's [finite_check.py](../observer/site/_tuner_observer/finite_check.p
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from tuner_tui.core.redaction import redact_text
 from tuner_tui.core.text import single_line
 from tuner_tui.inspection.suspect_batches import StepBatch, name_rows
 
@@ -101,12 +102,16 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What one rank saw; `consequence` is what was not finite in the end. `cause`: None if all was finite."""
+    """What one rank saw; `consequence` is what was not finite in the end. `cause`: None if all was finite.
+
+    `texts`: what rows of its dataset hold.
+    """
 
     rank: int
     step: int
     consequence: str = ""
     cause: Operation | None = None
+    texts: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,7 @@ class Replay:
     """The steps before `step` trained again, from the checkpoint at `resumed_at`, and the first rank with a cause.
 
     `differs`: step, loss and loss of the replay where these began to differ. `compared`: losses that were compared.
+    `texts`: what rows hold, by rank and row.
     """
 
     step: int
@@ -123,6 +129,7 @@ class Replay:
     report: ReplayReport | None = None
     rows: tuple[int, ...] = ()
     problem: str | None = None
+    texts: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
 
     @property
     def role(self) -> Role | None:
@@ -175,7 +182,12 @@ def judge_replay(
     if first is not None and first.cause is not None:
         same = [batch for batch in before if (batch.rank, batch.step) == (first.rank, first.step)]
         rows = same[0].rows_of(first.cause.micro_batch) if same else ()
-    return Replay(step, resumed_at, len(pairs), differs, first, rows)
+    if first is not None:
+        first = replace(first, texts={})
+    texts = {
+        report.rank: {row: redact_text(single_line(text)) for row, text in report.texts.items()} for report in reports
+    }
+    return Replay(step, resumed_at, len(pairs), differs, first, rows, texts=texts)
 
 
 def _order(report: ReplayReport) -> tuple[int, int, bool, int]:

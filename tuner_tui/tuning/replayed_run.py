@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from msgspec import structs
 
@@ -17,7 +19,7 @@ from tuner_tui.core.files import write_atomic
 from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.core.procfs import identify_process
 from tuner_tui.inspection.first_non_finite import Replay, judge_replay
-from tuner_tui.inspection.suspect_batches import find_suspects
+from tuner_tui.inspection.suspect_batches import StepBatch, find_suspects
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import launch
@@ -25,7 +27,7 @@ from tuner_tui.runs.read.checkpoints import lineage_checkpoint
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.recorded_batches import read_batches, read_rank_reports
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import wait_supervisor_ended
 from tuner_tui.tuning.trial_runner import POLL_S, TRACKING_DISABLED, end_run
 
@@ -34,6 +36,8 @@ WAIT_FOR_RANKS_S = 10.0
 """From the first report: what is not finite on one rank soon is so on all."""
 WAIT_FOR_LOSSES_S = 3.0
 """Ranks write their losses every second."""
+MAX_ROWS = 32
+"""Rows of a step whose text is read."""
 STEPS_TOO_FAR = 30
 """Steps after the one that is looked for; a process that checks has ended long before."""
 
@@ -63,13 +67,17 @@ def replay_run(folder: RunFolder, step: int | None = None, tell: Callable[[str],
         stop_after_s=None,
     )
     saved = lineage_checkpoint(folder, step)
-    run, resumed_at = _start(request, step, 0 if saved is None else saved.step)
+    question = {"step": step, "rows": _rows_to_read(batches, step)}
+    run, resumed_at = _start(request, question, 0 if saved is None else saved.step)
     start = f"step {resumed_at:,}" if resumed_at else "the start"
     tell(f"training again from {start} to step {step:,}, in {run.path}")
     try:
         _wait(run, step)
     finally:
         end_run(run)
+        for older in list_runs(run.path.parent)[1:]:  # the newest first
+            if not read_status(older).live:
+                shutil.rmtree(older.path, ignore_errors=True)
     result = judge_replay(step, resumed_at, read_rank_reports(run), batches, read_batches(run))
     if result.report is None:
         ended = read_status(run).sentence
@@ -78,14 +86,23 @@ def replay_run(folder: RunFolder, step: int | None = None, tell: Callable[[str],
     return result
 
 
-def _start(request: LaunchRequest, step: int, checkpoint_step: int) -> tuple[RunFolder, int]:
+def _rows_to_read(batches: Sequence[StepBatch], step: int) -> dict[int, list[int]]:
+    """The rows by rank of the step and, as its parameters may have come from there, of the one before it."""
+    rows: dict[int, list[int]] = {}
+    for batch in reversed(batches):
+        if step - 1 <= batch.step <= step:
+            rows.setdefault(batch.rank, []).extend(batch.rows_of(None)[:MAX_ROWS])
+    return rows
+
+
+def _start(request: LaunchRequest, question: dict[str, Any], checkpoint_step: int) -> tuple[RunFolder, int]:
     """Start the run; return its folder and the step that it begins at, 0 where the checkpoint cannot be taken."""
     try:
         prepared = prepare(request)
     except LaunchError:
         prepared = prepare(replace(request, from_scratch=True))
     resumed_at = 0 if prepared.checkpoint is None else checkpoint_step
-    variables = {**TRACKING_DISABLED, VARIABLE: json.dumps({"step": step, "first_step": resumed_at})}
+    variables = {**TRACKING_DISABLED, VARIABLE: json.dumps({**question, "first_step": resumed_at})}
     environ = {**prepared.request.environ, **variables}
     return launch(replace(prepared, request=replace(prepared.request, environ=environ))), resumed_at
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands.test_run import Shell, shell
+from tuner_tui.core.json_dataclass import to_json
+from tuner_tui.inspection.first_non_finite import ReplayReport, judge_replay
 
 __all__ = ["shell"]
 
@@ -50,7 +52,21 @@ def test_the_rows_of_a_step_are_listed(shell: Shell) -> None:
     shown = shell("batches", "r001", "--step", "7")
     assert "14, 15" in shown.stdout
     assert "2 × 8" in shown.stdout
+    assert "`tuner-tui replay r001 --step 7` reads what the rows hold." in shown.stdout
     assert json.loads(shell("batches", "r001", "--step", "7", "--json").stdout)[0]["step"] == 7
+
+
+def test_what_the_rows_of_a_step_hold_is_shown_after_a_replay(shell: Shell) -> None:
+    report = ReplayReport(
+        0, 30, texts={14: "a text\nwith HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyzabcdefgh", 60: "another"}
+    )
+    replayed = judge_replay(30, 0, [report], [], [])
+    (record(shell) / "replay.json").write_text(json.dumps(to_json(replayed)))
+    lines = shell("batches", "r001", "--step", "7").stdout.splitlines()
+    assert lines[-1].startswith("row 14: a text")
+    assert "hf_" not in lines[-1]
+    texts = json.loads(shell("batches", "r001", "--step", "7", "--json").stdout)[0]["texts"]
+    assert list(texts) == ["14", "60"]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,9 @@ def test_where_the_nan_of_a_run_comes_from(shell: Shell) -> None:
     shown = shell("diagnose", "r001").stdout
     assert named in shown
     assert "keep the input of this operator away from its limit" in shown
+    for step in ("6", "7"):
+        rows = shell("batches", "r001", "--step", step)
+        assert rows.stdout.count(", 6 × 2 numbers of -") == (4 if step == "7" else 0)
     assert [line.split()[0] for line in shell("ps").stdout.splitlines()[1:]] == ["r001"]
 
 

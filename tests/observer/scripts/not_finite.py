@@ -101,6 +101,8 @@ def main() -> None:
         inputs[41] = math.nan
     loader = DataLoader(TensorDataset(inputs, labels), BATCH, shuffle=True)
     model = Model()
+    if KIND == "unused":
+        model.unused = nn.Parameter(torch.tensor([math.inf]))
     options = {"lr": 1e30 if KIND == "rate" else 1e-3, "eps": 0.0 if KIND == "eps" else 1e-8}
     optimizer = torch.optim.Adam(model.parameters(), **options)
     scaled = KIND.startswith("scaler")
@@ -127,6 +129,8 @@ def main() -> None:
                 if KIND == "log" and step >= AT:
                     probabilities = probabilities * torch.tensor([1.0, 0.0, 1.0])
                 loss = -probabilities.float().gather(1, y[:, None]).log().mean()
+                if KIND == "unused" and step >= AT:
+                    loss = loss + model.unused.sum()
                 if KIND == "scaler" and step >= AT:
                     loss = loss + (model.head.weight.float().sum() * 0).sqrt()
             scaler.scale(loss).backward()

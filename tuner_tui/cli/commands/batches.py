@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_line
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.cli.report_text import WIDTH, format_table
+from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.core.text import wrap_text
 from tuner_tui.inspection.suspect_batches import StepBatch, name_rows
 from tuner_tui.runs.read.reader import RunReader
@@ -25,19 +27,26 @@ def batches(
     """Show the steps whose loss is not finite or jumps, and the rows of the data that they were made of.
 
     Rows are numbered as in the dataset that the DataLoader was given, from 0. The newest thousands of steps are kept;
-    of a stream the rows are not known.
+    of a stream the rows are not known. What the rows of a step hold is shown once it was replayed.
     """
     folder = find_run_or_exit(run)
     recorded = read_batches(folder)
     if not recorded:
         fail(f"{folder.id} has recorded no steps: its observer was not there, or no DataLoader was read.", FAILED)
+    replay = read_replay(folder)
     if step is not None:
         chosen = [batch for batch in recorded if batch.step == step]
         if not chosen:
             fail(f"Step {step:,} is not recorded; steps {_span(recorded)} are.", FAILED)
-        print_json(chosen) if as_json else print_line("\n".join(_step_lines(chosen)))
+        texts = {} if replay is None else replay.texts
+        if as_json:
+            print_json([{**to_json(batch, whole=True), "texts": texts.get(batch.rank, {})} for batch in chosen])
+            return
+        shown = [text for batch in chosen for text in _row_lines(batch, texts.get(batch.rank, {}))]
+        hint = f"`tuner-tui replay {folder.argument} --step {step}` reads what the rows hold."
+        print_line("\n".join([*_step_lines(chosen), *(shown or [hint])]))
         return
-    suspects, replay = read_suspects(folder, RunReader(folder).poll().state), read_replay(folder)
+    suspects = read_suspects(folder, RunReader(folder).poll().state)
     if as_json:
         steps = {"first_step": recorded[0].step, "last_step": recorded[-1].step}
         print_json({**steps, "suspects": suspects, "replay": replay})
@@ -68,3 +77,9 @@ def _step_lines(chosen: list[StepBatch]) -> list[str]:
             epoch = "" if batch.epoch is None else str(batch.epoch)
             rows.append((str(batch.rank), epoch, str(number + 1), loss, shape, ", ".join(map(str, drawn)) or "–"))
     return format_table(rows, right={0, 1, 2, 3})
+
+
+def _row_lines(batch: StepBatch, texts: Mapping[int, str]) -> list[str]:
+    rank = f" of rank {batch.rank}" if batch.rank else ""
+    lines = [f"row {row}{rank}: {texts[row]}" for row in batch.rows_of(None) if row in texts]
+    return [part for line in lines for part in wrap_text(line, WIDTH, subsequent_indent="  ")]

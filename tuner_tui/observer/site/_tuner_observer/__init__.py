@@ -7,7 +7,7 @@ Environment variables set by the launcher:
   TUNER_SAVE_ON_TERM         if set, SIGTERM makes a Trainer save a checkpoint
   TUNER_MEMORY_LIMIT_BYTES   GPU memory limit of this process (on a CPU the launcher sets RLIMIT_DATA)
   TUNER_TRIAL                JSON: protocol of a trial, which is measured and then ended
-  TUNER_REPLAY               JSON: step of which the operators are checked for results that are not finite
+  TUNER_REPLAY               JSON: step of which the operators are checked for results that are not finite; rows to read
   RANK, WORLD_SIZE           as set by torchrun and accelerate
 
 Nothing is imported early: each hook is installed when the training itself imports the module that it hooks.

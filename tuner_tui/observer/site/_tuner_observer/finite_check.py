@@ -9,17 +9,20 @@ that a replayed training would save are not written.
 from __future__ import annotations
 
 import builtins
+import gc
 import io
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from . import process_role
+from .counters.batch_stats import MASK_NAMES, TOKEN_NAMES
 from .counters.step_counters import StepCounters
-from .import_hooks import around_module_calls, call_after, call_around, call_safely, replacing
+from .import_hooks import around_module_calls, call_after, call_around, call_before, call_safely, replacing
 
 HEALTHY_STEPS = 3
 """Steps checked before the one that is looked for: they show what is not finite on purpose."""
@@ -29,6 +32,9 @@ MAX_SKIPPED = 10
 MIN_SCALE = 1.0
 MAX_EVENTS = 64
 MAX_INPUTS = 4
+MAX_ROW_TEXT = 200
+MAX_VALUES = 8
+"""Numbers that are shown one by one; of more their range."""
 SKIPPED_OPERATORS = ("empty", "resize_", "set_", "c10d")
 """Memory that is not written yet, and what comes from other ranks."""
 FILLS = ("fill", "full", "where", "scatter", "triu", "tril", "lift_fresh")
@@ -52,13 +58,15 @@ class FiniteCheck:
         self._torch, self._counters, self._find_model, self._end = torch, counters, find_model, end
         self._node = getattr(torch._C, "_current_autograd_node", lambda: None)
         self._sequence = getattr(getattr(torch._C, "_autograd", None), "_get_sequence_nr", lambda: -1)
-        self._step = request["step"]
+        self._step, self._rows = request["step"], request.get("rows") or {}
+        self._dataset: Any = None
         counters.set_first_step(request.get("first_step") or 0)  # a Trainer knows better
         self._optimizer: int | None = None
         self._done = 0
         self._is_armed = self._is_finished = self._is_busy = False
         self._names: dict[int, str] = {}
         self._parameters: dict[int | None, str] = {}
+        self._broken_before: set[int] = set()
         self._usual: set[Any] = set()
         self._scaler: Any = None
         self._unscaled: Any = None
@@ -83,10 +91,19 @@ class FiniteCheck:
         elif name == "torch.optim.optimizer" and hasattr(module, "register_optimizer_step_post_hook"):
             module.register_optimizer_step_pre_hook(lambda *call: call_safely(self._steps, *call))
             module.register_optimizer_step_post_hook(lambda *call: call_safely(self._stepped, *call))
+        elif name == "torch.utils.data.dataloader":
+            call_before(module.DataLoader, "__iter__", self._iterated)
+            # What is not finite in a batch is data, however it was collated.
+            enter, leave = (lambda *_, busy=busy: setattr(self, "_is_busy", busy) for busy in (True, False))
+            call_around(module._BaseDataLoaderIter, "__next__", enter, leave)
 
     def hook_grad_scaler(self, scaler_class: Any) -> None:
         call_after(scaler_class, "scale", self._scaled)
         call_around(scaler_class, "step", lambda *_: self._done, self._scaler_stepped)
+
+    def _iterated(self, loader: Any) -> None:
+        if not self._counters.evaluation.is_evaluating():
+            self._dataset = loader.dataset
 
     def backward_called(self, loss: Any, *_: Any, **__: Any) -> None:
         """Judge the forward pass that led to `loss`."""
@@ -132,7 +149,8 @@ class FiniteCheck:
         self._skipped.clear()
         if self._is_armed:
             parameters = (each for group in optimizer.param_groups for each in group["params"])
-            broken = next((each for each in parameters if not self._is_finite(each)), None)
+            not_finite = (each for each in parameters if not self._is_finite(each))
+            broken = next((each for each in not_finite if _storage(each) not in self._broken_before), None)
             if broken is not None:
                 name = self._parameters.get(_storage(broken), "a parameter")
                 event = self._first_event() or self._update(optimizer, name, broken.grad)
@@ -197,13 +215,16 @@ class FiniteCheck:
                 event["escaped"] = True
 
     def _learn_names(self, module: Any) -> None:
-        """Of the model, and of a module outside of it, such as a loss."""
+        """Of the model, and of a module outside of it, such as a loss; note what of it is not finite already."""
         model = self._find_model()
         for root in (module,) if model is None else (module, model):
             for name, each in root.named_modules():
                 self._names[id(each)] = _without_wrappers(name) or type(root).__name__
             for name, each in (*root.named_parameters(), *root.named_buffers()):
                 self._parameters[call_safely(_storage, each)] = _without_wrappers(name)
+            for each in self._tensors(list(root.parameters())):
+                if not self._is_finite(each):
+                    self._broken_before.add(_storage(each))
 
     # operators
 
@@ -338,10 +359,50 @@ class FiniteCheck:
         rank, world_size = process_role.rank_and_world()
         step = (event or {}).get("step", self._current_step())
         report = {"rank": rank, "step": step, "consequence": consequence, "cause": event}
-        self._counters.session.write_json(f"replay-rank{rank}.json", report)
+        name = f"replay-rank{rank}.json"
+        self._counters.session.write_json(name, report)
+        texts = call_safely(self._row_texts, self._rows.get(str(rank)) or ())
+        if texts:
+            self._counters.session.write_json(name, {**report, "texts": texts})
         if ends and world_size == 1:
             self._end()
         call_safely(self._counters.flush)
+
+    # the rows
+
+    def _row_texts(self, rows: list[int]) -> dict[int, str]:
+        """What the rows of the dataset hold, of those that can be read."""
+        tokenizer = _tokenizer()
+        texts = {row: call_safely(lambda row=row: self._text(self._dataset[row], tokenizer)) for row in rows}
+        return {row: text[:MAX_ROW_TEXT] for row, text in texts.items() if text is not None}
+
+    def _text(self, value: Any, tokenizer: Any) -> str:
+        """A sample in words: its text or decoded tokens, a few numbers, or the range of many; short fields first."""
+        if hasattr(value, "keys"):
+            fields = {name: value[name] for name in value if name not in MASK_NAMES}
+            if tokenizer is not None:
+                fields.update({name: tokenizer.decode(fields[name]) for name in TOKEN_NAMES if name in fields})
+            return ", ".join(sorted((f"{name}: {self._text(each, None)}" for name, each in fields.items()), key=len))
+        if isinstance(value, (list, tuple)) and not {int, float} >= set(map(type, value)):
+            return ", ".join(sorted((self._text(each, tokenizer) for each in value), key=len))
+        if not isinstance(value, (list, tuple, self._torch.Tensor)) and not hasattr(value, "__array__"):
+            return str(value)
+        tensor = self._torch.as_tensor(value)
+        if tensor.numel() <= MAX_VALUES:
+            return str(tensor.tolist())
+        about = self._describe(tensor)
+        others = f", {about['others']} {' and '.join(about['kinds'])}" if about["kinds"] else ""
+        shape = " × ".join(map(str, about["shape"]))
+        return f"{shape} numbers of {about.get('min', 0):.4g} to {about.get('max', 0):.4g}{others}"
+
+
+def _tokenizer() -> Any:
+    """The tokenizer of this process, None if there are several vocabularies."""
+    module = sys.modules.get("transformers.tokenization_utils_base")
+    if module is None:
+        return None
+    tokenizers = [each for each in gc.get_objects() if issubclass(type(each), module.PreTrainedTokenizerBase)]
+    return tokenizers[0] if len({len(each) for each in tokenizers}) == 1 else None
 
 
 def _site(event: dict[str, Any]) -> Any:
