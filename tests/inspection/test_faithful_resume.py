@@ -106,7 +106,7 @@ def test_data_that_does_not_continue_is_named(first: int, sentence: str) -> None
 
 
 def test_a_rank_that_saves_nothing_and_draws_nothing_reads_its_data_again() -> None:
-    same = {"random_states": {"torch": 100}}
+    same: dict[str, Any] = {"random_states": {"torch": 100}}
     rows = [replace(batch(step), epoch=1, rows=((2 * step, 2 * step + 1),)) for step in range(1, LAST + 1)]
     resumed = RankHistory(child(**same).states, [replace(each, epoch=1) for each in rows[:6]])
     rank = RankHistory([state(0, "start", **same), state(1, **same)], rows)
