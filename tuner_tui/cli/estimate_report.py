@@ -129,12 +129,12 @@ def breakdown_table(breakdown: MemoryBreakdown, remedies: Mapping[str, MemoryRem
 
 def peak_report(peaks: Sequence[RecordedPeak]) -> list[str]:
     """Return what held the memory of the fullest rank by line, module and part of the step; of the others a line."""
-    first, *others = peaks
+    first, *further = peaks
     lines = [f"Rank {first.rank}: {first.sentence}."]
     if first.change is not None:
         saved = format_size(first.change.saved_bytes)
         lines.append(f"The change that removes most, {saved} or more: {first.change.change}.")
-    lines += [f"Rank {other.rank}: {other.sentence}." for other in others]
+    lines += [f"Rank {peak.rank}: {peak.sentence}." for peak in further]
     report = [part for text in lines for part in wrap_text(text, WIDTH)]
     for by in ("line", "module", "part"):
         report += ["", *breakdown_table(first.breakdown, {}, by)]

@@ -329,12 +329,11 @@ def _quantize(parts: list[MemoryPart], weights: QuantizableWeights, settings: Se
     if not saved:
         return parts
     frozen = max((part for part in parts if part.kind == WEIGHTS), key=lambda part: part.size)
-    others = [part for part in parts if part is not frozen]
-    quantized = MemoryPart("", WEIGHTS, settings.quantization, weights.total_bytes - saved)
-    others += [replace(frozen, size=frozen.size - weights.total_bytes), quantized]
+    kept = [replace(frozen, size=frozen.size - weights.total_bytes) if part is frozen else part for part in parts]
+    kept.append(MemoryPart("", WEIGHTS, settings.quantization, weights.total_bytes - saved))
     if phase == "batch":
-        others.append(MemoryPart("", "weights as they compute", settings.precision, weights.computed_bytes))
-    return [part for part in others if part.size > 0]
+        kept.append(MemoryPart("", "weights as they compute", settings.precision, weights.computed_bytes))
+    return [part for part in kept if part.size > 0]
 
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")

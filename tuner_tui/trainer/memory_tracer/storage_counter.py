@@ -92,17 +92,12 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
         grouped = GROUPED_MM is not None and func is GROUPED_MM.default
         result = (empty_grouped_mm if grouped else func)(*args, **(kwargs or {}))
         for tensor in tree_iter(result):
-            if isinstance(tensor, torch.Tensor):
-                self._count_new(tensor, func, args)
+            if not isinstance(tensor, torch.Tensor) or (storage := tensor.untyped_storage()) in self._sizes:
+                continue
+            self.add(tensor)
+            if func is torch.ops.aten._to_copy.default and args[0].untyped_storage() in self._weights:
+                self._grow(storage, self._sizes[storage], "copies")
         return result
-
-    def _count_new(self, tensor: torch.Tensor, func: Any, args: tuple[Any, ...]) -> None:
-        storage = tensor.untyped_storage()
-        if storage in self._sizes:
-            return
-        self.add(tensor)
-        if func is torch.ops.aten._to_copy.default and args[0].untyped_storage() in self._weights:
-            self._grow(storage, self._sizes[storage], "copies")
 
     def _grow(self, storage: Any, size: int, counter: str) -> None:
         setattr(self, counter, getattr(self, counter) + size)
