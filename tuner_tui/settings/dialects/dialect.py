@@ -546,9 +546,6 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
         dialect.name: len(keys.intersection(dialect.file_keys)) + CERTAIN * (not keys.isdisjoint(dialect.certain_keys))
         for dialect in candidates
     }
-    for dialect in candidates:  # a tool of its own needs a model to train
-        if dialect.programs and scores[dialect.name] < CERTAIN and keys.isdisjoint(dialect.model_keys):
-            scores[dialect.name] //= 2
     best = max(scores, key=lambda name: scores[name])
     own = _keys_of_own_script(values)
     if scores[best] >= (2 if form in files else 1):

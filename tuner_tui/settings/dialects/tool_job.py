@@ -10,8 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import convert
-
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.dialects.dialect import (
     HF,
@@ -186,19 +184,22 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     if not file.command or (file.folder and folder is None):
         whole = (COMMAND_TO_NAME,) if file.kind else ("bash", str(path.absolute()))
         return CommandJob(command=whole, apply="none" if file.kind else "inject", **common)
-    common["cwd"] = folder
-    if dialect.form == "overrides":
-        job_keys = {"apply": "placeholders", "dialect": dialect.name, "aliases": _aliases(dialect, flat)}
-        return convert({**common, **job_keys, "command": file.command, "env": file.environment}, CommandJob)
-    tool = dialect_of_command(file.command).name
+    of_hydra = dialect.form == "overrides"
+    tool = dialect if of_hydra else dialect_of_command(file.command)
+    mode: ApplyMode = "placeholders" if of_hydra else default_apply_mode(file.command)
     spelled = {**{name: key for key, name in RENAMED.items() if key in flat}, **keys_in_file(dialect, flat)}
     aliases = {
         name: key for name, key in spelled.items() if name in FIELDS and not is_other_library(name, flat.get(key))
     }
-    aliases = aliases if tool == HF else {}
-    mode = default_apply_mode(file.command)
-    mode = "hf-args" if mode == "inject" else mode
-    return CommandJob(command=file.command, apply=mode, dialect=tool, aliases=aliases, env=file.environment, **common)
+    return CommandJob(
+        command=file.command,
+        apply="hf-args" if mode == "inject" else mode,
+        dialect=tool.name,
+        aliases=_aliases(dialect, flat) if of_hydra else aliases if tool.name == HF else {},
+        env=file.environment,
+        cwd=folder,
+        **common,
+    )
 
 
 def _folder_of_script(file: ToolFile, path: Path) -> str | None:
