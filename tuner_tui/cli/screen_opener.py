@@ -69,21 +69,13 @@ def read_start(backend: Backend, preset: str | None, folder: Path | None) -> tup
 
     Without a preset and a run: of the newest live run, else of the preset used last.
     """
+    from tuner_tui.runs.read.status import live_runs
+    from tuner_tui.runs.store.folder import runs_dir
+
     if preset is None and folder is None:
-        folder = newest_live_run()
+        folder = next((run.path for run in live_runs(runs_dir())), None)
         preset = last_preset() if folder is None else None
     return backend.load_preset(preset or FIRST_PRESET) if folder is None else backend.open_run(folder), folder
-
-
-def newest_live_run() -> Path | None:
-    """Return the folder of the newest live run, if there is one."""
-    from tuner_tui.runs.read.status import read_status
-    from tuner_tui.runs.store.folder import list_runs, runs_dir
-    from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
-
-    snapshot = ProcessSnapshot()
-    folders = list_runs(runs_dir())
-    return next((folder.path for folder in folders if read_status(folder, snapshot=snapshot).live), None)
 
 
 def last_preset() -> str | None:

@@ -155,7 +155,7 @@ def test_detach_ps_stop(shell: Shell, fifo: Fifo) -> None:
     (row,) = json.loads(shell("ps", "--json").stdout)
     assert (row["run"], row["status"], row["outcome"]) == ("r001", "running", None)
     assert "r001" in shell("ps").stdout
-    stopped = shell("stop", "r1", "--json")
+    stopped = shell("stop", "--json")
     assert stopped.returncode == 0
     assert json.loads(stopped.stdout)["outcome"] == "stopped"
     (row,) = json.loads(shell("ps", "--json").stdout)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_line, print_note
-from tuner_tui.cli.options import AsJson, RunName
+from tuner_tui.cli.options import AsJson, complete_run
 from tuner_tui.runs.events.run_state import checkpoint_refusal
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.orders import end_leftovers, give_order, wait_ended
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.read.status import await_slurm, read_status
+from tuner_tui.runs.read.status import await_slurm, live_runs, read_status
+from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.supervisor_state import Order
 
 
 def stop(
-    run: RunName,
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN]", autocompletion=complete_run, help="Name of the run; the live one by default."),
+    ] = None,
     checkpoint_only: Annotated[
         bool, typer.Option("--checkpoint-only", help="Save a checkpoint now and continue training.")
     ] = False,
@@ -32,7 +37,7 @@ def stop(
     """
     if checkpoint_only and now:
         fail("--checkpoint-only and --now exclude each other.")
-    folder = find_run_or_exit(run)
+    folder = _live_run() if run is None else find_run_or_exit(run)
     await_slurm([folder])
     status = read_status(folder)
     if status.kind in ("foreign", "broken"):
@@ -77,3 +82,16 @@ def stop(
         print_json({"run": folder.id, **asdict(status)})
     else:
         print_line(status.sentence)
+
+
+def _live_run() -> RunFolder:
+    """Return the live run, which a terminal is asked for if there are several; otherwise exit with a sentence."""
+    live = list(live_runs(runs_dir()))
+    names = ", ".join(folder.id for folder in live)
+    if not live:
+        fail("No run is live.")
+    if len(live) == 1:
+        return live[0]
+    if not sys.stdin.isatty():
+        fail(f"Several runs are live; name one: {names}.")
+    return find_run_or_exit(typer.prompt(f"Which run: {names}", err=True))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from tuner_tui.core.files import is_locked, wait_unlocked
@@ -27,7 +28,7 @@ from tuner_tui.runs.slurm import (
     read_list,
     write_job,
 )
-from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
 from tuner_tui.runs.supervise.outcome import read_log_tail, record_end, settle
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
@@ -66,6 +67,12 @@ class RunStatus:
     def live(self) -> bool:
         """Whether a training may be running."""
         return self.kind in ("pending", "starting", "running") or self.training_alive
+
+
+def live_runs(root: Path) -> Iterator[RunFolder]:
+    """Yield the live runs among those in `root`, newest first."""
+    snapshot = ProcessSnapshot()
+    return (folder for folder in list_runs(root) if read_status(folder, snapshot=snapshot).live)
 
 
 def read_status(
