@@ -140,6 +140,8 @@ def history(points: int = 200) -> History:
         eval_loss=Series("eval loss", "", xs[::20], tuple(y + 0.1 for y in loss[::20])),
         samples_s=Series("throughput", "samples/s", xs, tuple(198 + 6 * math.sin(n / 9) for n in range(points))),
         memory_bytes=Series("peak memory", "B", xs, tuple(61e9 + 2e9 * (n > 60) for n in range(points))),
+        grad_norm=Series("gradient norm", "", xs, tuple(0.8 + 2 * math.exp(-n / 20) for n in range(points))),
+        learning_rate=Series("learning rate", "", xs, tuple(5e-5 * (1 - n / 1500) for n in range(points))),
     )
 
 

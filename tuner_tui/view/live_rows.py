@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.units import format_duration, format_size
@@ -154,21 +155,27 @@ NARROWEST_PLOT, SHORTEST_PLOT = 36, 6
 def plots_rows(history: History, last_step: int | None, width: int, height: int, loss: bool = True) -> list[Row]:
     """Return as many plots as fit, most important first; without the `loss` where that is drawn elsewhere."""
 
-    def plot(title: str, series: Series, number: Callable[[float | None], str], from_zero: bool) -> Sequence[Row]:
+    def plot(series: Series, number: Callable[[float | None], str], from_zero: bool) -> Sequence[Row]:
+        title = ", ".join(filter(None, (series.name, "" if series.unit == "B" else series.unit)))
         newest = next((number(y) for y in reversed(series.ys) if y is not None and math.isfinite(y)), number(None))
         curve = Curve(newest, series.xs, series.ys)
         heading, axes = legend(title, (curve,), cell_width), Axes(number, last_step, from_zero=from_zero)
         return curve_rows(heading, (curve,), axes, cell_width - 1, cell_height)
 
+    series = (
+        (history.eval_loss, f.significant, False),
+        (history.grad_norm, f.significant, True),
+        (history.samples_s, f.significant, True),
+        (history.learning_rate, f.exponent, True),
+        (history.memory_bytes, format_size, True),
+    )
     plots: list[Callable[[], Sequence[Row]]] = [
-        lambda: plot("eval loss", history.eval_loss, f.significant, False),
-        lambda: plot(f"throughput, {history.samples_s.unit}", history.samples_s, f.significant, True),
-        lambda: plot("peak memory", history.memory_bytes, format_size, True),
+        partial(plot, *each) for each in series if each[0].xs or each[0] is history.samples_s
     ]
     if loss:
         scene = LossScene(history.loss, history.eval_loss, last_step)
         plots.insert(0, lambda: loss_rows(scene, cell_width - 1, cell_height))
-    columns = next((columns for columns in (len(plots), 2) if width // columns >= NARROWEST_PLOT), 1)
+    columns = max(1, min(len(plots), width // NARROWEST_PLOT))
     lines = max(1, min(-(-len(plots) // columns), height // SHORTEST_PLOT))
     cell_width, cell_height = width // columns, height // lines
     drawn = [draw() for draw in plots[: columns * lines]]

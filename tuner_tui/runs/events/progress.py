@@ -290,6 +290,8 @@ class History:
     eval_loss: Series = Series("eval loss", "")
     samples_s: Series = Series("throughput", "samples/s")
     memory_bytes: Series = Series("peak memory", "B")
+    grad_norm: Series = Series("gradient norm", "")
+    learning_rate: Series = Series("learning rate", "")
 
 
 MAX_SERIES_POINTS = 600
@@ -349,6 +351,8 @@ class HistoryBuilder:
         self._eval_loss = DownsampledSeries("eval loss", "")
         self._samples_s = DownsampledSeries("throughput", "samples/s")
         self._memory = DownsampledSeries("peak memory", "B")
+        self._grad_norm = DownsampledSeries("gradient norm", "")
+        self._learning_rate = DownsampledSeries("learning rate", "")
         self._ranks: dict[int, _RankCounters] = {}
         self._loss_trust = -1
         self._built: History | None = History()
@@ -368,11 +372,17 @@ class HistoryBuilder:
     def history(self) -> History:
         """The history so far; the same object until an event is added."""
         if self._built is None:
-            series = (self._loss, self._eval_loss, self._samples_s, self._memory)
+            series = (
+                self._loss, self._eval_loss, self._samples_s, self._memory, self._grad_norm, self._learning_rate
+            )  # fmt: skip
             self._built = History(*(each.series() for each in series))
         return self._built
 
     def _add_metrics(self, event: Metrics) -> None:
+        if event.rank in (None, 0) and event.grad_norm is not None:
+            self._grad_norm.add(event.step, _finite(event.grad_norm))
+        if event.rank in (None, 0) and event.learning_rate is not None:
+            self._learning_rate.add(event.step, _finite(event.learning_rate))
         # Losses of two sources differ (one batch, a mean of the last hundred), so a plot has only those of the best
         # source.
         new_trust = trust(event.source, event.summary, event.part)
