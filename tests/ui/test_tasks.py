@@ -82,8 +82,15 @@ TASKS = (
     Task(
         "train with a script of one's own, after the demo",
         'e =Job right =command "python_sft.py enter = t =Train enter',
-        lambda pilot, box: launched(box) == ("demo", ("python", "sft.py")),
+        lambda pilot, box: launched(box) == (None, ("python", "sft.py")) and not box.launched[0].resolved.given,
         demo,
+    ),
+    Task(
+        "type a command where the dialog opens",
+        'e =Job "python_sft.py enter = t =Train enter',
+        lambda pilot, box: launched(box) == (None, ("python", "sft.py")),
+        demo,
+        (80, 24),
     ),
     Task("out of memory: apply the remedy", "a", lambda pilot, box: batch(pilot) == (8, 8), failed_box),
     Task(
@@ -116,6 +123,13 @@ TASKS = (
         "watch the machine",
         "2",
         lambda pilot, box: all(text in screen_text(pilot.app) for text in ("61/80 GiB", "RAM")),
+        busy_box,
+        (80, 24),
+    ),
+    Task(
+        "see why it is slow, and go back to the live figures",
+        "2 w =Why escape",
+        lambda pilot, box: "RAM" in screen_text(pilot.app),
         busy_box,
         (80, 24),
     ),

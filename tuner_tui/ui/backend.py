@@ -66,6 +66,7 @@ from tuner_tui.settings.rules import RuleContext
 from tuner_tui.ui.drafts import Draft, draft_path, read_draft
 from tuner_tui.ui.followed_run import FollowedRun, compare_runs, follow_run
 from tuner_tui.ui.records import (
+    DEMO,
     JobFacts,
     LaunchOffer,
     NameTakenError,
@@ -240,7 +241,7 @@ class Backend:
         """Return settings and job of a run, or of the demo if its record cannot be read or is another user's."""
         record = readable_record(RunFolder(folder))
         if record is None or sharing_problem(folder) is not None:
-            return self.load_preset("demo")
+            return self.load_preset(DEMO)
         return TrainingConfig(
             record.resolved,
             self._with_interpreter(record.job),
@@ -394,7 +395,8 @@ def _length(training: TrainingConfig | RunRecord) -> tuple[float, int | None]:
 def _restart_question(plan: RestartPlan, changes: Sequence[str]) -> str:
     name, lost = plan.folder.id, plan.lost_steps
     if plan.saves:
-        begin = f"{name} saves a checkpoint and stops; a new run continues from there"
+        stops = "is saving a checkpoint and stopping" if plan.stopping else "saves a checkpoint and stops"
+        begin = f"{name} {stops}; a new run continues from there"
     elif plan.checkpoint is None:
         begin = f"{name} has no checkpoint to resume from; a new run starts at step 0"
     else:

@@ -16,7 +16,7 @@ from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import FIELDS, OriginKind, Resolved, Value, format_value, parse_value
-from tuner_tui.ui.records import TrainingConfig
+from tuner_tui.ui.records import DEMO, TrainingConfig
 
 Draft = Mapping[str, tuple[str, str | None]]
 """By the name of a setting, its unsaved value and the one that it replaced, as typed; None where none was given. `JOB`
@@ -74,7 +74,8 @@ def restorable(draft: Draft, loaded: Resolved) -> tuple[dict[str, Value], tuple[
 
 def draft_path(folder: Path, config: TrainingConfig) -> Path:
     """Return the file in `folder` of the drafts of a job and preset that are opened in the present folder."""
-    identity = json.dumps([str(Path.cwd()), config.preset, to_builtins(redact_job(config.job))], sort_keys=True)
+    preset = None if config.preset == DEMO else config.preset  # an edited job no longer has its name
+    identity = json.dumps([str(Path.cwd()), preset, to_builtins(redact_job(config.job))], sort_keys=True)
     return folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.json"
 
 

@@ -24,6 +24,9 @@ from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.view.tuning_rows import LiveTrial
 
+DEMO = "demo"
+"""The preset that is shown where nothing was asked for."""
+
 
 class NameTakenError(BackendError):
     """A preset with this name exists; the text asks what to do. `shipped`: it comes with the program."""

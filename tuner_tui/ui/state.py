@@ -26,7 +26,7 @@ from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Origin, OriginKind, Resolved, Settings, Value, parse_value
 from tuner_tui.tuning.trial import TuningConclusion
 from tuner_tui.tuning.trial_log import TuningView
-from tuner_tui.ui.records import TrainingConfig
+from tuner_tui.ui.records import DEMO, TrainingConfig
 from tuner_tui.view.settings_form import DataParallel, ValueInEffect, format_field
 
 
@@ -200,13 +200,19 @@ class UiState:
         return replace(self, loaded=shown.loaded, editing=shown.editing, saved_job=shown.saved_job, own=own)
 
     def with_job(self, job: Job) -> UiState:
-        """Replace the job. A command keeps its own defaults, so recommended values are dropped for one."""
+        """Replace the job.
+
+        A command keeps its own defaults: recommended values are dropped for one, and those of the demo.
+        """
         if self.loaded is None or self.editing is None or job == self.loaded.job:
             return self
-        editing = self.editing
+        editing, loaded = self.editing, replace(self.loaded, job=job)
         if isinstance(job, CommandJob):
-            editing = replace(editing, current=_explicit_only(editing.current), saved=_explicit_only(editing.saved))
-        return replace(self, loaded=replace(self.loaded, job=job), editing=editing, own=None)
+            dropped = WEAK_ORIGINS
+            if loaded.preset == DEMO:
+                dropped, loaded = dropped | {OriginKind.PRESET}, replace(loaded, preset=None, base=None)
+            editing = editing.map(lambda resolved: _without(resolved, dropped))
+        return replace(self, loaded=loaded, editing=editing, own=None)
 
     def with_seen(self, before: UiState) -> UiState:
         """Show the values that this command names itself, and those seen in its followed run, in place of defaults."""
@@ -323,9 +329,9 @@ def _with_seen(resolved: Resolved, in_effect: Mapping[str, Any], run: str) -> Re
     return Resolved(settings, {**resolved.origins, **seen})
 
 
-def _explicit_only(resolved: Resolved) -> Resolved:
-    """Return `resolved` with the defaults in place of all values that were not chosen."""
-    origins = {name: origin for name, origin in resolved.origins.items() if origin.kind not in WEAK_ORIGINS}
+def _without(resolved: Resolved, dropped: frozenset[OriginKind]) -> Resolved:
+    """Return `resolved` with the defaults in place of all values of the origins `dropped`."""
+    origins = {name: origin for name, origin in resolved.origins.items() if origin.kind not in dropped}
     settings = type(resolved.settings)(**{name: getattr(resolved.settings, name) for name in origins})
     return Resolved(settings, origins)
 

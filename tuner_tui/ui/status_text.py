@@ -11,10 +11,10 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.ui.records import TrainingConfig
+from tuner_tui.ui.records import DEMO, TrainingConfig
 from tuner_tui.ui.state import UiState
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import READING
+from tuner_tui.view.cells import READING, shorten
 from tuner_tui.view.estimate_rows import VERDICTS, figures_of
 from tuner_tui.view.settings_form import SettingsView
 from tuner_tui.view.tuning_rows import tuning_sentence, tuning_status
@@ -116,9 +116,9 @@ def idle_line(state: UiState) -> str:
         return tuning_sentence(state.tuning)
     if state.loaded is None:
         return READING
-    preset = state.loaded.preset
-    trains = "the demo" if preset == "demo" else preset or "these settings"
-    return f"No run open · t trains {trains} · e your own command · p a preset"
+    preset, command = state.loaded.preset, shlex.join(getattr(state.loaded.job, "command", ()))
+    trains = "the demo" if preset == DEMO else shorten(command, 32) or preset or "these settings"
+    return f"No run open · t trains {trains} · e {'the job' if command else 'your own command'} · p a preset"
 
 
 FIRST_KEYS = """\

@@ -39,6 +39,8 @@ class NoCheckpointError(LaunchError):
 class RestartPlan:
     """What restarting the run in `folder` would do: stop it if it is `live`, then launch `prepared`.
 
+    `stopping`: it was asked to stop before.
+
     `saves`: the run saves a checkpoint when it is stopped, so that no step is lost; otherwise the new run continues
     from `checkpoint`. `step` is the current optimizer step; None where unknown.
     """
@@ -47,6 +49,7 @@ class RestartPlan:
     request: LaunchRequest
     prepared: PreparedLaunch
     live: bool
+    stopping: bool
     saves: bool
     step: int | None = None
     checkpoint: SavedCheckpoint | None = None
@@ -98,7 +101,7 @@ def plan_restart(
         raise LaunchError("The record hides a secret of this command; start it again with the full command.")
     checkpoint = lineage_checkpoint(folder)
     live = view.status.live
-    saves = live and _saves_on_stop(view, record)
+    saves, stopping = live and _saves_on_stop(view, record), view.state.stop_requested is not None
     try:
         _check_resumable(folder, request, view.state, checkpoint, live=live, saves=saves)
     except LaunchError:
@@ -108,7 +111,7 @@ def plan_restart(
     # Before a run without checkpoint has saved one, its command can only be checked as that of a fresh start.
     has_start = checkpoint is not None or request.from_scratch
     checked = request if has_start else replace(request, parent=None)
-    return RestartPlan(folder, request, prepare(checked), live, saves, view.state.step, checkpoint)
+    return RestartPlan(folder, request, prepare(checked), live, stopping, saves, view.state.step, checkpoint)
 
 
 def restart(

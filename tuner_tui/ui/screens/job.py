@@ -11,7 +11,7 @@ from msgspec import structs
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.events import DescendantFocus
+from textual.events import DescendantFocus, Event, Key, Paste
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, Label
@@ -25,7 +25,7 @@ from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob, Job, Launcher
 from tuner_tui.settings.model import FIELDS, Settings, parse_section
 from tuner_tui.ui.screens.dialogs import Choice, Dialog
-from tuner_tui.ui.terminal.base_widgets import LineInput
+from tuner_tui.ui.terminal.base_widgets import LineInput, join_lines
 
 COMMAND, BUILTIN = "command", "built-in"
 LAUNCH_PLACEHOLDERS = ("config", "output_dir", "checkpoint")
@@ -54,15 +54,8 @@ def job_fields(kind: str) -> tuple[JobField, ...]:
 
 def _choices(choices: list[str] | str) -> tuple[str, ...]:
     """Return the choices of a line, which are given by a list or by the name of one."""
-    match choices:
-        case "launchers":
-            return get_args(Launcher)
-        case "apply modes":
-            return get_args(ApplyMode)
-        case "dialects":
-            return tuple(dialects())
-        case _:
-            return tuple(choices)
+    named = {"launchers": get_args(Launcher), "apply modes": get_args(ApplyMode), "dialects": tuple(dialects())}
+    return named[choices] if isinstance(choices, str) else tuple(choices)
 
 
 (KIND_FIELD,) = job_fields("kind")
@@ -167,6 +160,7 @@ class JobScreen(Dialog["Job"]):
         super().__init__()
         self._preview = preview
         self._pause: Timer | None = None
+        self._typed = ""
         self._texts = format_job(job)
         self._last = {self._texts["kind"]: dict(self._texts)}
         self._guess_apply = guess_apply_mode(self._texts.get("command", "")) == self._texts.get("apply")
@@ -219,8 +213,29 @@ class JobScreen(Dialog["Job"]):
         await box.mount(*self._fields())
         if kind == COMMAND:  # a new command is typed at once, in place of the example
             command = self.query_one("#job-command", LineInput)
-            command.focus()
-            command.select_all()
+            self.set_focus(command)
+            if self._typed:
+                command.value, self._typed = self._typed, ""
+                command.action_end()
+            else:
+                command.select_all()
+
+    def on_key(self, event: Key) -> None:
+        if event.character and (event.character.isalnum() or event.character in "./~" or self._typed):
+            self._begin_command(event, event.character)
+
+    def on_paste(self, event: Paste) -> None:
+        self._begin_command(event, join_lines(event.text))
+
+    def _begin_command(self, event: Event, text: str) -> None:
+        """Take what is typed or pasted on the first line as the start of a command."""
+        kind = self.query_one("#job-kind", Choice)
+        if self.focused is kind:
+            event.stop()
+            if not self._typed:
+                kind.value = COMMAND
+                kind.post_message(Choice.Changed(kind))
+            self._typed += text
 
     @on(Choice.Changed, "#job-apply")
     def _apply_changed(self, event: Choice.Changed) -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class MainScreen(FullScreen):
     """The app sets the reactives; requests of the user go up to it as actions and messages."""
 
-    AUTO_FOCUS = "SettingsList"
+    AUTO_FOCUS = ""  # else a page without focus would be left for the settings when a dialog is closed
     BINDINGS: ClassVar[list[BindingType]] = [*MAIN_KEYS, *PAGE_KEYS]
 
     settings_view: reactive[SettingsView | None] = reactive(None, init=False, repaint=False)
@@ -93,6 +93,7 @@ class MainScreen(FullScreen):
         for name in ("findings", "selected"):  # the remedy under the cursor follows from both
             self.watch(self.query_one(TroubleshootingPanel), name, self._show_idle_keys, init=False)
         self._show_idle_keys()
+        self.query_one(SettingsList).focus()
 
     @property
     def panels(self) -> list[Widget]:
