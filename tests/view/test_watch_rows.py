@@ -8,10 +8,10 @@ import pytest
 
 from tests.fakes.watched_box import JOBS, cardless_view, view
 from tuner_tui.view.cells import plain_text
+from tuner_tui.view.gpu_rows import format_indices
 from tuner_tui.view.watch_rows import (
     JobScene,
     format_command,
-    format_gpu_indices,
     job_places,
     job_rows,
     jobs_by_gpu,
@@ -61,10 +61,10 @@ def test_a_snapshot_has_gpus_host_and_jobs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "shown"), [((), ""), ((3,), "3"), ((0, 1, 2), "0–2"), ((0, 2, 5), "0,2,5"), ((6, 7), "6–7")]
+    ("gpus", "shown"), [((), ""), ((3,), "3"), ((0, 1, 2), "0–2"), ((0, 2, 5), "0,2,5"), ((6, 7), "6,7")]
 )
 def test_card_lists(gpus: tuple[int, ...], shown: str) -> None:
-    assert format_gpu_indices(gpus) == shown
+    assert format_indices(gpus, ",") == shown
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from tuner_tui.core.text import wrap_text
+
 GOOD = "✓"
 READING = "reading …"
 """What is shown of a subject that was not read yet."""
@@ -56,6 +58,16 @@ def _spans(part: Part) -> Line:
     if isinstance(part, str):
         return (TextSpan(part),)
     return (part,) if isinstance(part, TextSpan) else part
+
+
+def wrapped_rows(text: str, width: int, style: Style = "") -> list[Row]:
+    """Return `text` wrapped to `width` cells, at least 10, in one style."""
+    return [Row(line(TextSpan(part, style))) for part in wrap_text(text, max(10, width))]
+
+
+def more_row(rows: int) -> Row:
+    """Return the row that stands for hidden rows."""
+    return Row(line(TextSpan(f"… {rows} more lines", "dim")))
 
 
 def plain_text(cells: Line) -> str:

@@ -6,12 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import format_duration, format_share
+from tuner_tui.core.units import format_share
 from tuner_tui.runs.events.progress import mean_rates
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
-    BAD,
     Line,
     Row,
     Style,
@@ -23,11 +21,12 @@ from tuner_tui.view.cells import (
     shorten,
     side_by_side,
     text_width,
+    wrapped_rows,
 )
 from tuner_tui.view.charts import BarPart, stacked_bar, unnamed_parts
 from tuner_tui.view.finding_rows import can_retry, choices
 from tuner_tui.view.loss_chart import LossScene, loss_rows
-from tuner_tui.view.run_rows import OUTCOMES, format_metrics, outcome_sentence, peak_memory, steps_made
+from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sentence, peak_memory
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding
@@ -76,6 +75,7 @@ TIME_STYLES: dict[str, Style] = {
     "start-up": "dim",
 }  # fmt: skip
 LABEL = 12
+LEAST_KWH = 0.01
 LONGEST_TITLE = 32
 """Cells of a remedy's title up to which it stands at its key."""
 WIDE_FROM, FACTS_SHARE = 90, 0.42
@@ -88,10 +88,11 @@ EQUAL_SPEED = 0.015
 def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> list[Row]:
     """Return the card in `width` cells; the chart takes what the rest leaves of `height` rows.
 
-    It ends with the `keys` of the screen.
+    With the `keys` of the screen it ends with them, and begins with what the status line does not say.
     """
     facts = [_fact_row(fact, width) for fact in end_facts(scene)]
-    head = [*_flowing_rows(map(line, headline(scene)), width), *_sentence_rows(scene, width)]
+    parts = _against_earlier_and_energy(scene) if keys else headline(scene)
+    head = [*(_flowing_rows(map(line, parts), width) if parts else ()), *_sentence_rows(scene, width)]
     texts = (line(TextSpan(key, "curve"), f" {does}") for key, does in next_keys(scene))
     foot = [_time_rows(scene, width), _flowing_rows(texts, width) if keys else []]
     if width >= WIDE_FROM:
@@ -105,31 +106,25 @@ def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> lis
 
 
 def loss_chart(scene: EndScene, width: int, height: int) -> list[Row]:
-    """Return the loss of the run, beside facts that name the best evaluation; nothing with fewer than two points."""
+    """Return the loss of the run, beside facts that name its values; nothing with fewer than two points."""
     loss = scene.history.loss
     if len(loss.xs) < 2:
         return []
-    shown = LossScene(loss, scene.history.eval_loss, scene.state.step, scene.state.loss, best=False)
+    shown = LossScene(loss, scene.history.eval_loss, scene.state.step, scene.state.loss, named=False)
     return list(loss_rows(shown, width, height))
 
 
 def headline(scene: EndScene) -> list[TextSpan]:
     """Return the parts of the first line: outcome, run, steps and time, speed against earlier runs, energy."""
-    state = scene.state
-    assert state.finished is not None
-    words, style = OUTCOMES.get(state.finished.outcome, (f"{BAD} {state.finished.outcome}", "bad"))
-    mark, _, outcome = words.partition(" ")
-    took = "" if state.launched_t is None else f" in {format_duration(state.finished.t - state.launched_t)}"
-    parts = [
-        TextSpan(f"{mark} {outcome.capitalize()}", style),
-        TextSpan(f"{scene.name} {scene.title}".strip(), "strong"),
-        TextSpan(f"{steps_made(state)}{took}"),
-    ]
-    if (compared := speed_against_earlier(scene)) is not None:
-        parts.append(compared)
-    if scene.context is not None and scene.context.energy_kwh is not None:
-        energy = f"GPUs {f.significant(scene.context.energy_kwh)} kWh"
-        parts.append(TextSpan(" · ".join(filter(None, (energy, scene.context.cost))), "dim"))
+    return [*outcome_parts(scene.state, f"{scene.name} {scene.title}".strip()), *_against_earlier_and_energy(scene)]
+
+
+def _against_earlier_and_energy(scene: EndScene) -> list[TextSpan]:
+    compared, context = speed_against_earlier(scene), scene.context
+    parts = [] if compared is None else [compared]
+    if context is not None and context.energy_kwh is not None and context.energy_kwh >= LEAST_KWH:
+        energy = f"GPUs {f.significant(context.energy_kwh)} kWh"
+        parts.append(TextSpan(" · ".join(filter(None, (energy, context.cost))), "dim"))
     return parts
 
 
@@ -167,9 +162,9 @@ def end_facts(scene: EndScene) -> list[Fact]:
         Fact("peak memory", peak_memory(state, scene.sample).removeprefix("peak ")),
         Fact("checkpoint", _checkpoint_text(scene)),
     ]
-    # Of the most severe finding: the one change that would have helped most.
-    remedy = next((choice.remedy for choice in choices(scene.findings) if choice.remedy is not None), None)
-    if remedy is not None and scene.state.outcome in ("completed", "stopped"):  # else it stands in the findings
+    choice = best_choice(scene)
+    if choice is not None and scene.state.outcome in ("completed", "stopped"):  # else it stands in the findings
+        remedy = choice[1]
         facts.append(Fact("next time", ": ".join(filter(None, (remedy.title, remedy.effect))), "warn"))
     return [fact for fact in facts if fact.text]
 
@@ -199,6 +194,11 @@ def checkpoint_path(scene: EndScene) -> str | None:
     return None if scene.state.checkpoint is None else scene.state.checkpoint.path
 
 
+def best_choice(scene: EndScene) -> tuple[Finding, Remedy] | None:
+    """Return the most severe finding with a remedy, and its first: the one change that would have helped most."""
+    return next(((finding, remedy) for finding, remedy in choices(scene.findings) if remedy is not None), None)
+
+
 def can_resume(scene: EndScene) -> bool:
     """True if a new run can continue from a checkpoint: one is there, and the run did not complete."""
     return checkpoint_path(scene) is not None and scene.state.outcome != "completed"
@@ -206,12 +206,12 @@ def can_resume(scene: EndScene) -> bool:
 
 def next_keys(scene: EndScene) -> list[tuple[str, str]]:
     """Return the keys that matter after this end, the most useful first, and what they do."""
-    choice = next((choice for choice in choices(scene.findings) if choice.remedy is not None), None)
+    best = best_choice(scene)
     keys = [("R", "resume from the checkpoint")] if can_resume(scene) else []
     keys.append(("t", "run again"))
-    if choice is not None and choice.remedy is not None and choice.remedy.can_apply:
-        title = choice.remedy.title
-        if can_retry(choice.finding, choice.remedy):
+    if best is not None and best[1].can_apply:
+        title = best[1].title
+        if can_retry(*best):
             how = "resume" if can_resume(scene) else "start again"
             keys.insert(0, ("enter", f"apply the remedy below and {how}"))
         else:
@@ -253,18 +253,19 @@ def _flowing_rows(parts: Iterable[Line], width: int) -> list[Row]:
 
 
 def sentences(scene: EndScene) -> list[str]:
-    """Return why it ended, and what the fallback and a remedy did; a completed run needs no reason."""
+    """Return why it ended, unless a finding says so, and what the fallback and a remedy did."""
     state = scene.state
     fallback = state.fallback_ended if state.fell_back is None else state.fell_back.sentence
-    reason = "" if state.outcome == "completed" else outcome_sentence(state, scene.limit_bytes)
+    explained = state.outcome == "completed" or any(finding.severity == "failed" for finding in scene.findings)
+    reason = "" if explained else outcome_sentence(state, scene.limit_bytes)
     outcome = None if scene.context is None else scene.context.remedy
     remedy = "" if outcome is None else f"Remedy {outcome.statement}."
     return [sentence for sentence in (reason, fallback, remedy) if sentence]
 
 
 def _sentence_rows(scene: EndScene, width: int) -> list[Row]:
-    texts = (wrap_text(sentence, max(10, width))[:MOST_SENTENCE_ROWS] for sentence in sentences(scene))
-    return [Row(line(text)) for part in texts for text in part]
+    parts = (wrapped_rows(sentence, width)[:MOST_SENTENCE_ROWS] for sentence in sentences(scene))
+    return [row for part in parts for row in part]
 
 
 MOST_SENTENCE_ROWS = 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, MIB, format_share
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
@@ -17,10 +16,13 @@ from tuner_tui.view.cells import (
     Row,
     Style,
     TextSpan,
+    crop,
     line,
     line_width,
+    plain_text,
     shorten,
     text_width,
+    wrapped_rows,
 )
 
 if TYPE_CHECKING:
@@ -49,9 +51,8 @@ def estimate_rows(shown: MemoryOutlook | None, width: int) -> list[Row]:
         return [Row(line(TextSpan(f"peak memory {READING}", "dim")))]
     last = [_time_row(shown.duration, width), *([] if shown.data is None else [_data_row(shown.data, width)])]
     if shown.estimate is None:
-        unknown = wrap_text(f"peak memory {shown.unknown}", max(10, width))
-        return [*(Row(line(TextSpan(part, "dim"))) for part in unknown), *last]
-    return [_bar_row(shown, shown.estimate, width), _words_row(shown, shown.estimate, width), *last]
+        return [*wrapped_rows(f"peak memory {shown.unknown}", width, "dim"), *last]
+    return [_bar_row(shown, shown.estimate, width), *_words_rows(shown, shown.estimate, width), *last]
 
 
 def _time_row(expected: DurationEstimate | None, width: int) -> Row:
@@ -123,14 +124,15 @@ def _mib(size_bytes: float) -> str:
     return f"{size_bytes / MIB:.0f} MiB"
 
 
-def _words_row(shown: MemoryOutlook, estimate: MemoryEstimate, width: int) -> Row:
+def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int) -> list[Row]:
     most = shown.largest
     _, style, verdict = VERDICTS[estimate.verdict]
     refuted = estimate.refuted_by
     words = line(TextSpan(verdict if refuted is None else "does not fit", style))
     cause = shown.unused_gpus or ("" if refuted is None else refuted.sentence)
     if cause:
-        return Row(line(*words, TextSpan(f" · {cause}", "warn")))
+        first, *rest = wrapped_rows(f"{plain_text(words)} · {cause}", width, "warn")
+        return [Row(line(*words, crop(first.line, line_width(words), width))), *rest]
     if most is not None:
         words = line(*words, f" · largest micro batch {most:,}" if most else _nothing_fits(estimate))
     room = width - line_width(words)
@@ -140,7 +142,7 @@ def _words_row(shown: MemoryOutlook, estimate: MemoryEstimate, width: int) -> Ro
         words, room = line(*words, TextSpan(phase, "dim")), room - text_width(phase)
     if room >= LEAST_SOURCE:
         words = line(*words, TextSpan(f" · {source(estimate.rests_on, room - 3)}", "dim"))
-    return Row(words)
+    return [Row(words)]
 
 
 def _nothing_fits(estimate: MemoryEstimate) -> str:

@@ -409,7 +409,7 @@ def gpu_problem_rows(scene: GpuScene, width: int, row_width: int = 0) -> list[Ro
     return [
         Row(line(TextSpan(text, style)))
         for (mark, style, words), cards in grouped.items()
-        for text in wrap_text(f"{mark} GPU {_numbers(cards)}: {words}", max(8, width), subsequent_indent="  ")
+        for text in wrap_text(f"{mark} GPU {format_indices(cards)}: {words}", max(8, width), subsequent_indent="  ")
     ]
 
 
@@ -430,8 +430,8 @@ def _state(gpu: GpuSample) -> str:
     return f"at its {' and '.join(gpu.throttle)}" if gpu.throttle else ""
 
 
-def _numbers(cards: Sequence[int]) -> str:
+def format_indices(gpus: Sequence[int], separator: str = ", ") -> str:
     """Return `0–7` for consecutive indices, else `0, 2, 5`."""
-    if len(cards) > 2 and cards[-1] - cards[0] == len(cards) - 1:
-        return f"{cards[0]}–{cards[-1]}"
-    return ", ".join(map(str, cards))
+    if len(gpus) > 2 and gpus[-1] - gpus[0] == len(gpus) - 1:
+        return f"{gpus[0]}–{gpus[-1]}"
+    return separator.join(map(str, gpus))

@@ -31,7 +31,8 @@ class LossScene(NamedTuple):
     """The losses of a run and of its evaluations over its steps, of which the last planned one is `last_step`.
 
     `newest` is the exact newest loss. `earlier` is the name of an earlier run of the same
-    training and its loss, drawn in grey. There is a forecast while the run is `live`. The `best` evaluation is named.
+    training and its loss, drawn in grey. There is a forecast while the run is `live`. With `named` the heading has
+    the newest loss and the best evaluation.
     """
 
     loss: Series
@@ -40,7 +41,7 @@ class LossScene(NamedTuple):
     newest: float | None = None
     earlier: tuple[str, Series] | None = None
     live: bool = False
-    best: bool = True
+    named: bool = True
 
 
 def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
@@ -80,11 +81,11 @@ def _heading(
     if newest is None:
         newest = next((y for y in reversed(scene.loss.ys) if y is not None), None)
     style: Style = "bad" if newest is not None and not math.isfinite(newest) else "strong"
-    parts = [line(TextSpan("loss ", "dim"), TextSpan(f.metric(newest), style))]
+    parts = [line(TextSpan("loss ", "dim"), *([TextSpan(f.metric(newest), style)] if scene.named else ()))]
     if evaluations:
         step, best = min(evaluations, key=lambda evaluation: evaluation[1])
         at = TextSpan(f" at step {step:,.0f}", "dim")
-        value = (TextSpan("best eval ", "dim"), f.metric(best), at) if scene.best else (TextSpan("eval", "dim"),)
+        value = (TextSpan("best eval ", "dim"), f.metric(best), at) if scene.named else (TextSpan("eval", "dim"),)
         parts.append(line(TextSpan(f"{EVALUATION} ", "second"), *value))
     if scene.earlier is not None:
         parts.append(line(TextSpan(f"⠁⠁ {scene.earlier[0]}", "dim")))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_percent
 from tuner_tui.inspection.step_trace import StepTimes
 from tuner_tui.runs.read.live_inspection import RankProfile, RunProfile
-from tuner_tui.view.cells import Row, Style, TextSpan, align_left, line, shorten, text_width
+from tuner_tui.view.cells import Row, TextSpan, align_left, line, shorten, text_width, wrapped_rows
 
 MAX_TABLE = 8
 BAR_WIDTH = 12
@@ -18,15 +17,15 @@ MORE_WIDTH = 21
 def profile_rows(profile: RunProfile, width: int) -> list[Row]:
     """Return the rows of the rank that decides; of each other one its verdict."""
     if profile.observed is not None:
-        refused = [row for refusal in profile.refusals for row in _wrapped(refusal, width, "warn")]
+        refused = [row for refusal in profile.refusals for row in wrapped_rows(refusal, width, "warn")]
         parts = [(part.name, part.seconds, "") for part in profile.observed.parts]
         return [*refused, *_table("Part of the step, as the observer times it", parts, profile.observed, width)]
     first, *others = profile.ranks
     rows = list(_verdict_rows(first, len(others) > 0, width))
     for other in others:
-        rows += _wrapped(f"Rank {other.rank}: {other.verdict.sentence}", width, "dim")
+        rows += wrapped_rows(f"Rank {other.rank}: {other.verdict.sentence}", width, "dim")
     for refusal in profile.refusals:
-        rows += _wrapped(refusal, width, "warn")
+        rows += wrapped_rows(refusal, width, "warn")
     times = first.times
     parts = [
         (part.name, part.seconds, f"own code {part.own_s * 1000:.3g} ms" if part.own_s else "") for part in times.parts
@@ -34,7 +33,7 @@ def profile_rows(profile: RunProfile, width: int) -> list[Row]:
     rows += _table("Part of the step", parts, times, width)
     modules = [(row.name, row.seconds, _calls(row.calls)) for row in times.modules[:MAX_TABLE]]
     if first.compiled:
-        rows += [Row(()), *_wrapped("Modules inside torch.compile are not timed one by one.", width, "dim")]
+        rows += [Row(()), *wrapped_rows("Modules inside torch.compile are not timed one by one.", width, "dim")]
     rows += _table("Module", modules, times, width)
     operators = [(row.name, row.seconds, _calls(row.calls)) for row in times.operators[:MAX_TABLE]]
     rows += _table("Operator", operators, times, width)
@@ -42,15 +41,15 @@ def profile_rows(profile: RunProfile, width: int) -> list[Row]:
     steps = f"the time of {first.lost_s / times.step_s:.0f} steps"
     counted = "1 step" if times.steps == 1 else f"{times.steps} steps"
     lost = f"{counted} evaluated; the training lost {first.lost_s:.2g} s, {steps}."
-    return [*rows, Row(()), *_wrapped(lost, width, "dim"), *_wrapped(saved, width, "dim")]
+    return [*rows, Row(()), *wrapped_rows(lost, width, "dim"), *wrapped_rows(saved, width, "dim")]
 
 
 def _verdict_rows(profile: RankProfile, several: bool, width: int) -> Iterable[Row]:
     verdict = profile.verdict
     name = f"Rank {profile.rank}: " if several else ""
-    yield from _wrapped(name + verdict.sentence, width, "strong")
+    yield from wrapped_rows(name + verdict.sentence, width, "strong")
     for fact in verdict.evidence:
-        yield from _wrapped(f"· {fact}", width, "dim")
+        yield from wrapped_rows(f"· {fact}", width, "dim")
     if verdict.gains:
         yield Row(())
         yield Row(line(TextSpan("Each could win at most", "strong")))
@@ -75,7 +74,3 @@ def _table(title: str, entries: Sequence[tuple[str, float, str]], times: StepTim
 
 def _calls(calls: float) -> str:
     return f"× {calls:.3g}" if calls else ""
-
-
-def _wrapped(text: str, width: int, style: Style) -> list[Row]:
-    return [Row(line(TextSpan(each, style))) for each in wrap_text(text, width)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_duration, format_share, format_short_duration, format_size
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
@@ -25,6 +24,7 @@ from tuner_tui.view.cells import (
     line,
     shorten,
     text_width,
+    wrapped_rows,
 )
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def startup_rows(scene: RunScene, width: int) -> list[Row]:
     shown = (TextSpan(f"{done} · " if done else "", "dim"), TextSpan(texts[-1], "strong"))
     rows = [labelled_row("start-up", *shown, *(TextSpan(f"   {text}", "dim") for text in rest if text))]
     if phases[-1][1] >= NO_PROGRESS_S and (reason := waiting_reason(state, scene.sample)):
-        rows += [Row(line(TextSpan(text, "warn"))) for text in wrap_text(f"{WARN} {reason}", max(20, width))]
+        rows += wrapped_rows(f"{WARN} {reason}", width, "warn")
     return rows
 
 
@@ -134,6 +134,19 @@ def steps_made(state: RunState) -> str:
     if state.step is None:
         return "no step"
     return f"{f.count(state.step)}{f' of {f.count(state.total_steps)}' if state.total_steps else ''} steps"
+
+
+def outcome_parts(state: RunState, name: str) -> list[TextSpan]:
+    """Return how a run ended, its name, and its steps and time."""
+    assert state.finished is not None
+    words, style = OUTCOMES.get(state.finished.outcome, (f"{BAD} {state.finished.outcome}", "bad"))
+    mark, _, outcome = words.partition(" ")
+    took = "" if state.launched_t is None else f" in {format_duration(state.finished.t - state.launched_t)}"
+    return [
+        TextSpan(f"{mark} {outcome.capitalize()}", style),
+        TextSpan(name, "strong"),
+        TextSpan(f"{steps_made(state)}{took}"),
+    ]
 
 
 def _group(label: str, first: str, rest: Iterable[str], width: int, style: Style = "strong") -> Row:
@@ -235,7 +248,7 @@ def rank_rows(state: RunState, width: int) -> list[Row]:
     ]
     if len(shown) < len(times):
         rows.append(Row(line(TextSpan(f"{len(times) - len(shown)} ranks not shown", "dim"))))
-    return [*rows, *(Row(line(text)) for text in wrap_text(_slowest_rank_sentence(times), max(8, width)))]
+    return [*rows, *wrapped_rows(_slowest_rank_sentence(times), width)]
 
 
 def _rank_values(label: str, values: list[str]) -> Row:

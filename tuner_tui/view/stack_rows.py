@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_percent
 from tuner_tui.inspection.activity import find_activity
 from tuner_tui.inspection.process_dump import ProcessDump, ThreadStack
 from tuner_tui.runs.supervise.stall import Inspection
-from tuner_tui.view.cells import WARN, Row, Style, TextSpan, line, shorten
+from tuner_tui.view.cells import WARN, Row, Style, TextSpan, line, shorten, wrapped_rows
 
 MAX_FRAMES = 12
 """Calls shown of a thread; those in between are counted."""
@@ -20,8 +19,8 @@ def stack_rows(inspection: Inspection, width: int) -> list[Row]:
     hang = inspection.hang
     style: Style = "bad" if hang.is_certain else ""
     mark = f"{WARN} " if hang.is_certain else ""
-    rows = [Row(line(TextSpan(text, style))) for text in wrap_text(mark + hang.sentence, width)]
-    rows += [Row(line(TextSpan(text, "dim"))) for each in hang.evidence for text in wrap_text(f"· {each}", width)]
+    rows = wrapped_rows(mark + hang.sentence, width, style)
+    rows += [row for fact in hang.evidence for row in wrapped_rows(f"· {fact}", width, "dim")]
     if inspection.elsewhere:
         ranks = ", ".join(map(str, inspection.elsewhere))
         rows.append(

@@ -19,7 +19,7 @@ from tuner_tui.view.cells import (
     line_width,
 )
 from tuner_tui.view.charts import half_cell_bar
-from tuner_tui.view.run_rows import OUTCOMES, PHASES, finite_style
+from tuner_tui.view.run_rows import PHASES, finite_style, outcome_parts
 
 if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState
@@ -42,7 +42,6 @@ class StatusScene(NamedTuple):
     trains: str = ""
     state: RunState | None = None
     now_s: float = 0.0
-    limit_bytes: int | None = None
     lost: str = ""
     waits: str = ""
 
@@ -61,19 +60,10 @@ def _parts(scene: StatusScene, width: int) -> Line:
     if scene.waits:
         return line(TextSpan(f"{RUNNING} {scene.name} waiting", "warn"), f"  {scene.waits}")
     if state.finished is not None:
-        return _ended_line(scene, state)
+        return line(*(TextSpan(f"{text}   ", style) for text, style in outcome_parts(state, scene.name)))
     if scene.lost:
         return line(TextSpan(f"{BAD} {scene.name} lost", "bad"), f"  {scene.lost}")
     return _running_line(scene, state, width)
-
-
-def _ended_line(scene: StatusScene, state: RunState) -> Line:
-    """Return outcome and time; the rest is on the card of the end."""
-    assert state.finished is not None
-    words, style = OUTCOMES.get(state.finished.outcome, (f"{BAD} {state.finished.outcome}", "bad"))
-    mark, _, outcome = words.partition(" ")
-    took = "" if state.launched_t is None else f" after {format_duration(state.finished.t - state.launched_t)}"
-    return line(TextSpan(f"{mark} {scene.name} {outcome}", style), took)
 
 
 def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:

@@ -27,6 +27,7 @@ from tuner_tui.view.cells import (
     line_width,
     shorten,
     text_width,
+    wrapped_rows,
 )
 from tuner_tui.view.charts import gauge
 
@@ -213,7 +214,7 @@ def _verdict_rows(view: TuningView, verdict: TuningConclusion, stays: bool, widt
     """Return the result in one sentence, what it needs, and how to apply it."""
     start = view.tried[0].trial.settings if view.tried else None
     if verdict.ratio is None or start is None or start == verdict.winner:
-        rows = [Row(line(TextSpan(text, "strong"))) for text in wrap_text(verdict.sentence, max(20, width))]
+        rows = wrapped_rows(verdict.sentence, width, "strong")
     else:
         gain, changes = f"{format_gain(verdict.ratio)}: ", changes_between(start, verdict.winner)
         rows = _sentence_rows(gain, changes, _confirmation(view, verdict), width)
@@ -232,8 +233,7 @@ def _sentence_rows(gain: str, changes: str, note: str, width: int) -> list[Row]:
     fits = note and line_width(rows[-1]) + 3 + text_width(note) <= width
     if fits:
         rows[-1] = line(*rows[-1], TextSpan(f"   {note}", "dim"))
-    below = [] if fits else [line(TextSpan(text, "dim")) for text in wrap_text(note, max(20, width))]
-    return [Row(cells) for cells in (*rows, *below)]
+    return [*map(Row, rows), *([] if fits else wrapped_rows(note, width, "dim"))]
 
 
 def _confirmation(view: TuningView, verdict: TuningConclusion) -> str:

@@ -20,10 +20,11 @@ from tuner_tui.view.cells import (
     align_right,
     join_fitting,
     line,
+    more_row,
     shorten,
     text_width,
 )
-from tuner_tui.view.gpu_rows import GpuScene, gpu_rows
+from tuner_tui.view.gpu_rows import GpuScene, format_indices, gpu_rows
 from tuner_tui.view.host_rows import host_rows
 from tuner_tui.view.sample_history import WINDOWS, Window
 
@@ -53,7 +54,7 @@ class JobColumn(NamedTuple):
 COLUMNS = (
     JobColumn("pid", "pid", 7, 0, lambda row, now_s: str(row.pid)),
     JobColumn("user", " user", 10, 88, lambda row, now_s: f" {row.user or UNKNOWN}", align_left),
-    JobColumn("gpu", "GPU", 6, 0, lambda row, now_s: format_gpu_indices(row.gpus) or UNKNOWN),
+    JobColumn("gpu", "GPU", 6, 0, lambda row, now_s: format_indices(row.gpus, ",") or UNKNOWN),
     JobColumn("memory", "GiB", 7, 0, lambda row, now_s: f.gib(row.gpu_memory_bytes)),
     JobColumn("sm", "SM %", 6, 0, lambda row, now_s: f.integer(row.sm_pct)),
     JobColumn("cpu", "CPU %", 7, 0, lambda row, now_s: f.integer(row.cpu_pct)),
@@ -131,11 +132,6 @@ def visible_rows(rows: list[Row], at: int, height: int) -> list[Row]:
     return shown
 
 
-def more_row(rows: int) -> Row:
-    """Return the row that stands for hidden rows."""
-    return Row(line(TextSpan(f"  … {rows} more lines", "dim")))
-
-
 def job_heading(columns: Sequence[JobColumn], sort: str, width: int) -> Row:
     """Return the column headings with a mark at the sort key."""
     cells = "".join(
@@ -206,13 +202,6 @@ def format_command(command: Sequence[str]) -> str:
 
 def _file_name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def format_gpu_indices(gpus: Sequence[int]) -> str:
-    """Return `0–7` for a range, else `0,2,5`; empty for none."""
-    if len(gpus) > 1 and gpus[-1] - gpus[0] == len(gpus) - 1:
-        return f"{gpus[0]}–{gpus[-1]}"
-    return ",".join(map(str, gpus))
 
 
 def format_age(started_s: float | None, now_s: float) -> str:

@@ -202,7 +202,6 @@ class StatusLine(Canvas):
             trains="" if record is None else shorten(record.title, TITLE_WIDTH),
             state=view.state,
             now_s=self.now_s,
-            limit_bytes=None if record is None else record.memory_limit_bytes,
             lost="" if view.status.live else view.status.sentence,
             waits=view.status.sentence if view.status.kind in ("waiting", "pending") else "",
         )

@@ -19,7 +19,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tuner_tui.view.cells import Line, Row, TextSpan, crop, fit, line
+from tuner_tui.view.cells import Line, Row, crop, fit, more_row
 
 
 class FullScreen(Screen[None]):
@@ -132,9 +132,9 @@ class Canvas(Widget):
         shown = rows[self.top : self.top + height]
         below = len(rows) - self.top - height
         if self.top and height > 1:
-            shown[0] = _more(self.top + 1)
+            shown[0] = more_row(self.top + 1)
         if below > 0:
-            shown[-1] = _more(below + 1)
+            shown[-1] = more_row(below + 1)
         return shown
 
     def action_scroll_rows(self, by: int) -> None:
@@ -161,10 +161,6 @@ class Canvas(Widget):
         if name not in self._styles:
             self._styles[name] = self.rich_style + themed_style(name, self.app.theme_variables)
         return self._styles[name]
-
-
-def _more(rows: int) -> Row:
-    return Row(line(TextSpan(f"… {rows} more lines", "dim")))
 
 
 class RowsPanel(Canvas):
