@@ -24,8 +24,16 @@ def test_ascii_has_the_same_width(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("fancy", "plain"),
-    [("╭─ 8 → 4 ─╮", "+- 8 > 4 -+"), ("▁▄█", "_=#"), ("● ✓ … × °C", "* + ~ x oC"), ("⣿⠒⠁", "**."), ("日", "??")],
-)
+    [
+        ("╭─ 8 → 4 ─╮", "+- 8 > 4 -+"),
+        ("▁▄█", "_=#"),
+        ("● ✓… × °C", "* +~ x oC"),
+        ("⣿⠒⠁", "**."),
+        ("日", "??"),
+        ("61 ± 2", "61+/-2"),
+        ("+22 … +31 %", "+22...+31 %"),
+    ],
+)  # fmt: skip
 def test_likenesses(fancy: str, plain: str) -> None:
     assert to_ascii(fancy) == plain
 

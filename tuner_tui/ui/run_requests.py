@@ -83,7 +83,7 @@ class RunRequests(Requests):
         picked = await self._app.ask(
             RunsScreen(run_items(await to_daemon_thread(self._backend.list_runs), self._app.size.width))
         )
-        if picked is None:
+        if picked is None or picked.folder is None:
             return
         if picked.order == "open":
             self.follow(picked.folder)

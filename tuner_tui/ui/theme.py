@@ -10,12 +10,7 @@ from textual.theme import Theme
 
 from tuner_tui.ui.palette import DARK_COLOURS, DARK_VARIABLES
 
-DARK = Theme(
-    name="tuner-dark",
-    **DARK_COLOURS,
-    dark=True,
-    variables=DARK_VARIABLES,
-)
+DARK = Theme(name="tuner-dark", **DARK_COLOURS, dark=True, variables=DARK_VARIABLES)
 LIGHT = Theme(
     name="tuner-light",
     primary="#0a5cc2",

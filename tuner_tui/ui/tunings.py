@@ -18,13 +18,7 @@ from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.distributed import process_count
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import Job, same_training
-from tuner_tui.tuning.create import (
-    TunerSpec,
-    create_tuning,
-    ensure_tunable,
-    start_tuning,
-    time_needed,
-)
+from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable, start_tuning, time_needed
 from tuner_tui.tuning.store import (
     Cluster,
     TuningFolder,

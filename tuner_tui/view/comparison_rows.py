@@ -125,7 +125,7 @@ def _head(scene: ComparisonScene, width: int) -> list[Row]:
     parts = [(f"{figure.name} {format_ratio(figure)}", _tone(figure)) for figure in _shown_figures(scene)]
     last = _last_loss(scene)
     if last is not None:
-        parts.append((f"loss after {last.samples:,} samples {format_loss_difference(last)}", _loss_tone(last)))
+        parts.append((f"loss after {last.samples:,} samples {format_loss_difference(last)}", _tone(last)))
     if parts:
         whose = f"{scene.names[1]} against {scene.names[0]}: "
         whose = whose if len(whose + " · ".join(text for text, _ in parts)) <= width else ""
@@ -166,18 +166,13 @@ def _results(scene: ComparisonScene) -> tuple[list[str], list[str]]:
     return first, second
 
 
-def _tone(figure: MeasuredFigure) -> Style:
-    """Return whether the second figure is better or worse; neither where that depends on other things."""
-    more = MORE_IS_BETTER.get(figure.name)
-    if more is None or figure.first is None or figure.second is None or figure.first == figure.second:
+def _tone(row: MeasuredFigure | LossAt) -> Style:
+    """Return whether the second value is better or worse; neither where that depends on other things."""
+    more = MORE_IS_BETTER.get(row.name) if isinstance(row, MeasuredFigure) else False
+    first, second = row.first, row.second
+    if more is None or first is None or second is None or first == second:
         return ""
-    return "good" if (figure.second > figure.first) == more else "warn"
-
-
-def _loss_tone(row: LossAt) -> Style:
-    if row.first is None or row.second is None or row.first == row.second:
-        return ""
-    return "good" if row.second < row.first else "warn"
+    return "good" if (second > first) == more else "warn"
 
 
 def _settings_section(scene: ComparisonScene, width: int) -> list[Row]:
@@ -250,8 +245,7 @@ def _differs(entry: Entry) -> bool:
 
 def _loss(row: LossAt) -> Entry:
     first, second = (format_figure(value, "") for value in (row.first, row.second))
-    tone = _loss_tone(row)
-    return Entry(f"{row.samples:,} samples", first, second, format_loss_difference(row), tone or "dim")
+    return Entry(f"{row.samples:,} samples", first, second, format_loss_difference(row), _tone(row) or "dim")
 
 
 def _others(rows: Iterable[Difference]) -> Iterator[Entry]:

@@ -6,17 +6,7 @@ from collections.abc import Sequence
 
 from tuner_tui.core.units import format_gib, format_percent
 from tuner_tui.hosts import HostView
-from tuner_tui.view.cells import (
-    WARN,
-    Row,
-    Style,
-    TextSpan,
-    align_left,
-    join_fitting,
-    line,
-    shorten,
-    text_width,
-)
+from tuner_tui.view.cells import WARN, Row, Style, TextSpan, align_left, join_fitting, line, shorten, text_width
 from tuner_tui.view.gpu_rows import GpuScene, gpu_rows
 from tuner_tui.view.watch_rows import gpus_title, job_description, jobs_by_gpu, remark_rows, training_cards
 

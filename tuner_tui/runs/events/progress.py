@@ -380,9 +380,9 @@ class HistoryBuilder:
 
     def _add_metrics(self, event: Metrics) -> None:
         if event.rank in (None, 0) and event.grad_norm is not None:
-            self._grad_norm.add(event.step, _finite(event.grad_norm))
+            self._grad_norm.add(event.step, finite(event.grad_norm))
         if event.rank in (None, 0) and event.learning_rate is not None:
-            self._learning_rate.add(event.step, _finite(event.learning_rate))
+            self._learning_rate.add(event.step, finite(event.learning_rate))
         # Losses of two sources differ (one batch, a mean of the last hundred), so a plot has only those of the best
         # source.
         new_trust = trust(event.source, event.summary, event.part)

@@ -127,11 +127,6 @@ def scroll_to_line(scroll: LogScroll, window: LogWindow, line: int, height: int)
     return LogScroll(top, False), pin
 
 
-def scroll_to_start() -> ScrollResult:
-    """Scroll to the first line of the log."""
-    return LogScroll(0, False, 0, 0), LogWindowWanted(0, WINDOW_LINES)
-
-
 def scroll_to_end() -> ScrollResult:
     """Scroll to the end and follow it."""
     return LogScroll(0, True), LogWindowWanted(None, WINDOW_LINES)
@@ -306,7 +301,7 @@ class OutputPanel(Vertical, can_focus=True):
         self.action_move(by * max(1, self._height - 1))
 
     def action_start(self) -> None:
-        self._go(scroll_to_start())
+        self._go((LogScroll(0, False, 0, 0), LogWindowWanted(0, WINDOW_LINES)))
 
     def action_end(self) -> None:
         """Scroll to the end and follow it."""

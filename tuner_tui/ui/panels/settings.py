@@ -206,10 +206,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
             Segment("•" if row.changed else " ", self._style("changed")),
             Segment(f"{row.label:<{LABEL_COLUMNS}.{LABEL_COLUMNS}} ", plain),
             Segment(f"{shorten(row.value, width):>{width}} ", toned),
-            Segment(
-                origin.ljust(room) if room > 3 else "",
-                toned if wrong else quiet,
-            ),
+            Segment(origin.ljust(room) if room > 3 else "", toned if wrong else quiet),
         ]
 
     def _style(self, name: str) -> RichStyle:

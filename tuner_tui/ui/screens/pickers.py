@@ -192,63 +192,60 @@ class PresetScreen(PickScreen[str]):
     """Lists presets, as wide as their details need."""
 
 
+RunOrder = Literal["open", "compare", "resume", "remove", "add"]
+
+
 class RunPicked(NamedTuple):
-    """The run picked, and what for: to follow it, to compare it with another one, or to go on from its checkpoint."""
+    """The run picked, and what for: to follow it, to compare it with another one, to go on from its checkpoint, or to
+    remove it from the queue; None for `add`, which queues the training shown."""
 
-    folder: Path
-    order: Literal["open", "compare", "resume"] = "open"
+    folder: Path | None
+    order: RunOrder = "open"
 
 
-class RunsScreen(PickScreen[RunPicked]):
-    """Lists runs; returns the one picked and what for."""
+class RunListScreen(PickScreen[RunPicked]):
+    """Lists runs; returns the one picked and what for. `empty` is shown if there are none."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("v", "pick('compare')", "Compare", id="runs.pick-compare", tooltip="Compare this run with another"),
-        Binding("R", "pick('resume')", "Resume", id="runs.pick-resume", tooltip="Resume from its checkpoint"),
-    ]
-    LETTERS = frozenset("jkqvR")
-    hint = "type to filter · enter open · v compare · R resume · esc back"
+    empty = ""
 
     def __init__(self, runs: Sequence[PickerItem[Path]]) -> None:
         items = [PickerItem(run.label, run.about, RunPicked(run.value), run.open, run.detail) for run in runs]
-        super().__init__("Runs", items, "No runs yet; t starts one.")
+        super().__init__(self.heading, items, self.empty)
 
-    def action_pick(self, order: Literal["compare", "resume"]) -> None:
+    def action_pick(self, order: RunOrder) -> None:
         for options in self.query(OptionList):
             run = self._picked_item(options.highlighted)
             if run is not None:
                 self.dismiss(RunPicked(run.value.folder, order))
 
 
-class QueuePicked(NamedTuple):
-    """What to do with the waiting run in `folder`; None for `add`, which queues the training shown."""
+class RunsScreen(RunListScreen):
+    """Lists the runs that were started."""
 
-    order: Literal["show", "remove", "add"]
-    folder: Path | None = None
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("v", "pick('compare')", "Compare", id="runs.pick-compare", tooltip="Compare this run with another"),
+        Binding("R", "pick('resume')", "Resume", id="runs.pick-resume", tooltip="Resume from its checkpoint"),
+    ]
+    LETTERS = frozenset("jkqvR")
+    heading = "Runs"
+    hint = "type to filter · enter open · v compare · R resume · esc back"
+    empty = "No runs yet; t starts one."
 
 
-class QueueScreen(PickScreen[QueuePicked]):
-    """Lists the runs that wait, and returns an order about one."""
+class QueueScreen(RunListScreen):
+    """Lists the runs that wait."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "add", "Add", id="queue.add", tooltip="Queue the training with the settings shown"),
-        Binding("x,delete", "remove", "Remove", id="queue.remove", tooltip="Remove the run from the queue"),
+        Binding("x,delete", "pick('remove')", "Remove", id="queue.remove", tooltip="Remove the run from the queue"),
     ]
     LETTERS = frozenset("jkqax")
+    heading = "Queue"
     hint = "enter open · x remove · a add the training shown · type to filter · esc back"
-
-    def __init__(self, runs: Sequence[PickerItem[Path]]) -> None:
-        items = [PickerItem(run.label, run.about, QueuePicked("show", run.value), detail=run.detail) for run in runs]
-        super().__init__("Queue", items, "The queue is empty. a adds the training shown; it starts when a GPU is free.")
+    empty = "The queue is empty. a adds the training shown; it starts when a GPU is free."
 
     def action_add(self) -> None:
-        self.dismiss(QueuePicked("add"))
-
-    def action_remove(self) -> None:
-        for options in self.query(OptionList):
-            run = self._picked_item(options.highlighted)
-            if run is not None:
-                self.dismiss(QueuePicked("remove", run.value.folder))
+        self.dismiss(RunPicked(None, "add"))
 
 
 def queue_items(lines: Sequence[QueueLine], now_s: float) -> list[PickerItem[Path]]:

@@ -21,13 +21,7 @@ from tuner_tui.ui.screens.dialogs import Choice, Dialog, launch_table
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput, RowsPanel
 from tuner_tui.view.cells import Row
-from tuner_tui.view.tuning_rows import (
-    can_resume,
-    is_start_best,
-    race_rows,
-    skipped_rows,
-    tuning_rows,
-)
+from tuner_tui.view.tuning_rows import can_resume, is_start_best, race_rows, skipped_rows, tuning_rows
 
 
 class TrialsPanel(RowsPanel):
@@ -149,7 +143,7 @@ class TuneScreen(SubScreen):
     GLOSSARY = GLOSSARIES["tune"]
     DEFAULT_CSS = """
     TuneScreen { overflow: hidden; }
-    TuneScreen > TrialsPanel { height: 1fr; }
+    TuneScreen > #skipped { height: 1fr; }
     """
 
     snapshot: reactive[TuningSnapshot | None] = reactive(None, init=False, repaint=False)
@@ -160,11 +154,7 @@ class TuneScreen(SubScreen):
         self._head = RowsPanel(tuning_rows, None, None, classes="panel")
         self._trials = TrialsPanel(race_rows, None, {}, can_focus=True, id="trials", classes="panel")
         self._skipped = RowsPanel(skipped_rows, None, can_focus=True, id="skipped", classes="panel")
-        for panel, title in (
-            (self._head, "Tuning"),
-            (self._trials, "Trials"),
-            (self._skipped, "Not tried"),
-        ):
+        for panel, title in ((self._head, "Tuning"), (self._trials, "Trials"), (self._skipped, "Not tried")):
             panel.border_title = title
 
     def compose(self) -> ComposeResult:
@@ -215,7 +205,8 @@ class TuneScreen(SubScreen):
         strip.display, strip.shown = not wide, self.page
         self._trials.display = wide or self.page == "trials"
         self._skipped.display = wide or self.page == "skipped"
-        self._skipped.styles.height = self.size.height // 3 if wide else "1fr"
+        lanes = len(RowsPanel.rows(self._trials, max(1, self.size.width - 2 * FRAME), 0)) + FRAME
+        self._trials.styles.height = min(lanes, self.size.height * 3 // 5) if wide else "1fr"
 
     def watch_page(self) -> None:
         self._arrange()

@@ -157,7 +157,8 @@ def to_ascii(text: str) -> str:
     """Return `text` in ASCII, cell by cell: frames, bars and marks are replaced, anything else becomes `?`."""
     if text.isascii():
         return text
-    return "".join(_likeness(character) for character in text.translate(_ASCII))
+    text = text.replace(" ± ", "+/-").replace(" … ", "...").translate(_ASCII)
+    return "".join(map(_likeness, text))
 
 
 def _likeness(character: str) -> str:
