@@ -29,7 +29,7 @@ from tuner_tui.view.loss_chart import LossScene, loss_rows
 from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sentence, peak_memory
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.finding import Finding
+    from tuner_tui.advice.finding import Finding, Remedy
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.progress import History
     from tuner_tui.runs.events.run_state import RunState
