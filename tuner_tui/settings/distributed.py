@@ -17,9 +17,8 @@ from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.settings.argv import launcher_options
 from tuner_tui.settings.dialects.shell_script import read_options
-from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.yaml_reader import read_tool_file
+from tuner_tui.settings.yaml_reader import readable_values
 
 PROGRAMS: Mapping[str, str] = {
     "srun": "srun",
@@ -101,7 +100,7 @@ def _tool_config(options: Mapping[str, str], env: Mapping[str, str], cwd: Path) 
 
     It may also name a configuration shipped with trl; those are not read.
     """
-    file_values = _read_mapping(cwd / options["config"]) if "config" in options else {}
+    file_values = readable_values(cwd / options["config"]) if "config" in options else {}
     named = options.get("accelerate_config") or options.get("config_file") or file_values.get("accelerate_config")
     processes = _positive_int(file_values.get("num_processes"))
     config = _read_config(cwd / str(named) if named else _default_config_path(env))
@@ -119,7 +118,7 @@ def _default_config_path(env: Mapping[str, str]) -> Path:
 
 
 def _read_config(path: Path) -> AccelerateConfig | None:
-    values = _read_mapping(path)
+    values = readable_values(path)
     if not values or values.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
         return None
     kind = str(values.get("distributed_type", "NO")).upper()
@@ -128,14 +127,6 @@ def _read_config(path: Path) -> AccelerateConfig | None:
     precision = values.get("mixed_precision")
     shown = str(precision) if isinstance(precision, str) and precision != "no" else None
     return AccelerateConfig(path, kind, count, shown)
-
-
-def _read_mapping(path: Path) -> Mapping[str, Any]:
-    """The mapping in a small YAML or JSON file; empty if it cannot be read."""
-    try:
-        return read_tool_file(path).values
-    except PresetError:
-        return {}
 
 
 def _positive_int(value: Any) -> int | None:

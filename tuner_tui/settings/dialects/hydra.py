@@ -21,7 +21,7 @@ from tuner_tui.settings.dialects.script_search import (
     names_file,
 )
 from tuner_tui.settings.errors import PresetError
-from tuner_tui.settings.yaml_reader import parse_tool_text, read_text
+from tuner_tui.settings.yaml_reader import parse_tool_text, read_text, readable_values
 
 SELF = "_self_"
 GLOBAL_PACKAGE = "@package _global_"
@@ -99,8 +99,8 @@ def _names_configuration(source: str, path: Path) -> bool:
     if re.search(folder, source) is None:
         return False
     named = re.search(r"config_name\s*=\s*[\"']([\w-]+)", source)
-    keys = set() if named is None else {*_values(path.with_name(f"{named[1]}.yaml"))}
-    shared = keys & {*_values(path)} - {"defaults", "hydra"}
+    keys = set() if named is None else {*readable_values(path.with_name(f"{named[1]}.yaml"))}
+    shared = keys & {*readable_values(path)} - {"defaults", "hydra"}
     return named is None or 0 < len(keys) <= 2 * len(shared)
 
 
@@ -115,13 +115,10 @@ def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     composed = _composed(values, path, 0, [])
     if group is None:
         return composed
-    try:
-        whole = _composed(parse_tool_text(read_text(group.primary), str(group.primary)).values, group.primary, 0, [])
-        sections = {key for key, value in composed.items() if isinstance(value, Mapping)}
-        # Until Hydra 1.1 every file was global: one with several sections of the whole is meant so.
-        is_global = GLOBAL_PACKAGE in read_text(path)[:HEADER_BYTES] or len(sections & whole.keys()) > 1
-    except PresetError:
-        return composed
+    whole = _composed(readable_values(group.primary), group.primary, 0, [])
+    sections = {key for key, value in composed.items() if isinstance(value, Mapping)}
+    # Until Hydra 1.1 every file was global: one with several sections of the whole is meant so.
+    is_global = GLOBAL_PACKAGE in read_text(path)[:HEADER_BYTES] or len(sections & whole.keys()) > 1
     if is_global:
         for replaced in (group.name, *(_chosen_groups(path, "override ") or ())):
             set_nested(whole, replaced.split("/"), None)
@@ -133,19 +130,11 @@ def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _chosen_groups(path: Path, prefix: str = "") -> set[str] | None:
     """The groups that a configuration's defaults list names by keys with `prefix`; None if it has no such list."""
-    defaults = _values(path).get("defaults")
+    defaults = readable_values(path).get("defaults")
     if not isinstance(defaults, list):
         return None
     keys = [str(key) for entry in defaults if isinstance(entry, Mapping) for key in entry]
     return {_group_name(key) for key in keys if key.startswith(prefix)}
-
-
-def _values(path: Path) -> dict[str, Any]:
-    """The values of a file; none if it cannot be read."""
-    try:
-        return parse_tool_text(read_text(path), str(path)).values
-    except PresetError:
-        return {}
 
 
 def _with_parents(name: str) -> set[str]:
