@@ -68,6 +68,23 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     started.end()
 
 
+COMPUTES = """
+def outer(n): return [inner(k) for k in range(n)]
+def inner(k): return sum(map(lambda value: value * k, range(5)))
+print(flush=True)
+while True: outer(30)
+"""
+
+
+def test_a_process_that_computes_survives_being_asked(processes: Processes) -> None:
+    # `faulthandler` in its signal handler, asked as often, reads frames that are freed meanwhile.
+    process = read_stat(processes.say(COMPUTES).pid)
+    assert process is not None
+    for _ in range(60):
+        [dump] = ask_processes([process], {}, cpu_window_s=0.0)
+        assert dump.threads, dump.silence
+
+
 def free_port() -> int:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))

@@ -20,6 +20,8 @@ from tuner_tui.inspection.process_dump import ProcessDump, parse_collectives, pa
 OFFER = re.compile(r"^/memfd:tuner-(?P<kind>stacks|collectives|profile):(?P<number>\d+):(?P<pid>\d+) \(deleted\)$")
 TIMEOUT_S = 2.0
 LOOK_EVERY_S = 0.02
+SAFE_S = 0.3
+"""In which a main thread that runs Python answers. One that does not is in C, where its stack stays as it is."""
 CPU_WINDOW_S = 0.25
 """Processor time is counted in ticks of 10 ms."""
 MAX_ANSWER_BYTES = 32 * 2**20
@@ -43,6 +45,9 @@ def ask_processes(
             question.ask()
         while any(question.is_open() for question in questions) and time.monotonic() - began_s < timeout_s:
             time.sleep(LOOK_EVERY_S)
+            if time.monotonic() - began_s > SAFE_S:
+                for question in questions:
+                    question.insist()
         answered_s = time.monotonic()  # to answer, a process that waits had to run
         while time.monotonic() - answered_s < cpu_window_s:
             time.sleep(LOOK_EVERY_S)
@@ -77,6 +82,7 @@ class _Question:
     stacks: Answer | None = None
     collectives: Answer | None = None
     silence: str | None = None
+    unsafe_signal: int | None = None
     looks: int = 0
     runnable: int = 0
 
@@ -91,7 +97,14 @@ class _Question:
             return
         if self.collectives is not None:
             _wake(self.process.pid, offers["collectives"][1])
-        send_signal(self.process, offers["stacks"][1])
+        self.unsafe_signal = offers["stacks"][1]
+        send_signal(self.process, self.unsafe_signal + 1)
+
+    def insist(self) -> None:
+        """Have the stacks written while the process is in C, once, if they are still missing."""
+        signal, self.unsafe_signal = self.unsafe_signal, None
+        if signal is not None and self.stacks is not None and not os.fstat(self.stacks.fd).st_size:
+            send_signal(self.process, signal)
 
     def is_open(self) -> bool:
         """Whether an answer is still missing or growing."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from tuner_tui.core.text import single_line
 
-THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
+THREAD = re.compile(r"^(?:Current thread|Thread) (?P<id>0x[0-9a-f]+).*\(most recent call first\):")
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 NAMELESS = re.compile(r"<(?!module>)")
 LIBRARY = re.compile(
@@ -136,19 +136,23 @@ class ProcessDump:
 
 
 def parse_stacks(text: str) -> tuple[ThreadStack, ...]:
-    """The threads of `faulthandler`'s text, the main thread first. Threads of the observer itself are left out."""
-    threads: list[list[StackFrame]] = []
+    """The threads of `faulthandler`'s text, the main thread first. Threads of the observer itself are left out.
+
+    A process may answer twice: a thread counts as it is at last.
+    """
+    threads: dict[str, list[StackFrame]] = {}
+    frames: list[StackFrame] = []
     for line in text.splitlines():
-        if THREAD.match(line):
-            threads.append([])
+        if header := THREAD.match(line):
+            threads.pop(header["id"], None)
+            threads[header["id"]] = frames = []
             continue
         match = FRAME.match(line)
-        if match and threads:
+        if match and not match["file"].endswith("_tuner_observer/inspection.py"):
             number = None if match["line"] == "???" else int(match["line"])
-            threads[-1].append(StackFrame(match["file"], number, match["function"]))
+            frames.append(StackFrame(match["file"], number, match["function"]))
     # The interpreter lists its threads from the newest to the oldest, which is the main thread.
-    stacks = (ThreadStack(tuple(frames)) for frames in reversed(threads) if frames)
-    return tuple(stack for stack in stacks if not stack.frames[0].file.endswith("_tuner_observer/inspection.py"))
+    return tuple(ThreadStack(tuple(frames)) for frames in reversed(threads.values()) if frames)
 
 
 def parse_collectives(text: str) -> RecordedCollectives | None:

@@ -99,7 +99,7 @@ def hang(model: nn.Module) -> None:
 
 def main() -> None:
     if WORLD > 1:
-        dist.init_process_group("gloo")
+        dist.init_process_group(backend="gloo")
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 1))
     if WORLD > 1:

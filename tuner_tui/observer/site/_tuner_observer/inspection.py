@@ -3,8 +3,9 @@
 Both answers are written to files in memory (memfd_create(2)), which the reader opens by their names in `/proc/PID/fd`:
 that needs no disk, no other permission than that of the same user, and nothing is left behind.
 
-- `tuner-stacks:SIGNAL:PID`: the stacks, written by `faulthandler` on this signal. It runs in the signal handler, so
-  that a thread that holds the interpreter lock in C does not delay it.
+- `tuner-stacks:SIGNAL:PID`: the stacks. On the signal after this one, the main thread writes them between two
+  instructions of Python. On this one, `faulthandler` writes them within the signal handler, also while a thread holds
+  the interpreter lock in C; of a thread that moves meanwhile it reads freed frames, which ends the process.
 - `tuner-collectives:FD:PID`: JSON and a newline, written by a thread that waits for a byte in the pipe `FD`.
 """
 
@@ -23,7 +24,7 @@ FIRST_FD = 200
 
 
 class StackDump:
-    """The handler of this process. The first real-time signal that nothing else handles is taken."""
+    """The handlers of this process. The first two real-time signals that nothing else handles are taken."""
 
     def __init__(self) -> None:
         self._fd: int | None = None
@@ -38,10 +39,12 @@ class StackDump:
         previous, self._fd = self._fd, None
         if self._signal is None:
             numbers = range(_signal.SIGRTMIN + 7, _signal.SIGRTMAX)
-            unused = (number for number in numbers if _signal.getsignal(number) == _signal.SIG_DFL)
-            self._signal = next(unused, None)
-        if self._signal is None:
-            return
+            unused = [number for number in numbers if _signal.getsignal(number) == _signal.SIG_DFL]
+            self._signal = next((number for number in unused if number + 1 in unused), None)
+            if self._signal is None:
+                return
+            _signal.signal(self._signal + 1, self._write)
+            _signal.siginterrupt(self._signal + 1, False)
         self._fd = memory_file(f"tuner-stacks:{self._signal}")
         faulthandler.register(self._signal, file=self._fd, all_threads=True, chain=False)
         if previous is not None:
@@ -52,16 +55,22 @@ class StackDump:
         original = _signal.signal
 
         def hooked(*arguments: Any) -> Any:
-            if self._fd is not None and arguments[:1] == (self._signal,):
+            if self._fd is not None and self._signal and arguments[:1] in ((self._signal,), (self._signal + 1,)):
                 import faulthandler
 
-                faulthandler.unregister(arguments[0])
+                faulthandler.unregister(self._signal)
                 os.close(self._fd)
                 self._fd = None
             return original(*arguments)
 
         hooked.__name__, hooked.__doc__ = original.__name__, original.__doc__
         _signal.signal = hooked  # `signal.signal` calls it
+
+    def _write(self, *_: Any) -> None:
+        if self._fd is not None:
+            import faulthandler
+
+            faulthandler.dump_traceback(self._fd, all_threads=True)
 
 
 class CollectiveDump:
@@ -70,7 +79,7 @@ class CollectiveDump:
     def __init__(self) -> None:
         self._pid: int | None = None
 
-    def start(self, *_: Any) -> None:
+    def start(self) -> None:
         """Start the thread that waits for requests, once a process; it takes no time until then."""
         if self._pid == os.getpid() or not hasattr(os, "memfd_create"):
             return

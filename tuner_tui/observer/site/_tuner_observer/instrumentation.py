@@ -129,7 +129,7 @@ class Instrumentation:
             modules = [module, sys.modules["torch.distributed"]]
             self._rank_waits.hook_collectives(modules)
             for each in modules:
-                call_after(each, "init_process_group", self._collective_dump.start)
+                call_after(each, "init_process_group", lambda *_, **__: self._collective_dump.start())
         elif name == "torch.profiler.profiler":
             self._profiler.hook_profiler(module)
         elif name == "torch.nn.parallel.distributed":
