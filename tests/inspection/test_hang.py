@@ -63,7 +63,7 @@ def test_a_rank_that_never_came(calls: Sequence[str], cpu_share: float, kind: st
     missing = rank(1, *calls, entries=[entry(8, done=True)], cpu_share=cpu_share)
     hang = explain(WAITS, missing)
     assert (hang.kind, hang.culprits) == (kind, (101,))
-    assert hang.sentence.startswith("Rank 1 has not come to all_reduce no. 9, in which the others wait since 31 s")
+    assert hang.sentence.startswith("Rank 1 has not reached all_reduce no. 9, where the others have waited for 31 s")
     assert words in hang.sentence
     assert "called by main (/home/u/train.py:7)" in hang.evidence[0]
 
@@ -86,7 +86,7 @@ def test_a_rank_that_does_not_answer() -> None:
     silent = ProcessDump(101, 1, "python", "S", 0.0, rank=1, silence="it did not answer")
     hang = explain(WAITS, silent)
     assert (hang.kind, hang.culprits) == ("rank-missing", (101,))
-    assert hang.sentence.endswith("in which the others wait since 31 s: it did not answer.")
+    assert hang.sentence.endswith("where the others have waited for 31 s: it did not answer.")
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_data_made_in_the_process_itself() -> None:
     [
         (("retry /home/u/a.py",), "hrtimer_nanosleep", "sleep", "The training sleeps in retry (/home/u/a.py:7)."),
         (("write /v/torch/serialization.py", "save_model /home/u/a.py"), "", "computing", "The training saves in "),
-        (("get /v/multiprocessing/queues.py", "main /home/u/a.py"), "", "queue", "The training waits at a queue or a"),
+        (("get /v/multiprocessing/queues.py", "main /home/u/a.py"), "", "worker-died", "The training waits at a queue"),
     ],
 )
 def test_a_single_process(calls: Sequence[str], kernel_wait: str, kind: str, sentence: str) -> None:
@@ -180,8 +180,8 @@ def test_a_single_process(calls: Sequence[str], kernel_wait: str, kind: str, sen
     hang = explain(alone, ended)
     assert hang.kind == kind
     assert hang.sentence.startswith(sentence)
-    assert hang.may_go_on is (kind != "queue")
-    assert hang.evidence == (("process 7: it has ended",) if kind == "queue" else ())
+    assert hang.may_go_on is (kind != "worker-died")
+    assert hang.evidence == (("process 7: it has ended",) if kind == "worker-died" else ())
 
 
 def test_nobody_answers() -> None:

@@ -110,8 +110,11 @@ class _Look:
             for child in self._children(process)
             if activity.name in ("child process", "queue") and (child.threads or child.state in "ZX")
         )
-        kind = OF_ACTIVITY.get(activity.name, "unknown")
-        return Hang(kind, f"{subject} {activity}.", evidence, (process.pid,), tuple(map(str, process.main.frames[:3])))
+        culprits, marks = (process.pid,), tuple(map(str, process.main.frames[:3]))
+        if activity.name == "queue" and evidence and all(child.state in "ZX" for child in self._children(process)):
+            sentence = f"{subject} {activity}, but no child process is left that could write to it."
+            return Hang("worker-died", sentence, evidence, culprits, marks)
+        return Hang(OF_ACTIVITY.get(activity.name, "unknown"), f"{subject} {activity}.", evidence, culprits, marks)
 
     def _children(self, process: ProcessDump) -> list[ProcessDump]:
         return [each for each in self.processes if each.parent == process.pid]
@@ -183,29 +186,30 @@ def _explain_missing(
     marks: tuple[str, ...],
 ) -> Hang:
     """Ranks that have not come to the collective `entry`."""
-    absent = f"{name_ranks(missing).capitalize()} {'has' if len(missing) == 1 else 'have'}"
-    since = format_short_duration(max(0.0, look.now_s - entry.created_s))
+    waited = format_short_duration(max(0.0, look.now_s - entry.created_s))
+    have = "has" if len(missing) == 1 else "have"
+    absent = f"{name_ranks(missing).capitalize()} {have} not reached {entry}, where the others have waited for {waited}"
     elsewhere = {rank: wait for rank in missing if rank in records and (wait := records[rank].pending()) is not None}
     if elsewhere:  # it waits, too: in a collective of another process group
         rank, wait = next(iter(elsewhere.items()))
         evidence.append(_waits(rank, ranks[rank], wait, look))
         sentence = (
-            f"Rank {rank} waits in {wait} of another process group, and the others in {entry} since {since}: the "
-            "ranks call the collectives of two groups in different orders."
+            f"Rank {rank} waits in {wait} of another process group, and the others in {entry} for {waited}: the "
+            "ranks call the collectives of two groups in different orders, or one skips a call."
         )
         return Hang("other-group", sentence, tuple(evidence), (ranks[rank].pid,), (*marks, str(wait)))
     answered = [rank for rank in missing if rank in ranks and ranks[rank].threads]
     if not answered:
         silent = [ranks[rank] for rank in missing if rank in ranks]
         reason = f": {silent[0].silence}" if silent else ""
-        sentence = f"{absent} not come to {entry}, in which the others wait since {since}{reason}."
+        sentence = f"{absent}{reason}."
         return Hang("rank-missing", sentence, tuple(evidence), tuple(process.pid for process in silent), marks)
     rank = answered[0]
     cause = look.at_process(ranks[rank], f"Rank {rank}")
     evidence += [f"rank {each}: {look.activity(ranks[each])}" for each in answered]
     evidence += [each for each in cause.evidence if each.startswith("loader worker")]
     doing = cause.sentence.removeprefix(f"Rank {rank} ").rstrip(".")
-    sentence = f"{absent} not come to {entry}, in which the others wait since {since}: rank {rank} {doing}."
+    sentence = f"{absent}: rank {rank} {doing}."
     alone = look.activity(ranks[rank]).name in ("evaluating", "saving")
     kind: HangKind = "rank-alone" if alone else "rank-missing" if cause.kind == "unknown" else cause.kind
     return Hang(kind, sentence, tuple(evidence), cause.culprits, (*marks, *cause.marks))
@@ -282,6 +286,6 @@ def _minority(groups: Mapping[str, Sequence[int]], ranks: Mapping[int, ProcessDu
 
 
 def _waits(rank: int, process: ProcessDump, entry: RecordedCollective, look: _Look) -> str:
-    since = format_short_duration(max(0.0, look.now_s - entry.created_s))
+    wait = format_short_duration(max(0.0, look.now_s - entry.created_s))
     tensors = f" ({entry.sizes} {entry.types})" if entry.types else ""
-    return f"rank {rank}: in {entry}{tensors} since {since}, called by {process.main.own_frame}"
+    return f"rank {rank}: in {entry}{tensors} for {wait}, called by {process.main.own_frame}"

@@ -260,8 +260,7 @@ def stalled(situation: Situation) -> Finding | None:
         return finding(cause, situation, *evidence, row="waiting-for-workers", where=where, quiet=quiet)
     busy = [process.cpu_pct for sample in samples[-1:] for process in sample.processes if process.cpu_pct is not None]
     if busy:
-        meaning = "it computes" if max(busy) > 50 else "it waits for a lock, a disk, the network or another rank"
-        evidence.append(f"its busiest process uses {format_percent(max(busy))} of a core: {meaning}")
+        evidence.append(f"its busiest process uses {format_percent(max(busy))} of a core")
     return finding("stalled", situation, *evidence, where=state.phase, quiet=quiet)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -11,12 +12,13 @@ from tuner_tui.core.units import format_short_duration
 from tuner_tui.inspection.ask import ask_processes
 from tuner_tui.inspection.hang import Hang, explain_hang
 from tuner_tui.inspection.process_dump import ProcessDump
-from tuner_tui.runs.events.progress import stall_after_s
+from tuner_tui.runs.events.progress import FIRST_STEP_STALL_S, stall_after_s
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Hung
 
 EARLY_S = 20.0
-"""Seconds without a step before the first one, and in an evaluation or a save, after which a look is worth its time."""
+"""Seconds without a step after which a look is worth its time where the usual time of a step does not count: in the
+first steps, in an evaluation and in a save."""
 CONFIRM_S = 5.0
 """Between two looks that must agree: what moves in between does not hang."""
 AGAIN_S = 30.0
@@ -66,8 +68,8 @@ class StallWatch:
         if state.exited is not None or state.stop_requested is not None or not moved_t:
             return None
         quiet_s = now.wall_s - moved_t
-        trains = state.phase == "training"
-        if quiet_s <= (stall_after_s(state) if trains else EARLY_S):
+        limit_s = stall_after_s(state) if state.phase == "training" else math.inf
+        if quiet_s <= (EARLY_S if limit_s in (FIRST_STEP_STALL_S, math.inf) else limit_s):
             self._next_s = self._suspected = self._reported_step_t = None
             return None
         if self._reported_step_t == moved_t or (self._next_s is not None and now.monotonic_s < self._next_s):
@@ -76,7 +78,7 @@ class StallWatch:
         self._suspected = hang
         agree = before is not None and (before.kind, before.marks) == (hang.kind, hang.marks)
         self._next_s = now.monotonic_s + (AGAIN_S if before is not None else CONFIRM_S)
-        if not agree or not (hang.is_certain or trains) or (hang.may_go_on and quiet_s < PATIENCE_S):
+        if not agree or not (hang.is_certain or quiet_s > limit_s) or (hang.may_go_on and quiet_s < PATIENCE_S):
             return None
         self._reported_step_t = moved_t
         evidence = (f"no step for {format_short_duration(quiet_s)}", *hang.evidence)
