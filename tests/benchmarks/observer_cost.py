@@ -94,9 +94,9 @@ class Switch:
         self._iterator = dataloader._BaseDataLoaderIter
         self._next = self._iterator.__next__
         self._next_index = self._iterator._next_index
-        self._hooks = optimizer._global_optimizer_post_hooks
-        self._ours = dict(self._hooks)
-        assert self._ours
+        self._hooks = (optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks)
+        self._ours = [dict(hooks) for hooks in self._hooks]
+        assert all(self._ours)
         [self.counters] = [each for each in gc.get_objects() if type(each).__name__ == "StepCounters"]
 
     def turn(self, on: bool) -> None:
@@ -104,9 +104,10 @@ class Switch:
         self._iterator.__next__ = self._next if on else self._next.__wrapped__
         self._iterator._next_index = self._next_index if on else self._next_index.__wrapped__
         self._tensor.backward = self._backward if on else inspect.unwrap(self._backward)
-        self._hooks.clear()
-        if on:
-            self._hooks.update(self._ours)
+        for hooks, ours in zip(self._hooks, self._ours, strict=True):
+            hooks.clear()
+            if on:
+                hooks.update(ours)
 
     def pairs_s(
         self, step: Step, steps: int, pairs: int, order: tuple[bool, bool] = (False, True)

@@ -20,6 +20,23 @@ def test_the_parts_of_a_step_add_up_to_the_whole() -> None:
     assert step_rows(RunState(), (), 80) == []
 
 
+def test_the_optimizer_is_a_part_where_its_time_is_known() -> None:
+    state = running(START_S, data_wait=0.02)
+    (row,) = step_rows(state, (), 120)
+    assert "forward, backward and optimizer" in plain_text(row.line)
+    rank = state.ranks[0]
+    assert rank.latest is not None
+    timed = [replace(steps, optimizer_s=steps.train_s / 4) for steps in (*rank.recent, rank.latest)]
+    rank = replace(rank, recent=tuple(timed[:-1]), latest=timed[-1])
+    shares = step_shares(replace(state, ranks={0: rank}))
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert shares["optimizer"] * 2.92 == pytest.approx(shares["compute"])  # 0.25 and 0.73 of the training
+    assert avoidable_part(shares, ()) is None
+    (row,) = step_rows(replace(state, ranks={0: rank}), (), 120)
+    assert "forward and backward" in plain_text(row.line)
+    assert "optimizer" in plain_text(row.line)
+
+
 @pytest.mark.parametrize(
     ("causes", "part"), [(("gpu-underused", "save-share"), "saving"), (("data-wait",), "data"), ((), "data")]
 )

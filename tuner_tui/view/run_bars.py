@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RankState, RunState
     from tuner_tui.runs.events.types import Steps
 
-DATA, COMPUTE, REST, EVALUATION, SAVING = "data", "compute", "rest", "evaluation", "saving"
+DATA, COMPUTE, OPTIMIZER, REST, EVALUATION, SAVING = "data", "compute", "optimizer", "rest", "evaluation", "saving"
 PART_OF_CAUSE: Mapping[str, str] = {
     "data-wait": DATA, "too-many-workers": DATA, "waiting-for-workers": DATA, "between-steps": REST,
     "evaluation-share": EVALUATION, "save-share": SAVING,
 }  # fmt: skip
 """The part of a step's time that a finding with this cause is about."""
 STEP_STYLES: Mapping[str, Style] = {
-    DATA: "fill-dim", COMPUTE: "fill-curve", REST: "fill-dim", EVALUATION: "fill-second", SAVING: "fill-dim",
+    DATA: "fill-dim", COMPUTE: "fill-curve", OPTIMIZER: "fill-second", REST: "fill-dim",
+    EVALUATION: "fill-second", SAVING: "fill-dim",
 }  # fmt: skip
 STEP_MEANINGS: Mapping[str, str] = {DATA: "waiting for data", COMPUTE: "forward, backward and optimizer"}
 NOTABLE_SHARE = 0.1
@@ -36,8 +37,8 @@ FIGURE = 16
 def step_shares(state: RunState) -> dict[str, float]:
     """Return the shares of the time since the first step, those within a step over the last seconds; empty if unknown.
 
-    Waiting for data, computing, the loop's own code between two steps, evaluation, and saving, of the rank that waits
-    longest for data. A run that has ended is measured as a whole.
+    Waiting for data, computing, the optimizer where its time is known, the loop's own code between two steps,
+    evaluation, and saving, of the rank that waits longest for data. A run that has ended is measured as a whole.
     """
     shares = [
         _rank_shares(rank, rank.latest, state.finished is not None) for rank in state.ranks.values() if rank.latest
@@ -56,10 +57,12 @@ def _rank_shares(rank: RankState, latest: Steps, whole: bool) -> dict[str, float
         return {}
     data = (last.data_wait_s - (first.data_wait_s if first else 0.0)) / train_s
     rest = ((last.between_s or 0.0) - ((first.between_s or 0.0) if first else 0.0)) / train_s
+    optimizer = 0.0 if last.optimizer_s is None else last.optimizer_s - (first.optimizer_s or 0.0 if first else 0.0)
     training = latest.train_s / total_s
     return {
         DATA: data * training,
-        COMPUTE: max(0.0, 1 - data - rest) * training,
+        COMPUTE: max(0.0, 1 - data - rest - optimizer / train_s) * training,
+        **({OPTIMIZER: optimizer / train_s * training} if last.optimizer_s else {}),
         REST: rest * training,
         EVALUATION: latest.eval_s / total_s,
         SAVING: latest.save_s / total_s,
@@ -71,7 +74,8 @@ def step_rows(state: RunState, causes: Sequence[str], width: int) -> list[Row]:
     shares = step_shares(state)
     if not shares:
         return []
-    parts = [BarPart(name, share, STEP_STYLES[name], STEP_MEANINGS.get(name, "")) for name, share in shares.items()]
+    meanings = STEP_MEANINGS if OPTIMIZER not in shares else {**STEP_MEANINGS, COMPUTE: "forward and backward"}
+    parts = [BarPart(name, share, STEP_STYLES[name], meanings.get(name, "")) for name, share in shares.items()]
     avoidable = avoidable_part(shares, causes)
     parts = [
         part._replace(name=f"{WARN} {part.name}", meaning="", style="fill-warn") if part.name == avoidable else part
@@ -88,7 +92,8 @@ def avoidable_part(shares: Mapping[str, float], causes: Sequence[str]) -> str | 
     named = next((PART_OF_CAUSE[cause] for cause in causes if cause in PART_OF_CAUSE), None)
     if named is not None:
         return named
-    largest = max((name for name in shares if name != COMPUTE), key=lambda name: shares[name], default=None)
+    avoidable = [name for name in shares if name not in (COMPUTE, OPTIMIZER)]
+    largest = max(avoidable, key=lambda name: shares[name], default=None)
     return largest if largest is not None and shares[largest] >= NOTABLE_SHARE else None
 
 
@@ -128,7 +133,7 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
     return [bar, Row(line(" " * LABEL, *bar_marks(marks, room))), *legend]
 
 
-WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS = "weights", "gradients", "optimizer", "activations"
+WEIGHTS, GRADIENTS, ACTIVATIONS = "weights", "gradients", "activations"
 KEPT, TENSORS, CACHED, CONTEXT, OTHERS = "weights, optimizer", "tensors", "cached", "context", "other programs"
 MEMORY_STYLES: Mapping[str, Style] = {
     WEIGHTS: "fill-good", KEPT: "fill-good", GRADIENTS: "fill-dim", OPTIMIZER: "fill-second",

@@ -90,3 +90,31 @@ def test_an_optimizer_that_comes_late_is_reported_at_the_next_look() -> None:
     settings.optimizer_stepped(Optimizer(0.25))
     settings.check()
     assert reports.values["learning_rate"] == 0.25
+
+
+def test_the_time_in_the_optimizer_is_known_without_a_closure(tmp_path: Path) -> None:
+    before: list[Any] = []
+    after: list[Any] = []
+    module = SimpleNamespace(
+        register_optimizer_step_pre_hook=before.append, register_optimizer_step_post_hook=after.append
+    )
+    counters = StepCounters(
+        Session(str(tmp_path), launched=True), torch.Tensor, EvaluationDetector(torch.is_grad_enabled), dict
+    )
+    optimizer_steps.hook_optimizers(module, counters, lambda _: None)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+
+    def step(calls: int = 1, closure: Any = None) -> None:
+        for _ in range(calls):
+            before[0](optimizer, (optimizer, closure), {})
+        for _ in range(calls):
+            after[0](optimizer, (optimizer, closure), {})
+
+    began_s = time.perf_counter()
+    for calls in (1, 2, 2):
+        step(calls)  # one optimizer may call another one
+    assert counters.buffer.optimizer_s is not None
+    assert 0 < counters.buffer.optimizer_s < time.perf_counter() - began_s
+    step(closure=lambda: 0.0)
+    step()
+    assert counters.buffer.optimizer_s is None, "a closure computes the gradients"

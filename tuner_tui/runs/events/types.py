@@ -343,8 +343,9 @@ class Steps(Event):
     `tokens_estimated` tokens and padding were counted in some batches only and scaled. `train_s` is wall time without
     evaluation and saving; `data_wait_s` is the part spent waiting for a batch, `between_s` the part from an optimizer
     step to the next request for a batch (None without a data loader). `rank_wait_s` is the part in calls that wait for
-    other ranks, the computation of gradients included (None for a single process and on a GPU). `slowest_step_s` is of
-    the last window, and so are `evaluated_steps`, after which a plain loop evaluated.
+    other ranks, the computation of gradients included (None for a single process and on a GPU). `optimizer_s` is the
+    part in the optimizers (None on a GPU, or with a closure). `slowest_step_s` is of the last window, and so are
+    `evaluated_steps`, after which a plain loop evaluated.
 
     `epoch_batch` of `epoch_batches` are read in the current epoch of the training's loader; without a length or loader
     they are None.
@@ -366,6 +367,7 @@ class Steps(Event):
     data_wait_s: float = 0.0
     between_s: float | None = None
     rank_wait_s: float | None = None
+    optimizer_s: float | None = None
     eval_s: float = 0.0
     save_s: float = 0.0
     epoch_batch: int | None = None

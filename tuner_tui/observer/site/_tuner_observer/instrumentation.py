@@ -46,7 +46,9 @@ class Instrumentation:
         self.counters = StepCounters(
             session, torch.Tensor, EvaluationDetector(torch.is_grad_enabled), memory_peaks.MemoryPeaks(torch).fields
         )
-        self.counters.on_flush.append(lambda: self._settings_in_effect.check(self.counters.accumulation))
+        self.counters.on_flush.append(
+            lambda: self._settings_in_effect.check(self.counters.accumulation, self.counters.optimizers)
+        )
         settings = json_variable("TUNER_INJECT") or {}
         self._settings_in_effect.requested = tuple(settings)
         self._injection_log = injection.InjectionLog(session, settings) if settings else None
@@ -190,6 +192,8 @@ class Instrumentation:
         self._backward_loss.groups.stop()
         self.counters.optimizer_added(sys._getframe(1))
         self._settings_in_effect.optimizer_stepped(optimizer)
+        if not all(each.is_cpu for group in optimizer.param_groups for each in group["params"]):
+            self.counters.buffer.optimizer_s = None  # a GPU takes its time after the call
         if self.counters.needs_plan():  # not at every step: it takes milliseconds
             self.counters.set_plan(call_safely(PlannedLength, sys._getframe(1)))
 

@@ -210,8 +210,13 @@ class SettingsInEffect:
             self._session.report("plan", parameters=total, trainable_parameters=trainable)
             self._inspect_model(model)
 
-    def check(self, accumulation: int | None = None) -> None:
-        """Read torch's global switches and report what changed. `accumulation` is that of a plain loop, as counted."""
+    def check(self, accumulation: int | None = None, optimizers: int = 1) -> None:
+        """Read torch's global switches and report what changed.
+
+        `accumulation` is that of a plain loop, as counted; `optimizers` make a step together.
+        """
+        if optimizers > 1:
+            self._current["optimizers"] = optimizers
         if accumulation is not None and not self._has_arguments and ACCUMULATION not in self._framework:
             self._current[ACCUMULATION] = accumulation
         self._checks += 1

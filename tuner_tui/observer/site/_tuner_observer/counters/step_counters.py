@@ -53,11 +53,15 @@ class RecordBuffer:
     `optimizers`: weak references to known optimizers, by id.
     `no_grad_spans`: (start, end) of spans without gradients, oldest first.
     `calls`: the optimizer calls so far.
+    `optimizer_s`: seconds in these calls; None if they ran on a GPU, or with a closure that computes the gradients.
     `backwards`: calls of `backward` so far, at the place in the code where the loss is read.
     `paused`: a pause began since the last call of `backward`.
     """
 
-    __slots__ = ("_taken", "backwards", "calls", "due_s", "no_grad_spans", "optimizers", "paused", "records", "steady")
+    __slots__ = (
+        "_taken", "backwards", "calls", "due_s", "no_grad_spans", "optimizer_s", "optimizers", "paused", "records",
+        "steady",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.records: list[BatchRecord | StepRecord] = []
@@ -73,6 +77,7 @@ class RecordBuffer:
         self.no_grad_spans.clear()
         self.calls = 0
         self.backwards = 0
+        self.optimizer_s: float | None = 0.0
         self.due_s = 0.0
         self.steady = self.paused = False
 
@@ -121,6 +126,7 @@ class StepCounters:
     `on_step` is called after every step if it is set, as in a trial; `on_evaluation` when an evaluation begins,
     `on_save` when a file is saved.
     `on_batches` gets each step, the calls of `backward` so far, and the iterators whose batches it consumed.
+    `optimizers`: how many step alternately, as in a GAN.
     `count_ended_group` counts a step that calls of `backward` told and that has ended; see `group_ended`.
     `trainer_reports`: a Trainer tells the loss and the length of the training. `wait_is_known`: the training computes
     on the CPU, where the time in a call is that of its work.
@@ -157,6 +163,7 @@ class StepCounters:
         self.first_step = self.own_steps = self.written_steps = 0
         self._rank_wait_s = 0.0
         self._distributed = False
+        self.optimizers = 1
         self.wait_is_known = True
         self._totals = TrainingTotals()
         self._masked: BatchLayout | None = None
@@ -286,7 +293,7 @@ class StepCounters:
 
     def _waited(self, iterator: IteratorStats, began_s: float, ended_s: float, thread: int) -> None:
         if iterator.first_s is None:
-            iterator.first_s = began_s
+            iterator.first_s = began_s - iterator.wait_s  # with the start of its workers
             self._pending.append(iterator)
         iterator.last_s = ended_s
         if thread == self._thread:
@@ -432,6 +439,7 @@ class StepCounters:
             # make one step: counting each would show twice the steps and half the batches. A batch in between, or the
             # same optimizer again, begins a new step. `_joined` is the optimizer that last took part in such a step.
             self._alternating.add(key)
+            self.optimizers = max(self.optimizers, len(self._alternating))
             self._joined, self._alone = key, None
             self.clock.optimizer_stepped(now)
         else:
@@ -590,6 +598,7 @@ class StepCounters:
             "own_steps": self.own_steps,
             **self._totals.fields(),
             **self.clock.fields(perf_counter()),
+            "optimizer_s": self.buffer.optimizer_s and round(self.buffer.optimizer_s, 6),
             "rank_wait_s": round(self._rank_wait_s, 6) if self.wait_is_known and self._distributed else None,
             **self._memory_fields(),
         }

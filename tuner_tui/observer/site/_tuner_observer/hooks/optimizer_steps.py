@@ -21,13 +21,23 @@ perf_counter = time.perf_counter
 def hook_optimizers(module: Any, counters: StepCounters, first_stepped: Callable[[Any], None]) -> None:
     """Hook `torch.optim.optimizer`. `first_stepped` is called after the first step of each optimizer."""
     is_compiling, buffer = is_compiling_function(), counters.buffer
-    records, optimizers, counted = buffer.records, buffer.optimizers, [0]
+    records, optimizers, counted, began_s = buffer.records, buffer.optimizers, [0], [0.0]
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if is_compiling():
+            return
+        if _closure(args, kwargs) is not None:
+            buffer.optimizer_s = None
+        began_s[0] = perf_counter()
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
         try:
             now, key = perf_counter(), id(optimizer)
+            if buffer.optimizer_s is not None and began_s[0]:
+                buffer.optimizer_s += now - began_s[0]
+                began_s[0] = 0.0  # the call around that of an inner optimizer
             # LBFGS calls its closure, and with it `backward`, up to 20 times in a step: these are not micro batches.
             if buffer.backwards > counted[0] + 1 and _closure(args, kwargs) is not None:
                 buffer.backwards = counted[0] + 1
@@ -45,6 +55,7 @@ def hook_optimizers(module: Any, counters: StepCounters, first_stepped: Callable
             return
 
     if hasattr(module, "register_optimizer_step_post_hook"):
+        module.register_optimizer_step_pre_hook(before)
         module.register_optimizer_step_post_hook(after)
     else:
         _wrap_steps(module.Optimizer, after)
