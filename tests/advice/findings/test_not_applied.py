@@ -7,7 +7,9 @@ from dataclasses import replace
 from tests.fakes.situations import situation, training
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.inspection.faithful_resume import Mismatch, ResumeCheck
+from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Steps
 from tuner_tui.settings.job import CommandJob
 
 CHECKPOINT = "/runs/r001/output/checkpoint-500"
@@ -38,6 +40,9 @@ def test_a_training_that_cannot_be_observed_says_why() -> None:
     state = RunState(launched_t=1.0, unobserved="its Python 3.7.16 is older than 3.8")
     (finding,) = diagnose(situation(state=state, settings=None, samples=()))
     assert finding.sentence == "Not observed, because its Python 3.7.16 is older than 3.8"
+    printed = Steps(t=2.0, source="log lines", step=140, own_steps=140)
+    causes = [each.cause for each in diagnose(situation(state=fold_all(state, [printed]), settings=None, samples=()))]
+    assert "not-observed" in causes, "what the output says is no observation"
 
 
 def test_a_setting_without_a_place_is_offered_by_the_commands_own_flag() -> None:

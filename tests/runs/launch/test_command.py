@@ -18,7 +18,6 @@ from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.runs.launch.command import (
-    OBSERVER_SITE,
     LaunchError,
     able_to_train,
     added_environment,
@@ -31,6 +30,7 @@ from tuner_tui.runs.launch.command import (
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.store.folder import RunFolder, create_folder
+from tuner_tui.runs.supervise.run_processes import OBSERVER_SITE
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tuner_tui.core.procfs import identify_process
-from tuner_tui.runs.supervise.run_processes import ApartProcesses
+from tuner_tui.runs.supervise.run_processes import OBSERVER_SITE, ApartProcesses, leaves_out_observer
 
 NAMES = """
 import os, sys
@@ -42,3 +42,36 @@ def test_a_command_line_that_ends_after_two_options_is_no_reason_to_stop(tmp_pat
         assert process.stdin is not None
         process.stdin.close()
     assert process.pid in [each.pid for each in apart]
+
+
+MAPS_A_FILE = """
+import mmap, sys
+with open(sys.argv[1], "r+b") as file:
+    mapped = mmap.mmap(file.fileno(), 0)
+print(flush=True)
+input()
+"""
+
+
+@pytest.mark.parametrize(
+    ("library", "path", "leaves_out"),
+    [
+        ("libtorch_cpu.so", f"{OBSERVER_SITE}:/mine", False),
+        ("libtorch_cpu.so", "/mine", True),
+        ("libtorch_cpu.so", None, True),
+        ("libz.so", "/mine", False),
+    ],
+)
+def test_a_command_that_replaces_the_path_of_the_observer(
+    tmp_path: Path, library: str, path: str | None, leaves_out: bool
+) -> None:
+    (tmp_path / library).write_bytes(b"0")
+    env = {} if path is None else {"PYTHONPATH": path}
+    command = [sys.executable, "-S", "-c", MAPS_A_FILE, str(tmp_path / library)]
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        answer = leaves_out_observer(process.pid)
+        process.stdin.write(b"\n")
+    assert answer is leaves_out

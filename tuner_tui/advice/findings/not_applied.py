@@ -58,8 +58,9 @@ def _placeholder_remedy(situation: Situation, names: Collection[str]) -> Iterato
 
 def not_observed(situation: Situation) -> Finding | None:
     state = situation.state
-    if state.unobserved is None or process_steps(situation):
-        return None
+    steps = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
+    if state.unobserved is None or any(each.source is None and each.own_steps for each in steps):
+        return None  # the steps of a `source` are those that the output shows
     evidence = "steps, loss and speed are read from the output; settings cannot be injected"
     return finding("not-observed", situation, evidence, reason=state.unobserved)
 

@@ -18,7 +18,7 @@ from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.environment import hides_all_gpus
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE
+from tuner_tui.runs.supervise.run_processes import OBSERVER_SITE, RUN_VARIABLE
 from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argument, path_of_argument
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS
@@ -26,9 +26,6 @@ from tuner_tui.settings.distributed import SINGLE_PROCESS_TYPES, AccelerateConfi
 from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.settings.yaml_reader import read_tool_file
-
-OBSERVER_SITE = Path(__file__).parents[2] / "observer" / "site"
-"""The folder whose `sitecustomize` installs the observer in every Python process of the training."""
 
 MEMORY_HISTORY = {"TUNER_MEMORY_HISTORY": "10"}
 """Has the observer record what holds the GPU's memory, until it is full or for so many steps."""

@@ -13,14 +13,14 @@ from typing import Any
 
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.files import LineAppender, LineTail
-from tuner_tui.core.procfs import ProcessStat, end_group, is_alive
+from tuner_tui.core.procfs import ProcessStat, all_processes, descendants_in, end_group, is_alive
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.hardware.processes import LOADER_WORKER
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.inspection.hang import Hang
 from tuner_tui.runs.events.fold import fold, fold_all
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import Event, Exited, Finished, StopRequested
+from tuner_tui.runs.events.types import Event, Exited, Finished, StopRequested, Unobserved
 from tuner_tui.runs.log_parsing.log_follower import PrintedMetrics
 from tuner_tui.runs.store.codec import decode_events, encode_event, encode_sample
 from tuner_tui.runs.store.folder import RunFolder
@@ -33,7 +33,13 @@ from tuner_tui.runs.supervise.outcome import (
     read_exit_log,
     slurm_end,
 )
-from tuner_tui.runs.supervise.run_processes import ApartProcesses, RunProcesses, find_processes, signal_processes
+from tuner_tui.runs.supervise.run_processes import (
+    ApartProcesses,
+    RunProcesses,
+    find_processes,
+    leaves_out_observer,
+    signal_processes,
+)
 from tuner_tui.runs.supervise.stall import StallWatch, inspect_run
 from tuner_tui.runs.supervise.training_process import (
     ExitStatus,
@@ -125,6 +131,11 @@ def log_line(text: str) -> None:
         return
 
 
+REPLACED_PATH = (
+    "the command replaces PYTHONPATH, which starts the observer: extend it, as in PYTHONPATH=src:$PYTHONPATH"
+)
+
+
 class TrainingMonitor:
     """Follows one supervised training. Call `done` at least once a second and after every wakeup."""
 
@@ -159,6 +170,15 @@ class TrainingMonitor:
             apart = self._apart.look()
             if apart != self._writer.supervision.apart:
                 self._writer.update(apart=apart)
+
+    def look_for_observer(self) -> None:
+        """Record that the training is not observed, where it has replaced the variable that starts the observer."""
+        if self._exit is not None or self._state.ranks or self._state.unobserved is not None:
+            return
+        root = self._training.process.pid
+        pids = [root, *(each.pid for each in descendants_in(all_processes(), [root]))]
+        if any(map(leaves_out_observer, pids)):
+            self._record(Unobserved(t=time.time(), reason=REPLACED_PATH))
 
     def look_for_stall(self, now: ClockReading) -> None:
         """Record why the training makes no steps, if it does not."""

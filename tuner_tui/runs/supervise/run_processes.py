@@ -34,6 +34,7 @@ from tuner_tui.core.procfs import (
     end_group,
     is_alive,
     read_command,
+    read_text,
     send_signal,
 )
 from tuner_tui.hardware.processes import read_owner
@@ -43,6 +44,8 @@ PR_SET_CHILD_SUBREAPER = 36
 MAX_COMMAND_LENGTH = 120
 RUN_VARIABLE = "TUNER_RUN_DIR"
 """Set in the environment of every training; its value is the run folder."""
+OBSERVER_SITE = Path(__file__).parents[2] / "observer" / "site"
+"""The folder whose `sitecustomize` installs the observer in every Python process of the training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,14 +228,24 @@ class ApartProcesses:
         return process.session != self._training.pid and not is_named(self._run, named_run(process.pid))
 
 
+def leaves_out_observer(pid: int) -> bool:
+    """Whether the process has loaded torch, and its `PYTHONPATH` does not contain the folder of the observer."""
+    folders = (_read_variable(pid, "PYTHONPATH") or "").split(os.pathsep)
+    return str(OBSERVER_SITE) not in folders and "libtorch" in read_text(f"{PROC}/{pid}/maps")
+
+
 def named_run(pid: int) -> str | None:
     """The run folder that the environment of the process names; None if it names none or cannot be read."""
+    return _read_variable(pid, RUN_VARIABLE)
+
+
+def _read_variable(pid: int, name: str) -> str | None:
     try:
         with open(f"{PROC}/{pid}/environ", "rb") as file:  # noqa: PTH123  read for every process of the machine
             environment = file.read()
     except OSError:
         return None
-    _, separator, value = (b"\0" + environment).partition(f"\0{RUN_VARIABLE}=".encode())
+    _, separator, value = (b"\0" + environment).partition(f"\0{name}=".encode())
     return os.fsdecode(value.partition(b"\0")[0]) if separator else None
 
 

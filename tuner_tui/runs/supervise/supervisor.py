@@ -176,6 +176,7 @@ def _supervise(
                 writer.restore_state()
                 if now + TICK_S / 2 >= next_record:
                     monitor.record_apart()
+                    monitor.look_for_observer()
                     next_record = now + (TICK_S if now < started + STARTS_S else RECORD_S)
                 monitor.look_for_stall(ClockReading.now())
                 if starter is not None and not is_alive(starter):
