@@ -62,6 +62,10 @@ def test_losses_that_rise_tenfold_and_stay(losses: list[float], found: bool) -> 
     assert (diverged(situation(state=logged(losses))) is not None) is found
 
 
+def test_the_loss_of_one_of_two_adversaries_may_rise() -> None:
+    assert diverged(situation(state=logged([1.4, 0.01, 0.9, 1.1, 0.9], in_effect={"optimizers": 2}))) is None
+
+
 @pytest.mark.parametrize(
     ("losses", "found"),
     [

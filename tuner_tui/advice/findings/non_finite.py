@@ -80,6 +80,8 @@ def diverged(situation: Situation) -> Finding | None:
     state = situation.state
     if state.outcome not in (None, "completed", "stopped"):
         return None
+    if state.in_effect.get("optimizers", 1) > 1:
+        return None  # the loss of one optimizer rises when that of another falls, as in a GAN
     loss, lowest, high = state.loss, state.lowest_loss, state.high_losses
     if loss is None:
         loss, lowest, high = _printed_trend(situation)

@@ -237,7 +237,9 @@ def _printed_line(piece: str) -> Iterator[ProgressRecord]:
 # All patterns are for text in lower case: ignoring the case would take several times as long. Each begins with a plain
 # word that must be there, which keeps them linear; `may_have_figures` rejects most lines first.
 VALUE = r"(?P<value>[-+]?(?:nan|inf(?:inity)?|\d[\d.]*(?:e[+-]?\d+)?))(?![\w])"
-ASSIGNED = rf"['\"\])]?\s{{0,3}}(?:[:=]\s{{0,8}})?['\"(\[]?\s{{0,6}}(?:tensor\()?{VALUE}"
+_COUNT_BEFORE_VALUE = r"\d{1,9} (?=(?:nan|[-+]?inf|[-+]?\d+\.\d+(?:e[+-]?\d+)?)(?![\w.%]))"
+"""Of `print("loss", step, loss)`."""
+ASSIGNED = rf"['\"\])]?\s{{0,3}}(?:[:=]\s{{0,8}}|{_COUNT_BEFORE_VALUE})?['\"(\[]?\s{{0,6}}(?:tensor\()?{VALUE}"
 EVALUATION_WORDS = "val|vali|valid|validation|eval|evaluation|test|testing|dev|devel|heldout"
 METRICS = (
     r"acc(?:uracy)?(?:@?\d+(?=\s?[:= ]))?|top-?[15](?:[ _]acc(?:uracy)?)?|prec(?:ision)?(?:@\d+)?|recall(?:@\d+)?|f1"
@@ -262,6 +264,8 @@ _LABEL = re.compile(
 )
 _CAMEL_CASE = re.compile(r"(?<=[nltdv])(?=[A-Z])")
 """Where `TrainLoss`, `ValAcc`, `EvalLoss`, `TestAcc`, `ValidLoss` and `DevLoss` begin their second word."""
+_NUMBERED_SET = re.compile(r"(?<=[a-z])_\d+_(?=[a-z])")
+"""Of several sets, as in `val_0_accuracy`."""
 _NAMED_BY_LABEL = re.compile(r"(?<![\w.])(?P<key>val|valid|test)[:=]\s?(?P<value>\d+\.\d+)%?(?=[,;|\s]|$)")
 """`Loss: 1.2, Train: 0.9, Val: 0.7, Test: 0.7`, as PyTorch Geometric's examples print."""
 _SEPARATORS = re.compile(r"[. _/-]+")
@@ -304,7 +308,7 @@ _LABEL_WORDS = ("val", "test", "dev", "heldout", "train")
 
 def parse_line(text: str) -> ProgressRecord:
     """The figures of one printed line."""
-    text = _CAMEL_CASE.sub("_", text).lower()
+    text = _NUMBERED_SET.sub("_", _CAMEL_CASE.sub("_", text).lower())
     figures = _figures_of(text)
     counters = _EPOCH_AND_BATCH.match(text)
     if counters is None:

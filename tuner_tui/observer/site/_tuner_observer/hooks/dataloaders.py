@@ -26,6 +26,8 @@ get_ident = threading.get_ident
 PACKAGE = __name__.partition(".")[0]
 MAX_ROWS_AHEAD = 4096
 """Batches that a sampler may draw before they are delivered."""
+MAX_ROWS_OF_A_SAMPLE = 2
+"""Rows that a collator makes of one sample, such as the chosen and the rejected answer."""
 
 
 def hook_dataloaders(module: Any, counters: StepCounters, on_settings: SettingsCallback) -> None:
@@ -74,8 +76,11 @@ def _start_epoch(
     settings = loader_settings(loader)
 
     def trained() -> None:
-        if settings[MICRO_BATCH] is None and _batch_sampler(loader_of()) is None and stats.shape:
-            settings[MICRO_BATCH] = int(stats.shape[0])  # the data comes in batches already
+        rows = int(stats.shape[0]) if stats.shape else 0
+        if settings[MICRO_BATCH] is None and _batch_sampler(loader_of()) is None and rows:
+            settings[MICRO_BATCH] = rows  # the data comes in batches already
+        elif settings[MICRO_BATCH] == 1 and rows > MAX_ROWS_OF_A_SAMPLE:
+            settings[MICRO_BATCH] = None  # so does this, or the rows are of one sample, such as the nodes of a graph
         on_settings(settings)
 
     loader_of, stats.on_trained = ref(loader), trained
