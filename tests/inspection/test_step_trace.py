@@ -122,6 +122,19 @@ def test_a_rank_that_waits_for_others_at_the_end_of_its_backward_pass() -> None:
     assert times.ranks_s == pytest.approx(0.03, rel=0.02)
 
 
+def test_an_optimizer_whose_closure_makes_the_passes() -> None:
+    trace = Trace()
+    for _ in range(3):
+        trace.add("Optimizer.step#Adam.step", 36, "user_annotation")
+        trace.run(f"{MODULE_PREFIX}Net", 30)
+        trace.run(EVALUATE, 5)
+        trace.run("aten::addcdiv_", 1)
+        trace.mark()
+    times, _ = judged(trace, PlainSteps(0.036, 0.0, "cpu"))
+    seconds = {part.name: part.seconds for part in times.parts}
+    assert (seconds["forward"], seconds["optimizer"]) == pytest.approx((0.03, 0.001), rel=0.05)
+
+
 def test_steps_with_an_evaluation_are_left_out() -> None:
     trace = Trace()
     for name in (MARK, MARK, PAUSED_MARK, MARK):

@@ -307,7 +307,10 @@ def operator_name(event: TraceEvent) -> str:
 def _timeline(ordered: Sequence[TraceEvent], calls: _Calls, thread: int | str, steps: _Steps) -> Iterator[_Span]:
     """What the training does, without holes: spans of each part, those without an operator as `own:PART`."""
     marked = [_Span(event.ts, event.end, part) for event in ordered if (part := _part(event, calls, thread))]
-    work, spans = _union(event for event in ordered if _is_work(event, calls, thread)), list(_without_overlap(marked))
+    work, spans = (
+        _union(event for event in ordered if _is_work(event, calls, thread)),
+        list(_without_overlap(_after_closures(marked))),
+    )
     # DistributedDataParallel waits at the end of the backward pass, where no operator says so.
     exchanges = any(event.name.startswith(EXCHANGES) for event in ordered)
     after = AFTER | ({"backward": RANKS} if exchanges else {})
@@ -342,6 +345,16 @@ def _part(event: TraceEvent, calls: _Calls, thread: int | str) -> str | None:
 def _is_work(event: TraceEvent, calls: _Calls, thread: int | str) -> bool:
     computes = event.cat in RUNTIME_CATEGORIES or (is_operator(event) and id(event) in calls.outermost)
     return event.name.startswith(BACKWARD) or (event.tid == thread and computes)
+
+
+def _after_closures(spans: Sequence[_Span]) -> Sequence[_Span]:
+    """Leave of an optimizer step what follows the passes that its closure makes, as in Lightning."""
+
+    def rest(step: _Span) -> _Span:
+        passes = (span.end for span in spans if span.kind != "optimizer" and step.start <= span.start < step.end)
+        return step._replace(start=min(step.end, max(passes, default=step.start)))
+
+    return sorted(rest(span) if span.kind == "optimizer" else span for span in spans)
 
 
 def _without_overlap(spans: Iterable[_Span]) -> Iterator[_Span]:
