@@ -29,6 +29,7 @@ CRASH_KEYS = (
         "frame",
         "statement",
         "depth",
+        "raised",
         "replaces",
         "confidence",
         "bare",

@@ -22,8 +22,8 @@ from tuner_tui.core.redaction import redact_text
 from tuner_tui.inspection.process_dump import LIBRARY
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished, OutOfMemory
-from tuner_tui.runs.log_parsing.crash_table import KILLED, TRANSPARENT, Confidence, explain_outcome, explain_signal
-from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, is_launcher_error, signal_name
+from tuner_tui.runs.log_parsing.crash_table import KILLED, Confidence, crash_table, explain_signal
+from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import FailureMatch, Judgement, judge
 from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines
@@ -32,7 +32,6 @@ from tuner_tui.runs.slurm import SLURM_OUTCOMES
 from tuner_tui.runs.supervise.outcome import last_error
 
 FILE = Path(__file__).with_name("crash_words.yaml")
-LOCATIONS = frozenset({"training", "evaluation", "loading", "optimizer-step", "checkpoint"})
 CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
 CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error", "unknown"})
 """Causes to look for in a call of the program."""
@@ -120,7 +119,7 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     advice = _advice_in(cause.message)
     if cause.topic == UNEXPLAINED or not remedies:
         remedies = (*advice, *cause.checks, *remedies)
-    elif remedies[0] in (remedy("correct-command"), remedy("configuration")):
+    elif remedies[0].name in ("correct-command", "configuration", "install-some-package"):
         named = replace(remedies[0], why=f"{_detail_of(cause.message)}{remedies[0].why}")
         remedies = (*advice, named, *remedies[1:], *cause.checks)
     elif advice and _is_new(advice[0], remedies):
@@ -161,7 +160,7 @@ def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | 
 
 def _cause_from_outcome(finished: Finished) -> CrashCause | None:
     """What an outcome that a job system gave the run means; None for the others."""
-    pattern = explain_outcome(finished.outcome)
+    pattern = next((row for row in crash_table().messages if row.outcome == finished.outcome), None)
     if pattern is None:
         return None
     return CrashCause(pattern.cause, pattern.sentence, pattern.confidence, (finished.sentence,), topic=pattern.topic)
@@ -182,7 +181,7 @@ def _cause_from_observer(judgement: Judgement) -> CrashCause | None:
 
 def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[LogLine], state: RunState) -> CrashCause:
     failure, pattern, cause = match.failure, match.pattern, match.cause
-    if is_launcher_error(failure.type, failure.headline):
+    if failure.is_of_launcher:
         return _cause_from_launcher(judgement.launcher, lines, failure.headline)
     where = None
     if cause in CAUSES_WITH_LOCATION:
@@ -225,7 +224,7 @@ def _explain_program_error(failure: Failure) -> tuple[str, tuple[Remedy, ...]] |
 
     Native code has no frames, so a class that it raises as well is the program's only where a `raise` is shown.
     """
-    frame = next(iter(reversed(_calling_frames(failure))), None)
+    frame = next(iter(reversed(failure.calls)), None)
     if frame is None or _is_foreign(frame):
         return None
     form = f"{frame.statement}\n{(failure.type or '').rpartition('.')[2]}: {failure.headline.partition(': ')[2]}"
@@ -243,12 +242,12 @@ def _explain_program_error(failure: Failure) -> tuple[str, tuple[Remedy, ...]] |
 def _cause_of_package(failure: Failure, role: str | None) -> str:
     """The cause of an error in a package by what its code was doing, else by whether it refused what it was given."""
     causes: Mapping[str | None, str] = read_data_file(FILE)["causes-of-roles"]
-    frame = next(iter(reversed(_calling_frames(failure))), None)
-    raises = frame is not None and re.match(r"raise (?:[A-Z]\w*|type\(\w+\))\(|assert ", frame.statement)
-    refused = raises and frame is not None and _is_foreign(frame) and failure.type in read_data_file(FILE)["refusals"]
-    if refused and causes.get(role) in (None, "checkpoint-io"):
-        return "bad-arguments"
-    return causes.get(role, "unknown")
+    frame = next(iter(reversed(failure.calls)), None)
+    if frame is None or not _is_foreign(frame) or causes.get(role) not in (None, "checkpoint-io"):
+        return causes.get(role, "unknown")
+    part = "refusals" if frame.raises else "operations"
+    cause = next((cause for cause, form in read_data_file(FILE)[part].items() if re.search(form, failure.headline)), "")
+    return cause or causes.get(role, "unknown")
 
 
 def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
@@ -256,7 +255,7 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
 
     The innermost frame that is not installed is the program's own code; what it passed on is the first thing to check.
     """
-    frames = _calling_frames(failure)
+    frames = failure.calls
     if not frames:
         return ()
     program_frame = next((frame for frame in reversed(frames) if not _is_foreign(frame)), None)
@@ -279,11 +278,6 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
             source="the traceback",
         ),
     )
-
-
-def _calling_frames(failure: Failure) -> list[CodeFrame]:
-    """The frames without those that only pass a call on."""
-    return [frame for frame in failure.frames if not TRANSPARENT.search(f"{frame.file}:{frame.function}")]
 
 
 def _is_foreign(frame: CodeFrame) -> bool:
@@ -323,9 +317,10 @@ def _unknown_argument(message: str) -> str | None:
 
 
 def _failing_package(failure: Failure) -> str | None:
-    """The installed package whose library or import failed, or None."""
-    imported = [frame.file for frame in failure.frames if frame.function == "<module>"]
-    places = (failure.headline, *reversed(imported), *(frame.file for frame in failure.frames[-1:]))
+    """The installed package whose library or import failed, or None. One that raises itself lacks another."""
+    working = [frame for frame in failure.frames if not failure.frames[-1].raises]
+    imported = [frame.file for frame in working if frame.function == "<module>"]
+    places = (failure.headline, *reversed(imported), *(frame.file for frame in working[-1:]))
     return next((package for folder in places for package in _named_groups("installed", folder)), None)
 
 
@@ -372,8 +367,9 @@ def _is_new(advice: Remedy, remedies: Sequence[Remedy]) -> bool:
 
 def missing_package(message: str) -> str | None:
     """The missing package that a message names, or None."""
-    names = _named_groups("missing-package", message)
-    return names[0].partition(".")[0] if names else None
+    forms = read_data_file(FILE)["missing-package"]
+    names = (next(filter(None, match.groups())) for form in forms for match in re.finditer(form, message))
+    return next((name.partition(".")[0] for name in names), None)
 
 
 def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) -> tuple[str, ...]:
@@ -445,7 +441,7 @@ def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *ev
 
 def _normalize_location(where: str | None) -> str | None:
     location: str | None = read_data_file(FILE)["locations-of-phases"].get(where, where)
-    return location if location in LOCATIONS else None
+    return location if location in {"training", "evaluation", "loading", "optimizer-step", "checkpoint"} else None
 
 
 def _shorten(text: str, max_chars: int = MAX_EVIDENCE_CHARS) -> str:

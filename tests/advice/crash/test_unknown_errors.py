@@ -29,6 +29,12 @@ PROGRAM = "/home/ann/train.py:<module>|main()"
         (("@spam/model.py:build|raise ValueError(text)",), "ValueError: depth is 7", "bad-arguments"),
         (("@spam/model.py:build|return table[key]",), "ValueError: depth is 7", "unknown"),
         (("@spam/model.py:build|raise SpamError(text)",), "spam.SpamError: depth is 7", "unknown"),
+        (("@spam/model.py:build|raise RuntimeError(",), "RuntimeError: depth must be odd", "bad-arguments"),
+        (("@spam/model.py:build|raise RuntimeError(",), "RuntimeError: the plate broke", "unknown"),
+        (("@spam/model.py:build|return plates[name]",), "KeyError: 'large'", "program-error"),
+        (("@spam/model.py:inner|raise ValueError(text)",), "ValueError: depth is 7", "bad-arguments"),
+        (("@torch/_dynamo/side_effects.py:store|assert a is b",), "AssertionError: cell is lost", "compile-failed"),
+        (("@bitsandbytes/nn.py:forward|raise RuntimeError(",), "RuntimeError: rows must be even", "bad-arguments"),
         (("@transformers/modeling_utils.py:from_pretrained|raise ValueError(",), "ValueError: no", "bad-arguments"),
         (("@spam/io.py:load_checkpoint|raise Exception(",), "Exception: strange keys", "checkpoint-io"),
         (("/src/megatron/core/utils.py:ensure|assert a == b",), "AssertionError: 3 is odd", "bad-arguments"),
@@ -38,6 +44,27 @@ def test_an_error_of_a_package_is_named_by_what_its_code_does(places: tuple[str,
     (finding,) = read(frames(PROGRAM, *places) + error)
     assert finding.cause == cause
     assert error in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "title"),
+    [
+        ("raise ImportError(", "ImportError: `pool` requires `ham-lib>=0.6`.", "install ham-lib"),
+        ("raise RuntimeError(", "RuntimeError: Eggs is not installed, so no plate", "install Eggs"),
+        ("raise ImportError(", "ImportError: this release has no plate", "install the package named in the error"),
+        ("import ham.plate", "ModuleNotFoundError: No module named 'ham.plate'", "bring ham"),
+    ],
+)
+def test_a_package_that_misses_another_is_not_named_itself(statement: str, error: str, title: str) -> None:
+    (finding,) = read(frames(PROGRAM, f"@spam/plate.py:build|{statement}") + error)
+    assert finding.cause == "missing-package"
+    assert finding.remedies[0].title.startswith(title)
+
+
+def test_the_interrupt_of_a_library_without_threads_is_no_wish_of_a_user() -> None:
+    thread = "OpenBLAS blas_thread_init: pthread_create failed for thread 5 of 64: Resource temporarily unavailable\n"
+    (finding,) = read(thread + frames(PROGRAM, "@numpy/core/__init__.py:<module>|import umath") + "KeyboardInterrupt")
+    assert "processes and threads" in finding.sentence
 
 
 def test_a_program_run_from_its_source_tree_is_a_package() -> None:

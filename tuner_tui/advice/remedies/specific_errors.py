@@ -154,6 +154,8 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """A build of the package that `where` names for the installed torch, and what works without it."""
     name = read_table("distributions").get(where or "", where)
+    if name == "torch":
+        return (remedy("reinstall-torch"),)
     return (remedy("reinstall-package", package=name or "the package that fails"), *_without(name, situation))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.runs.log_parsing.failures import Failure, is_launcher_error
+from tuner_tui.runs.log_parsing.failures import Failure
 from tuner_tui.runs.log_parsing.frame_roles import role_of
 from tuner_tui.runs.log_parsing.lines import expand
 
@@ -27,15 +27,10 @@ GENERAL = frozenset(
     {"precision-unsupported", "program-error", "bad-arguments", "checkpoint-io", "disk-full", "unknown", *WRAPPERS}
 )
 """Causes whose words say less than the code that raised the error."""
-TRANSPARENT = re.compile(
-    r"/torch/nn/modules/module\.py:|:(?:wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
-)
-"""Frames that only pass a call or an access on."""
-
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {"frames": {"replaces": GENERAL}, "classes": {"confidence": "likely"}}
 """Fields that rows of a part of the table need not name."""
-PLAIN = ("cause", "confidence", "bare", "consequence", "topic", "outcome", "depth", "spared")
+PLAIN = ("cause", "confidence", "bare", "consequence", "topic", "outcome", "depth", "raised", "spared")
 """Fields whose values in a row are those of the pattern."""
 
 
@@ -57,6 +52,8 @@ class CrashPattern:
     frame: re.Pattern[str] = re.compile(r"(?!)")
     statement: re.Pattern[str] = re.compile(r"(?!)")
     depth: int = 3
+    raised: bool | None = None
+    """Whether the innermost frame raises the exception itself; None if that does not matter."""
     where: frozenset[str] = frozenset()
     classes: frozenset[str] = frozenset()
     replaces: frozenset[str] = frozenset()
@@ -121,11 +118,6 @@ def _pattern(row: Mapping[str, Any], defaults: Mapping[str, Any], fragments: Map
     return CrashPattern(sentence=row["say"], regexes=tuple(map(compile_form, forms)), signals=signals, **fields)
 
 
-def explain_outcome(outcome: str) -> CrashPattern | None:
-    """What the outcome of a run means that its job system gave it; None for the others."""
-    return next((pattern for pattern in crash_table().messages if pattern.outcome == outcome), None)
-
-
 def explain_signal(number: int, spared: bool) -> CrashPattern:
     """What it means that a signal ended the training without a message; `spared`: it was not killed for memory."""
     rows = (row for row in crash_table().signals if row.spared in (None, spared))
@@ -141,7 +133,7 @@ def classify(failure: Failure) -> CrashPattern | None:
 
     The line of a wrapper (a compiler, a collective, a worker that forwards an exception) yields to what it wraps.
     """
-    if is_launcher_error(failure.type, failure.headline):
+    if failure.is_of_launcher:
         return None
     messages = crash_table().messages
     by_headline = first_of(messages, failure.headline)
@@ -191,8 +183,8 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
     if not failure.frames:
         return None
     role = role_of(failure.frames)
-    frames = [f"{file}:{function}".replace("\\", "/") for file, function, *_ in failure.frames]
-    frames = [frame for frame in frames if not TRANSPARENT.search(frame)]
+    names = [frame.name for frame in failure.calls]
+    innermost = failure.frames[-1]
     return next(
         (
             pattern
@@ -200,9 +192,10 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
             if pattern.headline.search(failure.headline)
             and (
                 (role is not None and role.name in pattern.where)
-                or any(map(pattern.frame.search, frames[-pattern.depth :]))
-                or pattern.statement.search(failure.frames[-1].statement)
+                or any(map(pattern.frame.search, names[-pattern.depth :]))
+                or pattern.statement.search(innermost.statement)
             )
+            and pattern.raised in (None, innermost.raises)
             and (by_words is None or by_words.cause in pattern.replaces)
         ),
         None,

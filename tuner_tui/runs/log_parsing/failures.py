@@ -47,6 +47,11 @@ EXCEPTION = re.compile(
 ANY_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<message>.*)|:?)$")
 LINK = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
 THREAD = re.compile(r"^Exception in thread ")
+TRANSPARENT = re.compile(
+    r"/torch/nn/modules/module\.py:|:(?:wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
+)
+"""Frames that only pass a call or an access on."""
+RAISES = re.compile(r"raise (?!AttributeError)(?:(?:\w+\.)*[A-Z]\w*|type\(\w+\))\(|assert\b")
 UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_wrap", "spawn_main"})
 
 
@@ -62,6 +67,16 @@ class CodeFrame(NamedTuple):
     def place(self) -> str:
         """The file with the number of the line, if that is known."""
         return self.file if self.line is None else f"{self.file}, line {self.line}"
+
+    @property
+    def name(self) -> str:
+        """`file:function`, with slashes."""
+        return f"{self.file}:{self.function}".replace("\\", "/")
+
+    @property
+    def raises(self) -> bool:
+        """Whether its statement raises an exception of its own: it refuses what it is given."""
+        return RAISES.match(self.statement) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +100,16 @@ class Failure:
     traceback: bool = False
     ignored: bool = False
     thread: bool = False
+
+    @property
+    def is_of_launcher(self) -> bool:
+        """Whether it only reports that a child process failed."""
+        return matches_any("launcher-errors", f"{self.type}: {self.headline}")
+
+    @property
+    def calls(self) -> tuple[CodeFrame, ...]:
+        """The frames without those that only pass a call on."""
+        return tuple(frame for frame in self.frames if frame.raises or not TRANSPARENT.search(frame.name))
 
 
 def find_exceptions(lines: Sequence[LogLine]) -> tuple[Failure, ...]:
@@ -237,7 +262,7 @@ class _ExceptionParser:
         if line.blank:
             return matches_any("announcements", before) or matches_any("advice", self._next_text())
         begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME))
-        goes_on = BAR.search(line.text) or reports_progress(line.text) or reports_handling(line.text)
+        goes_on = BAR.search(line.text) or reports_progress(line.text) or matches_any("handled", line.text)
         ignored = matches_any("ignored-exceptions", line.text)
         return not (line.level or goes_on or begins or ignored or line.text.startswith("{'"))
 
@@ -296,19 +321,9 @@ def _frame(match: re.Match[str]) -> CodeFrame:
     return CodeFrame(match["file"].strip(), function, None if line is None else int(line))
 
 
-def reports_success(lines: Sequence[LogLine]) -> bool:
-    """Whether the output says that the training completed."""
-    return any(matches_any("success", line.text) for line in lines)
-
-
 def reports_progress(text: str) -> bool:
     """Whether a line logs progress or success."""
     return matches_any("progress", text) or matches_any("success", text)
-
-
-def reports_handling(text: str) -> bool:
-    """Whether a program logs that it has handled a failure; not what it asks the user to do."""
-    return matches_any("handled", text)
 
 
 LOG_NAME = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:\.\d+)?$|\.[oe]\d+$|^(?:slurm-\d\S*|nohup\.out)$")
@@ -396,12 +411,4 @@ def _signal_number(match: re.Match[str]) -> int | None:
 
 def signal_name(number: int) -> str:
     """The name of the signal, such as SIGKILL."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def is_launcher_error(type_name: str | None, headline: str) -> bool:
-    """Whether an exception only reports that a child process failed."""
-    return matches_any("launcher-errors", f"{type_name}: {headline}")
+    return next((each.name for each in signal.Signals if each == number), f"signal {number}")

@@ -27,13 +27,10 @@ from tuner_tui.runs.log_parsing.failures import (
     LauncherReport,
     find_exceptions,
     headline_of,
-    is_launcher_error,
     native_message,
     native_stack,
     parse_launcher_report,
-    reports_handling,
     reports_progress,
-    reports_success,
 )
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any
 
@@ -119,7 +116,7 @@ class _FailureContext:
 
     def _is_handled(self, failure: Failure) -> bool:
         following = [line for line in self._lines[failure.last + 1 : failure.last + 3 * NEAR] if not line.blank][:NEAR]
-        return any(reports_handling(line.text) and not BAR.search(line.text) for line in following)
+        return any(matches_any("handled", line.text) and not BAR.search(line.text) for line in following)
 
     def _is_far_from_end(self, failure: Failure, later: Sequence[Failure]) -> bool:
         """Whether much ordinary output follows, which a process that ends does not write."""
@@ -169,6 +166,11 @@ class FailureMatch:
         """The identifier of the cause."""
         return "unknown" if self.pattern is None else self.pattern.cause
 
+    @property
+    def is_echo(self) -> bool:
+        """Whether a process may report it because another one was interrupted. OpenBLAS interrupts a process itself."""
+        return self.cause in ECHOES and (self.pattern is None or self.pattern.topic != "process-limit")
+
     def failures_after(self, matches: Iterable[FailureMatch]) -> tuple[Failure, ...]:
         return tuple(match.failure for match in matches if match.failure.first > self.failure.last)
 
@@ -189,7 +191,7 @@ def find_fatal_failure(
     if any(_is_interrupt(match) and not match.failure.ignored for match in fatal):
         # Somebody stopped the training. What its processes then report of each other is no failure; an error of its
         # own, such as a full disk while it saved, still is.
-        fatal = [match for match in fatal if not _is_interrupt(match) and match.cause not in ECHOES]
+        fatal = [match for match in fatal if not (_is_interrupt(match) or match.is_echo)]
     if not fatal:
         return None
     any_cause = any(match.pattern is not None and not match.pattern.consequence for match in fatal)
@@ -210,7 +212,7 @@ def _rank(match: FailureMatch, launcher: LauncherReport, any_cause: bool) -> tup
     # Each element only decides where all before it are equal.
     return (
         # A launcher's exception says that a child failed, never why.
-        is_launcher_error(failure.type, failure.headline),
+        failure.is_of_launcher,
         # A rank whose peer died reports a lost connection or a time-out, often before the peer's own error is flushed.
         pattern is not None and pattern.consequence,
         # Errors while Python shuts down come after the real one.
@@ -434,7 +436,7 @@ def _best_witness(
         return "observer"
     if match is not None and number is None:
         return "log"
-    if failed is None and reports_success(lines):
+    if failed is None and any(matches_any("success", line.text) for line in lines):
         return None
     return "exit" if number is not None or judgement.exit_code else None
 

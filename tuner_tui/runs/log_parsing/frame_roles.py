@@ -53,10 +53,10 @@ def role_of_frame(file: str, function: str) -> FrameRole | None:
 
 def role_of(frames: Sequence[CodeFrame], message: str = "") -> FrameRole | None:
     """The role of a traceback, else of a file that `message` names; None if neither is known."""
-    named = [role for frame in reversed(frames) if (role := role_of_frame(frame.file, frame.function)) is not None]
-    if not named:
-        return next((role for role in roles() if role.paths is not None and role.paths.search(message)), None)
-    return next((role for role in named[1:] if role.name in named[0].yields), named[0])
+    by_frames = (role_of_frame(frame.file, frame.function) for frame in reversed(frames))
+    by_paths = (role for role in roles() if role.paths is not None and role.paths.search(message))
+    named = [role for role in (*by_frames, *by_paths) if role is not None]
+    return next((role for role in named[1:] if role.name in named[0].yields), next(iter(named), None))
 
 
 def location_of(frames: Sequence[CodeFrame]) -> str | None:
