@@ -184,6 +184,15 @@ def test_a_single_process(calls: Sequence[str], kernel_wait: str, kind: str, sen
     assert hang.evidence == (("process 7: it has ended",) if kind == "worker-died" else ())
 
 
+@pytest.mark.parametrize("file", ["/usr/lib/python3.11/queue.py", "/v/multiprocessing/queues.py"])
+def test_a_queue_that_a_thread_may_fill_waits_for_no_process(file: str) -> None:
+    waits = rank(0, f"get {file}", "main /home/u/a.py", world=1)
+    if "multiprocessing" in file:
+        waits = replace(waits, threads=(*waits.threads, *process("fetch /home/u/a.py").threads))
+    ended = ProcessDump(7, waits.pid, "nvidia-smi", "Z", 0.0, silence="it has ended")
+    assert explain(waits, ended).kind == "queue"
+
+
 def test_nobody_answers() -> None:
     assert explain(ProcessDump(1, 0, "bash", "S", 0.0, silence="not Python")).evidence == (
         "process 1 (bash): not Python",

@@ -28,6 +28,8 @@ SAME_SIZES = ("all_reduce", "broadcast", "reduce", "all_gather", "allgather", "r
 NEVER_ENDS: tuple[HangKind, ...] = (
     "rank-died", "other-collective", "other-shape", "other-group", "uneven-batches", "worker-died", "debugger",
 )  # fmt: skip
+QUEUE_CALLS = 5
+"""Innermost calls among which that of the queue or the pipe is."""
 OF_ACTIVITY: Mapping[str, HangKind] = {
     "debugger": "debugger",
     "storage": "storage",
@@ -111,7 +113,11 @@ class _Look:
             if activity.name in ("child process", "queue") and (child.threads or child.state in "ZX")
         )
         culprits, marks = (process.pid,), tuple(map(str, process.main.frames[:3]))
-        if activity.name == "queue" and evidence and all(child.state in "ZX" for child in self._children(process)):
+        # A queue of threads, and one that a thread of this process may fill, ends with no child process.
+        between_processes = any("/multiprocessing/" in frame.file for frame in process.main.frames[:QUEUE_CALLS])
+        writes = any(child.state not in "ZX" for child in self._children(process))
+        writes = writes or any(thread.own_frame for thread in process.threads[1:])
+        if activity.name == "queue" and evidence and between_processes and not writes:
             sentence = f"{subject} {activity}, but no child process is left that could write to it."
             return Hang("worker-died", sentence, evidence, culprits, marks)
         return Hang(OF_ACTIVITY.get(activity.name, "unknown"), f"{subject} {activity}.", evidence, culprits, marks)
