@@ -76,6 +76,27 @@ while True: outer(30)
 """
 
 
+COMPUTES_BESIDE = """
+import ctypes, os, threading
+def outer(n): return [inner(k) for k in range(n)]
+def inner(k): return sum(map(lambda value: value * k, range(5)))
+def compute():
+    while True: outer(30)
+threading.Thread(target=compute, daemon=True).start()
+readable, _ = os.pipe()
+print(flush=True)
+ctypes.CDLL(None).read(readable, ctypes.create_string_buffer(1), 1)
+"""
+
+
+def test_a_thread_that_computes_while_the_main_thread_is_in_c_survives(processes: Processes) -> None:
+    process = read_stat(processes.say(COMPUTES_BESIDE).pid)
+    assert process is not None
+    for _ in range(15):
+        [dump] = ask_processes([process], {}, cpu_window_s=0.0)
+        assert [frame.function for frame in dump.main.frames] == ["<module>"], dump.silence
+
+
 def test_a_process_that_computes_survives_being_asked(processes: Processes) -> None:
     # `faulthandler` in its signal handler, asked as often, reads frames that are freed meanwhile.
     process = read_stat(processes.say(COMPUTES).pid)

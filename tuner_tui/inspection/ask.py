@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tuner_tui.core.procfs import PROC, ProcessStat, read_stat, read_text, send_signal
+from tuner_tui.core.procfs import PROC, ProcessStat, list_pids, read_stat, read_text, send_signal
 from tuner_tui.inspection.process_dump import ProcessDump, parse_collectives, parse_stacks
 
 OFFER = re.compile(r"^/memfd:tuner-(?P<kind>stacks|collectives|profile):(?P<number>\d+):(?P<pid>\d+) \(deleted\)$")
@@ -22,6 +22,8 @@ TIMEOUT_S = 2.0
 LOOK_EVERY_S = 0.02
 SAFE_S = 0.3
 """In which a main thread that runs Python answers. One that does not is in C, where its stack stays as it is."""
+SAFE_CPU_S = 0.1
+"""What it has to have run of that on a machine without a free core."""
 CPU_WINDOW_S = 0.25
 """Processor time is counted in ticks of 10 ms."""
 MAX_ANSWER_BYTES = 32 * 2**20
@@ -83,6 +85,7 @@ class _Question:
     collectives: Answer | None = None
     silence: str | None = None
     unsafe_signal: int | None = None
+    main_cpu_s: float = 0.0
     looks: int = 0
     runnable: int = 0
 
@@ -98,13 +101,28 @@ class _Question:
         if self.collectives is not None:
             _wake(self.process.pid, offers["collectives"][1])
         self.unsafe_signal = offers["stacks"][1]
+        main = self._read_threads().get(self.process.pid)
+        self.main_cpu_s = 0.0 if main is None else main.cpu_s
         send_signal(self.process, self.unsafe_signal + 1)
 
     def insist(self) -> None:
-        """Have the stacks written while the process is in C, once, if they are still missing."""
-        signal, self.unsafe_signal = self.unsafe_signal, None
-        if signal is not None and self.stacks is not None and not os.fstat(self.stacks.fd).st_size:
-            send_signal(self.process, signal)
+        """Have the stacks written while the main thread is in C, once, if they are still missing."""
+        if self.unsafe_signal is None or self.stacks is None or os.fstat(self.stacks.fd).st_size:
+            return
+        threads = self._read_threads()
+        main = threads.pop(self.process.pid, None)
+        if main is None or (main.state == "R" and main.cpu_s - self.main_cpu_s < SAFE_CPU_S):
+            return
+        others_run = any(thread.state == "R" for thread in threads.values())
+        send_signal(self.process, self.unsafe_signal + 2 * others_run)
+        self.unsafe_signal = None
+
+    def _read_threads(self) -> dict[int, ProcessStat]:
+        folder = f"{PROC}/{self.process.pid}/task"
+        try:
+            return {tid: stat for tid in list_pids(folder) if (stat := read_stat(tid, folder)) is not None}
+        except OSError:  # it has ended
+            return {}
 
     def is_open(self) -> bool:
         """Whether an answer is still missing or growing."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from tuner_tui.core.text import single_line
 
-THREAD = re.compile(r"^(?:Current thread|Thread) (?P<id>0x[0-9a-f]+).*\(most recent call first\):")
+THREAD = re.compile(r"^(?:(?:Current thread|Thread) (?P<id>0x[0-9a-f]+).*|Stack )\(most recent call first\):")
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 NAMELESS = re.compile(r"<(?!module>)")
 LIBRARY = re.compile(
@@ -138,13 +138,14 @@ class ProcessDump:
 def parse_stacks(text: str) -> tuple[ThreadStack, ...]:
     """The threads of `faulthandler`'s text, the main thread first. Threads of the observer itself are left out.
 
-    A process may answer twice: a thread counts as it is at last.
+    A process may answer twice: a thread counts as it is at last, and the main thread alone only until all are there.
     """
-    threads: dict[str, list[StackFrame]] = {}
+    threads: dict[str | None, list[StackFrame]] = {}
     frames: list[StackFrame] = []
     for line in text.splitlines():
         if header := THREAD.match(line):
             threads.pop(header["id"], None)
+            threads.pop(None, None)
             threads[header["id"]] = frames = []
             continue
         match = FRAME.match(line)

@@ -5,7 +5,8 @@ that needs no disk, no other permission than that of the same user, and nothing 
 
 - `tuner-stacks:SIGNAL:PID`: the stacks. On the signal after this one, the main thread writes them between two
   instructions of Python. On this one, `faulthandler` writes them within the signal handler, also while a thread holds
-  the interpreter lock in C; of a thread that moves meanwhile it reads freed frames, which ends the process.
+  the interpreter lock in C; of a thread that moves meanwhile it reads freed frames, which ends the process. On the
+  second one after it, it writes those of the main thread only.
 - `tuner-collectives:FD:PID`: JSON and a newline, written by a thread that waits for a byte in the pipe `FD`.
 """
 
@@ -24,7 +25,7 @@ FIRST_FD = 200
 
 
 class StackDump:
-    """The handlers of this process. The first two real-time signals that nothing else handles are taken."""
+    """The handlers of this process. The first real-time signals in a row that nothing else handles are taken."""
 
     def __init__(self) -> None:
         self._fd: int | None = None
@@ -39,14 +40,15 @@ class StackDump:
         previous, self._fd = self._fd, None
         if self._signal is None:
             numbers = range(_signal.SIGRTMIN + 7, _signal.SIGRTMAX)
-            unused = [number for number in numbers if _signal.getsignal(number) == _signal.SIG_DFL]
-            self._signal = next((number for number in unused if number + 1 in unused), None)
+            unused = {number for number in numbers if _signal.getsignal(number) == _signal.SIG_DFL}
+            self._signal = next((number for number in numbers if unused.issuperset(_three(number))), None)
             if self._signal is None:
                 return
             _signal.signal(self._signal + 1, self._write)
             _signal.siginterrupt(self._signal + 1, False)
         self._fd = memory_file(f"tuner-stacks:{self._signal}")
         faulthandler.register(self._signal, file=self._fd, all_threads=True, chain=False)
+        faulthandler.register(self._signal + 2, file=self._fd, all_threads=False, chain=False)
         if previous is not None:
             os.close(previous)
 
@@ -55,12 +57,13 @@ class StackDump:
         original = _signal.signal
 
         def hooked(*arguments: Any) -> Any:
-            if self._fd is not None and self._signal and arguments[:1] in ((self._signal,), (self._signal + 1,)):
+            if self._fd is not None and self._signal and arguments and arguments[0] in _three(self._signal):
                 import faulthandler
 
                 faulthandler.unregister(self._signal)
+                faulthandler.unregister(self._signal + 2)
                 os.close(self._fd)
-                self._fd = None
+                self._fd = self._signal = None  # a forked child takes others
             return original(*arguments)
 
         hooked.__name__, hooked.__doc__ = original.__name__, original.__doc__
@@ -71,6 +74,10 @@ class StackDump:
             import faulthandler
 
             faulthandler.dump_traceback(self._fd, all_threads=True)
+
+
+def _three(number: int) -> range:
+    return range(number, number + 3)
 
 
 class CollectiveDump:
