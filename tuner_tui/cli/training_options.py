@@ -60,7 +60,7 @@ class TrainingOptions:
 
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]", help="Your training command; default: the preset's job."),
+        typer.Argument(metavar="-- COMMAND", help="Your training command; default: the preset's job."),
     ] = None
     preset: PresetName = None
     values: SettingValues = None
@@ -107,7 +107,7 @@ class PlanOptions:
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE | -- COMMAND...]",
+            metavar="FILE | -- COMMAND",
             help="A training tool's configuration file, a script, a preset, or a training command (read, not run).",
         ),
     ] = None

@@ -38,7 +38,7 @@ def doctor(
     context: typer.Context,
     file: Annotated[
         str | None,
-        typer.Argument(metavar="[FILE]", help="A training tool's configuration file, a script, a preset, or a log."),
+        typer.Argument(metavar="FILE", help="A training tool's configuration file, a script, a preset, or a log."),
     ] = None,
     preset: PresetName = None,
     values: SettingValues = None,

@@ -29,7 +29,7 @@ Theme = Annotated[ThemeName, typer.Option("--theme", help="Colours.")]
 
 def screen(
     name: Annotated[
-        str | None, typer.Argument(metavar="[RUN|PRESET|FILE]", help="A preset, a run or a configuration file.")
+        str | None, typer.Argument(metavar="RUN|PRESET|FILE", help="A preset, a run or a configuration file.")
     ] = None,
     ascii_only: AsciiOnly = False,
     theme: Theme = ThemeName.DARK,

@@ -22,7 +22,7 @@ from tuner_tui.runs.store.supervisor_state import Order
 def stop(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", autocompletion=complete_run, help="Name of the run; the live one by default."),
+        typer.Argument(metavar="RUN", autocompletion=complete_run, help="Name of the run; the live one by default."),
     ] = None,
     checkpoint_only: Annotated[
         bool, typer.Option("--checkpoint-only", help="Save a checkpoint now and continue training.")

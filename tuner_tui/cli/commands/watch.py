@@ -14,7 +14,7 @@ def watch(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PID|RUN|HOST...]",
+            metavar="PID|RUN|HOST",
             help="A process id or run; or hosts: names of your ssh configuration, or user@name:port. Default: this "
             "machine.",
         ),
