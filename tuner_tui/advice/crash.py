@@ -24,7 +24,7 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished, OutOfMemory
 from tuner_tui.runs.log_parsing.crash_table import KILLED, Confidence, crash_table, explain_signal
 from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, signal_name
-from tuner_tui.runs.log_parsing.fatal_failure import FailureMatch, Judgement, judge
+from tuner_tui.runs.log_parsing.fatal_failure import NEAR, FailureMatch, Judgement, judge
 from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines
 from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_ranks
@@ -116,12 +116,13 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     elif cause.cause == "host-oom" and cause.topic is None:  # an allocation failed: nothing was killed for memory
         limit = situation.host_memory_limit_bytes
         sentence = sentence if limit is None else limit_reached(limit, "the host's")
-    advice = _advice_in(cause.message)
+    advice = _advice_in(cause.message, with_conditions=cause.topic in (None, UNEXPLAINED))
     if cause.topic == UNEXPLAINED or not remedies:
         remedies = (*advice, *cause.checks, *remedies)
-    elif remedies[0].name in ("correct-command", "configuration", "install-some-package"):
-        named = replace(remedies[0], why=f"{_detail_of(cause.message)}{remedies[0].why}")
-        remedies = (*advice, named, *remedies[1:], *cause.checks)
+    elif remedies[0].name in ("correct-command", "configuration", "configuration-file", "install-some-package"):
+        detail = _detail_of(cause.message)
+        named = (replace(remedies[0], why=f"{detail}{remedies[0].why}"), *remedies[1:])
+        remedies = (*advice, *(named if detail or not cause.checks else ()), *cause.checks)
     elif advice and _is_new(advice[0], remedies):
         # Remedies of a topic were written for this message; those of a cause for many.
         first = 0 if cause.topic is None else 1
@@ -190,11 +191,17 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         where = _normalize_location(judgement.event.where) or where
     sentence = _sentence_of_unknown(failure) if pattern is None else pattern.sentence
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
-    subject = _subject(cause, failure.message)
+    reason = _logged_error(lines[max(0, failure.first - NEAR) : failure.first]) if ":" not in failure.message else None
+    message = failure.message if reason is None else f"{failure.headline}: {reason}"
+    failure = replace(failure, message=message)
+    subject = _subject(cause, message)
     topic = None if pattern is None else pattern.topic
     if topic == "package-versions":
         name = _unknown_argument(failure.message)
-        subject = name if is_renamed_or_removed(name) else ", ".join(_packages(failure)) or None
+        # An argument that one package passes to a class of another is a matter of their releases.
+        caller = failure.calls[-1].file if failure.calls and "__init__()" in failure.headline else ""
+        by_package = _named_groups("installed", caller)
+        subject = name if is_renamed_or_removed(name) and not by_package else ", ".join(_packages(failure)) or None
     elif cause == "missing-package":
         subject = missing_package(failure.headline) or subject or _failing_package(failure)
     role = role_of(failure.frames, failure.message)
@@ -208,7 +215,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if cause == "unknown" and pattern is None:
         cause = _cause_of_package(failure, name)
     evidence = _evidence(match, judgement.launcher, read_ranks(lines, state))
-    return CrashCause(cause, sentence, confidence, evidence, where, subject, failure.message, topic, name, checks)
+    evidence = evidence if reason is None else (evidence[0], _shorten(reason), *evidence[1:])
+    return CrashCause(cause, sentence, confidence, evidence, where, subject, message, topic, name, checks)
 
 
 def _sentence_of_unknown(failure: Failure) -> str:
@@ -268,8 +276,8 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
     if package is None:
         title, why = f"look at {_show(inner)} in {inner.place}", "the innermost line of the program in the traceback"
         return (Remedy(title=title, why=why, source="the traceback"),)
-    sound = package == "torch" and "INTERNAL ASSERT" not in failure.message
-    release = "" if sound else f", and the release of {package}"
+    is_release = _pattern("release-errors").search(failure.message) is not None
+    release = f", and the release of {package}" if is_release else ""
     called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
     return (
         Remedy(
@@ -329,9 +337,8 @@ def _packages(failure: Failure) -> tuple[str, ...]:
     named = [name.lower() for name in _named_groups("libraries", failure.headline)]
     classes_of = read_data_file(FILE)["classes-of"]
     named += islice((package for package, classes in classes_of.items() if re.search(classes, failure.headline)), 1)
-    inner = (
-        name for frame in reversed(failure.frames) for name in _named_groups("installed", frame.file) if name != "torch"
-    )
+    files = (frame.file for frames in (failure.calls, failure.frames) for frame in reversed(frames))
+    inner = (name for file in files for name in _named_groups("installed", file) if name != "torch")
     return tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3] or _named_groups("owners", failure.headline)
 
 
@@ -341,9 +348,10 @@ def _named_groups(pattern: str, text: str) -> tuple[str, ...]:
     return tuple(next(filter(None, match.groups())) for match in matches)
 
 
-def _advice_in(message: str) -> tuple[Remedy, ...]:
-    """What the message itself says to do, else what it says that something has to be."""
-    sentences = (match[1] for name in ("advice", "constraint") for match in _pattern(name).finditer(message))
+def _advice_in(message: str, *, with_conditions: bool) -> tuple[Remedy, ...]:
+    """What the message itself says to do, else, `with_conditions`, what it says that something has to be."""
+    names = ("advice", "constraint") if with_conditions else ("advice",)
+    sentences = (match[1] for name in names for match in _pattern(name).finditer(message))
     reporting = _pattern("reporting", re.IGNORECASE)
     advice = next((text for text in sentences if not reporting.search(re.sub(r"\([^()]*\)?", "", text))), None)
     return () if advice is None else (remedy("do-as-it-says", advice=_shorten(advice, 300)),)
@@ -351,7 +359,7 @@ def _advice_in(message: str) -> tuple[Remedy, ...]:
 
 def _detail_of(message: str) -> str:
     """What a message says after the class of the exception, without addresses, to stand before other words."""
-    text = re.sub(r"For further information visit |https?://\S+", "", message)
+    text = re.sub(r"For further information visit |https?://\S+|\A[\w.]+:?\s*\Z", "", message)
     detail = _shorten(
         re.sub(r"(?i)\W*\bplease (?:report|file|open|submit)\b.*", "", text.partition(": ")[2] or text), 240
     )
@@ -423,8 +431,7 @@ def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_mem
 
 def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *evidence: str) -> CrashCause:
     """What a launcher reports that says no more than that a process failed."""
-    errors = (line.text for line in reversed(lines) if line.level and not line.quiet)
-    logged = next(filter(_pattern("logged-errors").match, errors), None)
+    logged = _logged_error(lines)
     if logged is not None:
         text = f"ERROR: {logged}"
         sentence = f"The program logged an error before it ended: {_shorten(logged, 160)}"
@@ -437,6 +444,12 @@ def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *ev
     sentence = f"The launcher reports that {who} failed{code}; the error of the process is not in this output"
     evidence = (*map(_shorten, evidence), *(f"its error file is {file}" for file in islice(files, 1)))
     return CrashCause("unknown", sentence, "possible", evidence, topic="rank-output")
+
+
+def _logged_error(lines: Sequence[LogLine]) -> str | None:
+    """The last error that the program logged in these lines."""
+    errors = (line.text for line in reversed(lines) if line.level and not line.quiet)
+    return next(filter(_pattern("logged-errors").match, errors), None)
 
 
 def _normalize_location(where: str | None) -> str | None:

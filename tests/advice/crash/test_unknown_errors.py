@@ -70,13 +70,35 @@ def test_the_interrupt_of_a_library_without_threads_is_no_wish_of_a_user() -> No
 def test_a_program_run_from_its_source_tree_is_a_package() -> None:
     (finding,) = read(frames("/src/verl/verl/trainer/fit.py:fit|rows[9]") + "IndexError: list index out of range")
     assert "program's own code" not in finding.sentence
-    assert "release of verl" in finding.remedies[0].title
+    assert "verl's fit" in finding.remedies[0].title
 
 
 def test_a_check_quotes_the_message_without_a_plea_for_reports() -> None:
     error = "RuntimeError: ring is broken at slot 4, please report a bug to Spam."
     (finding,) = read(frames(PROGRAM, "@spam/ring.py:turn|turn(4)") + error)
     assert finding.remedies[0].why.startswith("ring is broken at slot 4; ")
+
+
+def test_an_error_without_message_takes_the_one_that_was_logged_above_it() -> None:
+    program = frames(PROGRAM, "@spam/plate.py:load|raise FileNotFoundError()") + "FileNotFoundError"
+    (logged,) = read("ERROR:spam.plate:No plate at '/data/plate-7'\n" + program)
+    assert "No plate at '/data/plate-7'" in logged.evidence
+    assert logged.remedies[0].why.startswith("No plate at '/data/plate-7'; ")
+    (silent,) = read("INFO:spam.plate:No plate at '/data/plate-7'\n" + program)
+    assert silent.remedies[0].title == "check what reaches spam's load"
+
+
+@pytest.mark.parametrize(
+    ("error", "names_release"),
+    [
+        ("RuntimeError: the plate is too hot", False),
+        ("AttributeError: 'Plate' object has no attribute 'rim'", True),
+        ("AttributeError: 'NoneType' object has no attribute 'rim'", False),
+    ],
+)
+def test_a_release_is_suspected_only_where_the_error_points_at_it(error: str, names_release: bool) -> None:
+    (finding,) = read(frames(PROGRAM, "@spam/plate.py:load|turn(plate)") + error)
+    assert any("release" in offer.title for offer in finding.remedies) is names_release
 
 
 def test_a_condition_in_a_message_is_quoted() -> None:

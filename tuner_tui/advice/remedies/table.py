@@ -139,6 +139,7 @@ def _saved_by_8_bit_states(situation: Situation) -> str:
 
 FACTS: Mapping[str, Callable[[Situation], object]] = {
     "gpu": lambda situation: situation.has_gpu,
+    "backend": lambda situation: situation.backend,
     "triton": lambda situation: situation.may_run("triton"),
     "bitsandbytes": runs_bitsandbytes,
     "best-precision": lambda situation: situation.best_precision,

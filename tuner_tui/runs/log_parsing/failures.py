@@ -48,9 +48,11 @@ ANY_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<
 LINK = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
 THREAD = re.compile(r"^Exception in thread ")
 TRANSPARENT = re.compile(
-    r"/torch/nn/modules/module\.py:|:(?:wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
+    r"/torch/nn/modules/module\.py:|/(?:hydra|jsonargparse|pydantic)/|/hf_argparser\.py:|:(?:wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
 )
 """Frames that only pass a call or an access on."""
+PASSES_ON = re.compile(r"return (?:f|fn|func|function|method)\((?:self, )?(?:\*args, )?\*\*kwargs\)$")
+"""The statement of such a frame."""
 RAISES = re.compile(r"raise (?!AttributeError)(?:(?:\w+\.)*[A-Z]\w*|type\(\w+\))\(|assert\b")
 UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_wrap", "spawn_main"})
 
@@ -109,7 +111,11 @@ class Failure:
     @property
     def calls(self) -> tuple[CodeFrame, ...]:
         """The frames without those that only pass a call on."""
-        return tuple(frame for frame in self.frames if frame.raises or not TRANSPARENT.search(frame.name))
+        return tuple(
+            frame
+            for frame in self.frames
+            if frame.raises or not (TRANSPARENT.search(frame.name) or PASSES_ON.match(frame.statement))
+        )
 
 
 def find_exceptions(lines: Sequence[LogLine]) -> tuple[Failure, ...]:
