@@ -6,6 +6,7 @@ own.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterable
 
@@ -17,7 +18,7 @@ from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.cli.report_text import hanging_lines, join_sections, titled_section
 from tuner_tui.core.text import wrap_text
 from tuner_tui.memory.model_shape import modelled_job, trains_other_task
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, OriginKind, Resolved, Value, format_value
 
 MIN_WIDTH, ONE_LINE_FROM, MAX_WIDTH = 80, 110, 132
@@ -30,14 +31,18 @@ def recommend_report(
     job: BuiltinJob | CommandJob,
     expected: DurationEstimate | None,
     change: BatchChange | None,
+    *,
+    of_file: bool = False,
 ) -> list[str]:
-    """Return the whole report, as wide as the terminal within limits."""
+    """Return the whole report, as wide as the terminal within limits; `of_file`: with the command that a file gives."""
     width = min(MAX_WIDTH, max(MIN_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns))
     batch_known = "per_device_train_batch_size" in recommendation.values or not trains_other_task(job)
     sources = "; ".join(value.source for value in (*recommendation.advised, *recommendation.rejected))
     used = [note for note in FIELD_NOTES if note in sources]
+    starts = of_file and isinstance(job, CommandJob) and job.command != (COMMAND_TO_NAME,)
     sections = [
         [f"For {_describe_job(job, recommendation)}"],
+        hanging_lines("Starts ", shlex.join(job.command), width) if starts and isinstance(job, CommandJob) else [],
         [line for note in recommendation.notes for line in hanging_lines("! ", note, width)],
         titled_section("Recommended", _value_lines(recommendation.advised, width)),
         titled_section("Set by you", _given_lines(resolved)),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import to_builtins
 
 from tuner_tui.advice.batch_scaling import BatchChange, batch_change
 from tuner_tui.advice.estimate import estimate_by_trace
@@ -27,9 +28,10 @@ from tuner_tui.hardware.known_cards import PROCESSOR, planned_interpreter, plann
 from tuner_tui.memory.model_shape import read_config
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.store.folder import runs_dir
+from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
+from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import OriginKind, Resolved
 from tuner_tui.settings.presets import find_preset, update_tool_file
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_training
@@ -63,8 +65,9 @@ def recommend(
     """
     words = plan.words or []
     runs = bool(words) and "/" in words[0] and os.access(words[0], os.X_OK) and Path(words[0]).is_file()
-    # A single word that can be run is a command, unless it is to be changed: that may be a shell script.
-    is_file = len(words) == 1 and (patch or write or copy or not runs)
+    # A single word that can be run is a command, unless it is a script, which says more as a file.
+    is_script = bool(words) and Path(words[0]).suffix in SCRIPT_FORMS
+    is_file = len(words) == 1 and (patch or write or copy or is_script or not runs)
     file, command = (words[0], ()) if is_file else (None, tuple(words))
     preset = file if plan.preset is None else plan.preset
     flags = parse_flags(plan.values or [])
@@ -86,7 +89,7 @@ def recommend(
             machines[0][1], resolved, job, Path(file), None if preset == file else preset, write, copy, for_this
         )
         return
-    print_recommendations(machines, resolved, job, preset, as_json)
+    print_recommendations(machines, resolved, job, preset, as_json, training.notes if is_file else None)
 
 
 def planned_machines(
@@ -201,8 +204,9 @@ def print_recommendations(
     job: BuiltinJob | CommandJob,
     preset: str | None,
     as_json: bool,
+    file_notes: tuple[str, ...] | None = None,
 ) -> None:
-    """Print the recommendation for each machine, as text or as one JSON document."""
+    """Print the recommendation for each machine, as text or as one JSON document, with the notes on an opened file."""
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
     accelerate = read_accelerate_config(job, os.environ, Path.cwd())
     trace = partial(estimate_by_trace, before=cache(partial(print_tracing, named_model(job))))
@@ -210,6 +214,7 @@ def print_recommendations(
     for label, machine in machines:
         lengths = measured_lengths(job, machine)
         advice = recommend_settings(machine.inventory, machine.interpreter, job, given, accelerate, lengths, trace)
+        advice = replace(advice, notes=(*(file_notes or ()), *advice.notes))
         change = None if preset is None else preset_batch_change(machine, job, preset, advice)
         expected = expected_duration(job, advice.settings, advice.replicas, advice.cards, runs_dir())
         if as_json:
@@ -217,7 +222,7 @@ def print_recommendations(
             head = {} if label is None else {"card": label}
             documents.append({**head, **as_document(advice, resolved, job), **times})
         else:
-            lines = recommend_report(advice, resolved, job, expected, change)
+            lines = recommend_report(advice, resolved, job, expected, change, of_file=file_notes is not None)
             print_line("\n".join(lines if label is None else [f"On {label}", "", *lines, ""]))
     if as_json:
         print_json(documents[0] if machines[0][0] is None else {"cards": documents})
@@ -245,8 +250,9 @@ def measured_lengths(job: BuiltinJob | CommandJob, machine: LocalMachine) -> Sam
 
 def as_document(recommendation: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:
     origins = {name: resolved.origins[name] for name in sorted(resolved.chosen)}
+    unknown = {"command": None} if isinstance(job, CommandJob) and job.command == (COMMAND_TO_NAME,) else {}
     return {
-        "job": job,
+        "job": {**to_builtins(job), **unknown},
         "recommended": recommendation.advised,
         "rejected": recommendation.rejected,
         "given": {

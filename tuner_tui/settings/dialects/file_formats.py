@@ -7,6 +7,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from tuner_tui.settings.dialects.python_source import (
     shell_lines,
 )
 from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_options, read_shell
-from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.settings.yaml_reader import MAX_BYTES, ToolFile, compose_tool_yaml, parse_tool_text, read_text
 
@@ -45,6 +46,10 @@ SCRIPT_FORMS: Mapping[str, Form] = {
     ".py": "python", ".ipynb": "python", ".sh": "arguments", ".bash": "arguments", ".slurm": "arguments",
     ".sbatch": "arguments", ".args": "arguments",
 }  # fmt: skip
+STARTED_SCRIPT = re.compile(
+    r"(?m)^[^#\n]*?(?:\b(?:bash|sh|source|srun|sbatch)[ \t]+|(?<=\./))[\"']?([\w./${}-]+\.(?:sh|bash|slurm|sbatch))\b"
+)
+"""A shell script that another one starts."""
 MOST_BYTES = {".py": 2**20, ".ipynb": 2**26}  # a notebook holds pictures
 
 
@@ -73,7 +78,15 @@ def parse_file(text: str, path: Path) -> ToolFile:
         case ".args":
             return ToolFile(dict(read_options(tuple(text.split()))))  # as `HfArgumentParser` reads it
         case _ if SCRIPT_FORMS.get(suffix) == "arguments":
-            return read_shell(text, source)
+            try:
+                return read_shell(text, source)
+            except PresetError:
+                inner = next((path.parent / Path(name).name for name in STARTED_SCRIPT.findall(text)), path)
+                if inner == path or not inner.is_file():
+                    raise
+            started = read_shell(read_file_text(inner), str(inner))
+            reasons = (f"it starts {inner.name}", *started.incomplete)
+            return replace(started, command=(), environment={}, incomplete=reasons)
         case _:
             return parse_config(text, source, suffix)
 

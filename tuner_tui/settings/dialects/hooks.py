@@ -54,7 +54,8 @@ def read_axolotl_evaluation(values: Mapping[str, Any]) -> Mapping[str, Value]:
         return {}
     if values.get("eval_steps"):
         return {"eval_strategy": "steps"}
-    return {"eval_strategy": "epoch"} if values.get("evals_per_epoch") else {}
+    evaluations = values.get("evals_per_epoch")
+    return {"eval_strategy": "epoch" if evaluations == 1 else "steps"} if evaluations else {}
 
 
 def complete_axolotl_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:

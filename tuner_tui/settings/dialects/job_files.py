@@ -19,6 +19,8 @@ from tuner_tui.settings.yaml_reader import ToolFile, parse_tool_text
 
 KINDS = Path(__file__).with_name("job_files.yaml")
 COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
+EXPRESSION = re.compile(r"\$\{\{\s*[\w.]*\.([\w-]+)\s*\}\}")
+"""What GitHub fills in: an input, a variable or a secret."""
 MAKEFILE = re.compile(r"(?:GNU)?[Mm]akefile|.*\.mk")
 MAKE_VARIABLE = re.compile(r"(?m)^(?:export\s+)?(\w+)[ \t]*(?::{1,2}|\?)?=[ \t]*(.*?)[ \t]*(?:#.*)?$")
 TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
@@ -50,7 +52,8 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         if row and (found := _best_command(file.values, source)) is not None:
             given = flatten(file.values.get(row.get("arguments", ""), {}))
             fixed = {key.removesuffix(".value"): value for key, value in given.items() if key.endswith(".value")}
-            return replace(found, kind=row["kind"], values={**found.values, **fixed})
+            folder = "" if found.folder == row.get("folder") else found.folder
+            return replace(found, kind=row["kind"], values={**found.values, **fixed}, folder=folder)
     if kind:
         raise PresetError(
             f"{source}: is a {kind} in which no training is started: open the configuration or the script that trains"
@@ -71,10 +74,13 @@ def _recipes(text: str) -> str:
 
 def _best_command(values: Mapping[str, Any], source: str) -> ToolFile | None:
     """The command with most options of a training among all that the file starts."""
+    defaults = {key: value for key, value in flatten(values.get("on", {})).items() if key.endswith(".default")}
+    inputs = {key.split(".")[-2]: str(value) for key, value in defaults.items()}
     files = []
     for text in _scripts(values, {}):
+        filled = EXPRESSION.sub(lambda match: inputs.get(match[1], f"${match[1]}"), text)
         with suppress(PresetError):
-            files.append(read_shell(text, source))
+            files.append(read_shell(filled, source))
     return max(files, key=lambda file: len(file.values), default=None)
 
 

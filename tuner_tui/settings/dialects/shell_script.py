@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise, zip_longest
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from string import Template
 from typing import Any
 
@@ -53,8 +53,13 @@ _TO_FILL_IN = re.compile(r"\"[^\"]*\"|'[^']*'|(<[A-Za-z][\w .-]*>)")
 _ENVIRONMENT = re.compile(r"activate$|conda\.sh$|\.?(?:bashrc|bash_profile|profile|zshrc)$|/etc/|lmod|modules?\.sh$")
 """Files that a script sources for its Python, not for the settings of its training."""
 _LAUNCHES = re.compile(
-    r"(?:python|pypy)[\d.]*|torchrun|accelerate|deepspeed|srun|mpirun|uv|poetry|ray|horovodrun|colossalai|pixi|pdm|hatch|conda|micromamba|singularity|apptainer|composer|numactl|nohup|time|exec|sudo|env"
+    r"(?:python|pypy)[\d.]*|\$\{?PYTHON\w*\}?|torchrun|accelerate|deepspeed|srun|mpirun|uv|poetry|ray|horovodrun|colossalai|pixi|pdm|hatch|conda|(?:micro)?mamba|rye|singularity|apptainer|composer|numactl|nohup|time|exec|sudo|env"
 )
+_GUARD = re.compile(
+    r"\$\{([A-Za-z_]\w*):?\?|-z[ \t]+\"?\$\{?([A-Za-z_]\w*)(?::?-)?\}?\"?(?:[ \t]*\]\]?)?[ \t]*(?:&&|;?\s*then\b)"
+    r"(?:(?!\bfi\b)[^\n]*\n?){0,4}?[^\n]*\bexit[ \t]+[1-9]"
+)
+"""A variable without which the script ends."""
 MODULE = ("-m", "--module")
 LAUNCH_MODULES = ("torch.distributed", "accelerate.commands", "pip", "venv", "pytest", "unittest", "http.server")
 
@@ -96,8 +101,8 @@ def read_shell(text: str, source: str) -> ToolFile:
             f"{source}: is a shell script that contains no training command: open the one that starts the training"
         )
     environment, words = dict(best.exported), best.words
-    while words and (match := _ASSIGNMENT.fullmatch(words[0])):
-        environment[match[1]] = match[2]
+    while words and ((match := _ASSIGNMENT.fullmatch(words[0])) or words[0] == "exec"):
+        environment |= {match[1]: match[2]} if match else {}
         words = words[1:]
     # A word with `$` left in it needs a variable that the script does not set: the caller's environment, an argument,
     # a loop. Such a command can only be started through its script.
@@ -107,8 +112,11 @@ def read_shell(text: str, source: str) -> ToolFile:
     needed = dict.fromkeys(
         f"${match[1]}" if match[1] else match[0] for word in open_words for match in _NEEDED.finditer(word)
     )
+    code = re.sub(r"(?m)^[ \t]*#.*", "", text)
+    guards = ((match[1] or match[2], code[: match.start()]) for match in _GUARD.finditer(code))
+    needed |= dict.fromkeys(f"${name}" for name, before in guards if not re.search(rf"\b{name}:?=", before))
     reasons = (*((f"it needs {', '.join(needed)}",) if needed else ()), *best.reasons)
-    runs = best.starts and not open_words and not best.reasons and bool(words) and not words[0].startswith("-")
+    runs = best.starts and not open_words and not reasons and bool(words) and not words[0].startswith("-")
     return ToolFile(
         {**read_options(words), **read_overrides(words)},
         command=words if runs else (),
@@ -213,7 +221,7 @@ def _find_command(text: str) -> _Command:
 
     Where nothing has options, the last command that starts a script.
     """
-    variables: dict[str, str] = {}
+    variables = {"HOME": str(Path.home())}
     exported: dict[str, str] = {}
     best, of_variable = _Command(), _Command()
     started: list[_Command] = []

@@ -58,6 +58,8 @@ ENTRY_KEYS = ("path", "id", "name", "dataset_name", "dataset")
 """What an entry of a list of datasets calls its dataset."""
 BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text"})
 """What is in the place of a dataset's name where `data_files` holds the data."""
+LABELS = re.compile(r"(?:^|\.)(?:tags|labels|metadata|wandb|mlflow)\.")
+"""Sections that describe a run for those who look for it later."""
 LONGEST_NAME = 200
 
 
@@ -178,9 +180,11 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     """The training command of a shell script; where it needs variables of the shell, the script itself."""
     model = _model_of(flat, (*dialect.model_keys, *MODEL_NAMES))
     data = _first_text(flat, (*dialect.data_keys, *SHELL_DATA_KEYS))
-    task = _task(dialect, flat, model, (str(path), *file.command))
-    common: dict[str, Any] = {"model": model, "task": task, "data": data}
     folder = _folder_of_script(file, path)
+    scripts = [base / word for word in file.words if word.endswith(".py") for base in (Path(folder or ""), path.parent)]
+    task_of_script = next(filter(None, (task_of_source(read_source(script)) for script in scripts)), None)
+    task = task_of_script or _task(dialect, flat, model, (str(path), *file.command))
+    common: dict[str, Any] = {"model": model, "task": task, "data": data}
     if not file.command or (file.folder and folder is None):
         whole = (COMMAND_TO_NAME,) if file.kind else ("bash", str(path.absolute()))
         return CommandJob(command=whole, apply="none" if file.kind else "inject", **common)
@@ -203,7 +207,14 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
 
 
 def _folder_of_script(file: ToolFile, path: Path) -> str | None:
-    """The folder that the script changes to before the command, seen from the file's or from one above it."""
+    """The folder that the script changes to before the command, seen from the file's or from one above it.
+
+    A folder of the same name above the file is where the checkout lies on this machine.
+    """
+    name = Path(file.folder).name
+    for above in path.absolute().parents[:FOLDERS_UP] if file.folder.startswith(("/", "~")) else ():
+        if above.name == name and not Path(file.folder).is_dir():
+            return str(above)
     if not file.folder or re.search(r"[$~`]", file.folder):
         return None
     folders = (above / file.folder for above in (path.absolute().parent, *path.absolute().parents[1:FOLDERS_UP]))
@@ -238,7 +249,8 @@ def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
 def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     """The first that is given; in sections, where one key ends so."""
     for key in keys:
-        ending = [key] if key in values else [key_path for key_path in values if key_path.endswith(f".{key}")]
+        paths = [key_path for key_path in values if key_path.endswith(f".{key}") and not LABELS.search(key_path)]
+        ending = [key] if key in values else paths
         if len(ending) == 1 and (text := _text_of(values[ending[0]])):
             return text
     return None
