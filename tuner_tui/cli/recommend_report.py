@@ -16,6 +16,7 @@ from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendatio
 from tuner_tui.advice.recommend.target import ConsideredValue
 from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.cli.report_text import hanging_lines, join_sections, titled_section
+from tuner_tui.core.redaction import redact_argv
 from tuner_tui.core.text import wrap_text
 from tuner_tui.memory.model_shape import modelled_job, trains_other_task
 from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob
@@ -39,10 +40,10 @@ def recommend_report(
     batch_known = "per_device_train_batch_size" in recommendation.values or not trains_other_task(job)
     sources = "; ".join(value.source for value in (*recommendation.advised, *recommendation.rejected))
     used = [note for note in FIELD_NOTES if note in sources]
-    starts = of_file and isinstance(job, CommandJob) and job.command != (COMMAND_TO_NAME,)
+    starts = job.command if of_file and isinstance(job, CommandJob) and job.command != (COMMAND_TO_NAME,) else ()
     sections = [
         [f"For {_describe_job(job, recommendation)}"],
-        hanging_lines("Starts ", shlex.join(job.command), width) if starts and isinstance(job, CommandJob) else [],
+        hanging_lines("Starts ", shlex.join(redact_argv(starts)), width) if starts else [],
         [line for note in recommendation.notes for line in hanging_lines("! ", note, width)],
         titled_section("Recommended", _value_lines(recommendation.advised, width)),
         titled_section("Set by you", _given_lines(resolved)),
