@@ -181,7 +181,6 @@ class PlannedLength:
         if steps_an_epoch is not None and over_loader and remaining is not None and remaining > 0:
             by_epochs = round(remaining * steps_an_epoch)
         counted = [limit.total() for limit in self._limits]
-        is_open = None in counted
         if by_epochs is not None and self.has_loops:
             counted.append(by_epochs)
         elif self._nest is not None:
@@ -191,7 +190,7 @@ class PlannedLength:
         totals = [total for total in counted if total is not None]
         if totals:
             total = min(totals)
-            if is_open and self.steps is not None and self.steps < total:
+            if None in counted and self.steps is not None and self.steps < total:
                 return self.steps  # by its name what a break compares with, which is not known yet
             return self.steps if self._breaks and self.steps == total - 1 else total
         if self.steps is None or by_epochs is None:
