@@ -101,7 +101,7 @@ class _Question:
         if self.collectives is not None:
             _wake(self.process.pid, offers["collectives"][1])
         self.unsafe_signal = offers["stacks"][1]
-        main = self._read_threads().get(self.process.pid)
+        main = read_stat(self.process.pid, self._threads)
         self.main_cpu_s = 0.0 if main is None else main.cpu_s
         send_signal(self.process, self.unsafe_signal + 1)
 
@@ -109,20 +109,22 @@ class _Question:
         """Have the stacks written while the main thread is in C, once, if they are still missing."""
         if self.unsafe_signal is None or self.stacks is None or os.fstat(self.stacks.fd).st_size:
             return
-        threads = self._read_threads()
-        main = threads.pop(self.process.pid, None)
+        main = read_stat(self.process.pid, self._threads)
         if main is None or (main.state == "R" and main.cpu_s - self.main_cpu_s < SAFE_CPU_S):
             return
-        others_run = any(thread.state == "R" for thread in threads.values())
-        send_signal(self.process, self.unsafe_signal + 2 * others_run)
+        send_signal(self.process, self.unsafe_signal + 2 * self._other_threads_run())
         self.unsafe_signal = None
 
-    def _read_threads(self) -> dict[int, ProcessStat]:
-        folder = f"{PROC}/{self.process.pid}/task"
+    @property
+    def _threads(self) -> str:
+        return f"{PROC}/{self.process.pid}/task"
+
+    def _other_threads_run(self) -> bool:
         try:
-            return {tid: stat for tid in list_pids(folder) if (stat := read_stat(tid, folder)) is not None}
+            others = [read_stat(tid, self._threads) for tid in list_pids(self._threads) if tid != self.process.pid]
         except OSError:  # it has ended
-            return {}
+            return False
+        return any(thread is not None and thread.state == "R" for thread in others)
 
     def is_open(self) -> bool:
         """Whether an answer is still missing or growing."""

@@ -107,15 +107,16 @@ class _Look:
         activity = self.activity(process)
         if activity.name == "data":
             return self._at_loader(process, activity, subject)
+        children = self._children(process)
         evidence = tuple(
             f"process {child.pid}: {self.activity(child)}"
-            for child in self._children(process)
+            for child in children
             if activity.name in ("child process", "queue") and (child.threads or child.state in "ZX")
         )
         culprits, marks = (process.pid,), tuple(map(str, process.main.frames[:3]))
         # A queue of threads, and one that a thread of this process may fill, ends with no child process.
         between_processes = any("/multiprocessing/" in frame.file for frame in process.main.frames[:QUEUE_CALLS])
-        writes = any(child.state not in "ZX" for child in self._children(process))
+        writes = any(child.state not in "ZX" for child in children)
         writes = writes or any(thread.own_frame for thread in process.threads[1:])
         if activity.name == "queue" and evidence and between_processes and not writes:
             sentence = f"{subject} {activity}, but no child process is left that could write to it."
