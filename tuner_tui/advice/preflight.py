@@ -23,7 +23,7 @@ from tuner_tui.memory.closed_form import fixed_sizes, trained_bytes
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
 from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect
 from tuner_tui.settings.distributed import best_kind, is_same_kind, training_cards
-from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
 from tuner_tui.settings.rules import find_problems
 
@@ -251,7 +251,7 @@ def program_checks(job: BuiltinJob | CommandJob, files: FileSystem) -> Iterator[
         if not files.exists(script):
             advice = "Start from the folder of the checkout, or give the command with your script after --."
             yield PreflightCheck("Program", "wrong", f"The script {script} is not there.", advice)
-    if job.command == (COMMAND_TO_NAME,):
+    if job.is_unnamed:
         advice = "Give the command with the script that reads the file after --."
         yield PreflightCheck("Program", "warning", "The file does not show which command reads it.", advice)
         return

@@ -19,7 +19,7 @@ from tuner_tui.cli.report_text import hanging_lines, join_sections, titled_secti
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.core.text import wrap_text
 from tuner_tui.memory.model_shape import modelled_job, trains_other_task
-from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, OriginKind, Resolved, Value, format_value
 
 MIN_WIDTH, ONE_LINE_FROM, MAX_WIDTH = 80, 110, 132
@@ -40,7 +40,7 @@ def recommend_report(
     batch_known = "per_device_train_batch_size" in recommendation.values or not trains_other_task(job)
     sources = "; ".join(value.source for value in (*recommendation.advised, *recommendation.rejected))
     used = [note for note in FIELD_NOTES if note in sources]
-    starts = job.command if of_file and isinstance(job, CommandJob) and job.command != (COMMAND_TO_NAME,) else ()
+    starts = job.command if of_file and isinstance(job, CommandJob) and not job.is_unnamed else ()
     sections = [
         [f"For {_describe_job(job, recommendation)}"],
         hanging_lines("Starts ", shlex.join(redact_argv(starts)), width) if starts else [],

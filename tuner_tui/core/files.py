@@ -337,8 +337,7 @@ def is_locked(path: Path) -> bool:
     """Whether a process holds the lock; False if the file system has none. Raises `OSError` if it cannot be read."""
     try:
         with opened_regular(path) as descriptor:
-            # A shared lock is granted beside other shared ones, so that two readers that ask at once do not see each
-            # other.
+            # Shared locks do not exclude each other, so that two readers that ask at once do not see each other's.
             return not _try_lock(descriptor, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False

@@ -97,6 +97,11 @@ class CommandJob(_BaseJob, frozen=True, kw_only=True, tag="command"):
             except FieldError as error:
                 raise FieldError("aliases", str(error)) from None
 
+    @property
+    def is_unnamed(self) -> bool:
+        """Whether the command is still to be named: a file of settings does not show which one reads it."""
+        return self.command == (COMMAND_TO_NAME,)
+
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The variables that the job sets; one that names itself extends that of `environ`: `PATH=/opt/bin:$PATH`."""
         return {

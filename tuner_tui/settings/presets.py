@@ -45,7 +45,7 @@ from tuner_tui.settings.dialects.python_source import TO_GIVE
 from tuner_tui.settings.dialects.shell_script import read_overrides
 from tuner_tui.settings.dialects.tool_job import training_of_file
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
-from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob, Job, without_hydra
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
 from tuner_tui.settings.model import (
     FIELDS,
     Settings,
@@ -211,7 +211,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         raise PresetError(f"{source}{'' if line is None else f':{line}'}: {error}") from None
     except SettingsError as error:
         raise PresetError(f"{source}: {error}") from None
-    job = None if training is None or training.command == (COMMAND_TO_NAME,) else training
+    job = None if training is None or training.is_unnamed else training
     if not (file.words or imported.settings or imported.left_open or dialect.certain_keys) and job is None:
         raise PresetError(
             f"{source}: neither a preset (`settings:` with `name: value` lines) nor a known configuration file; "

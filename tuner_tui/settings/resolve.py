@@ -18,7 +18,7 @@ from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.dialects.dialect import Dialect, dialect_of_command
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.job import COMMAND_TO_NAME, ApplyMode, CommandJob, Job, Launcher, Task, fallback_limit
+from tuner_tui.settings.job import ApplyMode, CommandJob, Job, Launcher, Task, fallback_limit
 from tuner_tui.settings.model import (
     FIELDS,
     Origin,
@@ -206,8 +206,7 @@ def apply_job_options(base: Job | None, options: LaunchOptions) -> Job | None:
     A new command receives settings as `default_apply_mode` chooses. Raises `SettingsError`.
     """
     changes = _job_changes(options)
-    unnamed = isinstance(base, CommandJob) and base.command == (COMMAND_TO_NAME,)
-    if options.command and (unnamed or not isinstance(base, CommandJob)):
+    if options.command and (not isinstance(base, CommandJob) or base.is_unnamed):
         dialect = dialect_of_command(options.command).name
         defaults: dict[str, Any] = {"apply": default_apply_mode(options.command), "dialect": dialect}
         if isinstance(base, CommandJob):

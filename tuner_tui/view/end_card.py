@@ -106,7 +106,7 @@ def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> lis
 
 
 def loss_chart(scene: EndScene, width: int, height: int) -> list[Row]:
-    """Return the loss of the run, beside facts that name its values; nothing with fewer than two points."""
+    """Return the loss of the run, next to facts that name its values; nothing with fewer than two points."""
     loss = scene.history.loss
     if len(loss.xs) < 2:
         return []

@@ -42,7 +42,7 @@ from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob, Job, Task, named_model
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, Task, named_model
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_training
 
@@ -170,7 +170,7 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
     if model is None and isinstance(job, CommandJob):
         if (unclear := named_model(job)) is not None:
             raise SettingsError(unknown_task(unclear))
-        named = "the file" if job.command == (COMMAND_TO_NAME,) else f"`{shlex.join(job.command)}`"
+        named = "the file" if job.is_unnamed else f"`{shlex.join(job.command)}`"
         raise SettingsError(
             f"Cannot tell which model {named} trains: neither an argument such as "
             "--model_name_or_path, a configuration file nor a from_pretrained(...) call in the script names "

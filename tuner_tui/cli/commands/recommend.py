@@ -31,7 +31,7 @@ from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob, named_model
+from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import OriginKind, Resolved
 from tuner_tui.settings.presets import find_preset, update_tool_file
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_training
@@ -250,7 +250,7 @@ def measured_lengths(job: BuiltinJob | CommandJob, machine: LocalMachine) -> Sam
 
 def as_document(recommendation: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:
     origins = {name: resolved.origins[name] for name in sorted(resolved.chosen)}
-    unknown = {"command": None} if isinstance(job, CommandJob) and job.command == (COMMAND_TO_NAME,) else {}
+    unknown = {"command": None} if isinstance(job, CommandJob) and job.is_unnamed else {}
     return {
         "job": {**to_builtins(job), **unknown},
         "recommended": recommendation.advised,
