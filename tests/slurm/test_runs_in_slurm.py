@@ -152,7 +152,7 @@ def test_the_time_limit_ends_in_a_checkpoint_from_which_the_requeued_job_resumes
 
 
 RANKS = """
-import sys, torch, torch.distributed
+import gc, sys, torch, torch.distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -164,6 +164,8 @@ for (batch,) in DataLoader(data, batch_size=2, sampler=DistributedSampler(data))
     optimizer.zero_grad()
     model(batch).mean().backward()
     optimizer.step()
+del model, optimizer  # gloo's threads end with the last that holds the group; left alive they may abort the exit
+gc.collect()
 torch.distributed.destroy_process_group()
 """
 
