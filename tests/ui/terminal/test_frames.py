@@ -42,7 +42,9 @@ def test_the_first_frame_needs_no_textual_and_the_terminal_comes_back(
         while not terminal.ended:
             output += terminal.read(0.2)
         frame, _, rest = output.partition(LEFT)
+        assert frame.startswith(b"\x1b[?1049h"), "on the alternate screen, not on that of the shell"
         assert title in frame.decode()
+        assert b"\\x1b" not in frame, "no sequence is escaped"
         assert b"ModuleNotFoundError" in rest, "the failure is read on the shell's screen"
         assert terminal.modes() == terminal.at_start
 

@@ -37,10 +37,8 @@ def first_frame(panels: Callable[[int, int], Mapping[str, Box]], focused: str) -
         modes[0] &= ~(termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR)
         modes[3] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG)
         termios.tcsetattr(STDIN, termios.TCSANOW, modes)  # keys typed from here on are read by Textual
-        sys.stdout.write(
-            ENTER_SCREEN + HIDE_CURSOR + draw_frame(panels(columns, rows), focused, columns, rows, os.environ)
-        )
-        sys.stdout.flush()
+        frame = draw_frame(panels(columns, rows), focused, columns, rows, os.environ)
+        print(ENTER_SCREEN, HIDE_CURSOR, frame, sep="", end="", file=sys.__stdout__, flush=True)  # `stdout` escapes it
         yield
     finally:
         if SHELL_MODES:
