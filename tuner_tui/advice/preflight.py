@@ -21,7 +21,7 @@ from tuner_tui.hardware.inventory import GpuProblemKind, Inventory
 from tuner_tui.hardware.probe_script import PACKAGES
 from tuner_tui.memory.closed_form import fixed_sizes, trained_bytes
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
-from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect
+from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect, leaf_pattern
 from tuner_tui.settings.distributed import best_kind, is_same_kind, training_cards
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
@@ -338,7 +338,8 @@ def named_paths(values: Mapping[str, Any], dialect: Dialect | None = None) -> tu
         of_tool = dict.fromkeys(dialect.model_keys, "model") | dict.fromkeys(dialect.data_keys, "data")
     paths = []
     for key, value in _leaves(values):
-        kind = of_tool.get(key) or kinds.get(key.rpartition(".")[2])
+        kind = next((of_tool[name] for name in of_tool if leaf_pattern(name).match(key)), None)
+        kind = kind or kinds.get(key.rpartition(".")[2])
         if kind is None or not isinstance(value, str):
             continue
         for word in value.split(",") if kind == "data" else (value,):

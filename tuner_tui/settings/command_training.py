@@ -17,7 +17,7 @@ from tuner_tui.settings.dialects.dialect import dialect_of_command, dialects, fl
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, read_file_text
 from tuner_tui.settings.dialects.python_source import declared_options, known_names, parse_python
 from tuner_tui.settings.dialects.script_search import own_modules, read_source
-from tuner_tui.settings.dialects.shell_script import known_options, read_options
+from tuner_tui.settings.dialects.shell_script import is_known_option, read_options
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, Task, task_of_source
 from tuner_tui.settings.model import Value
@@ -121,7 +121,7 @@ def _load(path: Path) -> LoadedPreset | None:
 
 
 def _settings_of_options(options: Mapping[str, str]) -> Mapping[str, Value]:
-    arguments = {name: value for name, value in options.items() if name in known_options()}
+    arguments = {name: value for name, value in options.items() if is_known_option(name)}
     try:
         return read_settings(dialects()["hf-args"], arguments).settings
     except SettingsError:

@@ -232,6 +232,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     """
     notes: list[str] = []
     flat = flatten(values) if dialect.nested else values
+    flat = {key: value[0] if _is_one_number(value) else value for key, value in flat.items()}
     switched: Mapping[str, Value] = {}
     if dialect.read_more is hooks.read_scripts_own:
         flat, switched = _apply_switches(flat)
@@ -339,30 +340,39 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
     keys: dict[str, str] = {}
     settings = {key: name for name, key in dialect.names.items()}
     words = read_data_file(TABLES)["words"]
-    only_with, elsewhere, other_use = words["only_with"], words["elsewhere"], words["other_use"]
+    only_with, elsewhere, switch = words["only_with"], words["elsewhere"], "|".join(words["section_switches"])
+    spelled = {path: re.sub(r"(?<=[a-z])(?=[A-Z])|[- ]", "_", path) for path in flat}  # `batchSize` is `batch_size`
     for key, leaves in dialect.leaves.items():
-        if key in flat and _suits(settings.get(key, key), flat[key]):
+        name = settings.get(key, key)
+        if key in flat and _suits(name, flat[key]):
             continue
+        others = "|".join(
+            [words["other_use"], *elsewhere.get(name, ()), *([] if "eval" in name else [words["evaluation"]])]
+        )
         # A key's place in files of free sections is the only key of the file that ends with one of its leaves. Leaves
         # are in order of certainty, and the first that occurs decides: `optimizer.lr` before `lr`. Several keys with
         # that ending are no place, since nobody knows which one trains, unless all but one repeat it in a section of
-        # their own (a variant).
+        # their own (a variant), or one alone is in a section of the training.
         for leaf in leaves:
-            name = settings.get(key, key)
-            others = re.compile(f"{other_use}|{elsewhere.get(name, other_use)}")
             if leaf in only_with and not any(re.search(only_with[leaf], other) for other in flat):
                 continue
+            ends = leaf_pattern(
+                f"(?:{leaf})(?:.(?:{switch}))?" if name in FIELDS and FIELDS[name].kind == "bool" else leaf
+            )
             ending = [
                 path
-                for path in flat
-                if _ends(path.lower(), leaf.lower())
-                and not others.search(path.lower()[: path.rfind(".") + 1])
+                for path, snake in spelled.items()
+                if (ends.search(snake) or ends.search(path))
+                and not re.search(others, path.lower()[: path.rfind(".") + 1])
                 and _suits(name, flat[path])
             ]
             literal = [path for path in ending if _left_open(path, flat[path]) is None]
             base = min(ending, key=len, default="")
             if all(path.lower().endswith(f".{base.lower()}") for path in ending if path != base):
                 literal = [base] if base in literal else []  # others replace it in a variant: `profiles.full.train.lr`
+            if len({str(flat[path]) for path in literal}) > 1:
+                of_training = [path for path in literal if re.search(words["of_training"], path.lower())]
+                literal = of_training if len(of_training) == 1 else literal
             if len(literal) == 1 or (agreeing and len({str(flat[path]) for path in literal}) == 1):
                 keys[key] = literal[0]
                 break
@@ -371,10 +381,15 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
     return keys
 
 
-def _ends(path: str, leaf: str) -> bool:
-    """Whether the key at `path` is the leaf; one that begins with `^` only at the top of the file."""
-    path = path.removesuffix(".value")  # W&B keeps `lr: {value: 0.1, desc: …}`
-    return path == leaf[1:] if leaf.startswith("^") else f".{path}".endswith(f".{leaf}")
+@cache
+def leaf_pattern(leaf: str) -> re.Pattern[str]:
+    """What a key ends with that is one of the names of the alias `leaf`; W&B keeps `lr: {value: 0.1, desc: …}`."""
+    return re.compile(rf"(?:^|\.)(?:{leaf.replace('.', chr(92) + '.')})(?:\.value)?$", re.IGNORECASE)
+
+
+def _is_one_number(value: object) -> bool:
+    """Whether a list is that of a single number, as fairseq has `lr: [0.0005]`."""
+    return isinstance(value, list) and len(value) == 1 and type(value[0]) in (int, float)
 
 
 def _suits(name: str, value: object) -> bool:
@@ -552,7 +567,7 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
         # A file of which a script's names say more than the tool's is the script's: `base_model` is anybody's key.
         tools = (dialects()[best], dialects()["own-script"])
         of_tool, of_script = (len(read_settings(tool, values).settings) for tool in tools)
-        is_sure = scores[best] >= CERTAIN or not dialects()[best].programs
+        is_sure = (scores[best] >= CERTAIN and 2 * of_tool >= of_script) or not dialects()[best].programs
         return dialects()[best] if is_sure or of_tool >= of_script else dialects()["hf-sections"]
     if form == "python" and own and "()" not in "".join(keys):
         return dialects()["own-script"]

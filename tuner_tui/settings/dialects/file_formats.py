@@ -84,7 +84,7 @@ def parse_file(text: str, path: Path) -> ToolFile:
                 inner = next((path.parent / Path(name).name for name in STARTED_SCRIPT.findall(text)), path)
                 if inner == path or not inner.is_file():
                     raise
-            started = read_shell(read_file_text(inner), str(inner))
+                started = read_shell(read_file_text(inner), source)
             reasons = (f"it starts {inner.name}", *started.incomplete)
             return replace(started, command=(), environment={}, incomplete=reasons)
         case _:

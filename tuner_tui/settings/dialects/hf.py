@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -317,8 +318,9 @@ class _HfImporter:
         """Set `name` from `value` of the argument `key`; None means that the argument was not given."""
         if value is None and not FIELDS[name].optional:
             return
-        if FIELDS[name].kind == "int" and isinstance(value, float) and value.is_integer():
-            value = int(value)
+        if FIELDS[name].kind == "int" and isinstance(value, float | str):
+            with suppress(ValueError):  # 100000.0 and `1e5`
+                value = int(float(value)) if float(value).is_integer() else value
         if FIELDS[name].kind == "bool" and str(value).strip() in ("0", "1"):
             value = self._flag(key)
         try:

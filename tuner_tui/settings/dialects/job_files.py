@@ -13,7 +13,7 @@ from typing import Any
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects.dialect import flatten
 from tuner_tui.settings.dialects.script_search import TRAINING
-from tuner_tui.settings.dialects.shell_script import known_options, read_shell
+from tuner_tui.settings.dialects.shell_script import is_known_option, read_shell
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.yaml_reader import ToolFile, parse_tool_text
 
@@ -33,7 +33,7 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     """
     if MAKEFILE.fullmatch(Path(source).name):
         file = replace(read_shell(_recipes(text), source), kind="Makefile")
-        if not (known_options() & file.values.keys() or TRAINING.search(" ".join(file.words))):
+        if not (any(map(is_known_option, file.values)) or TRAINING.search(" ".join(file.words))):
             raise PresetError(f"{source}: is a Makefile in which no training is started: open the script that trains")
         return file
     documents = re.split(r"(?m)^---(?:[ \t].*)?$", text) if suffix not in (".json", ".toml") else [text]

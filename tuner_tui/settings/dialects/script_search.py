@@ -186,20 +186,31 @@ def read_source(path: Path) -> str:
 
 def console_script(scripts: Collection[Path]) -> str | None:
     """The program that a project installs from the package of these scripts, if it is its only one: `terratorch`."""
-    first = min(scripts, default=Path("/"))
-    for root in first.parents[1 : FOLDERS_UP + 1]:
-        try:
-            project = tomllib.loads(read_source(root / "pyproject.toml"))
-        except (ValueError, RecursionError):
-            continue
-        section = project.get("project")
-        programs = section.get("scripts") if isinstance(section, dict) else None
-        if not isinstance(programs, dict) or len(programs) != 1:
+    for root, programs in _installed(min(scripts, default=Path("/x"))):
+        if len(programs) != 1:
             return None
         ((name, target),) = programs.items()
         package = str(target).partition(".")[0]
         return str(name) if all(package in script.relative_to(root).parts[:2] for script in scripts) else None
     return None
+
+
+def project_programs(path: Path) -> set[str]:
+    """The programs that the project around `path` installs."""
+    return {name for _, programs in _installed(path.absolute()) for name in programs}
+
+
+def _installed(path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """The folders above with a project, and the programs that it says to install."""
+    for root in path.parents[: FOLDERS_UP + 1]:
+        try:
+            project = tomllib.loads(read_source(root / "pyproject.toml"))
+        except (ValueError, RecursionError):
+            continue
+        for section in (project.get("project"), project.get("tool", {}).get("poetry")):
+            programs = section.get("scripts") if isinstance(section, dict) else None
+            if isinstance(programs, dict):
+                yield root, programs
 
 
 def files_in(folder: Path, pattern: str) -> list[Path]:

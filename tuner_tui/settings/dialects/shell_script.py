@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise, zip_longest
@@ -14,7 +14,7 @@ from string import Template
 from typing import Any
 
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.dialect import dialects
+from tuner_tui.settings.dialects.dialect import dialects, leaf_pattern
 from tuner_tui.settings.dialects.python_source import evaluate_literal
 from tuner_tui.settings.dialects.script_search import named_for_training, names_other_work
 from tuner_tui.settings.errors import PresetError, SettingsError
@@ -65,12 +65,11 @@ LAUNCH_MODULES = ("torch.distributed", "accelerate.commands", "pip", "venv", "py
 
 
 @cache
-def known_options() -> Collection[str]:
-    """The options of a training command that name a setting or a configuration file."""
-    return {
-        *FIELDS, *hf.IGNORED_ARGUMENTS, *(name for field in FIELDS for name in hf.argument_names(field)), *hf.RENAMED,
-        *(leaf for leaves in dialects()["hf-args"].leaves.values() for leaf in leaves), "config", "config_file",
-    }  # fmt: skip
+def is_known_option(name: str) -> bool:
+    """Whether a training command has an option of that name for a setting or a configuration file."""
+    named = {*FIELDS, *hf.IGNORED_ARGUMENTS, *hf.RENAMED, "config", "config_file"}
+    leaves = (leaf for leaves in dialects()["hf-args"].leaves.values() for leaf in leaves)
+    return name in named or hf.setting_of_argument(name) in FIELDS or any(leaf_pattern(x).search(name) for x in leaves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +247,7 @@ def _find_command(text: str) -> _Command:
             variables.setdefault(match[1], match[2])
         starts = document is None
         cut = starts and _is_cut(text, start, end)
-        for words in _commands(_computed(_filled(line, variables), variables)):
+        for words in split_commands(_computed(_filled(line, variables), variables)):
             assigned = [_ASSIGNMENT.fullmatch(word) for word in words if word not in DECLARATIONS]
             if words and all(assigned):
                 assignments = {
@@ -263,7 +262,7 @@ def _find_command(text: str) -> _Command:
                 variables |= assignments
                 exported |= assignments if words[0] == "export" else {}
                 for value in assignments.values():
-                    inner = next(iter(_commands(value)), ())
+                    inner = next(iter(split_commands(value)), ())
                     if _score(inner) > _score(of_variable.words):
                         of_variable = _Command(inner, start, end)
                 continue
@@ -274,7 +273,7 @@ def _find_command(text: str) -> _Command:
             if words[:1] in (("source",), (".",)) and len(words) > 1 and not _ENVIRONMENT.search(words[1]):
                 reasons.append(f"{words[1]} is sourced before it")
             runs = starts
-            inner = max(_commands(_of_other_shell(words)), key=_score, default=())
+            inner = max(split_commands(_of_other_shell(words)), key=_score, default=())
             if _score(inner) > _score(words):
                 words, runs = inner, runs and words[0] == "eval"
             gaps = [_CUT] * cut + [f"it needs {name}" for name in filter(None, _TO_FILL_IN.findall(line))]
@@ -326,14 +325,21 @@ def _is_cut(text: str, start: int, end: int) -> bool:
 def _starts_script(words: tuple[str, ...]) -> bool:
     """Whether a command starts a Python script or module, or a known tool."""
     program = next((PurePosixPath(word).name for word in words if not _ASSIGNMENT.fullmatch(word)), "")
-    return bool(_LAUNCHES.fullmatch(program)) and bool(_script_of(words).name)
+    return bool(_script_of(words).name) and (bool(_LAUNCHES.fullmatch(program)) or program in _programs())
+
+
+@cache
+def _programs() -> frozenset[str]:
+    """The programs of known tools."""
+    return frozenset(program for tool in dialects().values() for program in tool.programs)
 
 
 def _script_of(words: tuple[str, ...]) -> PurePosixPath:
-    """The script or the module of a command, such as `src/train` of `src.train`; empty without one."""
+    """The script or the module of a command, such as `src/train` of `src.train`, or the program of a known tool."""
     modules = (name for word, name in pairwise(words) if word in MODULE and not name.startswith(LAUNCH_MODULES))
     script = next((word for word in words if word.endswith(".py") and "=" not in word), None)
-    return PurePosixPath(next(modules, "").replace(".", "/") if script is None else script)
+    program = next((word for word in words[:4] if PurePosixPath(word).name in _programs()), "")
+    return PurePosixPath(next(modules, program).replace(".", "/") if script is None else script)
 
 
 def _elements(text: str) -> str:
@@ -365,10 +371,9 @@ def _logical_lines(text: str) -> Iterator[tuple[int, int]]:
 
 def _score(words: tuple[str, ...]) -> int:
     """How much of a training a command says: its options, or the file of a known tool."""
-    options = len(known_options() & read_options(words).keys()) + len(read_overrides(words))
-    program = next((word for word in words if not _ASSIGNMENT.fullmatch(word)), "")
+    options = sum(map(is_known_option, read_options(words))) + len(read_overrides(words))
     reads_file = any(word.endswith((".yaml", ".yml")) for word in words)
-    return options + (FILE_SCORE if reads_file and any(program in tool.programs for tool in dialects().values()) else 0)
+    return options + (FILE_SCORE if reads_file and not _programs().isdisjoint(words[:4]) else 0)
 
 
 def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
@@ -377,7 +382,7 @@ def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
     script = _script_of(words)
     after = words[names.index(script) :] if script.name else ()
     matches = [match for match in map(_OVERRIDE.fullmatch, after) if match is not None]
-    return {match[1]: match[2] for match in matches if "." in match[1] or match[1] in known_options()}
+    return {match[1]: match[2] for match in matches if "." in match[1] or is_known_option(match[1])}
 
 
 def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
@@ -389,14 +394,14 @@ def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
         name, equals, value = word[2:].partition("=")
         name = name.replace("-", "_")
         alone = not equals and following.startswith("--")
-        if alone and name.startswith("no_") and name not in known_options():
+        if alone and name.startswith("no_") and not is_known_option(name):
             options[name.removeprefix("no_")] = "false"
         else:
             options[name] = value if equals else "true" if alone else following
     return options
 
 
-def _commands(line: str) -> list[tuple[str, ...]]:
+def split_commands(line: str) -> list[tuple[str, ...]]:
     """The words of each command in a line, without comments; none if its quotes do not end here."""
     try:
         words = _split(line)

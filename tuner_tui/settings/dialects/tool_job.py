@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -18,16 +18,25 @@ from tuner_tui.settings.dialects.dialect import (
     Form,
     dialect_keys,
     dialect_of_command,
+    dialects,
     flatten,
     keys_in_file,
+    leaf_pattern,
 )
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file
 from tuner_tui.settings.dialects.hf import RENAMED, is_other_library
 from tuner_tui.settings.dialects.hooks import TRAINS
 from tuner_tui.settings.dialects.hydra import hydra_command
 from tuner_tui.settings.dialects.python_source import CLASS
-from tuner_tui.settings.dialects.script_search import FOLDERS_UP, is_module, names_other_work, read_source, texts_above
-from tuner_tui.settings.dialects.shell_script import MODULE, read_options
+from tuner_tui.settings.dialects.script_search import (
+    FOLDERS_UP,
+    is_module,
+    names_other_work,
+    project_programs,
+    read_source,
+    texts_above,
+)
+from tuner_tui.settings.dialects.shell_script import MODULE, read_options, split_commands
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import (
     COMMAND_TO_NAME,
@@ -45,12 +54,8 @@ APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "place
 """How settings reach a file of a form that is not rewritten for each run."""
 NO_PROGRAMS = (".ipynb", ".args")
 CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerator")
-SHELL_DATA_KEYS = (
-    "dataset", "dataset_name", "data_path", "dataset_path", "train_file", "train_data", "train_file_dir",
-    "train_data_path", "train_dataset", "data_name", "data_dir", "train_data_dir",
-)  # fmt: skip
 LAUNCHERS = r"uv|poetry|python3?|torchrun|accelerate|deepspeed|composer|bash|sh"
-PROGRAM = re.compile(rf"(?:^|[\s`$>])((?:{LAUNCHERS}|trl|axolotl|litgpt|tune|swift|llamafactory-cli)\s[^`]*)")
+PROGRAM = rf"(?:^|[\s`$>])((?:{LAUNCHERS}|{{}})\s[^`]*)"
 """The beginning of a command that may start a training."""
 NO_TRAININGS = frozenset({"eval", "evaluate", "predict", "export", "infer", "test", "validate"})
 """Words of a command that does something else with the file."""
@@ -58,8 +63,11 @@ ENTRY_KEYS = ("path", "id", "name", "dataset_name", "dataset")
 """What an entry of a list of datasets calls its dataset."""
 BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text"})
 """What is in the place of a dataset's name where `data_files` holds the data."""
-LABELS = re.compile(r"(?:^|\.)(?:tags|labels|metadata|wandb|mlflow)\.")
-"""Sections that describe a run for those who look for it later."""
+OTHER_SECTIONS = re.compile(
+    r"(?:^|[._])(?:tags|labels|metadata|wandb|mlflow|teacher\w*|judge\w*|reward\w*|embed\w*|rag|llm_api|callbacks?|logger|tokenizer|"
+    r"val\w*|eval\w*|test\w*|infer\w*|predict\w*|merg\w*|serv\w*|api|export|generat\w*)\."
+)
+"""Sections that describe a run for those who look for it later, or another model."""
 LONGEST_NAME = 200
 
 
@@ -133,11 +141,12 @@ def _written_commands(path: Path) -> Iterator[Started]:
     Script and file exist where the line says, seen from that folder; a line with something to fill in does not count.
     """
     config = path.absolute()
+    programs = {program for tool in dialects().values() for program in tool.programs} | project_programs(path)
     for text_file in (config, *texts_above(path)):
         text = read_source(text_file)
         if config.name not in text:
             continue
-        lines = _command_lines(text, of_comments=text_file == config)
+        lines = _command_lines(text, text_file == config, programs)
         commands: list[tuple[Sequence[str], dict[str, str]]] = [(words, {}) for words in lines]
         if text_file != config and (text_file.name == "Makefile" or SCRIPT_FORMS.get(text_file.suffix)):
             with suppress(SettingsError):
@@ -146,24 +155,23 @@ def _written_commands(path: Path) -> Iterator[Started]:
         for words, environment in commands:
             for folder in text_file.absolute().parents[: FOLDERS_UP + 1]:
                 at = [index for index, word in enumerate(words) if folder / word.rpartition("=")[2] == config]
-                if len(at) == 1 and _starts_training(words, folder):
+                if len(at) == 1 and _starts_training(words, folder, programs):
                     begin, equals, _ = words[at[0]].rpartition("=")
                     yield (*words[: at[0]], f"{begin}{equals}{config}", *words[at[0] + 1 :]), environment, folder
 
 
-def _command_lines(text: str, of_comments: bool) -> Iterator[list[str]]:
+def _command_lines(text: str, of_comments: bool, programs: Collection[str]) -> Iterator[Sequence[str]]:
     """The words of each command in a text, from its program on; none with something left to fill in."""
     joined = re.sub(r"\\[ \t]*\n[ \t]*#?", " ", text)
+    program = re.compile(PROGRAM.format("|".join(map(re.escape, sorted(programs)))))
     for line in joined.splitlines():
-        start = PROGRAM.search(line) if "#" in line or not of_comments else None
-        if start is not None:
-            with suppress(ValueError):
-                words = shlex.split(re.split(r"`|\s(?:&&|\|\||[|;>#])", line[start.start(1) :])[0])
-                if not any(re.search(r"[$<{]|\.\.\.$", word) for word in words):
-                    yield words
+        start = program.search(line) if "#" in line or not of_comments else None
+        words = next(iter(split_commands(line[start.start(1) :].partition("`")[0])), ()) if start is not None else ()
+        if words and not any(re.search(r"[$<{]|\.\.\.$", word) for word in words):
+            yield words
 
 
-def _starts_training(words: Sequence[str], folder: Path) -> bool:
+def _starts_training(words: Sequence[str], folder: Path, programs: Collection[str]) -> bool:
     """Whether the first script or module of the command is there, and none of an evaluation by its name."""
     if {*words} & NO_TRAININGS or any(word.startswith("--resume") for word in words):
         return False
@@ -172,14 +180,15 @@ def _starts_training(words: Sequence[str], folder: Path) -> bool:
             return (folder / word).is_file() and not names_other_work(Path(word)) and not is_module(folder / word)
         if word in MODULE:
             base = folder / following.replace(".", "/")
-            return base.with_suffix(".py").is_file() or base.is_dir()
-    return not re.fullmatch(LAUNCHERS, words[0])
+            return base.with_suffix(".py").is_file() or base.is_dir() or following.partition(".")[0] in programs
+    started = next((word for word in words if not re.fullmatch(rf"{LAUNCHERS}|run|-.*", word)), "")
+    return started in programs and not names_other_work(Path(started))
 
 
 def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[str, Any]) -> CommandJob:
     """The training command of a shell script; where it needs variables of the shell, the script itself."""
-    model = _model_of(flat, (*dialect.model_keys, *MODEL_NAMES))
-    data = _first_text(flat, (*dialect.data_keys, *SHELL_DATA_KEYS))
+    model = _model_of(flat, (*dialect.model_keys, *dialects()[HF].model_keys))
+    data = _first_text(flat, (*dialect.data_keys, *dialects()[HF].data_keys))
     folder = _folder_of_script(file, path)
     scripts = [base / word for word in file.words if word.endswith(".py") for base in (Path(folder or ""), path.parent)]
     task_of_script = next(filter(None, (task_of_source(read_source(script)) for script in scripts)), None)
@@ -249,10 +258,10 @@ def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
 def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     """The first that is given; in sections, where one key ends so."""
     for key in keys:
-        paths = [key_path for key_path in values if key_path.endswith(f".{key}") and not LABELS.search(key_path)]
-        ending = [key] if key in values else paths
-        if len(ending) == 1 and (text := _text_of(values[ending[0]])):
-            return text
+        ending = [path for path in values if leaf_pattern(key).search(path) and not OTHER_SECTIONS.search(path)]
+        for path in [key] if key in values else ending if len(ending) == 1 else ():
+            if text := _text_of(values[path]):
+                return text
     return None
 
 
@@ -262,7 +271,8 @@ def _text_of(value: object) -> str | None:
         return None if TEMPLATE.search(value) or value in BUILDERS else shorten_text(value, LONGEST_NAME)
     if isinstance(value, Mapping):
         inner = value.get("datasets")
-        names = [_text_of(inner)] if isinstance(inner, list) else [str(key) for key in value]
+        shares = all(isinstance(share, int | float) for share in value.values())
+        names = [_text_of(inner)] if isinstance(inner, list) else [str(key) for key in value if shares]
     elif isinstance(value, list):
         names = [_entry_name(entry) for entry in value]
     else:
