@@ -13,7 +13,7 @@ from tuner_tui.advice.findings import rows as rows_of_findings
 from tuner_tui.advice.remedies import table
 from tuner_tui.advice.remedies.catalog import RUNGS
 from tuner_tui.core.files import read_data_file
-from tuner_tui.hardware import known_cards
+from tuner_tui.hardware import known_gpus
 from tuner_tui.runs.log_parsing import crash_table
 from tuner_tui.settings.dialects import dialect
 from tuner_tui.settings.model import FIELDS
@@ -109,7 +109,7 @@ def test_findings() -> None:
 def test_gpus() -> None:
     problems: list[str] = []
     architectures: dict[float, str] = {}
-    for row in read_data_file(known_cards.FILE):
+    for row in read_data_file(known_gpus.FILE):
         name, generation = row.get("name", row), row.get("architecture")
         problems += [f"{name}: {problem}" for problem in misspelled(row, GPU_KEYS, GPU_KEYS)]
         if not isinstance(row.get("memory"), list):

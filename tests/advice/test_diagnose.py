@@ -103,7 +103,7 @@ WAITING = {"data_wait_share": 0.4}
 
 
 def queueing(queue_pct: float | None, own_pct: float = 50.0, cpu_pct: float = 100.0) -> tuple[Sample, ...]:
-    """A training without a card whose main thread waits for a core, on a machine of 16 cores."""
+    """A training without a GPU whose main thread waits for a core, on a machine of 16 cores."""
     main = ProcessSample(PID, "main", own_pct, GB, cpu_queue_pct=queue_pct)
     return tuple(replace(one, processes=(main,)) for one in samples(cpu_pct=cpu_pct))
 
@@ -190,7 +190,7 @@ def test_silence_where_nothing_is_known_to_be_wrong(changes: dict[str, Any]) -> 
     assert causes(**changes) == []
 
 
-def test_where_card_and_processor_idle_the_batch_is_far_too_small() -> None:
+def test_where_gpu_and_processor_idle_the_batch_is_far_too_small() -> None:
     idle = {"utilisation_pct": 20.0, "memory_used_bytes": 4 * GB}
     (finding,) = diagnose(situation(samples=samples(gpu=idle, cpu_pct=10.0)))
     titles = [remedy.title for remedy in finding.remedies]
@@ -211,7 +211,7 @@ def test_workers_are_not_taken_away_where_others_have_the_cores() -> None:
     assert not any(remedy.change for remedy in (*first.remedies, *second.remedies))
 
 
-def test_an_idle_card_that_waits_for_data_is_told_once_by_its_cause() -> None:
+def test_an_idle_gpu_that_waits_for_data_is_told_once_by_its_cause() -> None:
     idle = samples(gpu={"utilisation_pct": 20.0}, workers=(99.0,) * 8)
     assert causes(state=training(rates=WAITING), samples=idle) == ["data-wait"]
 
@@ -226,11 +226,11 @@ def test_many_small_kernels() -> None:
     assert causes(state=quick, samples=samples(gpu={"power_w": 120.0})) == ["launch-bound"]
 
 
-def test_a_busy_card_in_fp32_can_do_better() -> None:
+def test_a_busy_gpu_in_fp32_can_do_better() -> None:
     assert causes(settings=Settings(dataloader_num_workers=8)) == ["slow-kernels"]
 
 
-def test_another_process_on_the_card_is_told_only_where_ours_is_seen_too() -> None:
+def test_another_process_on_the_gpu_is_told_only_where_ours_is_seen_too() -> None:
     ours, other = GpuProcess(PID, GB), GpuProcess(99, 3 * GB, "python")
     assert causes(samples=samples(gpu={"processes": (ours, other)})) == ["other-process"]
     assert causes(samples=samples(gpu={"processes": (GpuProcess(7, GB), other)})) == []

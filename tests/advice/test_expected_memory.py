@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.situations import GB, NOW, box, card, counters, samples, situation, training
+from tests.fakes.situations import GB, NOW, box, counters, make_gpu, samples, situation, training
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.estimate import JobMemoryEstimator, limit_device_memory, limited_target
 from tuner_tui.advice.expected_memory import CHECKPOINTING_SHARE, ExpectedPeak, expected_peak, training_device_of
@@ -31,11 +31,11 @@ def batch(micro: int, accumulation: int = 1) -> dict[str, Any]:
 def running(
     used_gb: float, settings: dict[str, Any], total_gb: float = 24, busy_pct: float = 96.0, **known: Any
 ) -> Situation:
-    """A training that holds `used_gb` of its card."""
+    """A training that holds `used_gb` of its GPU."""
     gpu = {
         "memory_used_bytes": int(used_gb * GB), "memory_total_bytes": int(total_gb * GB), "utilisation_pct": busy_pct,
     }  # fmt: skip
-    inventory = box(card(memory_total_bytes=int(total_gb * GB)))
+    inventory = box(make_gpu(memory_total_bytes=int(total_gb * GB)))
     now = situation(samples=samples(gpu=gpu, workers=(50.0,) * 8), inventory=inventory, **known)
     assert now.settings is not None
     return replace(now, settings=now.settings.changed(**settings))
@@ -83,7 +83,7 @@ def test_the_estimate_is_corrected_by_what_the_run_measured() -> None:
     """Twice the memory that the estimate says, so twice the growth that it says."""
     job = BuiltinJob(model="bert-base")
     small, large = batch(8), batch(16)
-    plain = Situation(RunState(), NOW, Settings(**small), box(card()), job=job)
+    plain = Situation(RunState(), NOW, Settings(**small), box(make_gpu()), job=job)
     first, second = (peak_of(plain, one).peak_bytes for one in (batch(8) | {"precision": "bf16"}, large))
     assert second > first
     state = observed(peak_gb=12, held_gb=4)
@@ -93,7 +93,7 @@ def test_the_estimate_is_corrected_by_what_the_run_measured() -> None:
 
 
 def test_a_batch_that_does_not_fit_is_not_offered() -> None:
-    """The example of the notes: 48 → 192 at 94 % of the card."""
+    """The example of the notes: 48 → 192 at 94 % of the GPU."""
     full = running(22.5, batch(48, 4), busy_pct=20)
     for where in (None, "very-low", "both-low"):
         for remedy in remedies_for("gpu-underused", full, where):
@@ -106,7 +106,7 @@ def test_a_batch_that_does_not_fit_is_not_offered() -> None:
 
 
 def test_without_accumulation_the_effective_batch_grows_with_both_rates_shown() -> None:
-    """48 × 1 at 60 % of the time and 29 % of the memory of the card; √2 and 2 times 5e-5."""
+    """48 × 1 at 60 % of the time and 29 % of the memory of the GPU; √2 and 2 times 5e-5."""
     (finding,) = diagnose(running(7, batch(48), busy_pct=60))
     first = finding.remedies[0]
     assert first.change == {**batch(96), "learning_rate": pytest.approx(7.07e-5)}
@@ -144,7 +144,9 @@ def test_unused_memory_is_a_hint_of_its_own(used_gb: float, cause: list[str]) ->
 def test_the_memory_is_that_of_the_gpus_that_a_new_training_would_use(
     job: BuiltinJob | CommandJob | None, held_gb: int, alive: bool, capacity_gb: int
 ) -> None:
-    inventory = box(card(memory_used_bytes=held_gb * GB), card(index=1, name="RTX 2080", memory_total_bytes=8 * GB))
+    inventory = box(
+        make_gpu(memory_used_bytes=held_gb * GB), make_gpu(index=1, name="RTX 2080", memory_total_bytes=8 * GB)
+    )
     state = RunState(launched_t=NOW if alive else None)
     now = Situation(state, NOW, Settings(), inventory, job=job)
     target = limited_target(inventory, None, job or CommandJob(command=("x",)))
@@ -155,7 +157,7 @@ def test_the_memory_is_that_of_the_gpus_that_a_new_training_would_use(
 
 
 def test_after_out_of_memory_the_next_batch_is_one_that_fits_by_the_estimate() -> None:
-    job, small = BuiltinJob(model="bert-base"), box(card(memory_total_bytes=6 * GIB))
+    job, small = BuiltinJob(model="bert-base"), box(make_gpu(memory_total_bytes=6 * GIB))
     state = RunState(out_of_memory=OutOfMemory(t=NOW, rank=0, message="CUDA out of memory"))
     settings = Settings(per_device_train_batch_size=512, precision="bf16", max_length=128)
     first = remedies_for("gpu-oom", Situation(state, NOW, settings, small, job=job), "training")[0]
@@ -247,8 +249,8 @@ def test_accumulation_keeps_gradients_that_the_earlier_runs_did_not() -> None:
     assert peak_of(now, batch(8, 2)).peak_bytes == 10 * GB + context
 
 
-def test_only_what_the_card_held_in_the_training_is_a_measurement() -> None:
-    """Of the samples before the training, of a lost card and of one without figures nothing is used."""
+def test_only_what_the_gpu_held_in_the_training_is_a_measurement() -> None:
+    """Of the samples before the training, of a lost GPU and of one without figures nothing is used."""
     now = running(10, batch(16))
     earlier = tuple(replace(one, time_s=NOW - 301 - n) for n, one in enumerate(running(20, batch(16)).samples))
     assert peak_of(replace(now, samples=(*earlier, *now.samples)), batch(24)).low_bytes == 10 * GB
@@ -282,12 +284,12 @@ def test_what_a_model_of_unknown_shape_takes_without_checkpoints_is_not_known() 
     ("peak", "high", "verdict"), [(90, 95, "fits"), (90, 96, "tight"), (100, 110, "tight"), (101, 110, "too large")]
 )
 def test_the_verdict_on_a_peak(peak: int, high: int, verdict: str) -> None:
-    """With 5 % of the card left free."""
+    """With 5 % of the GPU left free."""
     assert ExpectedPeak(peak, 80, high, 100, "measured").verdict == verdict
 
 
-def test_a_cpu_torch_beside_cards_is_judged_by_the_memory_of_the_host() -> None:
-    """The cards are there, but this training does not use them."""
+def test_a_cpu_torch_beside_gpus_is_judged_by_the_memory_of_the_host() -> None:
+    """The GPUs are there, but this training does not use them."""
     cpu_torch = Interpreter("/opt/python", packages={"torch": "2.13.0+cpu"})
     assert situation(interpreter=cpu_torch).has_gpu is False
     assert situation(state=training(in_effect={"device": "cpu"})).has_gpu is False

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fakes.situations import GB, PID, box, card, sample, worker
+from tests.fakes.situations import GB, PID, box, make_gpu, sample, worker
 from tuner_tui.advice.diagnose import FindingHysteresis, diagnose
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.sample import Sample
@@ -66,7 +66,7 @@ def shown(seed: int, wait: float) -> tuple[str, ...]:
             state = fold(state, event)
         samples.append(hardware(second, draw))
         situation = Situation(
-            state, BEGAN + second + 0.2, SETTINGS, box(card()), samples=tuple(samples[-300:]),
+            state, BEGAN + second + 0.2, SETTINGS, box(make_gpu()), samples=tuple(samples[-300:]),
         )  # fmt: skip
         steadiness = steadiness.after(diagnose(situation), situation.now_s)
         seen |= dict.fromkeys(finding.cause for finding in steadiness.shown)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.inventories import box, card, python
+from tests.fakes.inventories import box, make_gpu, python
 from tests.fakes.live_run import inventory
 from tuner_tui.advice.preflight import PreflightCheck, environment_findings, preflight_checks
 from tuner_tui.hardware.driver import gpu_problem
@@ -16,7 +16,7 @@ from tuner_tui.hardware.inventory import GpuProblemKind, HostMemory, Inventory, 
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings
 
-T4 = card("T4", gib=15.0)
+T4 = make_gpu("T4", gib=15.0)
 WHOLE = python(accelerate="1.15.0")
 GIB = 2**30
 
@@ -45,11 +45,11 @@ def test_a_good_box_has_nothing_but_good_marks() -> None:
         (box(T4, ram_gib=2), "Memory", "warning", "2.0 GiB"),
         (replace(box(T4), memory=HostMemory(64 * GIB, available_bytes=GIB)), "Memory", "warning", "1.0 GiB"),
         (box(T4, cuda_visible_devices="-1"), "GPU", "wrong", "hides every GPU"),
-        (box(T4, card("A100", 1, 80)), "GPU", "warning", "differ"),
-        (box(card("RTX 3090", memory_used_bytes=10 * GIB)), "GPU", "warning", "use 10.0 GiB of GPU 0"),
+        (box(T4, make_gpu("A100", 1, 80)), "GPU", "warning", "differ"),
+        (box(make_gpu("RTX 3090", memory_used_bytes=10 * GIB)), "GPU", "warning", "use 10.0 GiB of GPU 0"),
         (box(problems=(gpu_problem(GpuProblemKind.NO_LIBRARY),)), "GPU", "warning", "No NVIDIA driver"),
         (box(T4, problems=(gpu_problem(GpuProblemKind.GPU_LOST, 1),)), "GPU", "wrong", "fallen off the bus"),
-        (box(card("V100", gib=15.8)), "torch and GPU", "wrong", "no kernels for NVIDIA V100"),
+        (box(make_gpu("V100", gib=15.8)), "torch and GPU", "wrong", "no kernels for NVIDIA V100"),
     ],
 )
 def test_what_is_wrong_with_a_box(inventory: Inventory, name: str, state: str, said: str) -> None:
@@ -80,7 +80,7 @@ def interpreter_with(**packages: str) -> Interpreter:
     return Interpreter("/opt/bin/python", "3.12.4", packages)
 
 
-def test_a_torch_for_the_cpu_on_a_box_with_cards_is_a_finding() -> None:
+def test_a_torch_for_the_cpu_on_a_box_with_gpus_is_a_finding() -> None:
     [finding] = environment_findings(inventory(), interpreter_with(torch="2.13.0+cpu"), COMMAND)
     assert finding.severity == "warning"
     assert "CPU-only" in finding.sentence

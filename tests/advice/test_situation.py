@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.inventories import box, card
+from tests.fakes.inventories import box, make_gpu
 from tests.runs.builders import record, view
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import LogWindowReader, build_situation, situation_of_run
@@ -84,7 +84,7 @@ def test_a_run_without_a_recorded_end_has_the_outcome_that_its_status_says(
 
 
 def test_the_inventory_of_this_machine_says_nothing_of_another_ones_run() -> None:
-    here = box(card("T4"))
+    here = box(make_gpu("T4"))
     elsewhere = replace(ended_view(), record=record(host="elsewhere"))
     assert build_situation(ended_view(), now_s=50.0, inventory=here, log=()).inventory == here
     assert build_situation(elsewhere, now_s=50.0, inventory=here, log=()).inventory is None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fakes.situations import box, card, counters, situation, training
+from tests.fakes.situations import box, counters, make_gpu, situation, training
 from tuner_tui.advice.findings.not_applied import settings_not_in_effect
 from tuner_tui.advice.settings_check import SettingCheck, differing_settings, verify_settings
 from tuner_tui.hardware.interpreter import Interpreter
@@ -42,8 +42,8 @@ def test_a_missing_package_is_named() -> None:
     assert "flash_attn is not installed" in marks["attn_implementation"].why
 
 
-def test_tf32_is_no_contradiction_where_no_card_has_it() -> None:
-    marks = checked({"tf32": True}, {"tf32": False}, inventory=box(card(capability=(7, 5))))
+def test_tf32_is_no_contradiction_where_no_gpu_has_it() -> None:
+    marks = checked({"tf32": True}, {"tf32": False}, inventory=box(make_gpu(capability=(7, 5))))
     assert marks["tf32"].verdict == "unknown"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from tests.fakes.inventories import box, card, python
+from tests.fakes.inventories import box, make_gpu, python
 from tests.runs.builders import record
 from tuner_tui.cli.machine import LocalMachine, parse_size_option
 from tuner_tui.cli.training_options import launch_request, parse_launch_options
@@ -24,7 +24,7 @@ COMMAND = ("python", "train.py")
 
 
 def t4_machine(_interpreter: Path | None) -> LocalMachine:
-    return LocalMachine(box(card("T4", gib=15.0)), python())
+    return LocalMachine(box(make_gpu("T4", gib=15.0)), python())
 
 
 def test_the_built_in_job_gets_what_is_recommended_where_nobody_said_otherwise() -> None:
@@ -37,7 +37,7 @@ def test_the_built_in_job_gets_what_is_recommended_where_nobody_said_otherwise()
     assert "no bf16" in resolved.origin("precision").detail
 
 
-def test_a_memory_limit_makes_the_card_as_small_for_the_recommendation(tmp_path: Path) -> None:
+def test_a_memory_limit_makes_the_gpu_as_small_for_the_recommendation(tmp_path: Path) -> None:
     bare = tmp_path / "bare.yaml"
     bare.write_text("settings: {seed: 1}")
     requests = [

@@ -1,4 +1,4 @@
-"""Cards without a driver: a reader that answers, blocks or fails as a test says; a clock that stands still."""
+"""GPUs without a driver: a reader that answers, blocks or fails as a test says; a clock that stands still."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import threading
 from collections.abc import Sequence
 
 from tuner_tui.hardware.driver import (
-    CardUnavailable,
     GpusUnavailable,
+    GpuUnavailable,
     gpu_problem,
 )
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess
-from tuner_tui.hardware.nvml import NvmlCard, NvmlReader
+from tuner_tui.hardware.nvml import NvmlGpu, NvmlReader
 from tuner_tui.hardware.sample import GpuSample
 
 
@@ -25,8 +25,8 @@ class Clock:
         return self.now_s
 
 
-class FakeCard(NvmlCard):
-    """One card: `fast` counts its readings as utilisation; `lost` makes it fail; `gate` holds its answers up."""
+class FakeHandle(NvmlGpu):
+    """One GPU: `fast` counts its readings as utilisation; `lost` makes it fail; `gate` holds its answers up."""
 
     def __init__(self, name: str = "Tesla T4", index: int = 0) -> None:
         super().__init__(None, index)
@@ -43,7 +43,7 @@ class FakeCard(NvmlCard):
         self.asked.set()
         self.gate.wait()
         if self.lost:
-            raise CardUnavailable(gpu_problem(GpuProblemKind.GPU_LOST, self.index))
+            raise GpuUnavailable(gpu_problem(GpuProblemKind.GPU_LOST, self.index))
 
     def describe(self) -> Gpu:
         self._enter()
@@ -65,22 +65,22 @@ class FakeCard(NvmlCard):
 
 
 class FakeReader(NvmlReader):
-    """Opens fake cards; `problem` makes it fail as a whole, `opening` holds up its start."""
+    """Opens fake GPUs; `problem` makes it fail as a whole, `opening` holds up its start."""
 
-    def __init__(self, *cards: FakeCard, problem: GpuProblemKind | None = None) -> None:
+    def __init__(self, *gpus: FakeHandle, problem: GpuProblemKind | None = None) -> None:
         super().__init__()
-        self.cards = cards
-        for index, card in enumerate(cards):
-            card.index = index
+        self.gpus = gpus
+        for index, gpu in enumerate(gpus):
+            gpu.index = index
         self.problem = problem
         self.opening = threading.Event()
         self.opening.set()
 
-    def open(self) -> Sequence[FakeCard]:
+    def open(self) -> Sequence[FakeHandle]:
         self.opening.wait()
         if self.problem is not None:
             raise GpusUnavailable(gpu_problem(self.problem))
-        return self.cards
+        return self.gpus
 
     def driver(self) -> tuple[str, str]:
         return "580.65.06", "13.0"

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import Event
 
-from tests.fakes.watched_box import CARDS, cardless_view, view
+from tests.fakes.watched_box import GPUS, gpuless_view, view
 from tuner_tui.hosts import Host, HostView, SshConnection
 
 HOSTS = (
     HostView("gpu1", view()),
-    HostView("gpu2", replace(view((), tuple(replace(card, utilisation_pct=0.0) for card in CARDS[:4])))),
-    HostView("ann@lab.example.org", cardless_view()),
+    HostView("gpu2", replace(view((), tuple(replace(gpu, utilisation_pct=0.0) for gpu in GPUS[:4])))),
+    HostView("ann@lab.example.org", gpuless_view()),
     HostView("gpu6", problem="ssh: connect to host gpu6 port 22: No route to host"),
     HostView("gpu7"),
 )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Cpu, Gpu, HostMemory, Inventory, Space
-from tuner_tui.hardware.known_cards import known_cards
+from tuner_tui.hardware.known_gpus import known_gpus
 from tuner_tui.settings.dialects.hf import to_hf
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
@@ -23,9 +23,9 @@ OLD_NAMES = tuple(
 BARE_NAMES = tuple(name for name in OLD_NAMES if name not in ("tf32", "dataloader_prefetch_factor", "torch_compile"))
 
 
-def card(name: str, index: int = 0, gib: float | None = None, **changes: Any) -> Gpu:
-    """The card of that name as its driver describes it; `gib` what it reports, where that matters."""
-    known = next(known for known in known_cards() if known.name == name)
+def make_gpu(name: str, index: int = 0, gib: float | None = None, **changes: Any) -> Gpu:
+    """The GPU of that name as its driver describes it; `gib` what it reports, where that matters."""
+    known = next(known for known in known_gpus() if known.name == name)
     memory = known.memory_bytes if gib is None else int(gib * GIB)
     figures = {"capability": known.capability, "architecture": known.architecture, "memory_total_bytes": memory}
     return Gpu(index, f"NVIDIA {name}", **{**figures, **changes})
@@ -34,7 +34,7 @@ def card(name: str, index: int = 0, gib: float | None = None, **changes: Any) ->
 def box(
     *gpus: Gpu, cores: int = 16, quota: float | None = None, ram_gib: float = 64, shm_mib: int = 32_768, **changes: Any
 ) -> Inventory:
-    """A machine with these cards."""
+    """A machine with these GPUs."""
     shm = Space("/dev/shm", shm_mib * 2**20, shm_mib * 2**20)
     cpu = Cpu("cpu", cores // 2 or 1, cores, cores, quota)
     return Inventory("box", gpus, cpu, HostMemory(int(ram_gib * GIB)), shm=shm, **changes)
@@ -50,11 +50,11 @@ def python(
     return Interpreter("/env/bin/python", "3.11.7", {**known, **given}, cuda, training_arguments=fields)
 
 
-cards = st.builds(
+gpus = st.builds(
     Gpu,
     index=st.just(0),
-    name=st.sampled_from([known.name for known in known_cards()]),
-    capability=st.none() | st.sampled_from(sorted({known.capability for known in known_cards()})),
+    name=st.sampled_from([known.name for known in known_gpus()]),
+    capability=st.none() | st.sampled_from(sorted({known.capability for known in known_gpus()})),
     memory_total_bytes=st.none() | st.integers(2 * GIB, 200 * GIB),
     memory_used_bytes=st.none() | st.integers(0, 300 * GIB),
     mig=st.none() | st.booleans(),
@@ -65,7 +65,7 @@ memories = st.builds(HostMemory, st.integers(GIB // 2, 2048 * GIB))
 inventories = st.builds(
     Inventory,
     st.just("box"),
-    st.lists(cards, max_size=9).map(
+    st.lists(gpus, max_size=9).map(
         lambda found: tuple(
             Gpu(i, c.name, None, None, c.capability, c.memory_total_bytes, None, c.memory_used_bytes, mig=c.mig)
             for i, c in enumerate(found)

@@ -93,7 +93,7 @@ RUNNER = TrialRunner(REQUEST, TrialProtocol())
 
 
 @dataclass
-class ListedCards:
+class ListedGpus:
     """Answers each trial with the next measurement. `before` is called before each, with its number from 1."""
 
     answers: Iterable[Measurement]
@@ -103,13 +103,13 @@ class ListedCards:
     ran: list[Trial] = field(default_factory=list)
     starts: list[Settings] = field(default_factory=list)
     callbacks: list[TrialCallbacks] = field(default_factory=list)
-    cards: tuple[str | None, ...] = (None,)
+    gpus: tuple[str | None, ...] = (None,)
     inventory: Inventory = field(default_factory=box)
 
     def __post_init__(self) -> None:
         self._answers = iter(self.answers)
 
-    def run(self, card: str | None, runner: TrialRunner, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
+    def run(self, gpu: str | None, runner: TrialRunner, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
         self.ran.append(trial)
         self.starts.append(runner.base.resolved.settings)
         self.callbacks.append(callbacks)

@@ -18,7 +18,7 @@ LOSS = MemoryPhase("loss", 4.0 * GIB, 0.0, 8.0 * GIB, 0.0, 2.6 * GIB)
 def estimated(
     batch: int = 16, device: Device = H100, uncertainty: float = 0.04, rests_on: str = "by formula"
 ) -> MemoryEstimate:
-    """What `batch` would take of the card."""
+    """What `batch` would take of the GPU."""
     return estimate_from_phases((LOSS,), Settings(per_device_train_batch_size=batch), device, uncertainty, rests_on)
 
 

@@ -18,14 +18,14 @@ GB = 1_000_000_000
 HEALTHY_RATES = {"steps_s": 2.0, "step_time_s": 0.5, "data_wait_share": 0.02, "padding_share": 0.06}
 
 
-def card(**changes: Any) -> Gpu:
+def make_gpu(**changes: Any) -> Gpu:
     """An RTX 3090."""
     known: dict[str, Any] = {"index": 0, "name": "RTX 3090", "capability": (8, 6), "memory_total_bytes": 24 * GB}
     return Gpu(**{**known, **changes})
 
 
 def box(*gpus: Gpu, cores: int = 16) -> Inventory:
-    """A machine with the cards given; none given means no card."""
+    """A machine with the GPUs given; none given means no GPU."""
     return Inventory("box", gpus, Cpu("cpu", cores // 2, cores, cores), HostMemory(64 * GB))
 
 
@@ -35,16 +35,16 @@ def worker(pid: int, cpu_pct: float) -> ProcessSample:
 
 
 def sample(time_s: float, gpu: dict[str, Any] | None = None, workers: tuple[float, ...] = (), **host: Any) -> Sample:
-    """One second of a healthy box with one busy card."""
+    """One second of a healthy box with one busy GPU."""
     figures: dict[str, Any] = {
         "utilisation_pct": 96.0, "memory_used_bytes": 20 * GB, "memory_total_bytes": 24 * GB, "power_w": 330.0,
         "power_limit_w": 350.0, "temperature_c": 70.0, "processes": (),
     }  # fmt: skip
-    cards = () if gpu is None else (GpuSample(0, "RTX 3090", **{**figures, **gpu}),)
+    gpus = () if gpu is None else (GpuSample(0, "RTX 3090", **{**figures, **gpu}),)
     known: dict[str, Any] = {"cpu_pct": 55.0, "ram_used_bytes": 20 * GB, "ram_total_bytes": 64 * GB}
     main = ProcessSample(PID, "main", 80.0, 4 * GB)
     loaders = tuple(worker(PID + 1 + n, load) for n, load in enumerate(workers))
-    return Sample(time_s, cards, HostSample(**{**known, **host}), (main, *loaders))
+    return Sample(time_s, gpus, HostSample(**{**known, **host}), (main, *loaders))
 
 
 def samples(seconds: int = 30, **changes: Any) -> tuple[Sample, ...]:
@@ -77,7 +77,7 @@ def training(rates: dict[str, Any] | None = None, steps: dict[str, Any] | None =
 def situation(**changes: Any) -> Situation:
     """A healthy training on a 3090 with eight workers."""
     known: dict[str, Any] = {
-        "state": training(), "now_s": NOW, "inventory": box(card()),
+        "state": training(), "now_s": NOW, "inventory": box(make_gpu()),
         "settings": Settings(dataloader_num_workers=8, dataloader_persistent_workers=True, dataloader_prefetch_factor=4,
                              optim="adamw_torch_fused", per_device_train_batch_size=48, gradient_accumulation_steps=2,
                              precision="bf16"),

@@ -1,4 +1,4 @@
-"""A machine with eight cards and many processes, as `watch` sees it, without any of it being there."""
+"""A machine with eight GPUs and many processes, as `watch` sees it, without any of it being there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GIB = 1024**3
 NOW_S = 1_790_000_000.0
 
 
-def card(index: int, busy: float, used_gib: float, throttle: tuple[str, ...] = (), lost: bool = False) -> GpuSample:
+def make_gpu(index: int, busy: float, used_gib: float, throttle: tuple[str, ...] = (), lost: bool = False) -> GpuSample:
     if lost:
         return GpuSample(index, "NVIDIA H100 80GB HBM3", memory_total_bytes=80 * GIB, lost=True, age_s=252.0)
     return GpuSample(
@@ -29,12 +29,12 @@ def card(index: int, busy: float, used_gib: float, throttle: tuple[str, ...] = (
     )  # fmt: skip
 
 
-CARDS = (
-    *(card(index, 97 - index, 61.2) for index in range(4)),
-    card(4, 54, 38.5, ("power cap",)),
-    card(5, 0, 1.1),
-    card(6, 88, 72.0),
-    card(7, 0, 0, lost=True),
+GPUS = (
+    *(make_gpu(index, 97 - index, 61.2) for index in range(4)),
+    make_gpu(4, 54, 38.5, ("power cap",)),
+    make_gpu(5, 0, 1.1),
+    make_gpu(6, 88, 72.0),
+    make_gpu(7, 0, 0, lost=True),
 )
 HOST = HostSample(
     41, tuple(float(12 * (core % 8)) for core in range(64)), 212 * GIB, 504 * GIB, 0, 0, None, 3e8, 2e6, 900 * GIB,
@@ -43,7 +43,7 @@ HOST = HostSample(
 
 
 def rank(pid: int, gpu: int, workers: int, *command: str, user: str = "ann", share: float = 95) -> list[WatchedProcess]:
-    """A trainer on a card with its loader workers."""
+    """A trainer on a GPU with its loader workers."""
     words = ("/env/bin/python", *command)
     main = WatchedProcess(pid, "main", user, words, (gpu,), 60 * GIB, share, 101, 6 * GIB, NOW_S - 7500)
     each = [
@@ -80,12 +80,12 @@ JOBS: tuple[WatchedJob, ...] = (
 
 
 def view(
-    jobs: tuple[WatchedJob, ...] = JOBS, cards: tuple[GpuSample, ...] = CARDS, notes: tuple[str, ...] = ()
+    jobs: tuple[WatchedJob, ...] = JOBS, gpus: tuple[GpuSample, ...] = GPUS, notes: tuple[str, ...] = ()
 ) -> MachineView:
-    return MachineView(Sample(NOW_S, cards, HOST), jobs, None, notes)
+    return MachineView(Sample(NOW_S, gpus, HOST), jobs, None, notes)
 
 
-def cardless_view() -> MachineView:
+def gpuless_view() -> MachineView:
     return MachineView(Sample(NOW_S, (), HOST), JOBS[-1:], gpu_problem(GpuProblemKind.NO_LIBRARY))
 
 

@@ -114,7 +114,7 @@ def arguments_of(case: Case, device: str, folder: str) -> tuple[JobArguments, An
 def build_trainer(case: Case, device: str, folder: str, meter: Meter) -> JobTrainer:
     """The job's Trainer on random tokens."""
     job, arguments = arguments_of(case, device, folder)
-    with torch.device(device):  # a billion random numbers take a card no time
+    with torch.device(device):  # a billion random numbers take a GPU no time
         model = build_model(case, job)
     causal = case.task == "causal-lm"
     words = model.config.vocab_size

@@ -52,11 +52,11 @@ class Scenario:
 
 
 BERT = BuiltinJob(task="classification", model="bert-base", data="stdlib", max_samples=20_000)
-ON_CARD = (
+ON_GPU = (
     Scenario("8 GB", "rtx3070-8gb", 8 * 10**9, BERT),
     Scenario("16 GB", "t4-16gb", 16 * 10**9, BERT),
     Scenario("24 GB", "rtx3090-24gb", 24 * 10**9, BERT),
-    Scenario("whole card", "a100-80gb", None, BERT),
+    Scenario("whole GPU", "a100-80gb", None, BERT),
 )
 TINY = BuiltinJob(task="classification", model="tiny", data="stdlib", max_samples=400)
 ON_CPU = Scenario("3 GiB", "demo", 3 * GIB, TINY)
@@ -115,8 +115,8 @@ def test_in_small_on_a_processor(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not has_gpu(os.environ), reason="no NVIDIA GPU")
-@pytest.mark.parametrize("scenario", ON_CARD, ids=lambda scenario: scenario.name)
-def test_on_a_card_the_tuned_settings_are_the_fastest(scenario: Scenario, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scenario", ON_GPU, ids=lambda scenario: scenario.name)
+def test_on_a_gpu_the_tuned_settings_are_the_fastest(scenario: Scenario, tmp_path: Path) -> None:
     winner = tuned(scenario, tmp_path, minutes=6.0)
     rivals = {"tuned": winner, "Trainer's defaults": scenario.default, f"notes: {scenario.preset}": scenario.noted}
     runs = compare(scenario, rivals, tmp_path, LONGER)

@@ -67,7 +67,7 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert measured_from(one.as_json()) == one
 
 
-def test_a_card_is_measured_on_every_kind_of_model_and_setting() -> None:
+def test_a_gpu_is_measured_on_every_kind_of_model_and_setting() -> None:
     on_gpu = cases("gpu")
     assert {case.model for case in on_gpu} == {"bert-base", "bert-large", "gpt2", "llama-1b"}
     assert {case.precision for case in on_gpu} == {"fp32", "fp16", "bf16"}

@@ -6,7 +6,7 @@ from tuner_tui.hardware.capabilities import abilities, build_supports
 from tuner_tui.hardware.inventory import Capability, Gpu
 
 CAN = {
-    # card                     fp16   bf16   tf32   flash  fused  fp8    torch
+    # GPU                     fp16   bf16   tf32   flash  fused  fp8    torch
     ("Kepler", (3, 7)): (False, False, False, False, False, False, False),
     ("Maxwell", (5, 2)): (False, False, False, False, True, False, True),
     ("Pascal", (6, 0)): (True, False, False, False, True, False, True),
@@ -24,12 +24,12 @@ NAMES = ("fp16", "bf16", "tf32", "flash", "fused", "fp8", "torch")
 
 
 def gpu(capability: Capability | None, architecture: str | None = None) -> Gpu:
-    return Gpu(0, "card", architecture=architecture, capability=capability)
+    return Gpu(0, "gpu", architecture=architecture, capability=capability)
 
 
-@pytest.mark.parametrize(("card", "can"), CAN.items(), ids=lambda value: str(value[0]))
-def test_what_each_generation_can_do(card: tuple[str, tuple[int, int]], can: tuple[bool, ...]):
-    architecture, capability = card
+@pytest.mark.parametrize(("generation", "can"), CAN.items(), ids=lambda value: str(value[0]))
+def test_what_each_generation_can_do(generation: tuple[str, tuple[int, int]], can: tuple[bool, ...]):
+    architecture, capability = generation
     found = abilities(gpu(capability, architecture))
     assert tuple(ability.name for ability in found) == NAMES
     assert tuple(ability.able for ability in found) == can
@@ -74,5 +74,5 @@ def test_remarks_that_a_plain_yes_leaves_out():
         ((9, 0), [], False),
     ],
 )
-def test_which_cards_a_build_has_code_for(capability: tuple[int, int], archs: list[str], runs: bool):
+def test_which_gpus_a_build_has_code_for(capability: tuple[int, int], archs: list[str], runs: bool):
     assert build_supports(capability, archs) is runs

@@ -44,7 +44,7 @@ def test_what_does_not_fit(inventory: Inventory, interpreter: Interpreter, words
         assert words in found[0].sentence
 
 
-def test_equal_cards_are_told_of_once():
+def test_equal_gpus_are_told_of_once():
     assert len(find_incompatibilities(box(V100, V100), python())) == 1
 
 

@@ -13,7 +13,7 @@ from tuner_tui.hardware.environment import (
     detect_multiplexer,
     hides_all_gpus,
     sees_host_pids,
-    visible_gpus,
+    visible_indexes,
 )
 from tuner_tui.hardware.inventory import Gpu
 
@@ -35,12 +35,12 @@ def test_multiplexers(environment: dict[str, str], name: str | None):
     ("sliced", "variable", "seen"),
     [("", *row) for row in CASES["visible"]] + [("bc", *row) for row in CASES["slices"]] + [("", "MIG-5f", [])],
 )
-def test_cards_cuda_shows_a_training(sliced: str, variable: str | None, seen: list[int]):
-    gpus = [Gpu(index, "card", uuid=f"GPU-{name}1", mig=name in sliced) for index, name in enumerate("abc")]
-    assert visible_gpus(gpus, variable) == tuple(seen)
+def test_gpus_cuda_shows_a_training(sliced: str, variable: str | None, seen: list[int]):
+    gpus = [Gpu(index, "gpu", uuid=f"GPU-{name}1", mig=name in sliced) for index, name in enumerate("abc")]
+    assert visible_indexes(gpus, variable) == tuple(seen)
 
 
-def test_a_variable_that_hides_every_card():
+def test_a_variable_that_hides_every_gpu():
     for hidden in (True, False):
         values = CASES["hides_all" if hidden else "hides_some"]
         assert {value: hides_all_gpus(value) for value in values} == dict.fromkeys(values, hidden)
@@ -55,7 +55,7 @@ def test_the_hosts_pids_are_known_by_their_namespace(link: str, host: bool, tmp_
 
 
 @pytest.mark.parametrize(("visible", "expected"), CASES["allocated"])
-def test_the_cards_of_an_allocation(visible: str | None, expected: list[int] | None):
+def test_the_gpus_of_an_allocation(visible: str | None, expected: list[int] | None):
     named = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert allocated_gpus({"SLURM_JOB_ID": "12", **named}) == (None if expected is None else set(expected))
     assert allocated_gpus(named) is None

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-from tests.fakes.gpu_reader import Clock, FakeCard
+from tests.fakes.gpu_reader import Clock, FakeHandle
 from tuner_tui.hardware.sampler import FAST_PERIOD_S, LOST_PERIOD_S, SLOW_EVERY, STALE_AFTER_S, GpuMonitor
 
 
-def watch(card: FakeCard) -> tuple[GpuMonitor, Clock]:
+def watch(gpu: FakeHandle) -> tuple[GpuMonitor, Clock]:
     clock = Clock()
-    return GpuMonitor(card, clock), clock
+    return GpuMonitor(gpu, clock), clock
 
 
-def test_a_card_not_yet_read_is_unknown_and_says_how_long_it_has_been_silent():
-    watched, clock = watch(FakeCard())
+def test_a_gpu_not_yet_read_is_unknown_and_says_how_long_it_has_been_silent():
+    watched, clock = watch(FakeHandle())
     assert watched.newest().utilisation_pct is None
     assert watched.newest().age_s is None
     clock.now_s += STALE_AFTER_S + 3
@@ -18,18 +18,18 @@ def test_a_card_not_yet_read_is_unknown_and_says_how_long_it_has_been_silent():
 
 
 def test_the_slow_tier_is_read_every_third_time():
-    card = FakeCard()
-    watched, _ = watch(card)
+    gpu = FakeHandle()
+    watched, _ = watch(gpu)
     temperatures = []
     for _ in range(2 * SLOW_EVERY):
         watched.refresh()
         temperatures.append(watched.newest().temperature_c)
-    assert card.fast_reads == 2 * SLOW_EVERY
+    assert gpu.fast_reads == 2 * SLOW_EVERY
     assert temperatures == [61, 61, 61, 62, 62, 62]
 
 
 def test_figures_grow_stale_and_fresh_again():
-    watched, clock = watch(FakeCard())
+    watched, clock = watch(FakeHandle())
     watched.refresh()
     clock.now_s += STALE_AFTER_S
     assert watched.newest().age_s is None
@@ -39,11 +39,11 @@ def test_figures_grow_stale_and_fresh_again():
     assert watched.newest().age_s is None
 
 
-def test_a_lost_card_keeps_its_row_without_figures_and_can_come_back():
-    card = FakeCard("NVIDIA H100")
-    watched, clock = watch(card)
+def test_a_lost_gpu_keeps_its_row_without_figures_and_can_come_back():
+    gpu = FakeHandle("NVIDIA H100")
+    watched, clock = watch(gpu)
     watched.refresh()
-    card.lost = True
+    gpu.lost = True
     clock.now_s += 1
     watched.refresh()
     gone = watched.newest()
@@ -51,7 +51,7 @@ def test_a_lost_card_keeps_its_row_without_figures_and_can_come_back():
     assert gone.age_s == 1.0
     assert gone.memory_total_bytes == 16
     assert watched.pause_s() == LOST_PERIOD_S
-    card.lost = False
+    gpu.lost = False
     watched.refresh()
     assert not watched.newest().lost
     assert watched.pause_s() == FAST_PERIOD_S

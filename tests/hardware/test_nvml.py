@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fakes.gpu_reader import FakeCard, FakeReader
+from tests.fakes.gpu_reader import FakeHandle, FakeReader
 from tests.fakes.nvml import scenario
 from tests.fakes.nvml.scenario import FakeGpu, FakeProcess, Scenario, Wave
 from tests.hardware.conftest import Box
@@ -55,14 +55,14 @@ print(json.dumps(asdict(sampler.sample())))
 SHARES = """
 import json
 from tuner_tui.hardware.nvml import NvmlReader
-card, *_ = NvmlReader().open()
-looks = [{row.pid: row.sm_pct for row in card.slow().processes} for _ in range(2)]
+GPU, *_ = NvmlReader().open()
+looks = [{row.pid: row.sm_pct for row in GPU.slow().processes} for _ in range(2)]
 print(json.dumps(looks))
 """
 LIVE = replace(scenario.two_gpus, frozen_s=0.0)
 
 
-def test_a_card_is_described(box: BoxOf):
+def test_a_gpu_is_described(box: BoxOf):
     gpu = box(replace(scenario.h100, frozen_s=0.0)).python(INVENTORY)["gpus"][0]
     assert gpu["name"] == "NVIDIA H100 80GB HBM3"
     assert (gpu["architecture"], gpu["capability"]) == ("Hopper", [9, 0])
@@ -99,7 +99,7 @@ def test_calls_that_cost_the_driver_milliseconds_are_never_made(box: BoxOf):
     assert not {call for call in calls if "Pcie" in call or "Graphics" in call}
 
 
-def test_fields_the_card_does_not_give_are_none(box: BoxOf):
+def test_fields_the_gpu_does_not_give_are_none(box: BoxOf):
     silent = FakeGpu(
         name="NVIDIA GB10", capability=None, architecture=None, memory_total_bytes=None, power_limit_w=None,
         power_w=None, temperature_c=None, clock_sm_max_mhz=0, processes=(),
@@ -155,7 +155,7 @@ def test_processes_come_largest_first_and_graphics_ones_are_left_out(box: BoxOf)
     assert [(row["pid"], row["memory_bytes"]) for row in gpu["processes"]] == [(102, 9), (101, 5)]
 
 
-def test_each_process_has_its_share_of_the_card(box: BoxOf):
+def test_each_process_has_its_share_of_the_gpu(box: BoxOf):
     rows = (FakeProcess(101, 5, sm=Wave(60)), FakeProcess(102, 9, sm=Wave(12)), FakeProcess(103, 1))
     first, later = box(Scenario((FakeGpu(processes=rows),))).python(SHARES)
     assert first == later == {"101": 60.0, "102": 12.0, "103": 0.0}
@@ -210,7 +210,7 @@ def test_without_the_library_pynvml_is_not_even_imported(box: BoxOf):
     assert answer == ["no-library", False]
 
 
-def test_a_card_lost_from_the_start_keeps_its_place_among_the_others(box: BoxOf):
+def test_a_gpu_lost_from_the_start_keeps_its_place_among_the_others(box: BoxOf):
     machine = box(Scenario((FakeGpu(), FakeGpu(lost_after_calls=0), FakeGpu())))
     inventory = machine.python(INVENTORY)
     assert [gpu["index"] for gpu in inventory["gpus"]] == [0, 1, 2]
@@ -228,21 +228,21 @@ def test_a_hung_driver_delays_neither_a_sample_nor_the_end_of_the_program(box: B
     assert sample["host"]["ram_total_bytes"]
 
 
-def test_cards_are_asked_side_by_side():
+def test_gpus_are_asked_side_by_side():
     together = threading.Barrier(8)
 
-    class MeetingCard(FakeCard):
+    class MeetingGpu(FakeHandle):
         def describe(self) -> Gpu:
-            together.wait()  # returns once all cards are being asked
+            together.wait()  # returns once all GPUs are being asked
             return Gpu(self.index, self.name)
 
-    names = [f"card {index}" for index in range(together.parties)]
-    _, gpus, problems = read_gpus(FakeReader(*map(MeetingCard, names)), timeout_s=300.0)
+    names = [f"GPU {index}" for index in range(together.parties)]
+    _, gpus, problems = read_gpus(FakeReader(*map(MeetingGpu, names)), timeout_s=300.0)
     assert [gpu.name for gpu in gpus] == names
     assert problems == ()
 
 
-def test_an_inventory_gives_up_on_a_card_that_does_not_answer(box: BoxOf):
+def test_an_inventory_gives_up_on_a_gpu_that_does_not_answer(box: BoxOf):
     script = """
 import json
 from tuner_tui.hardware.nvml import NvmlReader

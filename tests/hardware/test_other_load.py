@@ -62,7 +62,7 @@ def test_a_process_pinned_to_other_cores_is_not_named(tmp_path: Path) -> None:
     assert load.processes == (BusyProcess(command="python job12.py", cores=0.3),)
 
 
-def test_the_busiest_card_and_the_programs_on_it(tmp_path: Path) -> None:
+def test_the_busiest_gpu_and_the_programs_on_it(tmp_path: Path) -> None:
     on_it = (GpuProcess(77, None, command="python serve.py"), GpuProcess(78, None))
     gpus = (GpuSample(0, "T4", utilisation_pct=3.0), GpuSample(1, "T4", utilisation_pct=64.0, processes=on_it))
     load = measure(tmp_path, Sample(time_s=1.0, gpus=gpus), {})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.gpu_reader import FakeCard, FakeReader
+from tests.fakes.gpu_reader import FakeHandle, FakeReader
 from tuner_tui.hardware.host_sampler import HostSampler
 from tuner_tui.hardware.inventory import GpuProblemKind
 from tuner_tui.hardware.processes import ProcessSampler
@@ -28,8 +28,8 @@ def sampler_of(reader: FakeReader, tmp_path: Path) -> Sampler:
     return Sampler(reader, HostSampler(tmp_path, ticks), ProcessSampler(ticks), wall_clock=lambda: 1.5)
 
 
-def test_every_card_has_a_row_in_the_drivers_order(tmp_path: Path):
-    sampler = sampler_of(FakeReader(FakeCard("first"), FakeCard("second")), tmp_path)
+def test_every_gpu_has_a_row_in_the_drivers_order(tmp_path: Path):
+    sampler = sampler_of(FakeReader(FakeHandle("first"), FakeHandle("second")), tmp_path)
     sampler.start()
     assert sampler.wait_ready(SOON_S)
     sample = sampler.sample()
@@ -41,8 +41,8 @@ def test_every_card_has_a_row_in_the_drivers_order(tmp_path: Path):
     ]
 
 
-def test_only_the_cards_of_an_allocation_are_read(tmp_path: Path):
-    ticks, reader = Ticks(), FakeReader(FakeCard("first"), FakeCard("second"), FakeCard("third"))
+def test_only_the_gpus_of_an_allocation_are_read(tmp_path: Path):
+    ticks, reader = Ticks(), FakeReader(FakeHandle("first"), FakeHandle("second"), FakeHandle("third"))
     sampler = Sampler(reader, HostSampler(tmp_path, ticks), ProcessSampler(ticks), allocated=frozenset({1, 2, 7}))
     sampler.start()
     assert sampler.wait_ready(SOON_S)
@@ -51,8 +51,8 @@ def test_only_the_cards_of_an_allocation_are_read(tmp_path: Path):
     assert [(gpu.index, gpu.name) for gpu in sample.gpus] == [(1, "second"), (2, "third")]
 
 
-def test_a_hung_card_holds_up_neither_its_neighbour_nor_the_sample(tmp_path: Path):
-    well, hung = FakeCard(), FakeCard()
+def test_a_hung_gpu_holds_up_neither_its_neighbour_nor_the_sample(tmp_path: Path):
+    well, hung = FakeHandle(), FakeHandle()
     hung.gate.clear()
     sampler = sampler_of(FakeReader(well, hung), tmp_path)
     sampler.start()
@@ -65,8 +65,8 @@ def test_a_hung_card_holds_up_neither_its_neighbour_nor_the_sample(tmp_path: Pat
     assert len(gpus) == 2
 
 
-def test_a_driver_that_hangs_at_its_start_leaves_samples_without_cards(tmp_path: Path):
-    reader = FakeReader(FakeCard())
+def test_a_driver_that_hangs_at_its_start_leaves_samples_without_gpus(tmp_path: Path):
+    reader = FakeReader(FakeHandle())
     reader.opening.clear()
     sampler = sampler_of(reader, tmp_path)
     sampler.start()
@@ -79,7 +79,7 @@ def test_a_driver_that_hangs_at_its_start_leaves_samples_without_cards(tmp_path:
 
 
 def test_a_driver_that_is_loaded_later_is_found(tmp_path: Path):
-    reader = FakeReader(FakeCard("late"), problem=GpuProblemKind.NO_DRIVER)
+    reader = FakeReader(FakeHandle("late"), problem=GpuProblemKind.NO_DRIVER)
     ticks = Ticks()
     sampler = Sampler(reader, HostSampler(tmp_path, ticks), ProcessSampler(ticks), reopen_s=0.01)
     sampler.start()
@@ -100,7 +100,7 @@ def test_a_driver_that_is_loaded_later_is_found(tmp_path: Path):
 @pytest.mark.parametrize("paused", [False, True])
 def test_closing_ends_the_threads(tmp_path: Path, paused: bool):
     before = set(threading.enumerate())
-    sampler = sampler_of(FakeReader(FakeCard(), FakeCard()), tmp_path)
+    sampler = sampler_of(FakeReader(FakeHandle(), FakeHandle()), tmp_path)
     sampler.start()
     assert sampler.wait_ready(SOON_S)
     if paused:
@@ -113,13 +113,13 @@ def test_closing_ends_the_threads(tmp_path: Path, paused: bool):
     assert all(thread.daemon for thread in threads)
 
 
-def test_a_paused_sampler_leaves_the_cards_alone(tmp_path: Path):
-    card = FakeCard()
-    sampler = sampler_of(FakeReader(card), tmp_path)
+def test_a_paused_sampler_leaves_the_gpus_alone(tmp_path: Path):
+    gpu = FakeHandle()
+    sampler = sampler_of(FakeReader(gpu), tmp_path)
     sampler.pause()
     sampler.start()
     assert not sampler.wait_ready(0.1)
-    assert not card.asked.is_set()
+    assert not gpu.asked.is_set()
     sampler.resume()
     assert sampler.wait_ready(SOON_S)
     sampler.close()

@@ -28,12 +28,12 @@ BF16_LLAMA = {
     "num_key_value_heads": 4, "intermediate_size": 1024, "max_position_embeddings": 256, "torch_dtype": "bfloat16",
     "tie_word_embeddings": False, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
-CARD = Device(True, (8, 0), 2**34)
+GPU = Device(True, (8, 0), 2**34)
 PYTHON = Interpreter(sys.executable, packages={"torch": "2.13.0", "transformers": "5.23.0"})
 
 
 def traced(folder: Path, job: BuiltinJob, **settings: Any) -> MemoryBreakdown:
-    return trace_breakdown(PYTHON, job, Settings(**settings), CARD, folder)
+    return trace_breakdown(PYTHON, job, Settings(**settings), GPU, folder)
 
 
 def test_parts_add_up_by_any_key() -> None:
@@ -50,13 +50,13 @@ def answer(folder: Path, phase: str, parts: list[tuple[str, str, int]], **settin
     """The breakdown of an answer in the cache with `parts` as kind, dtype and size: one of 64 x 100 16-bit weights."""
     job, chosen = BuiltinJob(task="causal-lm", model="tiny"), convert(settings, Settings)
     batches = {"batches": (chosen.per_device_train_batch_size,), "eval_batches": (chosen.per_device_eval_batch_size,)}
-    question = trace_request(job, chosen, CARD) | {"by_module": True} | batches
+    question = trace_request(job, chosen, GPU) | {"by_module": True} | batches
     written = [{"module": "", "kind": kind, "dtype": dtype, "size": size} for kind, dtype, size in parts]
     trace_cache_entry(PYTHON, question, folder).write({
         "phase": phase, "parts": written,
         "quantizable": {"total_bytes": 12_800, "numbers": 6_400, "rows": 64, "largest": 6_400},
     })  # fmt: skip
-    return trace_breakdown(PYTHON, job, chosen, CARD, folder)
+    return trace_breakdown(PYTHON, job, chosen, GPU, folder)
 
 
 LORA = [("weights", "bf16", 20_000), ("weights", "fp32", 4_000), ("MLP", "bf16", 900)]
@@ -109,7 +109,7 @@ def test_the_parts_add_up_to_the_traced_peak(task: Any, model: str, settings: di
     pytest.importorskip("transformers")
     job, chosen = BuiltinJob(task=task, model=model), Settings(**settings)
     found = traced(tmp_path, job, **settings)
-    estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, CARD, cache_folder=tmp_path), chosen, CARD)
+    estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, GPU, cache_folder=tmp_path), chosen, GPU)
     batch = chosen.per_device_train_batch_size
     assert found.total == pytest.approx(estimate.tensor_bytes(batch), rel=0.02)
     kinds = found.by(lambda part: part.kind)
@@ -136,7 +136,7 @@ def test_an_adapter_on_16_bit_weights_has_fp32_gradients(quantization: str, tmp_
     }  # fmt: skip
     found = traced(tmp_path, job, **settings)
     chosen = convert(settings, Settings)
-    estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, CARD, cache_folder=tmp_path), chosen, CARD)
+    estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, GPU, cache_folder=tmp_path), chosen, GPU)
     assert found.total == pytest.approx(estimate.tensor_bytes(8), rel=0.02)
     dtypes = found.by(lambda part: (part.kind, part.dtype))
     assert {dtype for kind, dtype in dtypes if kind in ("gradients", "optimizer states")} == {"fp32"}
@@ -159,7 +159,7 @@ def test_the_probabilities_of_eager_attention_are_a_part(tmp_path: Path) -> None
     settings = {"max_length": 256, "precision": "bf16", "per_device_train_batch_size": 4}
     whole = traced(tmp_path, job, **settings, attn_implementation="eager")
     chosen = convert({**settings, "attn_implementation": "eager"}, Settings)
-    estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, CARD, cache_folder=tmp_path), chosen, CARD)
+    estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, GPU, cache_folder=tmp_path), chosen, GPU)
     assert whole.total == pytest.approx(estimate.tensor_bytes(4), rel=0.02)
     eager = whole.by(lambda part: part.kind)
     scores = 12 * 12 * 4 * 256 * 256

@@ -22,15 +22,15 @@ from tuner_tui.memory.device import CPU_SLACK_SHARE, RESERVED_BYTES, RESERVED_UN
 from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, MemoryEstimate, estimate, estimate_from_phases
 from tuner_tui.settings.model import Settings
 
-CARD, CPU = Device(True, (8, 0), 24 * 2**30), Device(False, None, 16 * 2**30)
+GPU, CPU = Device(True, (8, 0), 24 * 2**30), Device(False, None, 16 * 2**30)
 
 
 def settings(batch: int = 16, **values: Any) -> Settings:
     return Settings(per_device_train_batch_size=batch, **values)
 
 
-def on_card(one: Settings) -> MemoryEstimate:
-    return estimate(BERT, one, CARD)
+def estimate_on_gpu(one: Settings) -> MemoryEstimate:
+    return estimate(BERT, one, GPU)
 
 
 def on_cpu(one: Settings) -> MemoryEstimate:
@@ -38,17 +38,17 @@ def on_cpu(one: Settings) -> MemoryEstimate:
 
 
 def run(name: str, one: Settings, ratio: float, slack: float = 1.0) -> MeasuredRun:
-    tensors = round(on_card(one).tensor_bytes(one.per_device_train_batch_size) * ratio)
+    tensors = round(estimate_on_gpu(one).tensor_bytes(one.per_device_train_batch_size) * ratio)
     return MeasuredRun(name, one, tensors, round(tensors * slack))
 
 
 def fix(one: Settings, *runs: MeasuredRun) -> MemoryEstimate:
-    return calibrate(on_card(one), one, True, runs, on_card)
+    return calibrate(estimate_on_gpu(one), one, True, runs, estimate_on_gpu)
 
 
 def test_one_run_scales_every_batch() -> None:
     found = fix(settings(64), run("r003", settings(16), 1.03))
-    assert found.tensor_bytes(64) == pytest.approx(1.03 * on_card(settings(64)).tensor_bytes(64))
+    assert found.tensor_bytes(64) == pytest.approx(1.03 * estimate_on_gpu(settings(64)).tensor_bytes(64))
     assert "corrected by run r003: ×1.03" in found.rests_on
     assert found.uncertainty == CALIBRATED_UNCERTAINTY
 
@@ -63,7 +63,7 @@ def test_between_two_runs_the_ratio_goes_from_one_to_the_other() -> None:
 @pytest.mark.parametrize(("measured", "taken"), [(0.8, 1.0), (1.1, 1.1)])
 def test_what_was_seen_at_another_moment_raises_and_never_lowers(measured: float, taken: float) -> None:
     small = run("r001", settings(1), measured)
-    assert on_card(settings(1)).peak_phase != on_card(settings(64)).peak_phase
+    assert estimate_on_gpu(settings(1)).peak_phase != estimate_on_gpu(settings(64)).peak_phase
     assert fix(settings(64), small).ratio(64) == pytest.approx(taken)
     assert fix(settings(1), small).ratio(1) == pytest.approx(measured)
 
@@ -86,11 +86,11 @@ def test_the_measured_slack_takes_the_place_of_the_assumed_one() -> None:
     ],
 )  # fmt: skip
 def test_a_run_of_other_settings_says_nothing(other: dict[str, Any]) -> None:
-    assert fix(settings(), run("r001", settings(**other), 1.5)) == on_card(settings())
+    assert fix(settings(), run("r001", settings(**other), 1.5)) == estimate_on_gpu(settings())
 
 
 def test_what_takes_no_memory_may_differ() -> None:
-    assert fix(settings(), run("r001", settings(learning_rate=1e-3, seed=7), 1.5)) != on_card(settings())
+    assert fix(settings(), run("r001", settings(learning_rate=1e-3, seed=7), 1.5)) != estimate_on_gpu(settings())
 
 
 def test_on_a_cpu_the_rest_of_the_process_is_what_was_measured() -> None:
@@ -156,7 +156,7 @@ def cpu_run(number: int, batch: int, mib: int, **settings: Any) -> MeasuredRun:
     return MeasuredRun(f"r{number:03d}", changed, resident_bytes=mib * MEBIBYTE)
 
 
-def card_run(number: int, batch: int, reserved: int) -> MeasuredRun:
+def gpu_run(number: int, batch: int, reserved: int) -> MeasuredRun:
     settings = GIVEN.changed(per_device_train_batch_size=batch)
     return MeasuredRun(
         f"r{number:03d}", settings, tensor_bytes=reserved * MEBIBYTE - MEBIBYTE, reserved_bytes=reserved * MEBIBYTE
@@ -194,15 +194,15 @@ def test_a_limit_also_counts_what_libraries_reserve() -> None:
 
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_a_compiled_run_that_was_measured_leaves_no_possible_saving(on_gpu: bool) -> None:
-    way = on_card if on_gpu else on_cpu
+    way = estimate_on_gpu if on_gpu else on_cpu
     compiled = settings(torch_compile=True)
     measured = MeasuredRun("r1", compiled, tensor_bytes=2**33, resident_bytes=2**33)
     found = calibrate(way(compiled), compiled, on_gpu, [measured], way)
     assert found.total_bytes - found.low_bytes == found.high_bytes - found.total_bytes
 
 
-def test_on_a_card_the_context_is_added_to_what_the_allocator_held() -> None:
-    found = estimate_from_runs((card_run(1, 8, 9000),), GIVEN, GPU_DEVICE)
+def test_on_a_gpu_the_context_is_added_to_what_the_allocator_held() -> None:
+    found = estimate_from_runs((gpu_run(1, 8, 9000),), GIVEN, GPU_DEVICE)
     assert isinstance(found, MeasuredEstimate)
     assert found.estimate.total_bytes == 9000 * MEBIBYTE + GPU_DEVICE.context_bytes
 
@@ -241,8 +241,8 @@ def test_what_ran_out_of_memory_here_is_not_said_to_fit(
 
 
 def test_a_command_that_ran_out_of_memory_has_no_measured_peak() -> None:
-    failed = replace(card_run(2, 16, 9000), ran_out="gpu")
-    judged = estimate_from_runs((failed, card_run(1, 8, 9000)), GIVEN, GPU_DEVICE)
+    failed = replace(gpu_run(2, 16, 9000), ran_out="gpu")
+    judged = estimate_from_runs((failed, gpu_run(1, 8, 9000)), GIVEN, GPU_DEVICE)
     assert isinstance(judged, MeasuredEstimate)
     assert (judged.estimate.verdict, judged.largest) == ("too large", 8)
     assert judged.estimate.total_bytes == GPU_DEVICE.capacity_bytes

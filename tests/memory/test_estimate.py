@@ -19,10 +19,10 @@ from tuner_tui.settings.dialects.hf import OPTIMIZERS
 from tuner_tui.settings.model import Settings
 
 GIB = 2**30
-CARD = Device(True, (8, 0), 24 * GIB)
+GPU = Device(True, (8, 0), 24 * GIB)
 
 
-def of(shape: Any = BERT, device: Device = CARD, processes: int = 1, **settings: Any) -> MemoryEstimate:
+def of(shape: Any = BERT, device: Device = GPU, processes: int = 1, **settings: Any) -> MemoryEstimate:
     values = {"per_device_train_batch_size": 16, "max_length": 256, **settings}
     return estimate(shape, convert(values, Settings), device, processes)
 
@@ -83,7 +83,7 @@ def test_a_training_without_evaluation_has_none_in_its_peak() -> None:
 )
 def test_the_verdict(gib: float | None, verdict: str) -> None:
     capacity = None if gib is None else int(gib * GIB)
-    assert of(device=replace(CARD, capacity_bytes=capacity)).verdict == verdict
+    assert of(device=replace(GPU, capacity_bytes=capacity)).verdict == verdict
 
 
 def test_between_fitting_and_not_it_is_tight() -> None:
@@ -102,7 +102,7 @@ def test_the_largest_batch_fits_and_the_next_does_not() -> None:
     limit = 24 * GIB * (1 - RESERVE_SHARE)
     high, next_high = (found.peak_bytes(batch) * (1 + found.uncertainty) for batch in (largest, largest + 1))
     assert high <= limit < next_high
-    assert of(device=replace(CARD, capacity_bytes=GIB)).largest_batch() == 0
+    assert of(device=replace(GPU, capacity_bytes=GIB)).largest_batch() == 0
     assert of(device=Device(True)).largest_batch() is None
 
 
@@ -113,7 +113,7 @@ def test_the_peak_as_floor_and_line_is_the_same_where_it_is_used() -> None:
     assert found.peak.floor_bytes == pytest.approx(found.peak_bytes(1), rel=0.1)
 
 
-@pytest.mark.parametrize("device", [CARD, Device(False, None, 24 * GIB, limited=True)], ids=["card", "limit"])
+@pytest.mark.parametrize("device", [GPU, Device(False, None, 24 * GIB, limited=True)], ids=["gpu", "limit"])
 def test_the_parts_are_the_whole(device: Device) -> None:
     found = of(device=device)
     assert found.parts.total == pytest.approx(found.total_bytes, abs=4)
@@ -159,7 +159,7 @@ def test_the_line_of_a_bent_peak_is_never_too_small_up_to_the_largest_that_fits(
         "optim": "adamw_torch_fused",
         "max_length": 512,
     }
-    found = of(LLAMA_1B, replace(CARD, capacity_bytes=80 * GIB), per_device_train_batch_size=2, **values)
+    found = of(LLAMA_1B, replace(GPU, capacity_bytes=80 * GIB), per_device_train_batch_size=2, **values)
     largest = found.largest_batch()
     assert largest is not None
     for batch in range(2, largest + 1):
@@ -173,11 +173,11 @@ def test_a_compiled_training_may_take_much_less_and_no_more() -> None:
     assert "torch.compile" in compiled.rests_on
 
 
-def test_the_first_of_several_cards_gathers_logits_and_gradients() -> None:
+def test_the_first_of_several_gpus_gathers_logits_and_gradients() -> None:
     values: dict[str, Any] = {"precision": "bf16", "optim": "adamw_torch_fused"}
     for batch in (1, 64):
         one, four = (
-            of(GPT2, replace(CARD, cards=cards), per_device_train_batch_size=batch, **values) for cards in (1, 4)
+            of(GPT2, replace(GPU, gpu_count=gpus), per_device_train_batch_size=batch, **values) for gpus in (1, 4)
         )
         assert four.total_bytes > 1.05 * one.total_bytes
         assert four.uncertainty > one.uncertainty

@@ -120,5 +120,5 @@ def test_what_a_process_takes_besides_tensors(
     ("on_gpu", "capability", "flash"),
     [(True, (8, 0), True), (True, (7, 5), False), (True, None, True), (False, (8, 0), False), (True, (12, 0), True)],
 )
-def test_flash_attention_needs_an_ampere_card(on_gpu: bool, capability: tuple[int, int] | None, flash: bool) -> None:
+def test_flash_attention_needs_an_ampere_gpu(on_gpu: bool, capability: tuple[int, int] | None, flash: bool) -> None:
     assert Device(on_gpu, capability).flash == flash

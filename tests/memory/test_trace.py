@@ -29,7 +29,7 @@ from tuner_tui.memory.trace import (
 from tuner_tui.settings.job import BuiltinJob, Task
 from tuner_tui.settings.model import Settings
 
-JOB, CARD = BuiltinJob(task="causal-lm", model="tiny"), Device(True, (8, 0), 2**30)
+JOB, GPU = BuiltinJob(task="causal-lm", model="tiny"), Device(True, (8, 0), 2**30)
 PYTHON = Interpreter(sys.executable, packages={"torch": "2.13.0", "transformers": "5.23.0"})
 MIB = 2**20
 
@@ -49,14 +49,14 @@ TRACE = MemoryTrace(
 def test_a_trace_is_asked_for_once(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     settings = Settings(precision="bf16", max_length=32)
-    assert cached_trace(PYTHON, JOB, settings, CARD, cache_folder=tmp_path) is None
-    found = trace_memory(PYTHON, JOB, settings, CARD, cache_folder=tmp_path)
-    assert cached_trace(PYTHON, JOB, settings.changed(seed=1), CARD, cache_folder=tmp_path) == found
+    assert cached_trace(PYTHON, JOB, settings, GPU, cache_folder=tmp_path) is None
+    found = trace_memory(PYTHON, JOB, settings, GPU, cache_folder=tmp_path)
+    assert cached_trace(PYTHON, JOB, settings.changed(seed=1), GPU, cache_folder=tmp_path) == found
     assert found.parameters == found.trainable == 918_144
     assert [one.batch for one in found.train] == [2, 8, 32, 128]
     assert [batch for batch, _ in found.slack] == [1, 2, 4, 8, 16, 32, 64, 128]
     assert all(0 < slack < 4 * 20 * MIB for _, slack in found.slack), "a few segments that are not full"
-    assert estimate_from_trace(found, settings, CARD).verdict == "fits"
+    assert estimate_from_trace(found, settings, GPU).verdict == "fits"
 
 
 @pytest.mark.full
@@ -65,10 +65,10 @@ def test_traces_made_together_are_those_made_alone(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     plain = Settings(precision="bf16", max_length=32)
     asked = [plain, plain.changed(gradient_checkpointing=True, gradient_accumulation_steps=4)]
-    trace_together(PYTHON, [(JOB, one, CARD) for one in asked], lambda number: None, tmp_path / "together")
+    trace_together(PYTHON, [(JOB, one, GPU) for one in asked], lambda number: None, tmp_path / "together")
     for one in asked:
-        together = cached_trace(PYTHON, JOB, one, CARD, cache_folder=tmp_path / "together")
-        assert together == trace_memory(PYTHON, JOB, one, CARD, cache_folder=tmp_path / "alone")
+        together = cached_trace(PYTHON, JOB, one, GPU, cache_folder=tmp_path / "together")
+        assert together == trace_memory(PYTHON, JOB, one, GPU, cache_folder=tmp_path / "alone")
 
 
 @pytest.mark.train
@@ -82,7 +82,7 @@ def test_a_model_of_images_sound_or_sequences_is_traced_by_its_name(
 ) -> None:
     pytest.importorskip("transformers")
     short, long = (
-        trace_memory(PYTHON, BuiltinJob(task=task, model=model), Settings(max_length=length), CARD, tmp_path)
+        trace_memory(PYTHON, BuiltinJob(task=task, model=model), Settings(max_length=length), GPU, tmp_path)
         for length in (32, 64)
     )
     assert short.weight_bytes >= 4 * short.parameters
@@ -97,7 +97,7 @@ def test_a_model_that_was_never_downloaded_is_known_before_torch_is_imported(
     (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
     for name, value in {"PYTHONPATH": str(tmp_path), "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}.items():
         monkeypatch.setenv(name, value)
-    question = trace_request(BuiltinJob(model="meta-llama/Llama-3.2-1B"), Settings(), CARD)
+    question = trace_request(BuiltinJob(model="meta-llama/Llama-3.2-1B"), Settings(), GPU)
     with pytest.raises(TraceError, match=r"Llama-3\.2-1B was not downloaded before, and the Hub cannot be reached"):
         ask_trainer(Path(sys.executable), question)
 
@@ -112,7 +112,7 @@ def test_a_model_that_was_never_downloaded_is_known_before_torch_is_imported(
 )  # fmt: skip
 def test_what_a_trace_depends_on(tmp_path: Path, changed: dict[str, Any], same: bool) -> None:
     def entry(settings: Settings) -> ProbeCacheEntry:
-        return trace_cache_entry(PYTHON, trace_request(JOB, settings, CARD), tmp_path)
+        return trace_cache_entry(PYTHON, trace_request(JOB, settings, GPU), tmp_path)
 
     assert (entry(Settings()) == entry(Settings().changed(**changed))) is same
 
@@ -121,7 +121,7 @@ def test_another_version_or_configuration_is_another_trace(tmp_path: Path) -> No
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")
-    question = trace_request(BuiltinJob(model=str(model)), Settings(), CARD)
+    question = trace_request(BuiltinJob(model=str(model)), Settings(), GPU)
     first = trace_cache_entry(PYTHON, question, tmp_path)
     assert trace_cache_entry(replace(PYTHON, packages={"torch": "2.14.0"}), question, tmp_path) != first
     (model / "config.json").write_text('{"hidden_size": 8}')
@@ -129,11 +129,11 @@ def test_another_version_or_configuration_is_another_trace(tmp_path: Path) -> No
 
 
 def test_a_damaged_entry_is_none(tmp_path: Path) -> None:
-    entry = trace_cache_entry(PYTHON, trace_request(JOB, Settings(), CARD), tmp_path)
+    entry = trace_cache_entry(PYTHON, trace_request(JOB, Settings(), GPU), tmp_path)
     entry.write({"parameters": 1})
-    assert cached_trace(PYTHON, JOB, Settings(), CARD, cache_folder=tmp_path) is None
+    assert cached_trace(PYTHON, JOB, Settings(), GPU, cache_folder=tmp_path) is None
     entry.file.write_text('{"parameters": 1')
-    assert cached_trace(PYTHON, JOB, Settings(), CARD, cache_folder=tmp_path) is None
+    assert cached_trace(PYTHON, JOB, Settings(), GPU, cache_folder=tmp_path) is None
 
 
 ANSWER = {
@@ -160,26 +160,26 @@ def test_several_traces_take_one_start_and_only_what_is_missing(tmp_path: Path) 
     script.chmod(0o755)
     interpreter, progress = replace(PYTHON, path=str(script)), list[int]()
     checkpointed = Settings(gradient_checkpointing=True)
-    asked = [(JOB, Settings(), CARD), (JOB, Settings(seed=7), CARD), (JOB, checkpointed, CARD)]
+    asked = [(JOB, Settings(), GPU), (JOB, Settings(seed=7), GPU), (JOB, checkpointed, GPU)]
     assert trace_together(interpreter, asked, progress.append, tmp_path) == [None] * 3
-    impossible = (JOB, Settings(max_length=999), CARD)
+    impossible = (JOB, Settings(max_length=999), GPU)
     problems = trace_together(interpreter, [*asked, impossible], progress.append, tmp_path)
     assert problems == [None, None, None, "The model cannot be traced: no."]
     assert trace_together(interpreter, asked, progress.append, tmp_path) == [None] * 3
     assert progress == [2, 1]
     assert calls.read_text().split() == ["2", "1"]
-    found = cached_trace(interpreter, JOB, checkpointed, CARD, cache_folder=tmp_path)
+    found = cached_trace(interpreter, JOB, checkpointed, GPU, cache_folder=tmp_path)
     assert found is not None
     assert found.state_bytes == 8
-    assert cached_trace(interpreter, JOB, Settings(max_length=999), CARD, cache_folder=tmp_path) is None
+    assert cached_trace(interpreter, JOB, Settings(max_length=999), GPU, cache_folder=tmp_path) is None
 
 
 def test_without_an_answer_only_what_is_missing_has_a_problem(tmp_path: Path) -> None:
     nobody = replace(PYTHON, path=str(tmp_path / "python"))
-    trace_cache_entry(nobody, trace_request(JOB, Settings(), CARD), tmp_path).write(ANSWER)
-    asked = [(JOB, Settings(), CARD), (JOB, Settings(max_length=64), CARD), (JOB, Settings(max_length=64), CARD)]
+    trace_cache_entry(nobody, trace_request(JOB, Settings(), GPU), tmp_path).write(ANSWER)
+    asked = [(JOB, Settings(), GPU), (JOB, Settings(max_length=64), GPU), (JOB, Settings(max_length=64), GPU)]
     progress = list[int]()
-    cached = cached_trace(nobody, JOB, Settings(), CARD, tmp_path)
+    cached = cached_trace(nobody, JOB, Settings(), GPU, tmp_path)
     assert cached is not None
     assert (cached.train, cached.step_bytes) == ((TracedPeak(2, 8, 1, 0),), 9)
     first, *others = trace_together(nobody, asked, progress.append, tmp_path)
@@ -189,7 +189,7 @@ def test_without_an_answer_only_what_is_missing_has_a_problem(tmp_path: Path) ->
 
 def test_fp16_takes_the_trace_of_bf16(tmp_path: Path) -> None:
     def entry(precision: str) -> ProbeCacheEntry:
-        return trace_cache_entry(PYTHON, trace_request(JOB, Settings().changed(precision=precision), CARD), tmp_path)
+        return trace_cache_entry(PYTHON, trace_request(JOB, Settings().changed(precision=precision), GPU), tmp_path)
 
     assert entry("fp16") == entry("bf16") != entry("fp32")
 
@@ -230,7 +230,7 @@ def test_a_python_that_is_not_there_is_said(tmp_path: Path) -> None:
     [(2, 200, "optimizer step"), (8, 200, "optimizer step"), (20, 280, "forward and backward"), (64, 720, "forward")],
 )
 def test_between_traced_batches_lies_a_straight_line(batch: int, tensors: int, moment: str) -> None:
-    found = estimate_from_trace(TRACE, Settings(per_device_train_batch_size=batch), CARD)
+    found = estimate_from_trace(TRACE, Settings(per_device_train_batch_size=batch), GPU)
     assert found.tensor_bytes(batch) == pytest.approx(tensors * MIB)
     assert found.peak_phase.startswith(moment)
 
@@ -238,18 +238,18 @@ def test_between_traced_batches_lies_a_straight_line(batch: int, tensors: int, m
 def test_the_parts_of_a_traced_peak() -> None:
     """From 8 to 32 samples 10 MiB each; of the 400 MiB are 40 weights, 5 copies of them and 80 states."""
     copied = replace(TRACE, train=(*TRACE.train[:2], TracedPeak(32, 400 * MIB, gradients=20 * MIB, copies=5 * MIB)))
-    found = estimate_from_trace(copied, Settings(per_device_train_batch_size=32), CARD).parts
+    found = estimate_from_trace(copied, Settings(per_device_train_batch_size=32), GPU).parts
     sizes = (found.weights, found.gradients, found.optimizer, found.activations)
     assert [size / MIB for size in sizes] == [45, 20, 80, 255]
-    two = estimate_from_trace(copied, Settings(per_device_train_batch_size=32), CARD, processes=2).parts
+    two = estimate_from_trace(copied, Settings(per_device_train_batch_size=32), GPU, processes=2).parts
     assert two.gradients == 60 * MIB, "and buckets of 40"
 
 
-def test_the_first_of_several_cards_adds_up_gradients_next_to_its_own() -> None:
+def test_the_first_of_several_gpus_adds_up_gradients_next_to_its_own() -> None:
     """40 of weights, twice 40 of gradients, 80 of states; without the sum the optimizer step takes 180."""
     trace = replace(TRACE, step_bytes=180 * MIB)
     one, two = (
-        estimate_from_trace(trace, Settings(per_device_train_batch_size=2), replace(CARD, cards=count))
+        estimate_from_trace(trace, Settings(per_device_train_batch_size=2), replace(GPU, gpu_count=count))
         for count in (1, 2)
     )
     assert (one.peak_phase, one.tensor_bytes(2) / MIB) == ("optimizer step", 180)
@@ -257,9 +257,9 @@ def test_the_first_of_several_cards_adds_up_gradients_next_to_its_own() -> None:
 
 
 def test_evaluation_counts_with_its_own_batch() -> None:
-    found = estimate_from_trace(TRACE, Settings(per_device_eval_batch_size=68), CARD)
+    found = estimate_from_trace(TRACE, Settings(per_device_eval_batch_size=68), GPU)
     assert found.peak_phase == "evaluation, eval batch 68"
-    without = estimate_from_trace(TRACE, Settings(per_device_eval_batch_size=68, eval_strategy="no"), CARD)
+    without = estimate_from_trace(TRACE, Settings(per_device_eval_batch_size=68, eval_strategy="no"), GPU)
     assert without.total_bytes < found.total_bytes
     assert "evaluation" not in without.peak_phase
     assert found.tensor_bytes(8) == pytest.approx(240 * MIB)
@@ -267,7 +267,7 @@ def test_evaluation_counts_with_its_own_batch() -> None:
 
 def test_an_optimizer_that_was_not_traced_comes_from_the_table() -> None:
     without = replace(TRACE, state_bytes=None, step_bytes=80 * MIB)
-    found = estimate_from_trace(without, Settings(per_device_train_batch_size=32, optim="adamw_bnb_8bit"), CARD)
+    found = estimate_from_trace(without, Settings(per_device_train_batch_size=32, optim="adamw_bnb_8bit"), GPU)
     assert found.parts.optimizer == pytest.approx(2 * (1 + 4 / 256) * 10 * MIB, rel=1e-6)
     assert found.tensor_bytes(32) == pytest.approx(400 * MIB + found.parts.optimizer, rel=1e-6)
 
@@ -275,15 +275,15 @@ def test_an_optimizer_that_was_not_traced_comes_from_the_table() -> None:
 def test_states_of_embeddings_that_were_not_traced_are_in_fp32() -> None:
     """Of 10 Mi parameters 4 Mi are in embeddings: 8 bytes each, the others two bytes and their scales."""
     without = replace(TRACE, state_bytes=None, embedding=4 * MIB)
-    found = estimate_from_trace(without, Settings(per_device_train_batch_size=32, optim="adamw_bnb_8bit"), CARD)
+    found = estimate_from_trace(without, Settings(per_device_train_batch_size=32, optim="adamw_bnb_8bit"), GPU)
     assert found.parts.optimizer == pytest.approx((4 * 8 + 6 * 2 * (1 + 4 / 256)) * MIB, rel=1e-6)
 
 
 def test_what_the_allocator_reserves_takes_the_place_of_the_assumed_slack() -> None:
     """10 MiB at 2 samples and 40 at 32 are 25 half way between, and 80 at twice as many."""
-    assert estimate_from_trace(TRACE, Settings(), CARD).overhead.slack(400 * MIB, 32) == pytest.approx(32 * MIB)
+    assert estimate_from_trace(TRACE, Settings(), GPU).overhead.slack(400 * MIB, 32) == pytest.approx(32 * MIB)
     found = estimate_from_trace(
-        replace(TRACE, slack=((2, 10 * MIB), (32, 40 * MIB))), Settings(per_device_train_batch_size=32), CARD
+        replace(TRACE, slack=((2, 10 * MIB), (32, 40 * MIB))), Settings(per_device_train_batch_size=32), GPU
     )
     slack = [found.overhead.slack(1, batch) / MIB for batch in (1, 2, 17, 32, 64)]
     assert slack == [10, 10, 25, 40, 80]

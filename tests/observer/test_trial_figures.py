@@ -15,21 +15,21 @@ GIB = 2**30
 
 
 class Event:
-    """A mark in the queue of a card whose clock is the test's."""
+    """A mark in the queue of a GPU whose clock is the test's."""
 
-    def __init__(self, card: Card) -> None:
-        self._card = card
+    def __init__(self, gpu: GpuOccupancy) -> None:
+        self._gpu = gpu
         self.ms = -1.0
 
     def record(self) -> None:
-        self.ms = self._card.ms
+        self.ms = self._gpu.ms
 
     def elapsed_time(self, other: Event) -> float:
-        assert self._card.synchronised, "nobody waited for the card"
+        assert self._gpu.synchronised, "nobody waited for the GPU"
         return other.ms - self.ms
 
 
-class Card:
+class GpuOccupancy:
     """`torch.cuda` with what a training takes of it set by the test."""
 
     def __init__(self) -> None:
@@ -64,29 +64,29 @@ class Card:
 
 
 @pytest.fixture
-def card() -> Card:
-    return Card()
+def make_gpu() -> GpuOccupancy:
+    return GpuOccupancy()
 
 
-def peaks_of(card: Card, steps: list[tuple[int, int]]) -> dict[str, Any]:
+def peaks_of(gpu: GpuOccupancy, steps: list[tuple[int, int]]) -> dict[str, Any]:
     """After steps of (forward and backward, optimizer), the last one past the warm-up, in GiB."""
-    peaks = TrialMemory(SimpleNamespace(cuda=card))
+    peaks = TrialMemory(SimpleNamespace(cuda=gpu))
     peaks.begin()
     for number, (batch, optimizer) in enumerate(steps):
         if number == len(steps) - 1:
             peaks.warm()
-        card.peak = max(card.peak, batch * GIB)
-        card.reserved = max(card.reserved, (batch + 1) * GIB)
+        gpu.peak = max(gpu.peak, batch * GIB)
+        gpu.reserved = max(gpu.reserved, (batch + 1) * GIB)
         peaks.before_step()
-        card.peak = max(card.peak, optimizer * GIB)
-        card.reserved = max(card.reserved, (optimizer + 1) * GIB)
+        gpu.peak = max(gpu.peak, optimizer * GIB)
+        gpu.reserved = max(gpu.reserved, (optimizer + 1) * GIB)
         peaks.after_step()
     return peaks.fields()
 
 
-def test_forward_and_backward_apart_from_the_optimizer(card: Card) -> None:
-    card.now_reserved = 12 * GIB
-    fields = peaks_of(card, [(5, 7), (6, 7), (3, 4)])
+def test_forward_and_backward_apart_from_the_optimizer(gpu: GpuOccupancy) -> None:
+    gpu.now_reserved = 12 * GIB
+    fields = peaks_of(gpu, [(5, 7), (6, 7), (3, 4)])
     assert fields["batch_peak_bytes"] == 6 * GIB
     assert fields["allocated_peak_bytes"] == 7 * GIB
     assert fields["reserved_peak_bytes"] == 8 * GIB
@@ -94,38 +94,38 @@ def test_forward_and_backward_apart_from_the_optimizer(card: Card) -> None:
     assert "data_peak_bytes" not in fields
 
 
-def test_what_comes_after_the_warm_up_counts_too(card: Card) -> None:
-    fields = peaks_of(card, [(5, 7), (6, 7), (9, 4)])
+def test_what_comes_after_the_warm_up_counts_too(gpu: GpuOccupancy) -> None:
+    fields = peaks_of(gpu, [(5, 7), (6, 7), (9, 4)])
     assert (fields["allocated_peak_bytes"], fields["reserved_peak_bytes"]) == (9 * GIB, 10 * GIB)
     assert fields["batch_peak_bytes"] == 6 * GIB
 
 
-def test_the_stretch_is_timed_by_the_card(card: Card) -> None:
-    """The program says two seconds; the card, which works behind its back, needed half a second more."""
-    watch = GpuStopwatch(SimpleNamespace(cuda=card))
+def test_the_stretch_is_timed_by_the_gpu(gpu: GpuOccupancy) -> None:
+    """The program says two seconds; the GPU, which works behind its back, needed half a second more."""
+    watch = GpuStopwatch(SimpleNamespace(cuda=gpu))
     watch.begin()
     began = time.perf_counter()
-    card.ms = 500.0
+    gpu.ms = 500.0
     watch.end()
     host_s = time.perf_counter() - began
     assert watch.corrected(2.0) == pytest.approx(2.5, abs=host_s + 0.01)
 
 
-def test_the_optimizers_share_is_that_of_the_steps_that_were_timed(card: Card) -> None:
-    watch = GpuStopwatch(SimpleNamespace(cuda=card))
+def test_the_optimizers_share_is_that_of_the_steps_that_were_timed(gpu: GpuOccupancy) -> None:
+    watch = GpuStopwatch(SimpleNamespace(cuda=gpu))
     watch.optimizer_begins()
     watch.optimizer_ends()
     watch.begin()
     for _ in range(MAX_EVENT_PAIRS + 36):
         watch.optimizer_begins()
-        card.ms += 3.0
+        gpu.ms += 3.0
         watch.optimizer_ends()
-        card.ms += 7.0
+        gpu.ms += 7.0
     watch.end()
     assert watch.optimizer_s(MAX_EVENT_PAIRS + 36) == pytest.approx(0.3)
 
 
-def test_without_a_card_the_programs_clock_is_all() -> None:
+def test_without_a_gpu_the_programs_clock_is_all() -> None:
     watch = GpuStopwatch(SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False)))
     watch.begin()
     watch.end()
@@ -133,27 +133,27 @@ def test_without_a_card_the_programs_clock_is_all() -> None:
     assert watch.optimizer_s(10) is None
 
 
-def test_without_an_optimizer_step_nothing_is_known_to_be_resident(card: Card) -> None:
-    assert TrialMemory(SimpleNamespace(cuda=card)).fields()["resident_bytes"] is None
+def test_without_an_optimizer_step_nothing_is_known_to_be_resident(gpu: GpuOccupancy) -> None:
+    assert TrialMemory(SimpleNamespace(cuda=gpu)).fields()["resident_bytes"] is None
 
 
 torch = pytest.importorskip("torch")
 
 
 class GpuTensor(torch.Tensor):  # type: ignore[name-defined]
-    """A tensor that says it is on the card."""
+    """A tensor that says it is on the GPU."""
 
     @property
     def device(self) -> Any:
         return torch.device("cuda", 0)
 
 
-def on_card(*shape: int, dtype: Any = torch.float32) -> Any:
+def on_gpu(*shape: int, dtype: Any = torch.float32) -> Any:
     return torch.zeros(*shape, dtype=dtype).as_subclass(GpuTensor)
 
 
-def resident_bytes(card: Card, weights: Any, states: dict[str, Any], accumulates: bool) -> Any:
-    memory = TrialMemory(SimpleNamespace(cuda=card, Tensor=torch.Tensor))
+def resident_bytes(gpu: GpuOccupancy, weights: Any, states: dict[str, Any], accumulates: bool) -> Any:
+    memory = TrialMemory(SimpleNamespace(cuda=gpu, Tensor=torch.Tensor))
     memory.begin()
     optimizer = SimpleNamespace(param_groups=[{"params": [weights]}], state={weights: states})
     for _ in range(3):
@@ -163,17 +163,17 @@ def resident_bytes(card: Card, weights: Any, states: dict[str, Any], accumulates
 
 def test_what_every_forward_pass_begins_with() -> None:
     """1,000 weights in fp32, their gradients, two moments, one of them in 8 bit, and a step count on the host."""
-    weights = on_card(1000)
-    weights.grad = on_card(1000)
-    states = {"step": torch.zeros(()), "exp_avg": on_card(1000), "quantised": on_card(1000, dtype=torch.uint8)}
-    assert resident_bytes(Card(), weights, states, accumulates=False) == 4000 + 4000 + 1000
-    assert resident_bytes(Card(), weights, states, accumulates=True) == 4000 + 4000 + 1000 + 4000
+    weights = on_gpu(1000)
+    weights.grad = on_gpu(1000)
+    states = {"step": torch.zeros(()), "exp_avg": on_gpu(1000), "quantised": on_gpu(1000, dtype=torch.uint8)}
+    assert resident_bytes(GpuOccupancy(), weights, states, accumulates=False) == 4000 + 4000 + 1000
+    assert resident_bytes(GpuOccupancy(), weights, states, accumulates=True) == 4000 + 4000 + 1000 + 4000
 
 
 def test_frozen_weights_count_as_they_exist_before_the_first_batch() -> None:
-    card = Card()
-    card.now_allocated = 14 * GIB
-    assert resident_bytes(card, on_card(1000), {"exp_avg": on_card(1000)}, accumulates=False) == 14 * GIB + 4000
+    gpu = GpuOccupancy()
+    gpu.now_allocated = 14 * GIB
+    assert resident_bytes(gpu, on_gpu(1000), {"exp_avg": on_gpu(1000)}, accumulates=False) == 14 * GIB + 4000
 
 
 class FakeCuda:

@@ -29,9 +29,9 @@ def default(home: Path, text: str) -> Path:
     return path
 
 
-def started(words: str, home: Path, cards: int | None = 2) -> int:
+def started(words: str, home: Path, gpus: int | None = 2) -> int:
     job = CommandJob(command=tuple(words.split()))
-    return process_count(job, cards, read_accelerate_config(job, {"HF_HOME": str(home)}, home))
+    return process_count(job, gpus, read_accelerate_config(job, {"HF_HOME": str(home)}, home))
 
 
 def test_the_default_file_counts_where_the_command_names_none(home: Path) -> None:
@@ -40,7 +40,7 @@ def test_the_default_file_counts_where_the_command_names_none(home: Path) -> Non
     found = read_accelerate_config(job, {"HF_HOME": str(home)}, home)
     assert found is not None
     assert found.summary == f"4 processes (MULTI_GPU), bf16, by {path}"
-    assert started("accelerate launch train.py", home, cards=0) == 4
+    assert started("accelerate launch train.py", home, gpus=0) == 4
 
 
 @pytest.mark.parametrize(("words", "processes"), EXAMPLES["command and file together"])
@@ -54,7 +54,7 @@ def test_command_and_file_together(home: Path, words: str, processes: int) -> No
 @pytest.mark.parametrize(("text", "processes"), EXAMPLES["what stands in the file"])
 def test_what_stands_in_the_file(home: Path, text: str, processes: int) -> None:
     default(home, text)
-    assert started("accelerate launch train.py", home, cards=5) == processes
+    assert started("accelerate launch train.py", home, gpus=5) == processes
 
 
 def test_the_cache_folder_is_found_as_hugging_face_does(tmp_path: Path) -> None:
@@ -92,15 +92,15 @@ def test_a_file_that_cannot_be_read_tells_nothing(home: Path, text: str) -> None
 
 @pytest.mark.parametrize(("command", "processes"), EXAMPLES["the commands own launcher counts"])
 def test_the_commands_own_launcher_counts(command: str, processes: int) -> None:
-    assert process_count(CommandJob(command=tuple(command.split())), cards=3) == processes
+    assert process_count(CommandJob(command=tuple(command.split())), gpu_count=3) == processes
 
 
-@pytest.mark.parametrize(("job", "cards", "processes"), EXAMPLES["the processes of a job"])
-def test_the_processes_of_a_job(job: dict[str, Any], cards: int | None, processes: int) -> None:
-    assert process_count(job_from_json({"kind": "command", **job}), cards) == processes
+@pytest.mark.parametrize(("job", "gpus", "processes"), EXAMPLES["the processes of a job"])
+def test_the_processes_of_a_job(job: dict[str, Any], gpus: int | None, processes: int) -> None:
+    assert process_count(job_from_json({"kind": "command", **job}), gpus) == processes
 
 
-def test_one_process_shares_a_step_among_the_cards_where_a_trainer_is_known() -> None:
+def test_one_process_shares_a_step_among_the_gpus_where_a_trainer_is_known() -> None:
     unknown, trainer = CommandJob(command=("python", "t.py")), CommandJob(command=("python", "t.py"), apply="hf-args")
     assert [devices_per_process(job, 1, 4) for job in (BuiltinJob(), trainer, unknown)] == [4, 4, None]
-    assert {devices_per_process(unknown, processes, cards) for processes, cards in ((1, 1), (1, 0), (2, 4))} == {1}
+    assert {devices_per_process(unknown, processes, gpus) for processes, gpus in ((1, 1), (1, 0), (2, 4))} == {1}

@@ -365,8 +365,8 @@ def test_every_shipped_preset_is_good_and_written_so_that_all_tools_read_it():
     ],
 )
 def test_a_preset_knows_its_hardware(hardware, suits):
-    card = Gpu(0, "NVIDIA GeForce RTX 3090", capability=(8, 6), memory_total_bytes=int(23.7 * GIB))
-    assert hardware.suits((card,), 8) is suits
+    gpu = Gpu(0, "NVIDIA GeForce RTX 3090", capability=(8, 6), memory_total_bytes=int(23.7 * GIB))
+    assert hardware.suits((gpu,), 8) is suits
 
 
 def test_each_of_the_gpus_that_a_preset_needs_must_suit():
@@ -376,7 +376,7 @@ def test_each_of_the_gpus_that_a_preset_needs_must_suit():
     assert needed.suits((large, large))
 
 
-def test_without_a_card_only_what_needs_none_suits():
+def test_without_a_gpu_only_what_needs_none_suits():
     assert HardwareRequirements(gpu="none").suits(())
     assert HardwareRequirements(min_cores=2).suits((), 4)
     assert not HardwareRequirements(capability="8.0").suits(())

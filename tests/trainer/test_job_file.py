@@ -16,7 +16,7 @@ from transformers import TrainingArguments
 
 from tuner_tui.trainer.job_file import JobArguments, JobError, needs_hub, parse_config
 from tuner_tui.trainer.main import main
-from tuner_tui.trainer.training import use_one_card_for_large_models, use_one_kind_of_card
+from tuner_tui.trainer.training import use_one_gpu_for_large_models, use_one_kind_of_gpu
 
 
 def values(tmp_path: Path, **more: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ A3090, A4060, A6000, T4 = (
 
 
 @pytest.mark.parametrize(
-    ("cards", "visible", "used", "again_on"),
+    ("gpus", "visible", "used", "again_on"),
     [
         ((A3090, A4060), None, 1, None),
         ((A3090, A3090), None, 2, None),
@@ -95,22 +95,22 @@ A3090, A4060, A6000, T4 = (
         ((T4, A4060), None, 1, None),
     ],
 )
-def test_of_different_cards_only_the_best_trains(
-    cards: tuple[SimpleNamespace, ...],
+def test_of_different_gpus_only_the_best_trains(
+    gpus: tuple[SimpleNamespace, ...],
     visible: str | None,
     used: int,
     again_on: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[tuple[list[str], dict[str, str]]] = []
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: cards[number])
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: gpus[number])
     monkeypatch.setattr(os, "execve", lambda path, argv, env: started.append((argv, env)))
     monkeypatch.setattr(sys, "orig_argv", ["python", "trainer", "job.yaml"])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    arguments: Any = SimpleNamespace(n_gpu=len(cards), _n_gpu=len(cards))
-    use_one_kind_of_card(arguments)
+    arguments: Any = SimpleNamespace(n_gpu=len(gpus), _n_gpu=len(gpus))
+    use_one_kind_of_gpu(arguments)
     assert arguments._n_gpu == used
     assert [env["CUDA_VISIBLE_DEVICES"] for _, env in started] == ([] if again_on is None else [again_on])
     assert all(argv[1:] == ["trainer", "job.yaml"] for argv, _ in started)
@@ -126,10 +126,10 @@ def test_of_different_cards_only_the_best_trains(
         (1_236_000_000, JobArguments(), 1),
     ],
 )
-def test_what_dataparallel_would_slow_down_trains_on_one_card(
+def test_what_dataparallel_would_slow_down_trains_on_one_gpu(
     parameters: int, job: JobArguments, used: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: A3090)
     arguments: Any = SimpleNamespace(n_gpu=2, _n_gpu=2)
-    use_one_card_for_large_models(arguments, job, parameters)
+    use_one_gpu_for_large_models(arguments, job, parameters)
     assert arguments._n_gpu == used

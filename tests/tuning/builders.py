@@ -45,5 +45,5 @@ def oom_state(where: str | None = "training", message: str = CUDA, **changes: An
 def oom_situation(
     settings: Resolved, state: RunState | None = None, job: BuiltinJob | CommandJob | None = None
 ) -> Situation:
-    """The situation of such a run on a machine without a card."""
+    """The situation of such a run on a machine without a GPU."""
     return Situation(state or oom_state(), 10.0, settings.settings, box(), job=job or BuiltinJob())

@@ -63,7 +63,7 @@ def test_one_rank() -> None:
     assert (found.peak_bytes, found.batch_peak_bytes, found.dataset_samples) == (5000, None, 4000)
 
 
-def test_ranks_are_added_up_and_the_fullest_card_decides() -> None:
+def test_ranks_are_added_up_and_the_fullest_gpu_decides() -> None:
     first = rank(reserved_peak_bytes=110, allocated_peak_bytes=100, batch_peak_bytes=70)
     second = rank(1, seconds=4.0, reserved_peak_bytes=210, allocated_peak_bytes=200, batch_peak_bytes=200, spread=0.05)
     found = measurement(first, second)
@@ -167,7 +167,7 @@ def test_what_a_plain_loop_cannot_take_from_within() -> None:
     assert uninjectable_fields(situation(trainer)) == {"torch_compile"}
 
 
-def test_the_room_of_the_fullest_card_is_what_its_context_and_others_leave() -> None:
+def test_the_room_of_the_fullest_gpu_is_what_its_context_and_others_leave() -> None:
     first = rank(device_total_bytes=1000, device_outside_bytes=100)
     second = rank(1, device_total_bytes=1000, device_outside_bytes=300)
     assert measurement(first, second).room_bytes == 700

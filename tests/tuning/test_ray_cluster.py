@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.fakes.inventories import box, card
+from tests.fakes.inventories import box, make_gpu
 from tests.tuning.builders import tuning_record
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.tuning.ray_cluster import TrialWorker, WorkerDescription, choose_workers, connect
@@ -65,7 +65,7 @@ def test_a_cluster_of_another_version_and_one_that_does_not_answer(monkeypatch: 
 def worker(
     host: str, name: str | None = None, kind: str = "RTX 3090", problem: str = ""
 ) -> tuple[WorkerDescription, str]:
-    gpus = () if name is None else (replace(card(kind), uuid=f"GPU-{name}"),)
+    gpus = () if name is None else (replace(make_gpu(kind), uuid=f"GPU-{name}"),)
     return WorkerDescription(host, None if name is None else f"GPU-{name}", box(*gpus), problem), f"{host}-{name}"
 
 
@@ -91,7 +91,7 @@ def test_a_worker_sees_the_folder_of_its_own_tuning_only(tmp_path: Path) -> None
     assert "all nodes must share the state folder" in one.describe(folder, own).problem
     write_tuning_record(folder, own)
     description = one.describe(folder, own)
-    assert (description.problem, description.card, description.inventory.cpu.usable_cores <= 2) == ("", None, True)
+    assert (description.problem, description.gpu, description.inventory.cpu.usable_cores <= 2) == ("", None, True)
     another = structs.replace(own, created_t=2.0)  # a folder of the same name on a disk of the node's own
     assert "all nodes must share" in one.describe(folder, another).problem
     write_tuning_record(folder, moved := tuning_record(cwd=str(tmp_path / "gone")))

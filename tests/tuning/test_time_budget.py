@@ -80,10 +80,10 @@ class Clock:
 
     training: SimulatedTraining
     now_s: float = 0.0
-    cards: tuple[str | None, ...] = (None,)
+    gpus: tuple[str | None, ...] = (None,)
     inventory: Inventory = field(default_factory=box)
 
-    def run(self, card: str | None, runner: TrialRunner, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
+    def run(self, gpu: str | None, runner: TrialRunner, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
         """Run the trial; it is aborted if the tuning's time ends during it."""
         found = self.training.run(trial.settings, trial.number)
         assert callbacks.deadline_t is not None

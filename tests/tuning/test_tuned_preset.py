@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.listed_search import ListedCards, measured
+from tests.fakes.listed_search import ListedGpus, measured
 from tests.fakes.situations import box
 from tests.tuning.builders import SCRIPT, resolved
 from tuner_tui.runs.launch.prepare import LaunchRequest
@@ -92,7 +92,7 @@ def test_nothing_is_overwritten() -> None:
     [
         ("demo", BuiltinJob(), "demo-tuned"),
         ("demo-tuned", BuiltinJob(), "demo-tuned"),
-        ("my/folder/card.yaml", BuiltinJob(), "card-tuned"),
+        ("my/folder/gpu.yaml", BuiltinJob(), "gpu-tuned"),
         (None, CommandJob(command=("python", "src/train it.py")), "train-it-tuned"),
         (None, CommandJob(command=("/usr/bin/env", "thing")), "env-tuned"),
         (None, BuiltinJob(), "training-tuned"),
@@ -142,5 +142,5 @@ def test_the_file_alone_decides_what_is_run(tmp_path: Path) -> None:
 def test_a_run_that_was_ended_from_outside_is_repeated_once(tmp_path: Path) -> None:
     killed = Measurement(outcome="failed", seconds=1.0, passing=True)
     request = LaunchRequest(job=SCRIPT, resolved=resolved(), cwd=tmp_path)
-    runner = ListedCards([killed, measured(7.0)])
+    runner = ListedGpus([killed, measured(7.0)])
     assert run_preset(request, runner, TrialCallbacks()).throughput == 7.0

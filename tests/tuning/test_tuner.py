@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.inventories import box, card, python
-from tests.fakes.listed_search import RUNNER, ListedCards, ListedSearch, measured
+from tests.fakes.inventories import box, make_gpu, python
+from tests.fakes.listed_search import RUNNER, ListedGpus, ListedSearch, measured
 from tests.tuning.builders import SCRIPT, resolved, tuning_record
 from tuner_tui.core.files import acquire_lock, wait_unlocked
 from tuner_tui.hardware.inventory import Inventory
@@ -73,7 +73,7 @@ class Bench:
         self.time = NOON
         self.deadline = NOON + minutes * 60
 
-    def tune(self, runner: ListedCards, known: TrialHistory | None = None) -> TuningEnded:
+    def tune(self, runner: ListedGpus, known: TrialHistory | None = None) -> TuningEnded:
         log = TrialLog(self.folder)
         log.add(TuningStarted(t=self.time, capacity_bytes=100, limit_bytes=97))
         tuner = Tuner(self.folder, log, runner, RUNNER, ListedSearch.after, self.deadline, lambda: self.time)
@@ -90,12 +90,12 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def micros(runner: ListedCards) -> list[int]:
+def micros(runner: ListedGpus) -> list[int]:
     return [trial.settings.per_device_train_batch_size for trial in runner.ran]
 
 
 def test_what_is_written_is_what_is_read(bench: Bench) -> None:
-    runner = ListedCards([measured(100), measured(150, peak_bytes=50), measured(120), measured(151)])
+    runner = ListedGpus([measured(100), measured(150, peak_bytes=50), measured(120), measured(151)])
     ended = bench.tune(runner)
     assert (micros(runner), ended.status) == ([8, 16, 32, 16], "finished")
     view = TuningReader(bench.folder).poll()
@@ -111,7 +111,7 @@ def test_what_is_written_is_what_is_read(bench: Bench) -> None:
 def test_the_view_while_a_trial_runs(bench: Bench) -> None:
     reader, seen = TuningReader(bench.folder), []
     lock = acquire_lock(bench.folder.lock)
-    bench.tune(ListedCards([measured()] * 4, before=lambda number: seen.append(reader.poll())))
+    bench.tune(ListedGpus([measured()] * 4, before=lambda number: seen.append(reader.poll())))
     first, second = seen[:2]
     assert first.status == "running"
     [one], [two] = first.running, second.running
@@ -124,7 +124,7 @@ def test_the_view_while_a_trial_runs(bench: Bench) -> None:
 
 def test_the_first_trial_shows_what_nobody_chose(bench: Bench) -> None:
     own = START.changed(per_device_train_batch_size=24)
-    runner = ListedCards([measured()] * 4, seen=own, unreachable=frozenset({"precision"}))
+    runner = ListedGpus([measured()] * 4, seen=own, unreachable=frozenset({"precision"}))
     bench.tune(runner)
     assert set(micros(runner)[1:]) <= {16, 24, 32}
     assert runner.starts[1:] == [own] * 3
@@ -145,7 +145,7 @@ def test_the_first_trial_shows_what_nobody_chose(bench: Bench) -> None:
 def test_a_trial_on_other_samples_than_the_starts_is_no_candidate(
     bench: Bench, start: dict[str, Any], candidate: dict[str, Any], difference: str
 ) -> None:
-    ended = bench.tune(ListedCards([measured(100, **start), measured(300, **candidate), measured(90), measured(100)]))
+    ended = bench.tune(ListedGpus([measured(100, **start), measured(300, **candidate), measured(90), measured(100)]))
     tried = bench.known().trials[1].measurement
     assert tried.outcome == ("other-data" if difference else "measured")
     assert difference in tried.sentence
@@ -189,12 +189,12 @@ def test_an_abort_keeps_what_was_measured_and_is_gone_on_with(bench: Bench, numb
         if now == number:
             bench.folder.abort()
 
-    ended = bench.tune(ListedCards(answers, before=abort))
+    ended = bench.tune(ListedGpus(answers, before=abort))
     assert ended.status == "aborted"
     assert len(bench.known().trials) == number - 1
     assert (ended.verdict is None) == (number == 1)
     bench.folder.control.unlink()
-    rest = ListedCards(answers[number - 1 :])
+    rest = ListedGpus(answers[number - 1 :])
     assert bench.tune(rest, bench.known()).status == "finished"
     assert len(rest.ran) == 4 - (number - 1), "nothing is measured twice"
     assert TuningReader(bench.folder).poll().status == "finished"
@@ -218,15 +218,15 @@ def test_a_change_that_cannot_be_launched_is_a_failed_trial(bench: Bench) -> Non
         if number == 2:
             raise LaunchError("The command has no place for it.")
 
-    ended = bench.tune(ListedCards([measured(100), measured(120), measured(120)], before=launch))
+    ended = bench.tune(ListedGpus([measured(100), measured(120), measured(120)], before=launch))
     assert (ended.status, bench.known().trials[1].measurement.outcome) == ("finished", "failed")
     with pytest.raises(LaunchError):
-        Bench(bench.folder.path).tune(ListedCards([], before=lambda _: launch(2)))
+        Bench(bench.folder.path).tune(ListedGpus([], before=lambda _: launch(2)))
 
 
 def test_where_time_is_short_start_and_best_are_compared(tmp_path: Path) -> None:
     bench = Bench(tmp_path, minutes=2.0)
-    runner = ListedCards([measured(100, seconds=20.0), measured(101)])
+    runner = ListedGpus([measured(100, seconds=20.0), measured(101)])
     ended = bench.tune(runner)
     assert (ended.status, ended.early) == ("finished", True)
     assert f"tune --resume {bench.folder.argument}" in ended.sentence
@@ -235,9 +235,9 @@ def test_where_time_is_short_start_and_best_are_compared(tmp_path: Path) -> None
 
 def test_what_was_closed_for_want_of_time_is_gone_on_with(tmp_path: Path) -> None:
     bench = Bench(tmp_path, minutes=2.0)
-    bench.tune(ListedCards([measured(100, seconds=20.0), measured(101)]))
+    bench.tune(ListedGpus([measured(100, seconds=20.0), measured(101)]))
     bench.deadline += 3600
-    more = ListedCards([measured(130), measured(131)])
+    more = ListedGpus([measured(130), measured(131)])
     ended = bench.tune(more, bench.known())
     assert [trial.purpose for trial in more.ran] == ["batch", "confirm"]
     assert (ended.status, ended.early, ended.sentence) == ("finished", False, "")
@@ -264,14 +264,14 @@ def test_too_little_time_for_any_trial_says_how_much_is_needed(tmp_path: Path) -
     bench = Bench(tmp_path, minutes=0.1)
     trial = Trial(number=1, purpose="start", settings=START, reason="")
     known = TrialHistory(START).after(trial, TrialReport(measured(seconds=40.0), START))
-    runner = ListedCards([])
+    runner = ListedGpus([])
     ended = bench.tune(runner, known)
     assert (runner.ran, ended.status, ended.early) == ([], "finished", True)
     assert "--most-minutes 5`" in ended.sentence, "forty seconds and some, two pairs and the check"
 
 
 def test_a_trial_is_predicted_before_it_starts_and_limited_once_one_was_measured(bench: Bench) -> None:
-    runner = ListedCards([measured(100, seconds=20.0), measured(150), measured(120), measured(151)])
+    runner = ListedGpus([measured(100, seconds=20.0), measured(150), measured(120), measured(151)])
     log = TrialLog(bench.folder)
     search, clock = ListedSearch.after, lambda: bench.time
     Tuner(bench.folder, log, runner, RUNNER, search, bench.deadline, clock, predicted_s=12.0).tune(TrialHistory(START))
@@ -291,7 +291,7 @@ def test_a_second_tuning_is_refused_while_one_is_under_way(bench: Bench) -> None
 
 def test_time_that_ends_in_a_trial_leaves_the_best_so_far(bench: Bench) -> None:
     over = Measurement(outcome="aborted", seconds=1.0, sentence="The time limit of the tuning was reached.")
-    ended = bench.tune(ListedCards([measured(100), measured(150), over]))
+    ended = bench.tune(ListedGpus([measured(100), measured(150), over]))
     assert ended.status == "finished"
     assert ended.verdict is not None
     assert ended.verdict.winner.per_device_train_batch_size == 16
@@ -300,13 +300,13 @@ def test_time_that_ends_in_a_trial_leaves_the_best_so_far(bench: Bench) -> None:
 
 
 def test_time_that_ends_before_the_first_figure_is_a_failure(bench: Bench) -> None:
-    ended = bench.tune(ListedCards([Measurement(outcome="aborted", seconds=1.0)]))
+    ended = bench.tune(ListedGpus([Measurement(outcome="aborted", seconds=1.0)]))
     assert (ended.status, ended.verdict) == ("failed", None)
     assert "before anything was measured" in ended.sentence
 
 
 def test_a_torn_and_an_unknown_line_are_not_there(bench: Bench) -> None:
-    bench.tune(ListedCards([measured()] * 4))
+    bench.tune(ListedGpus([measured()] * 4))
     whole = bench.folder.trials.read_bytes()
     torn = whole.splitlines(keepends=True)[2][:40]
     bench.folder.trials.write_bytes(whole + b'{"kind":"of-the-future","v":9}\n' + torn)
@@ -382,7 +382,7 @@ def test_titles() -> None:
     assert len(tuning_title(None, CommandJob(command=("x" * 500,)))) == 80
 
 
-def test_the_least_room_of_a_shared_card_and_the_size_of_the_data_are_known() -> None:
+def test_the_least_room_of_a_shared_gpu_and_the_size_of_the_data_are_known() -> None:
     known = TrialHistory(START)
     trial = Trial(number=1, purpose="start", settings=START, reason="")
     for room, samples in ((None, None), (90, 40), (70, 41), (80, None)):
@@ -418,7 +418,7 @@ def known(**figures: Any) -> TrialHistory:
 
 
 def test_what_the_trials_showed_bounds_what_is_tried() -> None:
-    space = setting(box(card("RTX 3090"))).space(known(room_bytes=20 * GIB, dataset_samples=100))
+    space = setting(box(make_gpu("RTX 3090"))).space(known(room_bytes=20 * GIB, dataset_samples=100))
     assert space.capacity_bytes == 20 * GIB
     assert space.dataset_size == 100
     assert "precision" in space.unreachable
@@ -444,19 +444,22 @@ def test_a_command_starts_as_many_processes_as_accelerates_own_file_says(tmp_pat
     config_file.write_text("distributed_type: MULTI_GPU\nnum_processes: 2\n")
     launch = ("accelerate", "launch", "--config_file", str(config_file), "train.py")
     job = CommandJob(command=launch, apply="inject")
-    assert setting(box(card("RTX 3090"), card("RTX 3090")), job).space(TrialHistory(CHOSEN.settings)).processes == 2
+    assert (
+        setting(box(make_gpu("RTX 3090"), make_gpu("RTX 3090")), job).space(TrialHistory(CHOSEN.settings)).processes
+        == 2
+    )
 
 
-def test_the_estimate_is_that_of_a_card_without_its_context(tmp_path: Path) -> None:
+def test_the_estimate_is_that_of_a_gpu_without_its_context(tmp_path: Path) -> None:
     orders = TunerSpec(BERT, {"TUNER_STATE_DIR": str(tmp_path)})
-    found = estimate_prior(box(card("RTX 3090")), python(), orders, CHOSEN.settings)
+    found = estimate_prior(box(make_gpu("RTX 3090")), python(), orders, CHOSEN.settings)
     assert found is not None
     assert 1.5 * GIB < found.peak_bytes(1) < 6 * GIB, "weights, gradients and AdamW's states of 110 M parameters"
     assert found.slope_bytes > 0
     assert setting(box(), prior=found).space(TrialHistory(CHOSEN.settings)).prior == found
 
 
-@pytest.mark.parametrize(("inventory", "job"), [(box(), BERT), (box(card("RTX 3090")), SCRIPT)])
+@pytest.mark.parametrize(("inventory", "job"), [(box(), BERT), (box(make_gpu("RTX 3090")), SCRIPT)])
 def test_elsewhere_there_is_no_estimate(inventory: Inventory, job: Job) -> None:
     assert estimate_prior(inventory, python(), TunerSpec(job), CHOSEN.settings) is None
 

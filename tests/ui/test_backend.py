@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from tests.fakes.inventories import python
-from tests.fakes.situations import box, card
+from tests.fakes.situations import box, make_gpu
 from tests.fakes.tuning_views import FakeTunings
 from tests.fakes.ui_backend import FakeBackend
 from tests.runs.builders import whole_run
@@ -70,7 +70,7 @@ def test_the_fake_answers_every_call_itself(real: type, fake: type) -> None:
 
 
 def test_the_picker_offers_what_was_made_for_this_machine_first() -> None:
-    listed = Backend().list_presets(box(card(name="Tesla T4", capability=(7, 5))))
+    listed = Backend().list_presets(box(make_gpu(name="Tesla T4", capability=(7, 5))))
     suiting = [one.name for one in listed if one.suits]
     assert "t4-16gb" in suiting
     assert "v100-16gb" not in suiting
@@ -80,7 +80,7 @@ def test_the_picker_offers_what_was_made_for_this_machine_first() -> None:
 
 def test_presets_are_judged_by_the_gpus_though_torch_is_cpu_only() -> None:
     """A GPU of 24 GB beside 64 GB of RAM."""
-    backend, machine = Backend(), box(card(memory_total_bytes=24 * 2**30))
+    backend, machine = Backend(), box(make_gpu(memory_total_bytes=24 * 2**30))
     entries = [entry for entry in backend.list_presets(machine) if entry.name in ("qlora-8b-24gb", "lora-8b-80gb")]
     cpu_only = backend.preset_outlooks(entries, machine, python("2.13.0+cpu", None, bitsandbytes="0.49.0"))
     cuda = backend.preset_outlooks(entries, machine, python("2.13.0", "13.0", bitsandbytes="0.49.0"))

@@ -69,7 +69,7 @@ def texts(shown: MemoryOutlook | None, width: int = 60) -> list[str]:
     return [plain_text(row.line).rstrip() for row in estimate_rows(shown, width)]
 
 
-def test_the_bar_stands_against_the_card_with_its_doubt() -> None:
+def test_the_bar_stands_against_the_gpu_with_its_doubt() -> None:
     assert texts(MemoryOutlook(estimated()), 44) == [
         "peak VRAM ━━━━━━━━━━╍──── ✓ 56 of 80 GiB ± 2",
         "fits · largest micro batch 22 · by formula",
@@ -251,14 +251,14 @@ def test_what_does_not_fit_by_a_guess_of_the_imports_is_unknown() -> None:
     assert " ".join(texts(shown, 60)[:-1]) == f"peak memory {UNMEASURED_IMPORTS}"
 
 
-def test_without_a_card_the_host_or_the_limit_bounds_it() -> None:
+def test_without_a_gpu_the_host_or_the_limit_bounds_it() -> None:
     box = replace(live_run.inventory(0), memory=HostMemory(24 * GIB, 20 * GIB))
     host = MemoryEstimator().quick(request(inventory=box))
     assert (host.against, host.estimate and host.estimate.capacity_bytes) == ("host memory", 24 * GIB)
     limited = MemoryEstimator().quick(request(inventory=box, memory_limit_bytes=12 * GIB))
     assert (limited.against, limited.estimate and limited.estimate.capacity_bytes) == ("limit", 12 * GIB)
-    card = MemoryEstimator().quick(request(memory_limit_bytes=30 * GIB))
-    assert (card.against, card.estimate and card.estimate.capacity_bytes) == ("limit", 30 * GIB)
+    gpu = MemoryEstimator().quick(request(memory_limit_bytes=30 * GIB))
+    assert (gpu.against, gpu.estimate and gpu.estimate.capacity_bytes) == ("limit", 30 * GIB)
 
 
 def test_unedited_settings_and_commands_are_not_traced() -> None:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from tests.fakes.gpu_reader import FakeCard, FakeReader
+from tests.fakes.gpu_reader import FakeHandle, FakeReader
 from tests.fakes.ui_backend import FakeBox
 from tests.ui.pilots import screen_text, until
 from tuner_tui.hardware.host_sampler import HostSampler
@@ -17,7 +17,7 @@ from tuner_tui.hardware.sampler import Sampler
 
 FLOW = (
     ("hardware/sampler.py", "GpuMonitor.refresh"),
-    ("hardware/nvml.py", "NvmlCard.fast"),
+    ("hardware/nvml.py", "NvmlGpu.fast"),
     ("ui/feeds.py", "HardwareFeed.samples"),
     ("hardware/sampler.py", "Sampler.sample"),
     ("ui/panels/live.py", "LivePanel.watch_sample"),
@@ -37,10 +37,10 @@ async def test_a_figure_passes_few_files(tmp_path: Path) -> None:
     names = {function for _, function in FLOW}
 
     def record(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and (name := frame.f_code.co_qualname.replace("FakeCard", "NvmlCard")) in names:
+        if event == "call" and (name := frame.f_code.co_qualname.replace("FakeHandle", "NvmlGpu")) in names:
             passed.append(name)
 
-    sampler = Sampler(FakeReader(FakeCard()), HostSampler(tmp_path, time.monotonic), ProcessSampler(time.monotonic))
+    sampler = Sampler(FakeReader(FakeHandle()), HostSampler(tmp_path, time.monotonic), ProcessSampler(time.monotonic))
     threading.setprofile(record)
     sys.setprofile(record)
     try:

@@ -67,7 +67,7 @@ async def test_a_list_filters_as_it_is_typed_and_says_what_an_item_changes() -> 
     presets = [
         listed("cpu", "Any machine without a GPU"),
         listed("llama-1b-sft", "Instruction tuning", yours=True, precision="bf16"),
-        listed("large", "For a large card", suits=True, per_device_train_batch_size=48, precision="bf16"),
+        listed("large", "For a large GPU", suits=True, per_device_train_batch_size=48, precision="bf16"),
     ]
     async with on_screen(FakeBox(presets=presets)) as pilot:
         await press_to(pilot, "Presets", "p")
@@ -77,7 +77,7 @@ async def test_a_list_filters_as_it_is_typed_and_says_what_an_item_changes() -> 
         assert "for this machine" in text
         assert "✓ 56 of 80 GiB" in text
         await press_until(pilot, lambda: "filter: large▏  1 of 3" in screen_text(pilot.app), *"large")
-        assert "For a large card" in screen_text(pilot.app)
+        assert "For a large GPU" in screen_text(pilot.app)
         assert "micro batch 16 → 48" in screen_text(pilot.app)
         await press_until(pilot, lambda: "filter:" not in screen_text(pilot.app), "escape")
         await press_to(pilot, "", "slash", *"sft", "enter")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes import live_run
-from tests.fakes.inventories import box, card
+from tests.fakes.inventories import box, make_gpu
 from tests.fakes.ui_backend import opened, running
 from tests.runs.builders import counters
 from tuner_tui.runs.events.run_state import RankState
@@ -18,7 +18,7 @@ from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.ui.state import SettingChange, UiState
 from tuner_tui.view.settings_form import DataParallel, ValueInEffect
 
-T4 = card("T4", gib=15.0)
+T4 = make_gpu("T4", gib=15.0)
 COMMAND = CommandJob(command=("python", "train.py"))
 
 
@@ -33,15 +33,15 @@ def devices(state: UiState, job: Job) -> DataParallel:
     return replace(state, loaded=replace(opened(), job=job)).data_parallel
 
 
-def test_before_its_run_a_command_on_two_cards_may_be_either() -> None:
+def test_before_its_run_a_command_on_two_gpus_may_be_either() -> None:
     assert devices(UiState(inventory=box(T4, T4)), COMMAND) == DataParallel(perhaps=2)
-    assert devices(UiState(inventory=box(T4, T4)), BuiltinJob()) == DataParallel(cards=2)
+    assert devices(UiState(inventory=box(T4, T4)), BuiltinJob()) == DataParallel(gpu_count=2)
     assert devices(UiState(inventory=box(T4)), COMMAND) == DataParallel()
 
 
 def test_its_run_settles_it() -> None:
     assert devices(state(COMMAND, optimizer="SGD"), COMMAND) == DataParallel()
-    assert devices(state(COMMAND, optimizer="AdamW", n_gpu=2), COMMAND) == DataParallel(cards=2)
+    assert devices(state(COMMAND, optimizer="AdamW", n_gpu=2), COMMAND) == DataParallel(gpu_count=2)
     assert devices(state(COMMAND, ranks=2, optimizer="AdamW", n_gpu=1), COMMAND) == DataParallel(processes=2)
 
 

@@ -56,9 +56,9 @@ async def test_o_shows_the_newest_tuning_and_escape_leaves_it() -> None:
         await press_until(pilot, lambda: pilot.app.screen is app_of(pilot).main, "escape")
 
 
-def test_trials_on_several_cards_are_shown_with_their_cards() -> None:
-    first = replace(EIGHTH.trial, card="GPU-11111111-2222-3333-4444-55555566a1b2")
-    second = replace(first, number=9, settings=START, card="GPU-11111111-2222-3333-4444-55555577c3d4")
+def test_trials_on_several_gpus_are_shown_with_their_gpus() -> None:
+    first = replace(EIGHTH.trial, gpu="GPU-11111111-2222-3333-4444-55555566a1b2")
+    second = replace(first, number=9, settings=START, gpu="GPU-11111111-2222-3333-4444-55555577c3d4")
     running = structs.replace(EIGHTH, trial=first), TrialStarted(t=START_S - 20, trial=second, run="r039")
     view = under_way(running=running)
     assert [line.split("▸ ")[1] for line in lines(view, 140)[-2:]] == [

@@ -1,4 +1,4 @@
-"""The machine in rows: what is wrong first and short, many cards in few lines, the host always in sight."""
+"""The machine in rows: what is wrong first and short, many GPUs in few lines, the host always in sight."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tuner_tui.view.hardware_rows import hardware_rows
 PYTHON = Interpreter("/opt/bin/python", "3.12.4", {"torch": "2.13.0+cu130"}, torch_cuda="13.0")
 
 
-def busy(cards: int) -> Inventory:
-    box = inventory(cards)
+def busy(gpus: int) -> Inventory:
+    box = inventory(gpus)
     process = GpuProcess(100, 40 * GIB, "python train.py")
-    held = tuple(replace(card, memory_used_bytes=40 * GIB, processes=(process,)) for card in box.gpus)
+    held = tuple(replace(gpu, memory_used_bytes=40 * GIB, processes=(process,)) for gpu in box.gpus)
     return replace(box, gpus=held)
 
 
@@ -24,7 +24,7 @@ def texts(box: Inventory, python: Interpreter = PYTHON, width: int = 31) -> list
     return [plain_text(row.line) for row in hardware_rows(box, python, width)]
 
 
-def test_few_cards_in_use_have_a_line_each() -> None:
+def test_few_gpus_in_use_have_a_line_each() -> None:
     shown = texts(busy(2), width=80)
     assert [row.strip() for row in shown if "used by" in row] == [
         "GPU 0: 40.0 GiB used by python train.py (pid 100)",
@@ -32,7 +32,7 @@ def test_few_cards_in_use_have_a_line_each() -> None:
     ]
 
 
-def test_eight_cards_in_use_leave_room_for_the_host() -> None:
+def test_eight_gpus_in_use_leave_room_for_the_host() -> None:
     shown = texts(busy(8))
     assert sum("used by" in row for row in shown) == 1
     assert any(row.strip().startswith("8 GPUs: 320.0 GiB") for row in shown)
@@ -47,7 +47,7 @@ def test_what_is_wrong_with_the_python_stands_first_with_its_advice() -> None:
     assert lacking[0].startswith("! /opt/bin/python has no torch")
 
 
-def test_equal_cards_share_their_abilities_with_the_reason_for_each() -> None:
+def test_equal_gpus_share_their_abilities_with_the_reason_for_each() -> None:
     shown = texts(inventory(8), width=90)
     assert shown[0] == "8 × NVIDIA H100 80GB HBM3"
     assert sum("bf16" in row for row in shown) == 1

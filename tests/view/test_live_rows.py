@@ -1,4 +1,4 @@
-"""The live picture at any size, with any number of cards, for every state of a run."""
+"""The live picture at any size, with any number of GPUs, for every state of a run."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def test_what_would_be_trained_stands_above_the_gauges_until_there_is_a_run() ->
     )
 
 
-def test_eight_cards_and_the_run_fit_beside_the_settings_of_a_120_by_40_screen() -> None:
+def test_eight_gpus_and_the_run_fit_beside_the_settings_of_a_120_by_40_screen() -> None:
     shown = texts(scene(running(START_S), gpus=8), 74, 22)
-    assert [row.split()[0] for row in shown if row[:3].strip().isdigit()] == [str(card) for card in range(8)]
+    assert [row.split()[0] for row in shown if row[:3].strip().isdigit()] == [str(gpu) for gpu in range(8)]
     assert shown[0].startswith("loss 1.8404")
     assert any("⠉" < cell < "⣿" for row in shown[1:8] for cell in row), "the loss curve"
 
@@ -177,7 +177,7 @@ def test_colour_means_state() -> None:
     assert gauge_styles(True, memory_used_bytes=30 * GIB, memory_total_bytes=80 * GIB)["memory"] == "gauge"
 
 
-def test_a_card_without_the_training_is_not_judged() -> None:
+def test_a_gpu_without_the_training_is_not_judged() -> None:
     first, second = samples(1, gpus=2)[-1].gpus
     other = replace(second, memory_used_bytes=0)
     assert training_gpus(replace(samples(1)[-1], gpus=(first, other))) == {0}
@@ -214,13 +214,13 @@ def test_value_and_maximum_stand_in_words() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_card_is_marked_and_said_in_words(changes: dict[str, Any], mark: str, said: str) -> None:
+def test_what_is_wrong_with_a_gpu_is_marked_and_said_in_words(changes: dict[str, Any], mark: str, said: str) -> None:
     shown = texts(scene(None, **changes), 90, 30)
     assert any(row.startswith(mark) for row in shown)
     assert any(row.startswith(said) for row in shown)
 
 
-def test_cards_with_the_same_problem_share_a_row_and_the_power_cap_is_not_red() -> None:
+def test_gpus_with_the_same_problem_share_a_row_and_the_power_cap_is_not_red() -> None:
     recent = samples(3, gpus=8)
     for throttle, row in (
         ("thermal slowdown", ("! GPU 0–7: throttled: thermal slowdown", "bad")),

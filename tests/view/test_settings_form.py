@@ -129,10 +129,10 @@ def test_the_effective_batch_counts_processes() -> None:
     of = view(4, per_device_train_batch_size=8, gradient_accumulation_steps=2)
     assert effective_batch(of, 60) == "effective batch 64 = 8 × 2 × 4 processes"
     assert effective_batch(replace(of, spread=DataParallel()), 60) == "effective batch 16 = 8 × 2"
-    assert effective_batch(replace(of, spread=DataParallel(cards=2)), 60) == "effective batch 32 = 8 × 2 × 2 GPUs"
+    assert effective_batch(replace(of, spread=DataParallel(gpu_count=2)), 60) == "effective batch 32 = 8 × 2 × 2 GPUs"
 
 
-def test_a_command_may_or_may_not_share_a_step_among_the_cards() -> None:
+def test_a_command_may_or_may_not_share_a_step_among_the_gpus() -> None:
     of = view()
     said = replace(of, spread=DataParallel(perhaps=4))
     assert effective_batch(said, 60).endswith("(× 4 GPUs with a Trainer)")
@@ -140,7 +140,7 @@ def test_a_command_may_or_may_not_share_a_step_among_the_cards() -> None:
 
 
 def test_a_narrow_border_has_the_batch_and_its_factors() -> None:
-    of = replace(view(per_device_train_batch_size=16, gradient_accumulation_steps=4), spread=DataParallel(cards=2))
+    of = replace(view(per_device_train_batch_size=16, gradient_accumulation_steps=4), spread=DataParallel(gpu_count=2))
     assert effective_batch(of, 34) == "batch 128 = 16 × 4 × 2 GPUs"
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fakes.watched_box import JOBS, cardless_view, view
+from tests.fakes.watched_box import JOBS, gpuless_view, view
 from tuner_tui.view.cells import plain_text
 from tuner_tui.view.gpu_rows import format_indices
 from tuner_tui.view.watch_rows import (
@@ -17,7 +17,7 @@ from tuner_tui.view.watch_rows import (
     jobs_by_gpu,
     snapshot_rows,
     sorted_jobs,
-    training_cards,
+    training_gpus,
 )
 
 OPENED = frozenset(job.pid for job in JOBS)
@@ -41,11 +41,11 @@ def test_equal_jobs_keep_their_order_by_age() -> None:
     assert [job.pid for job in sorted_jobs([younger, older], "memory")] == [1, 2]
 
 
-def test_each_card_names_its_job() -> None:
+def test_each_gpu_names_its_job() -> None:
     jobs = jobs_by_gpu(view())
     assert jobs[0] == "r007 llama-1b-sft"
     assert jobs[4].endswith("finetune.py --config big.yaml")
-    assert training_cards(view()) == {0, 1, 2, 3}
+    assert training_gpus(view()) == {0, 1, 2, 3}
 
 
 def test_a_snapshot_has_gpus_host_and_jobs() -> None:
@@ -55,15 +55,15 @@ def test_a_snapshot_has_gpus_host_and_jobs() -> None:
         "r007 llama-1b-sft  1,240/9,000 · 14 %", "not visible from here", "cpu_train.py",
     ):  # fmt: skip
         assert part in seen
-    cardless = "\n".join(plain_text(row.line) for row in snapshot_rows(cardless_view(), 120))
-    assert "No NVIDIA driver is installed" in cardless
-    assert "everything works on the CPU" in cardless
+    gpuless = "\n".join(plain_text(row.line) for row in snapshot_rows(gpuless_view(), 120))
+    assert "No NVIDIA driver is installed" in gpuless
+    assert "everything works on the CPU" in gpuless
 
 
 @pytest.mark.parametrize(
     ("gpus", "shown"), [((), ""), ((3,), "3"), ((0, 1, 2), "0–2"), ((0, 2, 5), "0,2,5"), ((6, 7), "6,7")]
 )
-def test_card_lists(gpus: tuple[int, ...], shown: str) -> None:
+def test_gpu_lists(gpus: tuple[int, ...], shown: str) -> None:
     assert format_indices(gpus, ",") == shown
 
 

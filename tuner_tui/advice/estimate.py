@@ -316,10 +316,10 @@ class MemoryEstimator:
 
     def _outlook(self, request: EstimateRequest, refine: bool) -> MemoryOutlook:
         target = _target(request)
-        cards = [card.name for card in target.cards]
-        duration = estimate_duration(request.job, request.resolved.settings, target.replicas, self._timed, cards)
+        gpus = [gpu.name for gpu in target.gpus]
+        duration = estimate_duration(request.job, request.resolved.settings, target.replicas, self._timed, gpus)
         data = self._data(request, measure=refine and not request.training)
-        unused = target.card_label if request.inventory.gpus and not target.on_gpu else ""
+        unused = target.gpu_label if request.inventory.gpus and not target.on_gpu else ""
         return replace(self._memory(request, target, refine), duration=duration, data=data, unused_gpus=unused)
 
     def _data(self, request: EstimateRequest, measure: bool) -> DataOutlook | None:

@@ -16,7 +16,7 @@ from tuner_tui.core.units import GIB, parse_size
 FILE = Path(__file__).with_name("oom_figures.yaml")
 SIZE = r"([\d.]+ (?:[KMGT]?i?B|bytes))"
 CONTEXT_BYTES = 2 * GIB
-"""More than CUDA's context, libraries and NCCL take of a card outside PyTorch's allocator."""
+"""More than CUDA's context, libraries and NCCL take of a GPU outside PyTorch's allocator."""
 MANY_BYTES = 6 * GIB
 """What a process holds outside of PyTorch's allocator without cause; context, NCCL and graphs take less. Judgement."""
 NONSENSE_BYTES = 2**50

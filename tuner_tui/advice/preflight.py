@@ -11,18 +11,18 @@ from typing import Any, Literal
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.rows import finding
 from tuner_tui.advice.recommend.recommendation import SMALL_SHM_BYTES
-from tuner_tui.advice.recommend.target import describe_cards, other_processes_bytes, select_cards
+from tuner_tui.advice.recommend.target import describe_gpus, other_processes_bytes, select_gpus
 from tuner_tui.advice.thresholds import DISK_FREE_BYTES
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import GIB
-from tuner_tui.hardware.environment import visible_cards
+from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import GpuProblemKind, Inventory
 from tuner_tui.hardware.probe_script import PACKAGES
 from tuner_tui.memory.closed_form import fixed_sizes, trained_bytes
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
 from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect, leaf_pattern
-from tuner_tui.settings.distributed import best_kind, is_same_kind, training_cards
+from tuner_tui.settings.distributed import best_kind, is_same_kind, training_gpus
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
 from tuner_tui.settings.rules import find_problems
@@ -84,22 +84,22 @@ def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
         none = problem.kind in NO_GPU_KINDS
         yield PreflightCheck("GPU", "warning" if none else "wrong", problem.sentence, problem.advice)
     visible = inventory.cuda_visible_devices
-    cards = visible_cards(inventory)
-    if inventory.gpus and not cards:
+    gpus = visible_gpus(inventory)
+    if inventory.gpus and not gpus:
         sentence = f"CUDA_VISIBLE_DEVICES={visible} hides every GPU: a training started here runs on the CPU."
         yield PreflightCheck("GPU", "wrong", sentence, "Unset it, or set it to the indices of the GPUs to use.")
-    elif cards:
-        names = ", ".join(f"{card.index} {card.name}" for card in cards)
-        rest = f" ({len(inventory.gpus) - len(cards)} hidden)" if len(cards) < len(inventory.gpus) else ""
+    elif gpus:
+        names = ", ".join(f"{gpu.index} {gpu.name}" for gpu in gpus)
+        rest = f" ({len(inventory.gpus) - len(gpus)} hidden)" if len(gpus) < len(inventory.gpus) else ""
         yield PreflightCheck("GPU", "good", f"A training sees {names}{rest}.")
-    if any(not is_same_kind(card, cards[0]) for card in cards):
+    if any(not is_same_kind(gpu, gpus[0]) for gpu in gpus):
         sentence = "The GPUs differ: if all are used, the weakest one sets speed and precision."
-        best = best_kind(cards)
-        advice = f"{select_cards(best)} trains on {describe_cards(best)} alone, as the built-in job does."
+        best = best_kind(gpus)
+        advice = f"{select_gpus(best)} trains on {describe_gpus(best)} alone, as the built-in job does."
         yield PreflightCheck("GPU", "warning", sentence, advice)
-    for card in cards:
-        if held := other_processes_bytes(card):
-            sentence = f"Other programs use {held / GIB:.1f} GiB of GPU {card.index}."
+    for gpu in gpus:
+        if held := other_processes_bytes(gpu):
+            sentence = f"Other programs use {held / GIB:.1f} GiB of GPU {gpu.index}."
             yield PreflightCheck(
                 "GPU", "warning", sentence, "Close other notebooks; `tuner-tui doctor --hardware` names the processes."
             )
@@ -157,7 +157,7 @@ def settings_checks(
     """Checks that the settings fit together and fit the machine."""
     cores_here = inventory.cpu.usable_cores
     problems = find_problems(
-        settings, gpus=training_cards(inventory, job), interpreter=interpreter, job=job, cores=cores_here
+        settings, gpus=training_gpus(inventory, job), interpreter=interpreter, job=job, cores=cores_here
     )
     for problem in problems:
         right = " ".join(f"--set {name}={format_value(name, value)}" for name, value in problem.fix.items())

@@ -13,7 +13,7 @@ from typing import Any
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.hardware import capabilities
 from tuner_tui.hardware.detect import read_inventory
-from tuner_tui.hardware.environment import visible_cards
+from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
@@ -148,12 +148,12 @@ class Situation:
 
         A GPU in the machine is not enough: the training may have a torch without CUDA, or train on the CPU by choice.
         """
-        device, cards = self.state.in_effect.get("device"), self.state.in_effect.get("n_gpu")
+        device, gpus = self.state.in_effect.get("device"), self.state.in_effect.get("n_gpu")
         if isinstance(device, str) and device:
             return device != "cpu"
-        if cards == 0 or self.has_cpu_torch:
+        if gpus == 0 or self.has_cpu_torch:
             return False
-        return None if self.inventory is None else bool(visible_cards(self.inventory))
+        return None if self.inventory is None else bool(visible_gpus(self.inventory))
 
     @property
     def host_memory_limit_bytes(self) -> int | None:
@@ -190,21 +190,21 @@ class Situation:
 
         torch is not asked, because it counts emulation as support. None if the inventory or a capability is unknown.
         """
-        return None if self.inventory is None else capabilities.supports(visible_cards(self.inventory), feature)
+        return None if self.inventory is None else capabilities.supports(visible_gpus(self.inventory), feature)
 
     def may_run(self, feature: str) -> bool:
         """Whether neither the training nor a visible GPU is known to be without `feature`."""
-        cards = () if self.inventory is None else visible_cards(self.inventory)
-        return self.has_gpu is not False and capabilities.gpu_below(cards, feature) is None
+        gpus = () if self.inventory is None else visible_gpus(self.inventory)
+        return self.has_gpu is not False and capabilities.gpu_below(gpus, feature) is None
 
     @property
     def best_precision(self) -> Precision:
         """The fastest precision known to run: bf16, else fp16 unless the model overflows in it, else fp32."""
         if self.supports("bf16"):
             return "bf16"
-        cards = () if self.inventory is None else visible_cards(self.inventory)
-        able = all(map(capabilities.has_tensor_cores, cards))
-        return "fp16" if cards and able and not self.overflows_fp16 else "fp32"
+        gpus = () if self.inventory is None else visible_gpus(self.inventory)
+        able = all(map(capabilities.has_tensor_cores, gpus))
+        return "fp16" if gpus and able and not self.overflows_fp16 else "fp32"
 
     @property
     def overflows_fp16(self) -> bool:

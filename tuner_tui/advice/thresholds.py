@@ -1,13 +1,13 @@
 """Every threshold of the live rules, in one place: change a figure here and every rule follows.
 
 The comment says what a threshold is compared with, and where the figure comes from: one of the field notes (named by
-the card they were written on), or judgement, where nothing was measured and the figure only separates noise from
+the GPU they were written on), or judgement, where nothing was measured and the figure only separates noise from
 signal.
 """
 
 from __future__ import annotations
 
-# Field notes: the card or subject, the date or address, and what was measured there.
+# Field notes: the GPU or subject, the date or address, and what was measured there.
 NOTES_3070 = "RTX 3070 notes, 2025 (GPU 85 → 95 % busy)"
 NOTES_T4 = "T4 notes, 2025 (2–2.5 times as fast)"
 NOTES_3070_8BIT = "RTX 3070 8-bit notes, huggingface.co/docs/transformers/perf_train_gpu_one"
@@ -50,7 +50,7 @@ CPU_QUEUE_PCT = 25  # % of the time the training's main thread waits for a core;
 WORKERS_FILL_SHARE = 0.4  # of all cores, used by loader workers that are too many; judgement
 CPU_LOW_PCT = 50  # % of all cores; utilisation notes
 
-# Card.
+# GPU.
 GPU_BUSY_GOOD_PCT = 90  # % GPU-Util; RTX 3070 notes
 GPU_LOW_PCT = 70  # % GPU-Util; T4 notes
 GPU_VERY_LOW_PCT = 50  # % GPU-Util; utilisation notes

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from tuner_tui.advice.estimate import JobMemoryEstimator
-from tuner_tui.advice.recommend.card_plan import CardPlan
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
+from tuner_tui.advice.recommend.gpu_plan import GpuPlan
 from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_rows
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.cli.recommend_report import duration_lines
@@ -153,8 +153,8 @@ def peak_document(peak: RecordedPeak) -> dict[str, object]:
     }  # fmt: skip
 
 
-def plan_report(plans: Sequence[CardPlan]) -> list[str]:
-    """Return a table of cards: the recommended batch, the peak, whether it fits, the largest batch, the time."""
+def plan_report(plans: Sequence[GpuPlan]) -> list[str]:
+    """Return a table of GPUs: the recommended batch, the peak, whether it fits, the largest batch, the time."""
     first = plans[0]
     job = first.estimator.job
     header = ("GPU", "how", "batch", "peak", "verdict", "largest batch", "time", "to make it fit")
@@ -186,17 +186,17 @@ def training_method(settings: Settings) -> str:
     return f"{bits}{method}"
 
 
-def _plan_row(plan: CardPlan) -> tuple[str, ...]:
+def _plan_row(plan: GpuPlan) -> tuple[str, ...]:
     best, settings = plan.best, plan.settings
     batch = f"{settings.per_device_train_batch_size} × {settings.gradient_accumulation_steps}"
     if best is None:
-        return (plan.cards.label, training_method(settings), batch, UNKNOWN, "not known", UNKNOWN, UNKNOWN, "")
+        return (plan.gpus.label, training_method(settings), batch, UNKNOWN, "not known", UNKNOWN, UNKNOWN, "")
     _, _, verdict = VERDICTS[best.verdict]
     largest = best.largest_batch()
     time = None if plan.duration is None else plan.duration.range_s
     span = UNKNOWN if time is None else "–".join(dict.fromkeys(map(format_duration, time)))
     return (
-        plan.cards.label,
+        plan.gpus.label,
         training_method(settings),
         batch,
         f"{format_size(best.total_bytes)} ± {format_uncertainty(best)}",
@@ -207,7 +207,7 @@ def _plan_row(plan: CardPlan) -> tuple[str, ...]:
     )
 
 
-def _fitting_text(plan: CardPlan) -> str:
+def _fitting_text(plan: GpuPlan) -> str:
     if plan.fitting is None:
         return "no known setting; use a larger GPU, or several with sharding"
     names = {

@@ -16,7 +16,7 @@ from tuner_tui.core.units import MIB, parse_size
 from tuner_tui.hardware.detect import TIMEOUT_S, read_inventory
 from tuner_tui.hardware.interpreter import Interpreter, default_interpreter, is_cached, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.hardware.known_cards import PlannedCards, UnknownCardError, parse_cards
+from tuner_tui.hardware.known_gpus import PlannedGpus, UnknownGpuError, parse_planned_gpus
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.settings.errors import SettingsError
 
@@ -75,9 +75,9 @@ def parse_size_option(flag: str, text: str) -> int:
     return size
 
 
-def parse_gpus(text: str) -> tuple[PlannedCards, ...]:
+def parse_gpus(text: str) -> tuple[PlannedGpus, ...]:
     """Parse `--gpu`. Raises `SettingsError` for an unknown GPU."""
     try:
-        return tuple(parse_cards(text))
-    except UnknownCardError as error:
+        return tuple(parse_planned_gpus(text))
+    except UnknownGpuError as error:
         raise SettingsError(f"--gpu: {error}") from error

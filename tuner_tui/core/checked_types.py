@@ -51,7 +51,7 @@ IDENTIFIER = Check("an identifier", _matches(r"[a-z0-9][a-z0-9-]{0,63}"))
 Identifier = Annotated[str, IDENTIFIER]
 """The name of a run or tuning, and of its folder. Never a path."""
 HostName = Annotated[str, Check("the name of a host", _matches(r"(?!-)[^/\x00-\x1f\x7f]{0,255}"))]
-CardUuid = Annotated[str, Check("the UUID of a GPU", _matches(r"[A-Za-z0-9][A-Za-z0-9/-]{0,99}"))]
+GpuUuid = Annotated[str, Check("the UUID of a GPU", _matches(r"[A-Za-z0-9][A-Za-z0-9/-]{0,99}"))]
 """A word of CUDA_VISIBLE_DEVICES."""
 JobId = Annotated[str, Check("the id of a Slurm job", _matches(r"[0-9]{1,19}"))]
 PathText = Annotated[str, Check("a path", _is_path)]

@@ -17,7 +17,7 @@ from tuner_tui.hardware.inventory import Ability, Capability, Gpu
 FILE = Path(__file__).with_name("capabilities.yaml")
 FP16_SLOW = (6, 1)
 _NO_TENSOR_CORES = re.compile(r"\bGTX 16\d\d|\bMX ?[45]50\b|\bT(?:400|500|550|600|1000|1200)\b", re.IGNORECASE)
-"""Turing cards of capability 7.5 with the small TU116 and TU117 chips, which have no tensor cores."""
+"""Turing GPUs of capability 7.5 with the small TU116 and TU117 chips, which have no tensor cores."""
 
 
 @cache
@@ -88,7 +88,7 @@ def _holds(conditions: dict[str, Any], gpu: Gpu) -> bool:
 
 
 def build_supports(capability: Capability, arch_list: Collection[str]) -> bool:
-    """True when a build for `arch_list` has code for the card.
+    """True when a build for `arch_list` has code for the GPU.
 
     Binary code (`sm_86`) runs on the same major version with an equal or newer minor one; intermediate code
     (`compute_90`) on anything newer (CUDA C++ Programming Guide, application compatibility).

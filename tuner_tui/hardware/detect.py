@@ -1,6 +1,6 @@
 """Detects the whole inventory of the machine, once.
 
-A driver or card that does not answer is reported after a timeout; until then the caller waits, so screens call this
+A driver or GPU that does not answer is reported after a timeout; until then the caller waits, so screens call this
 from a thread.
 """
 
@@ -15,16 +15,16 @@ from pathlib import Path
 
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.hardware.capabilities import abilities
-from tuner_tui.hardware.driver import CardUnavailable, GpusUnavailable, gpu_problem
+from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable, gpu_problem
 from tuner_tui.hardware.environment import detect_container, detect_multiplexer, logout_warning, sees_host_pids
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, Inventory
-from tuner_tui.hardware.known_cards import known_card
+from tuner_tui.hardware.known_gpus import known_gpu
 from tuner_tui.hardware.nvml import NvmlReader
 from tuner_tui.hardware.processes import with_command_line
 from tuner_tui.hardware.system_info import Cgroups, read_cpu, read_memory, read_space
 
 TIMEOUT_S, BRIEF_TIMEOUT_S = 10.0, 1.2
-"""Seconds for the driver and all cards together. A card without persistence mode takes a second or two to wake up; a
+"""Seconds for the driver and all GPUs together. A GPU without persistence mode takes a second or two to wake up; a
 broken one never answers. The brief one is for commands that only report."""
 SHM = Path("/dev/shm")  # noqa: S108  its size is read, nothing is written
 
@@ -32,7 +32,7 @@ SHM = Path("/dev/shm")  # noqa: S108  its size is read, nothing is written
 def read_inventory(disk_folder: Path, timeout_s: float = TIMEOUT_S) -> Inventory:
     """The inventory of this machine; `disk_folder` is where runs are stored.
 
-    Cards that do not answer within `timeout_s` are listed with their problem.
+    GPUs that do not answer within `timeout_s` are listed with their problem.
     """
     (driver, cuda), gpus, problems = read_gpus(NvmlReader(), timeout_s)
     cgroups = Cgroups.of_this_process()
@@ -56,44 +56,44 @@ def read_inventory(disk_folder: Path, timeout_s: float = TIMEOUT_S) -> Inventory
 def read_gpus(
     reader: NvmlReader, timeout_s: float = TIMEOUT_S
 ) -> tuple[tuple[str | None, str | None], tuple[Gpu, ...], tuple[GpuProblem, ...]]:
-    """The versions of the driver and its CUDA, the cards, and their problems.
+    """The versions of the driver and its CUDA, the GPUs, and their problems.
 
-    A card that does not answer keeps its place in the list. All cards are asked side by side, and share the time.
+    A GPU that does not answer keeps its place in the list. All GPUs are asked side by side, and share the time.
     """
     deadline_s = time.monotonic() + timeout_s
     try:
-        cards = daemon_call(reader.open).result(timeout_s)
+        handles = daemon_call(reader.open).result(timeout_s)
     except GpusUnavailable as error:
         return (None, None), (), (error.problem,)
     except TimeoutError:
         return (None, None), (), (gpu_problem(GpuProblemKind.NO_ANSWER),)
     # All calls start before the first is waited for. A call that never returns keeps its daemon thread until the
     # program ends; the later ones share what is left of the time.
-    calls = [daemon_call(card.describe) for card in cards]
+    calls = [daemon_call(handle.describe) for handle in handles]
     answers = [read_gpu(index, call, max(0.0, deadline_s - time.monotonic())) for index, call in enumerate(calls)]
     problems = tuple(problem for _, problem in answers if problem is not None)
     return reader.driver(), tuple(complete_gpu(gpu) for gpu, _ in answers), problems
 
 
 def read_gpu(index: int, call: Future[Gpu], timeout_s: float) -> tuple[Gpu, GpuProblem | None]:
-    """The card, or a placeholder and the problem."""
+    """The GPU, or a placeholder and the problem."""
     try:
         return call.result(timeout_s), None
-    except CardUnavailable as error:
+    except GpuUnavailable as error:
         return Gpu(index, f"GPU {index}"), error.problem
     except TimeoutError:
         return Gpu(index, f"GPU {index}"), gpu_problem(GpuProblemKind.NO_ANSWER, index)
 
 
 def complete_gpu(gpu: Gpu) -> Gpu:
-    """The card with abilities, named processes, and what the driver did not report filled in by the card's name."""
-    card = known_card(gpu.name)
-    if card is not None:
+    """The GPU with abilities, named processes, and what the driver did not report filled in by the GPU's name."""
+    product = known_gpu(gpu.name)
+    if product is not None:
         gpu = replace(
             gpu,
-            architecture=gpu.architecture or card.architecture,
-            capability=gpu.capability or card.capability,
-            memory_total_bytes=gpu.memory_total_bytes or card.memory_bytes,
+            architecture=gpu.architecture or product.architecture,
+            capability=gpu.capability or product.capability,
+            memory_total_bytes=gpu.memory_total_bytes or product.memory_bytes,
         )
     # In a container the pids are the host's and would name the wrong processes.
     processes = tuple(map(with_command_line, gpu.processes)) if sees_host_pids() else gpu.processes

@@ -21,11 +21,11 @@ class _GpuError(Exception):
 
 
 class GpusUnavailable(_GpuError):
-    """No card of this machine can be read."""
+    """No GPU of this machine can be read."""
 
 
-class CardUnavailable(_GpuError):
-    """One card does not answer (it fell off the bus, or its driver hangs); the others may."""
+class GpuUnavailable(_GpuError):
+    """One GPU does not answer (it fell off the bus, or its driver hangs); the others may."""
 
 
 PROBLEM_TEXTS: dict[GpuProblemKind, tuple[str, str]] = {
@@ -72,7 +72,7 @@ PROBLEM_TEXTS: dict[GpuProblemKind, tuple[str, str]] = {
 
 
 def gpu_problem(kind: GpuProblemKind, index: int | None = None, error: str = "unknown error") -> GpuProblem:
-    """The problem of this kind with the card `index`, or with all cards; `error` is the driver's message."""
+    """The problem of this kind with the GPU `index`, or with all GPUs; `error` is the driver's message."""
     sentence, advice = PROBLEM_TEXTS[kind]
     who = "The NVIDIA driver" if index is None else f"GPU {index}"
     if index is not None and "{who}" not in sentence:
@@ -81,7 +81,7 @@ def gpu_problem(kind: GpuProblemKind, index: int | None = None, error: str = "un
     return GpuProblem(kind, sentence.format(who=who, error=error), advice.format(index=number, error=error), index)
 
 
-Fault = Literal["program", "card", "unknown"]
+Fault = Literal["program", "gpu", "unknown"]
 
 
 class XidMeaning(NamedTuple):

@@ -17,7 +17,7 @@ from tuner_tui.core.procfs import read_text
 from tuner_tui.hardware.inventory import Gpu, Inventory
 
 CGROUP_MARKERS = (("kubepods", "kubernetes"), ("libpod", "podman"), ("docker", "docker"), ("lxc", "lxc"))
-CARDS_VARIABLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 MIG = "MIG-"
 MULTIPLEXERS = (("TMUX", "tmux"), ("STY", "screen"), ("ZELLIJ", "zellij"))
 
@@ -42,12 +42,12 @@ def detect_multiplexer(environment: Mapping[str, str]) -> str | None:
     return next((name for variable, name in MULTIPLEXERS if environment.get(variable)), None)
 
 
-def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple[int, ...]:
-    """The driver's indexes of the cards that CUDA makes visible to a training, in CUDA's order.
+def visible_indexes(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple[int, ...]:
+    """The driver's indexes of the GPUs that CUDA makes visible to a training, in CUDA's order.
 
-    As CUDA parses the variable: indexes or prefixes of UUIDs; an unknown entry ends the list, and a card named twice
-    empties it. Of MIG slices CUDA shows a process only the first; its card is returned. CUDA counts in the driver's
-    order only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all cards are alike.
+    As CUDA parses the variable: indexes or prefixes of UUIDs; an unknown entry ends the list, and a GPU named twice
+    empties it. Of MIG slices CUDA shows a process only the first; its GPU is returned. CUDA counts in the driver's
+    order only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all GPUs are alike.
     """
     if cuda_visible_devices is None:
         return tuple(gpu.index for gpu in gpus)
@@ -67,13 +67,13 @@ def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple
     return tuple(seen)
 
 
-def visible_cards(inventory: Inventory) -> tuple[Gpu, ...]:
+def visible_gpus(inventory: Inventory) -> tuple[Gpu, ...]:
     """The GPUs that `CUDA_VISIBLE_DEVICES` leaves visible, in the driver's order.
 
-    Of a card in MIG mode it is the slice that CUDA shows a process: the named one, else the first.
+    Of a GPU in MIG mode it is the slice that CUDA shows a process: the named one, else the first.
     """
     named = inventory.cuda_visible_devices
-    indexes = visible_gpus(inventory.gpus, named)
+    indexes = visible_indexes(inventory.gpus, named)
     return tuple(with_slice(gpu, named) for gpu in inventory.gpus if gpu.index in indexes)
 
 
@@ -95,7 +95,7 @@ def with_slice(gpu: Gpu, named: str | None) -> Gpu:
 
 
 def gpu_index(entry: str, gpus: Sequence[Gpu]) -> int | None:
-    """The card that one entry of CUDA_VISIBLE_DEVICES refers to."""
+    """The GPU that one entry of CUDA_VISIBLE_DEVICES refers to."""
     if entry.isdecimal() and len(entry) < 7:
         return int(entry) if int(entry) < len(gpus) else None
     matches = [gpu.index for gpu in gpus if entry and (gpu.uuid or "").startswith(entry)]
@@ -103,7 +103,7 @@ def gpu_index(entry: str, gpus: Sequence[Gpu]) -> int | None:
 
 
 def gpu_of_mig_slice(entry: str, gpus: Sequence[Gpu]) -> tuple[int, ...]:
-    """The card of a MIG slice: the named one (`MIG-GPU-<uuid>/1/0`, older drivers), else the first with MIG enabled."""
+    """The GPU of a MIG slice: the named one (`MIG-GPU-<uuid>/1/0`, older drivers), else the first with MIG enabled."""
     sliced = [gpu for gpu in gpus if gpu.mig]
     named = [gpu.index for gpu in sliced if any((mig.uuid or "").startswith(entry) for mig in gpu.slices)]
     named += [gpu.index for gpu in sliced if gpu.uuid and entry.removeprefix(MIG).startswith(f"{gpu.uuid}/")]
@@ -111,12 +111,12 @@ def gpu_of_mig_slice(entry: str, gpus: Sequence[Gpu]) -> tuple[int, ...]:
 
 
 def allocated_gpus(environment: Mapping[str, str]) -> frozenset[int] | None:
-    """The driver's indexes of the cards of the Slurm allocation of this process; None outside of one, or if unknown.
+    """The driver's indexes of the GPUs of the Slurm allocation of this process; None outside of one, or if unknown.
 
     Slurm names them in CUDA_VISIBLE_DEVICES: all that the driver shows where it hides the others by a cgroup, which it
-    then counts from 0, else by their numbers on the node. Without a card it says NoDevFiles.
+    then counts from 0, else by their numbers on the node. Without a GPU it says NoDevFiles.
     """
-    named = environment.get(CARDS_VARIABLE)
+    named = environment.get(VISIBLE_DEVICES)
     if "SLURM_JOB_ID" not in environment or named is None:
         return None
     if named in ("", "NoDevFiles"):
@@ -126,7 +126,7 @@ def allocated_gpus(environment: Mapping[str, str]) -> frozenset[int] | None:
 
 
 def hides_all_gpus(cuda_visible_devices: str | None) -> bool:
-    """True when CUDA makes no card visible, judged by the variable alone."""
+    """True when CUDA makes no GPU visible, judged by the variable alone."""
     if cuda_visible_devices is None:
         return False
     first = cuda_visible_devices.split(",")[0].strip()

@@ -1,4 +1,4 @@
-"""The Python that trains: its packages, asked in a subprocess and cached, and whether its torch supports the cards.
+"""The Python that trains: its packages, asked in a subprocess and cached, and whether its torch supports the GPUs.
 
 It is asked in a subprocess, since it may be another environment than this program's. Versions are read without
 importing anything there; the fields of `TrainingArguments` need an import of transformers, which takes seconds, and are
@@ -84,14 +84,14 @@ INSTALL_COMMAND = "pip install torch --index-url https://download.pytorch.org/wh
 
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
-    """One reason why an interpreter's torch does not work with the cards, with advice."""
+    """One reason why an interpreter's torch does not work with the GPUs, with advice."""
 
     sentence: str
     advice: str
 
 
 def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tuple[Incompatibility, ...]:
-    """The incompatibilities of the machine's NVIDIA cards and the interpreter's torch; empty where nothing is known."""
+    """The incompatibilities of the machine's NVIDIA GPUs and the interpreter's torch; empty where nothing is known."""
     version, cuda, driver_cuda = interpreter.packages.get("torch"), interpreter.torch_cuda, inventory.cuda_version
     if not inventory.gpus or version is None:
         return ()
@@ -111,7 +111,7 @@ def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tu
 
 
 def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Incompatibility | None:
-    """A card that this torch has no code for: trainings on it fail with "no kernel image is available"."""
+    """A GPU that this torch has no code for: trainings on it fail with "no kernel image is available"."""
     if gpu.capability is None:
         return None
     least = least_capability("torch-cuda-13" if major(torch_cuda) >= 13 else "torch")

@@ -50,7 +50,7 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """Whether a card supports one feature (`bf16`, `tf32`, `flash`, …), and the reason."""
+    """Whether a GPU supports one feature (`bf16`, `tf32`, `flash`, …), and the reason."""
 
     name: str
     able: bool | None
@@ -59,7 +59,7 @@ class Ability:
 
 @dataclass(frozen=True, slots=True)
 class MigSlice:
-    """One slice of a card in MIG mode, by the driver's name for it: `NVIDIA A100-SXM4-40GB MIG 3g.20gb`."""
+    """One slice of a GPU in MIG mode, by the driver's name for it: `NVIDIA A100-SXM4-40GB MIG 3g.20gb`."""
 
     name: str
     uuid: str | None = None
@@ -69,7 +69,7 @@ class MigSlice:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One card. Sizes in bytes, power in watts, clocks in MHz. `slices` are those of a card in MIG mode."""
+    """One GPU. Sizes in bytes, power in watts, clocks in MHz. `slices` are those of a GPU in MIG mode."""
 
     index: int
     name: str

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner_tui.hardware.driver import CardUnavailable, GpusUnavailable, gpu_problem
+from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable, gpu_problem
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess, MigSlice
 from tuner_tui.hardware.sample import GpuSample
 
@@ -27,7 +27,7 @@ THROTTLE_REASONS: tuple[tuple[int, str], ...] = (
     (0x010, "sync boost"),
     (0x100, "display clock setting"),
 )
-"""`nvmlClocksEventReasons` of nvml.h, most urgent first. Bit 0x001, an idle card, is no throttling."""
+"""`nvmlClocksEventReasons` of nvml.h, most urgent first. Bit 0x001, an idle GPU, is no throttling."""
 
 THROTTLE_CALLS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 """The second is for drivers before 535."""
@@ -78,14 +78,14 @@ MAX_XIDS = 64
 
 
 class NvmlReader:
-    """Opens the cards that NVML reports. Every call may block for as long as the driver does."""
+    """Opens the GPUs that NVML reports. Every call may block for as long as the driver does."""
 
     def __init__(self, library: str = LIBRARY) -> None:
         self._library = library
         self._nvml: Any = None
 
-    def open(self) -> Sequence[NvmlCard]:
-        """Start the driver's library; return the cards, at least one, in its order. Raises `GpusUnavailable`."""
+    def open(self) -> Sequence[NvmlGpu]:
+        """Start the driver's library; return the GPUs, at least one, in its order. Raises `GpusUnavailable`."""
         nvml = load_pynvml(self._library)
         try:
             nvml.nvmlInit()
@@ -96,7 +96,7 @@ class NvmlReader:
         if count == 0:
             raise GpusUnavailable(gpu_problem(GpuProblemKind.NO_GPU))
         self._nvml = nvml
-        return [NvmlCard(nvml, index) for index in range(count)]
+        return [NvmlGpu(nvml, index) for index in range(count)]
 
     def driver(self) -> tuple[str | None, str | None]:
         """The driver's version (`580.65.06`) and the newest CUDA it supports (`13.0`); None where not reported."""
@@ -108,11 +108,11 @@ class NvmlReader:
             return None, None
 
 
-class NvmlCard:
-    """One card; `index` counts from 0 as the driver does, not as CUDA_VISIBLE_DEVICES does.
+class NvmlGpu:
+    """One GPU; `index` counts from 0 as the driver does, not as CUDA_VISIBLE_DEVICES does.
 
-    Every call may block, so callers keep each card in a thread of its own; a figure that it does not give is `None`.
-    Its handle is requested once, as a hanging card makes even that slow.
+    Every call may block, so callers keep each GPU in a thread of its own; a figure that it does not give is `None`.
+    Its handle is requested once, as a hanging GPU makes even that slow.
     """
 
     def __init__(self, nvml: Any, index: int) -> None:
@@ -124,7 +124,7 @@ class NvmlCard:
         self._supports_events = True
 
     def describe(self) -> Gpu:
-        """The card, without its abilities. Raises `CardUnavailable`, as `fast` and `slow` do."""
+        """The GPU, without its abilities. Raises `GpuUnavailable`, as `fast` and `slow` do."""
         total, reserved, used = self._memory()
         capability = self._query("nvmlDeviceGetCudaComputeCapability")
         mig = self._query("nvmlDeviceGetMigMode")
@@ -146,7 +146,7 @@ class NvmlCard:
         )
 
     def _slices(self) -> Iterator[MigSlice]:
-        """The slices of a card in MIG mode, each described by its own handle."""
+        """The slices of a GPU in MIG mode, each described by its own handle."""
         for number in range(self._query("nvmlDeviceGetMaxMigDeviceCount") or 0):
             handle = self._query("nvmlDeviceGetMigDeviceHandleByIndex", number)
             if handle is None:
@@ -192,8 +192,8 @@ class NvmlCard:
         """The Xids since the previous call, oldest first: none at the first one, or where they are not reported."""
         codes: list[int] = []
         # Xids are queued from the registration on. A timeout of 0 returns what is queued; NVML reports an empty queue
-        # as the error TIMEOUT. Any other error means that the card is gone or was reset: register again at the next
-        # call. If already the registration failed, the card has no such events and is not asked again.
+        # as the error TIMEOUT. Any other error means that the GPU is gone or was reset: register again at the next
+        # call. If already the registration failed, the GPU has no such events and is not asked again.
         try:
             if self._events is None and self._supports_events and self._handle is not None:
                 self._events = self._listen()
@@ -206,7 +206,7 @@ class NvmlCard:
         return tuple(codes)
 
     def _listen(self) -> Any:
-        """Registers for the card's Xids. Raises NVMLError where the driver does not support that."""
+        """Registers for the GPU's Xids. Raises NVMLError where the driver does not support that."""
         events = self._nvml.nvmlEventSetCreate()
         self._nvml.nvmlDeviceRegisterEvents(self._handle, EVENT_XID, events)
         return events
@@ -233,7 +233,7 @@ class NvmlCard:
         return tuple(sorted(processes, key=lambda process: -(process.memory_bytes or 0)))
 
     def _with_shares(self, processes: tuple[GpuProcess, ...] | None) -> tuple[GpuProcess, ...] | None:
-        """The processes with their share of the card since the previous call.
+        """The processes with their share of the GPU since the previous call.
 
         The driver keeps a ring of samples, each over a sixth of a second to a second, and returns those newer than a
         time stamp; a process without a sample was idle. Before the first sample of any process the shares are unknown,
@@ -254,7 +254,7 @@ class NvmlCard:
         return tuple(replace(process, sm_pct=means.get(process.pid, 0.0)) for process in processes)
 
     def _query(self, function: str, *arguments: Any) -> Any:
-        """The result of an NVML function, or None where it fails. Raises `CardUnavailable` when the card is gone."""
+        """The result of an NVML function, or None where it fails. Raises `GpuUnavailable` when the GPU is gone."""
         try:
             if self._handle is None:
                 self._handle = self._nvml.nvmlDeviceGetHandleByIndex(self.index)
@@ -262,14 +262,14 @@ class NvmlCard:
         except UnicodeDecodeError:  # a garbled name
             return None
         except self._nvml.NVMLError as error:
-            # An error about one figure means that this card does not have it. Without a handle, or with a code of a
-            # lost card, nothing of the card can be read: the handle is dropped, so that a card that returns is opened
+            # An error about one figure means that this GPU does not have it. Without a handle, or with a code of a
+            # lost GPU, nothing of the GPU can be read: the handle is dropped, so that a GPU that returns is opened
             # anew.
             if self._handle is not None and error.value not in LOST_CODES:
                 return None
             self._handle = None
             kind = PROBLEM_KINDS.get(error.value, GpuProblemKind.UNKNOWN)
-            raise CardUnavailable(gpu_problem(kind, self.index, str(error))) from error
+            raise GpuUnavailable(gpu_problem(kind, self.index, str(error))) from error
 
 
 def load_pynvml(library: str) -> Any:

@@ -34,8 +34,8 @@ class OtherLoad:
     Attributes:
         cpu_share: Share of the cores that a training may use, from 0 to 1; None if unknown.
         processes: The busiest ones on these cores, busiest first. Those of other containers are not visible.
-        gpu_share: Highest utilisation of a card, from 0 to 1; None without a card.
-        gpu_processes: Commands of the processes on the cards, as far as they are known.
+        gpu_share: Highest utilisation of a GPU, from 0 to 1; None without a GPU.
+        gpu_processes: Commands of the processes on the GPUs, as far as they are known.
     """
 
     cpu_share: float | None = None

@@ -70,7 +70,7 @@ def fields() -> dict[str, Any]:
 
     try:
         torch = import_module("torch")
-        # The list torch.cuda.get_arch_list() gives, which however stays empty without a card.
+        # The list torch.cuda.get_arch_list() gives, which however stays empty without a GPU.
         flags = torch._C._cuda_getArchFlags() if hasattr(torch._C, "_cuda_getArchFlags") else None
         answer["torch_archs"] = (flags or "").split()
         arguments = import_module("transformers.training_args").TrainingArguments

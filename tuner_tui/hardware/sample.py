@@ -10,11 +10,11 @@ from tuner_tui.hardware.inventory import GpuProcess
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """One card at one moment; `power_w` in watts, clocks in MHz, `throttle` reasons by name, most urgent first.
+    """One GPU at one moment; `power_w` in watts, clocks in MHz, `throttle` reasons by name, most urgent first.
 
-    `age_s` is the age of the figures of a card that hangs. A lost card keeps its row, without figures; its `age_s`
+    `age_s` is the age of the figures of a GPU that hangs. A lost GPU keeps its row, without figures; its `age_s`
     counts from its last ones. `processes` is None where the driver does not report them, and in a container, where the
-    pids are the host's. `xid` is the newest critical error on the card since monitoring began, `xid_age_s` the seconds
+    pids are the host's. `xid` is the newest critical error on the GPU since monitoring began, `xid_age_s` the seconds
     since it was noticed; None where there was none or the driver does not report them.
     """
 

@@ -1,4 +1,4 @@
-"""Samples the machine; each GPU from its own thread, so that a card that does not answer blocks nothing else."""
+"""Samples the machine; each GPU from its own thread, so that a GPU that does not answer blocks nothing else."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from tuner_tui.core.daemon_thread import start_daemon_thread
-from tuner_tui.hardware.driver import CardUnavailable, GpusUnavailable, xid_meaning
+from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable, xid_meaning
 from tuner_tui.hardware.environment import allocated_gpus
 from tuner_tui.hardware.host_sampler import HostSampler
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProcess
-from tuner_tui.hardware.nvml import NvmlCard, NvmlReader
+from tuner_tui.hardware.nvml import NvmlGpu, NvmlReader
 from tuner_tui.hardware.processes import ProcessSampler, identify_gpu_processes
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.system_info import Cgroups
@@ -27,52 +27,52 @@ SLOW_EVERY = 3
 STALE_AFTER_S = 2.0
 GpuProcesses = tuple[GpuProcess, ...] | None
 LOST_PERIOD_S = 10.0
-"""Seconds between attempts to read a lost card: each can block the driver for the cards that still work."""
+"""Seconds between attempts to read a lost GPU: each can block the driver for the GPUs that still work."""
 
 
 class GpuMonitor:
-    """Reads one card and holds its newest sample.
+    """Reads one GPU and holds its newest sample.
 
-    `refresh` is for the card's own thread and may block for as long as the driver does; `newest` never blocks. `clock`
+    `refresh` is for the GPU's own thread and may block for as long as the driver does; `newest` never blocks. `clock`
     is monotonic, in seconds.
     """
 
     def __init__(
         self,
-        card: NvmlCard,
+        gpu: NvmlGpu,
         clock: Callable[[], float],
         identify: Callable[[GpuProcesses], GpuProcesses] = identify_gpu_processes,
     ) -> None:
-        self._card = card
+        self._gpu = gpu
         self._identify = identify
         self._clock = clock
         self._ticks = 0
-        self._name = f"GPU {card.index}"
+        self._name = f"GPU {gpu.index}"
         self._power_limit_w: float | None = None
         self.described: Gpu | None = None
-        """The card as it was when it first answered: its UUID and what else does not change."""
+        """The GPU as it was when it first answered: its UUID and what else does not change."""
         self._started_s = clock()
-        self._sample = self._slow = GpuSample(index=card.index, name=self._name)
+        self._sample = self._slow = GpuSample(index=gpu.index, name=self._name)
         self._read_s: float | None = None
         self._xid: tuple[int, float] | None = None
         self.answered = threading.Event()
-        """Set once the card was read for the first time, or found lost."""
+        """Set once the GPU was read for the first time, or found lost."""
 
     def refresh(self) -> None:
-        """Reads the card: the fast figures, and every `SLOW_EVERY`th time the slow ones."""
+        """Reads the GPU: the fast figures, and every `SLOW_EVERY`th time the slow ones."""
         reads_slow = self._ticks % SLOW_EVERY == 0
         try:
             if self.described is None:
-                self.described = gpu = self._card.describe()
+                self.described = gpu = self._gpu.describe()
                 self._name, self._power_limit_w = gpu.name, gpu.power_limit_w
-            fast = self._card.fast()
+            fast = self._gpu.fast()
             if reads_slow:
-                slow = self._card.slow()
+                slow = self._gpu.slow()
                 self._slow = replace(slow, processes=self._identify(slow.processes))
             self._ticks += 1
-        except CardUnavailable:
+        except GpuUnavailable:
             # Its row stays, without outdated figures.
-            lost = GpuSample(self._card.index, self._name, power_limit_w=self._power_limit_w, lost=True)
+            lost = GpuSample(self._gpu.index, self._name, power_limit_w=self._power_limit_w, lost=True)
             self._sample = replace(lost, memory_total_bytes=self._sample.memory_total_bytes)
             self._slow, self._ticks = lost, 0
         else:
@@ -85,8 +85,8 @@ class GpuMonitor:
         return LOST_PERIOD_S if self._sample.lost else FAST_PERIOD_S
 
     def newest(self) -> GpuSample:
-        """The newest sample, with its age when it is stale or the card is lost."""
-        # No lock: the card's thread replaces the whole frozen sample by one assignment, which Python does not
+        """The newest sample, with its age when it is stale or the GPU is lost."""
+        # No lock: the GPU's thread replaces the whole frozen sample by one assignment, which Python does not
         # interrupt. A lock would be held while the driver hangs, and would stop the reader too.
         sample, read_s = self._sample, self._read_s
         age_s = self._clock() - (self._started_s if read_s is None else read_s)
@@ -98,13 +98,13 @@ class GpuMonitor:
         return sample
 
     def _read_xids(self) -> None:
-        """Keeps an error of the card itself until the next one: later errors of programs are its consequences."""
-        if not (xids := self._card.xids()):
+        """Keeps an error of the GPU itself until the next one: later errors of programs are its consequences."""
+        if not (xids := self._gpu.xids()):
             return
-        of_card = [number for number in xids if xid_meaning(number).fault == "card"]
-        keeps = self._xid is not None and xid_meaning(self._xid[0]).fault == "card"
-        if of_card or not keeps:
-            self._xid = ((of_card or xids)[-1], self._clock())
+        of_gpu = [number for number in xids if xid_meaning(number).fault == "gpu"]
+        keeps = self._xid is not None and xid_meaning(self._xid[0]).fault == "gpu"
+        if of_gpu or not keeps:
+            self._xid = ((of_gpu or xids)[-1], self._clock())
 
     def _publish(self, fast: GpuSample) -> None:
         slow = self._slow
@@ -126,8 +126,8 @@ REOPEN_S = 5.0
 class Sampler:
     """Samples GPUs, host and processes. `sample` is for one thread at a time.
 
-    The driver's library is opened in one daemon thread and each card is read in another, so a driver that hangs delays
-    neither a sample nor the end of the program. There are no cards until the driver has answered.
+    The driver's library is opened in one daemon thread and each GPU is read in another, so a driver that hangs delays
+    neither a sample nor the end of the program. There are no GPUs until the driver has answered.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Sampler:
         reopen_s: float = REOPEN_S,
         allocated: frozenset[int] | None = None,
     ) -> None:
-        """Read only the cards `allocated`; None: all."""
+        """Read only the GPUs `allocated`; None: all."""
         self._reader = reader
         self._host = host
         self._processes = processes
@@ -157,13 +157,13 @@ class Sampler:
         self._polling.set()
         self._monitors: tuple[GpuMonitor, ...] = ()
         self.problem: GpuProblem | None = None
-        """The reason for having no cards, as long as there is one."""
+        """The reason for having no GPUs, as long as there is one."""
 
     def start(self) -> None:
         start_daemon_thread("gpu-open", self._open)
 
     def sample(self, watched: Sequence[int] = ()) -> Sample:
-        """The newest figures of the cards, and the current ones of the host and of the processes below `watched`."""
+        """The newest figures of the GPUs, and the current ones of the host and of the processes below `watched`."""
         return Sample(
             time_s=self._wall_clock(),
             gpus=tuple(monitor.newest() for monitor in self._monitors),
@@ -171,19 +171,19 @@ class Sampler:
             processes=self._processes.sample(watched),
         )
 
-    def cards(self) -> tuple[Gpu | None, ...]:
-        """The cards as they were when they first answered, in the order of the samples; None before that."""
+    def gpus(self) -> tuple[Gpu | None, ...]:
+        """The GPUs as they were when they first answered, in the order of the samples; None before that."""
         return tuple(monitor.described for monitor in self._monitors)
 
     def pause(self) -> None:
-        """Stops to poll the cards until `resume`; the driver stays open, and `sample` returns old figures."""
+        """Stops to poll the GPUs until `resume`; the driver stays open, and `sample` returns old figures."""
         self._polling.clear()
 
     def resume(self) -> None:
         self._polling.set()
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Waits until every card was read once or found lost; returns False on a timeout."""
+        """Waits until every GPU was read once or found lost; returns False on a timeout."""
         ends_s = self._clock() + timeout_s
         if not self._opened.wait(timeout_s):
             return False
@@ -195,24 +195,24 @@ class Sampler:
         self._polling.set()
 
     def _open(self) -> None:
-        while not self._open_cards():
+        while not self._open_gpus():
             self._opened.set()
             if self._closing.wait(self._reopen_s):
                 return
         self._opened.set()
 
-    def _open_cards(self) -> bool:
-        """Opens the driver and starts a thread per card; False, with the problem, where there is none (yet)."""
+    def _open_gpus(self) -> bool:
+        """Opens the driver and starts a thread per GPU; False, with the problem, where there is none (yet)."""
         try:
-            cards = self._reader.open()
+            gpus = self._reader.open()
         except GpusUnavailable as error:
             self.problem = error.problem
             return False
         self.problem = None
-        shown = [card for card in cards if self._allocated is None or card.index in self._allocated]
-        self._monitors = tuple(GpuMonitor(card, self._clock, self._identify) for card in shown)
-        for card, monitor in zip(shown, self._monitors, strict=True):
-            start_daemon_thread(f"gpu-{card.index}", partial(self._run, monitor))
+        shown = [gpu for gpu in gpus if self._allocated is None or gpu.index in self._allocated]
+        self._monitors = tuple(GpuMonitor(gpu, self._clock, self._identify) for gpu in shown)
+        for gpu, monitor in zip(shown, self._monitors, strict=True):
+            start_daemon_thread(f"gpu-{gpu.index}", partial(self._run, monitor))
         return True
 
     def _run(self, monitor: GpuMonitor) -> None:

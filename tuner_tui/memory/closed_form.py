@@ -288,7 +288,7 @@ def activation_bytes(
     forward, backward = code.logit_bytes
     loss_forward = logits * (forward if n.compute == 2 else 8)
     # The first of several GPUs gathers the logits of all in fp32 (torch/nn/parallel/data_parallel.py).
-    gathered = 4 * logits * device.cards if device.cards > 1 else 0.0
+    gathered = 4 * logits * device.gpu_count if device.gpu_count > 1 else 0.0
     widths = block_widths(shape)
     inputs = n.compute * tokens * (2 * widths["hidden"] + widths["queries"] + widths["inner"])
     held = code.holds_graph and code.keeps_inputs and settings.quantization in FOUR_BITS
@@ -402,7 +402,7 @@ class FixedSizes:
     batches, `buckets` are DDP's second copy of them. `word_matrix` is the gradient of a language model's last layer,
     which comes first. `norms` is what DoRA needs for the weight norms of the widest layer: a unit matrix of its inputs,
     and the low-rank product twice. `earlier` are the gradients that exist when the backward pass reaches the first
-    block. `summed` is memory of the first card at the end of DataParallel's backward pass, where the sum of all
+    block. `summed` is memory of the first GPU at the end of DataParallel's backward pass, where the sum of all
     gradients exists next to its own. `dequantized` is the largest quantized matrix in 16 bit, as it computes.
     """
 
@@ -441,7 +441,7 @@ def memory_phases(
     """
     shape = loaded_shape(replace(shape, tied=False) if code.unties else shape, settings)
     acts, sizes = activation_bytes(shape, settings, device, code), fixed_sizes(shape, settings, processes, code)
-    sizes = replace(sizes, summed=sizes.gradients if device.cards > 1 else 0.0)
+    sizes = replace(sizes, summed=sizes.gradients if device.gpu_count > 1 else 0.0)
     together = device.on_gpu if foreach is None else foreach
     temporary = sizes.norms + sizes.dequantized + acts.evaluation * settings.per_device_eval_batch_size
     return (

@@ -36,11 +36,11 @@ class ImportFootprint:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A card or the processor. `capacity_bytes` is what this training may use of it; None where unknown.
+    """A GPU or the processor. `capacity_bytes` is what this training may use of it; None where unknown.
 
     `limited`: the capacity of a processor is a memory limit (`RLIMIT_DATA`), which counts private memory whether it was
-    touched or not. `cards` is the number of cards over which one process splits each batch (`torch.nn.DataParallel`);
-    this is the first of them, which takes most.
+    touched or not. `gpu_count` is the number of GPUs among which one process splits each batch
+    (`torch.nn.DataParallel`); this is the first of them, which takes most.
     """
 
     on_gpu: bool
@@ -48,11 +48,11 @@ class Device:
     capacity_bytes: int | None = None
     limited: bool = False
     import_footprint: ImportFootprint | None = None
-    cards: int = 1
+    gpu_count: int = 1
 
     @property
     def flash(self) -> bool:
-        """Whether torch's flash attention runs here in 16 bit; assumed for a card of unknown capability."""
+        """Whether torch's flash attention runs here in 16 bit; assumed for a GPU of unknown capability."""
         return self.on_gpu and (self.capability is None or self.capability >= least_capability("flash"))
 
     @property

@@ -24,7 +24,7 @@ tenth; of nine others none was more than 22 % off."""
 SIZE_ONLY_UNCERTAINTY = 0.30
 """Where only the number of parameters is known; judgement."""
 DATA_PARALLEL_UNCERTAINTY = 0.25
-"""Where one process splits a batch over several cards (DataParallel): the extra on the first was not measured."""
+"""Where one process splits a batch over several GPUs (DataParallel): the extra on the first was not measured."""
 COMPILE_SAVING = 0.45
 """Share that torch.compile may save, as it keeps less for backward: on a CPU nine compiled trainings took 0.57 to 1.03
 of the plain ones."""
@@ -235,9 +235,9 @@ def estimate_from_phases(
 ) -> MemoryEstimate:
     """The estimate made by the phases of a step, at the micro batch of `settings`."""
     saving = COMPILE_SAVING if settings.torch_compile else 0.0
-    if device.cards > 1:
+    if device.gpu_count > 1:
         uncertainty = max(uncertainty, DATA_PARALLEL_UNCERTAINTY)
-        rests_on = f"{rests_on}, first of {device.cards} GPUs with DataParallel"
+        rests_on = f"{rests_on}, first of {device.gpu_count} GPUs with DataParallel"
     if saving:
         rests_on += ", savings of torch.compile not included"
     return MemoryEstimate(

@@ -1,7 +1,7 @@
 """The memory model fitted to measurements: `peak(b) = max(floor, base + slope·b)`.
 
 The floor matters: with AdamW the optimizer step, not the batch, sets the peak of small batches, and a straight line
-drawn through two points on the floor overshoots the card several times. All sizes are in bytes.
+drawn through two points on the floor overshoots the GPU several times. All sizes are in bytes.
 """
 
 from __future__ import annotations

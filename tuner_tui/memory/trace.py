@@ -175,7 +175,7 @@ def cached_trace(
 
 def trace_request(job: BuiltinJob, settings: Settings, device: Device) -> dict[str, Any]:
     """The question to the memory tracer. The micro batch is not part of it: `TRACED_BATCHES` are traced."""
-    # A model that shares keys among heads, which only flash attention can, is traced for cards with and without it.
+    # A model that shares keys among heads, which only flash attention can, is traced for GPUs with and without it.
     shape = known_shape(job.model, job.task)
     may_group_queries = shape is None or shape.kv_heads < shape.heads
     return {
@@ -275,7 +275,7 @@ def phases_from_trace(
         weights, gradients = trace.weight_bytes + high.copies, high.gradients + buckets
         rest = high.total - slope * high.batch - weights - high.gradients - traced_states
         lines.append(MemoryPhase("forward and backward", weights, gradients, states, rest, slope))
-    if device.cards > 1:  # DataParallel adds up the gradients of all cards next to its own
+    if device.gpu_count > 1:  # DataParallel adds up the gradients of all GPUs next to its own
         lines.append(MemoryPhase("end of backward", trace.weight_bytes, 2 * trace.gradient_bytes, states, 0, 0))
     fixed = trace.weight_bytes + trace.gradient_bytes + states
     step_line = MemoryPhase(

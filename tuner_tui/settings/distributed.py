@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from tuner_tui.hardware.environment import visible_cards
+from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.settings.argv import launcher_options
 from tuner_tui.settings.dialects.shell_script import read_options
@@ -139,37 +139,37 @@ ACCELERATE_MULTI_PROCESS_OPTIONS = frozenset({"multi_gpu", "tpu", "use_fsdp", "u
 NUMBER = re.compile(r"[0-9]{1,6}")
 
 
-def training_cards(inventory: Inventory, job: BuiltinJob | CommandJob | None) -> tuple[Gpu, ...]:
+def training_gpus(inventory: Inventory, job: BuiltinJob | CommandJob | None) -> tuple[Gpu, ...]:
     """The visible GPUs that a training uses.
 
     Of unequal ones the built-in job takes the best alone where one process would split each batch: every step would
-    wait for the slowest card, and the smallest would limit the batch.
+    wait for the slowest GPU, and the smallest would limit the batch.
     """
-    cards = visible_cards(inventory)
-    best = best_kind(cards)
-    if not isinstance(job, BuiltinJob) or job.launcher != "plain" or best == cards:
-        return cards
+    gpus = visible_gpus(inventory)
+    best = best_kind(gpus)
+    if not isinstance(job, BuiltinJob) or job.launcher != "plain" or best == gpus:
+        return gpus
     return best[:1]
 
 
-def best_kind(cards: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """The cards of the kind with most memory, then of the newest generation; all, if one of them is unknown."""
-    if any(card.memory_total_bytes is None or card.capability is None for card in cards):
-        return cards
-    best = max(cards, key=lambda card: (card.memory_total_bytes or 0, card.capability or (0, 0)), default=None)
-    return tuple(card for card in cards if best is not None and is_same_kind(card, best))
+def best_kind(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """The GPUs of the kind with most memory, then of the newest generation; all, if one of them is unknown."""
+    if any(gpu.memory_total_bytes is None or gpu.capability is None for gpu in gpus):
+        return gpus
+    best = max(gpus, key=lambda gpu: (gpu.memory_total_bytes or 0, gpu.capability or (0, 0)), default=None)
+    return tuple(gpu for gpu in gpus if best is not None and is_same_kind(gpu, best))
 
 
 def is_same_kind(first: Gpu, second: Gpu) -> bool:
-    """Whether two cards have the same name and, within 5 %, the same memory."""
+    """Whether two GPUs have the same name and, within 5 %, the same memory."""
     sizes = sorted((first.memory_total_bytes or 0, second.memory_total_bytes or 0))
     return first.name == second.name and sizes[0] >= 0.95 * sizes[1]
 
 
 def process_count(
-    job: BuiltinJob | CommandJob, cards: int | None = None, accelerate: AccelerateConfig | None = None
+    job: BuiltinJob | CommandJob, gpu_count: int | None = None, accelerate: AccelerateConfig | None = None
 ) -> int:
-    """The number of training processes, at least 1; `cards` is the number of visible GPUs, None if unknown.
+    """The number of training processes, at least 1; `gpu_count` is the number of visible GPUs, None if unknown.
 
     Read from the launcher in the command: torchrun's `--nproc-per-node` and `--nnodes`, accelerate's `--num_processes`
     (also of trl and axolotl) and configuration, deepspeed's `--num_gpus`, ms-swift's `NPROC_PER_NODE`.
@@ -178,7 +178,7 @@ def process_count(
         return job.processes
     if isinstance(job, BuiltinJob):
         return 1
-    return max(1, _command_processes(job.command, job.env, cards, accelerate))
+    return max(1, _command_processes(job.command, job.env, gpu_count, accelerate))
 
 
 def requested_processes(job: BuiltinJob | CommandJob) -> int | None:
@@ -198,39 +198,39 @@ def launcher_in(command: Sequence[str]) -> tuple[str, int] | None:
     return None
 
 
-def devices_per_process(job: BuiltinJob | CommandJob, processes: int, cards: int) -> int | None:
+def devices_per_process(job: BuiltinJob | CommandJob, processes: int, gpu_count: int) -> int | None:
     """The number of GPUs on which one process runs a step, each with its own micro batch.
 
     The Trainer uses all visible GPUs of a single process (`DataParallel`). None if unknown: a command may run a
     Trainer, a loop for one GPU, or a tool that starts further processes.
     """
-    if processes > 1 or cards <= 1:
+    if processes > 1 or gpu_count <= 1:
         return 1
     of_trainer = isinstance(job, BuiltinJob) or job.apply == "hf-args"
-    return cards if of_trainer else None
+    return gpu_count if of_trainer else None
 
 
 def _command_processes(
-    command: Sequence[str], env: Mapping[str, str], cards: int | None, accelerate: AccelerateConfig | None
+    command: Sequence[str], env: Mapping[str, str], gpu_count: int | None, accelerate: AccelerateConfig | None
 ) -> int:
     program, options = _launcher(command)
     match program:
         case "torchrun":
             each = options.get("nproc_per_node") or env.get("PET_NPROC_PER_NODE", "1")
             nodes = options.get("nnodes") or env.get("PET_NNODES", "1")
-            return _parse_process_count(each, cards) * _parse_node_count(nodes)
+            return _parse_process_count(each, gpu_count) * _parse_node_count(nodes)
         case "accelerate" | "by accelerate":
             # The nodes of a cluster have GPUs although the login node may have none.
             on_cluster = program == "accelerate" and "PET_NNODES" in env
-            return _accelerate_processes(options, None if on_cluster else cards, accelerate)
+            return _accelerate_processes(options, None if on_cluster else gpu_count, accelerate)
         case "deepspeed":
-            return _deepspeed_processes(options, env, cards)
+            return _deepspeed_processes(options, env, gpu_count)
         case "ms-swift" | "llama-factory":
-            return _parse_process_count(env.get("NPROC_PER_NODE", "1" if program == "ms-swift" else "auto"), cards)
+            return _parse_process_count(env.get("NPROC_PER_NODE", "1" if program == "ms-swift" else "auto"), gpu_count)
     return 1
 
 
-def _accelerate_processes(options: Mapping[str, str], cards: int | None, file: AccelerateConfig | None) -> int:
+def _accelerate_processes(options: Mapping[str, str], gpu_count: int | None, file: AccelerateConfig | None) -> int:
     """Follows `accelerate launch`: options, then `distributed_type`, then the GPUs decide on several processes."""
     # In the order of accelerate's `launch_command`: `--cpu` and the options that name a kind of distribution win over
     # the configuration file, and without either it starts one process per GPU.
@@ -242,26 +242,26 @@ def _accelerate_processes(options: Mapping[str, str], cards: int | None, file: A
     elif kind is not None:
         spreads = kind not in SINGLE_PROCESS_TYPES
     else:
-        spreads = cards is None or cards > 1
+        spreads = gpu_count is None or gpu_count > 1
     configured = None if file is None or file.num_processes is None else str(file.num_processes)
-    return _parse_process_count(options.get("num_processes") or configured or "auto", cards) if spreads else 1
+    return _parse_process_count(options.get("num_processes") or configured or "auto", gpu_count) if spreads else 1
 
 
-def _deepspeed_processes(options: Mapping[str, str], env: Mapping[str, str], cards: int | None) -> int:
+def _deepspeed_processes(options: Mapping[str, str], env: Mapping[str, str], gpu_count: int | None) -> int:
     """`--include host:0,2@other:1` lists the GPUs; otherwise `--num_gpus` on each of `--num_nodes`."""
     included = options.get("include")
     if included:
         return sum(len(slots.split(",")) for _, _, slots in (host.partition(":") for host in included.split("@")))
-    return _parse_process_count(options.get("num_gpus", "auto"), cards) * _parse_node_count(
+    return _parse_process_count(options.get("num_gpus", "auto"), gpu_count) * _parse_node_count(
         options.get("num_nodes") or env.get("PET_NNODES", "1")
     )
 
 
-def _parse_process_count(word: str, cards: int | None) -> int:
+def _parse_process_count(word: str, gpu_count: int | None) -> int:
     """A number, or `auto` and `gpu`: one process for each GPU."""
     if NUMBER.fullmatch(word):
         return int(word)
-    return max(1, cards or 0) if word in {"auto", "gpu"} else 1
+    return max(1, gpu_count or 0) if word in {"auto", "gpu"} else 1
 
 
 def _parse_node_count(word: str) -> int:

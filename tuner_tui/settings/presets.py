@@ -87,9 +87,9 @@ class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
             return not gpus
         if self.gpu is None and self.min_memory_gib is None and self.min_gpus is None and self.capability is None:
             return True
-        return sum(self._suits_card(gpu) for gpu in gpus) >= (self.min_gpus or 1)
+        return sum(self._suits_gpu(gpu) for gpu in gpus) >= (self.min_gpus or 1)
 
-    def _suits_card(self, gpu: Gpu) -> bool:
+    def _suits_gpu(self, gpu: Gpu) -> bool:
         if self.gpu is not None and not fnmatchcase(gpu.name.lower(), self.gpu.lower()):
             return False
         least = None if self.capability is None else parse_capability(self.capability)

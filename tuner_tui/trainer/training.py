@@ -27,7 +27,7 @@ def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
 
     The model is loaded before tokenising, which may take minutes, so that its errors are reported first.
     """
-    use_one_kind_of_card(arguments)
+    use_one_kind_of_gpu(arguments)
     set_seed(arguments.seed)
     resume_from = arguments.resume_from_checkpoint or None
     if resume_from and not Path(resume_from, "trainer_state.json").is_file():
@@ -72,7 +72,7 @@ def prepare_model(job: JobArguments, arguments: TrainingArguments, tokenizer: An
         refuse_16_bit_gradients(job, model)
     total, trained = count_parameters(model)
     print(f"model {job.model}: {total:,} parameters, {trained:,} trained ({100 * trained / total:.2f} %)")
-    use_one_card_for_large_models(arguments, job, total)
+    use_one_gpu_for_large_models(arguments, job, total)
     return model
 
 
@@ -135,20 +135,20 @@ def finish_training(trainer: JobTrainer) -> None:
         trainer.save_model(str(Path(arguments.output_dir, "final")))
 
 
-def use_one_kind_of_card(arguments: TrainingArguments) -> None:
-    """Train on the best card alone where the others differ: in DataParallel each step waits for the slowest.
+def use_one_kind_of_gpu(arguments: TrainingArguments) -> None:
+    """Train on the best GPU alone where the others differ: in DataParallel each step waits for the slowest.
 
     The best has most memory, then the newest generation, as the recommendation has it. Where CUDA does not count it
-    first, the process starts again with this card alone, since the Trainer takes the first.
+    first, the process starts again with this GPU alone, since the Trainer takes the first.
     """
     if arguments.n_gpu < 2:
         return
-    cards = [torch.cuda.get_device_properties(number) for number in range(arguments.n_gpu)]
-    ranks = [(card.total_memory // 2**30, card.major, card.minor) for card in cards]
+    gpus = [torch.cuda.get_device_properties(number) for number in range(arguments.n_gpu)]
+    ranks = [(gpu.total_memory // 2**30, gpu.major, gpu.minor) for gpu in gpus]
     best = ranks.index(max(ranks))
-    if len({(card.name, card.total_memory // 2**30) for card in cards}) > 1:
+    if len({(gpu.name, gpu.total_memory // 2**30) for gpu in gpus}) > 1:
         arguments._n_gpu = 1
-        chosen = f"training on {cards[best].name} only (set CUDA_VISIBLE_DEVICES to choose others)"
+        chosen = f"training on {gpus[best].name} only (set CUDA_VISIBLE_DEVICES to choose others)"
         print(f"the GPUs differ: {chosen}", flush=True)
         if best > 0:
             start_again_on(best)
@@ -159,11 +159,11 @@ BYTES_PER_PARAMETER = 16
 LARGEST_COPIED_SHARE = 1 / 3
 
 
-def use_one_card_for_large_models(arguments: TrainingArguments, job: JobArguments, parameters: int) -> None:
-    """Train on one card where DataParallel would cost more than it gives.
+def use_one_gpu_for_large_models(arguments: TrainingArguments, job: JobArguments, parameters: int) -> None:
+    """Train on one GPU where DataParallel would cost more than it gives.
 
-    It copies all weights to the other cards in each step, which are many for few trained ones under an adapter; the
-    first card keeps the gradients of all and collects their logits, which are large in a language model. Quantized
+    It copies all weights to the other GPUs in each step, which are many for few trained ones under an adapter; the
+    first GPU keeps the gradients of all and collects their logits, which are large in a language model. Quantized
     weights cannot be copied. The recommendation has the same rule (`TrainingTarget.trained_with`).
     """
     if arguments.n_gpu < 2:
@@ -176,9 +176,9 @@ def use_one_card_for_large_models(arguments: TrainingArguments, job: JobArgument
 
 
 def start_again_on(number: int) -> None:
-    """Replace this process by the same command with only the card that CUDA counts as `number` visible."""
+    """Replace this process by the same command with only the GPU that CUDA counts as `number` visible."""
     # CUDA has been initialised by now, and then ignores changes of CUDA_VISIBLE_DEVICES: only a new process sees
-    # another card. exec keeps the pid, which the supervisor watches.
+    # another GPU. exec keeps the pid, which the supervisor watches.
     visible = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
     chosen = visible[number] if visible else str(number)
     argv = [sys.executable, *sys.orig_argv[1:]]

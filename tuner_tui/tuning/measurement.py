@@ -85,7 +85,7 @@ def _unmeasured(finished: FinishedTrial) -> Measurement:
 
 
 def _figures(finished: FinishedTrial, trial: Trial) -> Measurement:
-    """The figures over all ranks: throughput is summed, memory is that of the fullest card."""
+    """The figures over all ranks: throughput is summed, memory is that of the fullest GPU."""
     ranks, state = finished.measured, finished.situation.state
     seconds = [rank.seconds for rank in ranks]
     steps = min(rank.steps for rank in ranks)
@@ -133,7 +133,7 @@ def _batch_peak(rank: TrialMeasured) -> int | None:
 
 
 def _room(rank: TrialMeasured) -> int | None:
-    """Memory of the card without the context and other programs."""
+    """Memory of the GPU without the context and other programs."""
     if rank.device_total_bytes is None or rank.device_outside_bytes is None:
         return None
     return rank.device_total_bytes - rank.device_outside_bytes
@@ -189,10 +189,10 @@ def _breakdown(ranks: Sequence[TrialMeasured], situation: Situation) -> StepBrea
     slowest = max(ranks, key=lambda rank: rank.seconds)
     seconds, tokens, padding = slowest.seconds, slowest.tokens, slowest.padding_tokens
     busy = [
-        card.utilisation_pct / 100
+        gpu.utilisation_pct / 100
         for sample in situation.samples
-        for card in sample.gpus
-        if card.utilisation_pct is not None and _is_training_at(sample.time_s, situation)
+        for gpu in sample.gpus
+        if gpu.utilisation_pct is not None and _is_training_at(sample.time_s, situation)
     ]
     return StepBreakdown(
         cpu_busy=_cpu_busy(situation),
@@ -252,14 +252,14 @@ def _wrong_batch(finished: FinishedTrial, settings: Settings) -> str | None:
 
 
 def _odd_size(rank: TrialMeasured, asked: int, situation: Situation) -> int | None:
-    """Return the observed batch size if it is neither the requested one, nor its multiple for all cards of one process,
+    """Return the observed batch size if it is neither the requested one, nor its multiple for all GPUs of one process,
     nor the last batch of an epoch."""
     if not rank.batch_shape:
         return None
     size, samples = rank.batch_shape[0], rank.dataset_samples
-    cards = 1 if situation.inventory is None else max(1, len(situation.inventory.gpus))
-    rest = None if samples is None else samples % (asked * cards)
-    return None if size in (asked, asked * cards, rest) else size
+    gpus = 1 if situation.inventory is None else max(1, len(situation.inventory.gpus))
+    rest = None if samples is None else samples % (asked * gpus)
+    return None if size in (asked, asked * gpus, rest) else size
 
 
 def _too_few(finished: FinishedTrial) -> str:

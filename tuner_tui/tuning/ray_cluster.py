@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.core.procfs import identify_process, this_machine
 from tuner_tui.hardware.detect import read_inventory
-from tuner_tui.hardware.environment import CARDS_VARIABLE, visible_cards
+from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_gpus
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.folder import RunFolder, state_dir
@@ -25,7 +25,7 @@ from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.distributed import best_kind
 from tuner_tui.tuning.store import NO_RAY, TuningFolder, TuningRecord, read_tuning_record
 from tuner_tui.tuning.trial import Trial
-from tuner_tui.tuning.trial_cards import CardLostError, bind, share_of
+from tuner_tui.tuning.trial_gpus import GpuLostError, bind, share_of
 from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner
 
 Actor = TypeVar("Actor")
@@ -50,7 +50,7 @@ class WorkerDescription:
     """
 
     host: str
-    card: str | None
+    gpu: str | None
     inventory: Inventory
     problem: str = ""
 
@@ -67,7 +67,7 @@ class TrialWorker:
     def describe(self, folder: TuningFolder, record: TuningRecord) -> WorkerDescription:
         """Return the host, the GPU and what is missing here: the folder of the tuning, or that of the training."""
         inventory = read_inventory(state_dir(os.environ))
-        gpu = next(iter(visible_cards(inventory)), None) if self.on_gpu else None
+        gpu = next(iter(visible_gpus(inventory)), None) if self.on_gpu else None
         try:
             shared = read_tuning_record(folder) == record
         except RecordError:
@@ -77,8 +77,8 @@ class TrialWorker:
             problem = f"{folder.path} is not there: all nodes must share the state folder (TUNER_STATE_DIR)."
         elif not Path(record.cwd).is_dir():
             problem = f"The folder of the training, {record.cwd}, is not there."
-        card = None if gpu is None else gpu.uuid
-        return WorkerDescription(this_machine().host, card, share_of(inventory, gpu, self.cores), problem)
+        uuid = None if gpu is None else gpu.uuid
+        return WorkerDescription(this_machine().host, uuid, share_of(inventory, gpu, self.cores), problem)
 
     def run(
         self, runner: TrialRunner, trial: Trial, left_s: float | None, times: tuple[float | None, float | None]
@@ -88,8 +88,8 @@ class TrialWorker:
         `times` are `expected_s` and `give_up_s` of `TrialCallbacks`. Times are relative, since clocks of nodes differ.
         """
         self._stopped = False
-        card = os.environ.get(CARDS_VARIABLE) if self.on_gpu else None
-        base = replace(bind(runner.base, card, self.cores), ends_with=identify_process(os.getpid()))
+        gpu = os.environ.get(VISIBLE_DEVICES) if self.on_gpu else None
+        base = replace(bind(runner.base, gpu, self.cores), ends_with=identify_process(os.getpid()))
         deadline_t = None if left_s is None else time.time() + left_s
         callbacks = TrialCallbacks(lambda: self._stopped, self._launched, deadline_t, *times)
         try:
@@ -113,20 +113,20 @@ class TrialWorker:
 
 @dataclass(frozen=True)
 class RayWorkers:
-    """The workers of a cluster, by their names; see `TrialCards`."""
+    """The workers of a cluster, by their names; see `TrialGpus`."""
 
     ray: Any
     actors: dict[str, Any]
     inventory: Inventory
 
     @property
-    def cards(self) -> tuple[str, ...]:
+    def gpus(self) -> tuple[str, ...]:
         """The names of the workers."""
         return tuple(self.actors)
 
-    def run(self, card: str | None, runner: TrialRunner, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
-        """Run a trial on the worker `card`. Raises `CardLostError`, `LaunchError`."""
-        actor = self.actors[card or ""]
+    def run(self, gpu: str | None, runner: TrialRunner, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
+        """Run a trial on the worker `gpu`. Raises `GpuLostError`, `LaunchError`."""
+        actor = self.actors[gpu or ""]
         run: str | None = None
         left_s = None if callbacks.deadline_t is None else callbacks.deadline_t - time.time()
         answer = actor.run.remote(runner, trial, left_s, (callbacks.expected_s, callbacks.give_up_s))
@@ -140,9 +140,9 @@ class RayWorkers:
                     actor.stop.remote()
             report: TrialReport | str = self.ray.get(answer)
         except self.ray.exceptions.RayActorError as error:
-            raise CardLostError(card) from error
+            raise GpuLostError(gpu) from error
         if isinstance(report, str):
-            raise LaunchError(f"{card}: {report}")
+            raise LaunchError(f"{gpu}: {report}")
         if run is None and report.measurement.run_id is not None:
             callbacks.launched(RunFolder(runner.base.runs_root / report.measurement.run_id))
         return report
@@ -242,8 +242,8 @@ def choose_workers(
     best = best_kind(tuple(gpu for worker, _ in answered for gpu in worker.inventory.gpus))
     usable = [pair for pair in answered if not best or set(pair[0].inventory.gpus) & set(best)]
     workers: dict[str, tuple[WorkerDescription, Actor]] = {}
-    for pair in sorted(usable, key=lambda pair: (pair[0].host, pair[0].card or ""))[:most]:
-        name = pair[0].card or pair[0].host
+    for pair in sorted(usable, key=lambda pair: (pair[0].host, pair[0].gpu or ""))[:most]:
+        name = pair[0].gpu or pair[0].host
         names = (name, *(f"{name}/{number}" for number in range(2, len(usable) + 1)))
         workers[next(candidate for candidate in names if candidate not in workers)] = pair
     return workers

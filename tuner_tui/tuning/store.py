@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, convert, to_builtins
 
-from tuner_tui.core.checked_types import AbsolutePath, CardUuid, Identifier, ProgramPath, Time
+from tuner_tui.core.checked_types import AbsolutePath, GpuUuid, Identifier, ProgramPath, Time
 from tuner_tui.core.files import NumberedFolders, acquire_lock, is_locked, read_regular, write_atomic
 from tuner_tui.core.json_dataclass import checked
 from tuner_tui.runs.launch.command import LaunchError
@@ -143,7 +143,7 @@ class TuningOptions(Struct, frozen=True, kw_only=True):
         most_minutes: The time that the tuning may take.
         save_as: Name of the winner's preset; None to derive it from the preset or the command.
         objective: What is made faster: the whole job where its length is known, or its steady throughput.
-        cards: UUIDs of the cards on which trials run side by side; empty for one trial at a time, and on a cluster.
+        GPUs: UUIDs of the GPUs on which trials run side by side; empty for one trial at a time, and on a cluster.
         on: Where trials run: "ray", on the workers of a Ray cluster; None for this machine.
         most_gpus: The most workers of a cluster that are used at once; None for all that are free.
     """
@@ -152,7 +152,7 @@ class TuningOptions(Struct, frozen=True, kw_only=True):
     most_minutes: float = DEFAULT_MINUTES
     save_as: str | None = None
     objective: Objective = "job"
-    cards: tuple[CardUuid, ...] = ()
+    gpus: tuple[GpuUuid, ...] = ()
     on: Cluster | None = None
     most_gpus: int | None = None
 

@@ -57,7 +57,7 @@ class Measurement:
         batch_peak_bytes: Peak of forward and backward alone, if known separately from the optimizer step's.
         resident_bytes: Lower bound of the memory that does not depend on the micro batch.
         dataset_samples: Number of training samples.
-        room_bytes: Memory of the card available to the training: all but its context and other programs' memory.
+        room_bytes: Memory of the GPU available to the training: all but its context and other programs' memory.
         sentence: What happened if nothing was measured, else what the figures leave out.
         not_applied: Fields that the training was seen to ignore, for the outcome `not-applied`.
         passing: The trial was ended from outside (killed, or stalled), which says little about its settings.
@@ -158,7 +158,7 @@ class Trial:
         changed: Knobs that differ from the best settings so far.
         bound: Maximum gain in throughput (0.12: 12 %), or None if unknown.
         base: The settings that it changes; None if it changes nothing.
-        card: The card or worker that it runs on, if trials run side by side; else None.
+        GPU: The GPU or worker that it runs on, if trials run side by side; else None.
     """
 
     number: int
@@ -168,7 +168,7 @@ class Trial:
     changed: tuple[str, ...] = ()
     bound: float | None = None
     base: Settings | None = None
-    card: str | None = None
+    gpu: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class TuningView:
 
     Attributes:
         running: The running trials, the oldest first; the time left is what the first one says.
-        capacity_bytes, limit_bytes: Memory of the card, and the part that a trial may take; None if unknown.
+        capacity_bytes, limit_bytes: Memory of the GPU, and the part that a trial may take; None if unknown.
         whole_job: The training whose time is compared, None if throughput is.
         busy: What keeps the machine too busy to measure on; empty if it was quiet at the start.
         preset: File of the winner's preset.

@@ -33,7 +33,7 @@ from tuner_tui.tuning.trial import (
     format_peak_memory,
     format_throughput,
 )
-from tuner_tui.tuning.trial_cards import NO_CARD_LEFT, CardLostError, TrialCards
+from tuner_tui.tuning.trial_gpus import NO_GPU_LEFT, GpuLostError, TrialGpus
 from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialRunner, with_tuned_origins
 
 CHECK_PROTOCOL = TrialProtocol(least_s=0.0, most_s=1.0, evaluate=False)
@@ -59,18 +59,18 @@ def preset_request(path: Path, base: LaunchRequest) -> LaunchRequest:
     return replace(base, resolved=training.resolved)
 
 
-def run_preset(request: LaunchRequest, cards: TrialCards, callbacks: TrialCallbacks) -> Measurement:
-    """Run the preset's training for a few steps, on a card that is still there. Raises `LaunchError`."""
+def run_preset(request: LaunchRequest, gpus: TrialGpus, callbacks: TrialCallbacks) -> Measurement:
+    """Run the preset's training for a few steps, on a GPU that is still there. Raises `LaunchError`."""
     trial = Trial(number=0, purpose="confirm", settings=request.resolved.settings, reason="the saved preset")
     runner = TrialRunner(request, CHECK_PROTOCOL)
-    for card in cards.cards:
+    for gpu in gpus.gpus:
         try:
-            measurement = cards.run(card, runner, trial, callbacks).measurement
+            measurement = gpus.run(gpu, runner, trial, callbacks).measurement
             # A run that was ended from outside is made once more.
-            return cards.run(card, runner, trial, callbacks).measurement if measurement.passing else measurement
-        except CardLostError:
+            return gpus.run(gpu, runner, trial, callbacks).measurement if measurement.passing else measurement
+        except GpuLostError:
             continue
-    raise LaunchError(NO_CARD_LEFT)
+    raise LaunchError(NO_GPU_LEFT)
 
 
 def preset_mismatch(
@@ -108,14 +108,14 @@ def tuned_preset(
     field.
     """
     resolved = with_tuned_origins(start, conclusion.winner)
-    cards = {gpu.name for gpu in inventory.gpus}
+    gpus = {gpu.name for gpu in inventory.gpus}
     tuned = {name for name in TUNED_FIELDS if getattr(conclusion.winner, name) is not None}
     kept = resolved.chosen | tuned if isinstance(job, BuiltinJob) else resolved.chosen
     values = {field: getattr(conclusion.winner, field) for field in FIELDS if field in kept}
     return Preset(
         name=name,
         about=" ".join(filter(None, [f"Tuned: {conclusion.sentence}", conclusion.learning_rate_note])),
-        for_=HardwareRequirements(gpu=f"*{cards.pop()}*" if len(cards) == 1 else "none" if not cards else None),
+        for_=HardwareRequirements(gpu=f"*{gpus.pop()}*" if len(gpus) == 1 else "none" if not gpus else None),
         source=f"measured by tuning {tuning} on {inventory.hostname}",
         before=_figures(conclusion.start, conclusion.start_job_s, conclusion.job_steps),
         after=_figures(conclusion.best, conclusion.best_job_s, conclusion.job_steps),

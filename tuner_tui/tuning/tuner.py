@@ -49,7 +49,7 @@ from tuner_tui.tuning.search.space import TUNED_FIELDS, Quiet, SearchSpace, buil
 from tuner_tui.tuning.store import TuningFolder, TuningRecord, acquire_locks, read_tuning_record
 from tuner_tui.tuning.time_budget import TimeBudget, expected_trial_s, give_up_s, minutes_for
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TrialProtocol, TuningConclusion, WholeJob
-from tuner_tui.tuning.trial_cards import NO_CARD_LEFT, CardLostError, LocalCards, TrialCards, inventory_of_trial
+from tuner_tui.tuning.trial_gpus import NO_GPU_LEFT, GpuLostError, LocalGpus, TrialGpus, inventory_of_trial
 from tuner_tui.tuning.trial_log import (
     LogEntry,
     TrialCompleted,
@@ -94,7 +94,7 @@ class TrialHistory:
 
     @property
     def room_bytes(self) -> int | None:
-        """The least memory that the card had for the training in any trial: other programs' memory varies."""
+        """The least memory that the GPU had for the training in any trial: other programs' memory varies."""
         rooms = (completed.measurement.room_bytes for completed in self.trials)
         return min((room for room in rooms if room is not None), default=None)
 
@@ -149,7 +149,7 @@ class Tuner:
 
     folder: TuningFolder
     log: TrialLog
-    cards: TrialCards
+    gpus: TrialGpus
     runner: TrialRunner
     search_from: SearchFactory
     deadline_t: float
@@ -161,38 +161,38 @@ class Tuner:
     def tune(self, history: TrialHistory) -> TuningEnded:
         """Run trials to the end. Returns the last log entry without writing it. Raises `LaunchError`, `OSError`."""
         over = threading.Event()
-        with ThreadPoolExecutor(len(self.cards.cards)) as pool:
+        with ThreadPoolExecutor(len(self.gpus.gpus)) as pool:
             try:
                 return self._tune(history, pool, over)
             finally:
                 over.set()  # ends the trials that are not needed any more
 
     def _tune(self, history: TrialHistory, pool: ThreadPoolExecutor, over: threading.Event) -> TuningEnded:
-        cards, running = list(self.cards.cards), dict[Future[TrialReport], Trial]()
+        gpus, running = list(self.gpus.gpus), dict[Future[TrialReport], Trial]()
         while not self.folder.aborted():
-            busy = {trial.card for trial in running.values()}
-            idle = [card for card in cards if card not in busy]
+            busy = {trial.gpu for trial in running.values()}
+            idle = [gpu for gpu in gpus if gpu not in busy]
             search, trials = self.next_trials(history, idle, tuple(running.values()))
             runner = self.runner.with_start(history.start) if history.trials else self.runner
             for trial in trials:
                 callbacks = self._callbacks(trial, search, history, over)
-                running[pool.submit(self.cards.run, trial.card, runner, trial, callbacks)] = trial
-            if not search.proposals or (cards and not running):
+                running[pool.submit(self.gpus.run, trial.gpu, runner, trial, callbacks)] = trial
+            if not search.proposals or (gpus and not running):
                 return self.end("finished", search.conclusion)
-            if not cards:
+            if not gpus:
                 resume = f"`tuner-tui tune --resume {self.folder.argument}` continues when they are back."
                 ended = self.end("failed", None if search.best is None else search.conclusion)
-                return structs.replace(ended, sentence=f"{NO_CARD_LEFT} {resume}")
+                return structs.replace(ended, sentence=f"{NO_GPU_LEFT} {resume}")
             wait(running, return_when=FIRST_COMPLETED)
-            history, aborted = self._collect(history, running, cards)
+            history, aborted = self._collect(history, running, gpus)
             if aborted:
                 break
         over.set()
         wait(running)  # some may have been measured before they were aborted
-        return self.interrupted(self._collect(history, running, cards)[0])
+        return self.interrupted(self._collect(history, running, gpus)[0])
 
     def _collect(
-        self, history: TrialHistory, running: dict[Future[TrialReport], Trial], cards: list[str | None]
+        self, history: TrialHistory, running: dict[Future[TrialReport], Trial], gpus: list[str | None]
     ) -> tuple[TrialHistory, bool]:
         """Log the `running` trials that have ended. Returns the history with them, and whether one was aborted."""
         aborted = False
@@ -200,8 +200,8 @@ class Tuner:
             trial = running.pop(future)
             try:
                 report = future.result()
-            except CardLostError:  # the search proposes the trial again
-                cards.remove(trial.card)
+            except GpuLostError:  # the search proposes the trial again
+                gpus.remove(trial.gpu)
                 continue
             except LaunchError as error:
                 if not history.trials:
@@ -217,13 +217,13 @@ class Tuner:
     def next_trials(
         self, history: TrialHistory, idle: Sequence[str | None], under_way: tuple[Trial, ...] = ()
     ) -> tuple[Search, list[Trial]]:
-        """Return the search, and the best proposal that there is time for on each `idle` card."""
+        """Return the search, and the best proposal that there is time for on each `idle` GPU."""
         # First what the search wants most, then a cheaper proposal that still fits into the time; if none does, the
         # search is built again to compare what it has, so that a short tuning ends in something confirmed.
         search = self.search_from(history, self.early)
         budget, trials = self._budget(history, search), list[Trial]()
-        for card in idle:
-            proposals = search.proposals if card is None else proposals_on(search, card, (*under_way, *trials))
+        for gpu in idle:
+            proposals = search.proposals if gpu is None else proposals_on(search, gpu, (*under_way, *trials))
             trials += islice(filter(budget.fits, proposals), 1)
         if trials or under_way or not idle or self.early or not search.proposals:
             return search, trials
@@ -292,7 +292,7 @@ class Tuner:
 
 
 GPU_TIMEOUT_S = 5.0
-"""Maximum wait for the GPU driver before the load of the cards counts as unknown."""
+"""Maximum wait for the GPU driver before the load of the GPUs counts as unknown."""
 
 
 def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
@@ -315,23 +315,23 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
     )
     reader = TuningReader(folder)
     entries = reader.entries()
-    # The supervisors of trials that a killed tuner left running would share the card with the first trial from now on.
+    # The supervisors of trials that a killed tuner left running would share the GPU with the first trial from now on.
     for run in reader.running_trials():
         end_run(RunFolder(runs_dir(request.environ) / run.run))
     machine = read_inventory(state_dir(spec.environ))
-    with open_cards(record, folder, machine) as cards:
+    with open_gpus(record, folder, machine) as gpus:
         interpreter = probe_interpreter(Path(prepare(request).interpreter.path))
-        limited = limit_gpu_memory(cards.inventory, record.memory_limit_bytes)
+        limited = limit_gpu_memory(gpus.inventory, record.memory_limit_bytes)
         prior = estimate_prior(limited, interpreter, spec, record.resolved.settings, Path(record.cwd))
-        context = TuningContext(record, spec, cards.inventory, interpreter, prior)
+        context = TuningContext(record, spec, gpus.inventory, interpreter, prior)
         history = TrialHistory.from_entries(record.resolved.settings, entries)
         deadline_t = time.time() + spec.minutes * 60
         space = context.space(history)
         load = OtherLoad() if record.on else _other_load(machine, spec)
-        if cards.cards != (None,):  # the cards of parallel trials are free, whatever runs on others,
+        if gpus.gpus != (None,):  # the GPUs of parallel trials are free, whatever runs on others,
             load = replace(load, gpu_share=None)
         quiet = Quiet.after(load, space.on_gpu)
-        if cards.cards != (None,):  # and their processes cannot be distinguished from other programs
+        if gpus.gpus != (None,):  # and their processes cannot be distinguished from other programs
             quiet = replace(quiet, max_cpu_share=1.0)
         context = replace(context, quiet=quiet)
         log.add(
@@ -346,25 +346,25 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
         )
         runner = TrialRunner(request, TrialProtocol.within(spec.minutes))
         predicted_s = expected_trial_s(spec.job, runs_dir(spec.environ))
-        tuner = Tuner(folder, log, cards, runner, context.search, deadline_t, predicted_s=predicted_s)
+        tuner = Tuner(folder, log, gpus, runner, context.search, deadline_t, predicted_s=predicted_s)
         ended = tuner.tune(history)
-        return _save_winner(ended, context, request, folder, entries, cards)
+        return _save_winner(ended, context, request, folder, entries, gpus)
 
 
 @contextmanager
-def open_cards(record: TuningRecord, folder: TuningFolder, machine: Inventory) -> Iterator[TrialCards]:
+def open_gpus(record: TuningRecord, folder: TuningFolder, machine: Inventory) -> Iterator[TrialGpus]:
     """Return where the trials of a tuning run. Raises `LaunchError`."""
     if record.on == "ray":
         with open_ray_workers(record, folder) as workers:
             yield workers
-    elif record.cards:
-        shown = {gpu.uuid for gpu in machine.gpus}  # a tuning that is resumed may find other cards
-        cards = tuple(card for card in record.cards if card in shown)
-        if not cards:
-            raise LaunchError(NO_CARD_LEFT)
-        yield LocalCards(inventory_of_trial(machine, cards), cards)
+    elif record.gpus:
+        shown = {gpu.uuid for gpu in machine.gpus}  # a tuning that is resumed may find other GPUs
+        present = tuple(uuid for uuid in record.gpus if uuid in shown)
+        if not present:
+            raise LaunchError(NO_GPU_LEFT)
+        yield LocalGpus(inventory_of_trial(machine, present), present)
     else:
-        yield LocalCards(machine)
+        yield LocalGpus(machine)
 
 
 def _other_load(inventory: Inventory, spec: TunerSpec) -> OtherLoad:
@@ -430,9 +430,9 @@ class TuningContext:
 def estimate_prior(
     inventory: Inventory, interpreter: Interpreter, spec: TunerSpec, start: Settings, folder: Path = Path()
 ) -> PeakModel | None:
-    """Return the estimated peak memory on a card of a job whose model is known; None for others and on the host.
+    """Return the estimated peak memory on a GPU of a job whose model is known; None for others and on the host.
 
-    The context of the card is excluded, as it is from the measurements. On the host, limits count private memory, which
+    The context of the GPU is excluded, as it is from the measurements. On the host, limits count private memory, which
     does not compare with an estimate of resident memory. A command, started in `folder`, has settings of its own.
     """
     target = target_of(inventory, interpreter, spec.job).trained_with(start)
@@ -461,7 +461,7 @@ def _save_winner(
     request: LaunchRequest,
     folder: TuningFolder,
     earlier: Sequence[LogEntry],
-    cards: TrialCards,
+    gpus: TrialGpus,
 ) -> TuningEnded:
     """Save the preset of a confirmed winner after a run with it has shown that it trains as the winner did."""
     conclusion, record = ended.verdict, context.record
@@ -480,7 +480,7 @@ def _save_winner(
     try:
         save_preset(preset, folder.preset, overwrite=True)
         launch = preset_request(folder.preset, request)
-        measurement = run_preset(launch, cards, TrialCallbacks(folder.aborted))
+        measurement = run_preset(launch, gpus, TrialCallbacks(folder.aborted))
         values = (values_in_effect(run, request.environ) for run in (measurement, conclusion.best))
         if mismatch := preset_mismatch(measurement, conclusion.best, *values):
             sentence = f"The preset was not saved: when run again, {mismatch}. It is in {folder.preset}."

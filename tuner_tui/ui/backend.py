@@ -22,10 +22,10 @@ from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.core.files import make_private, write_atomic, write_durable
 from tuner_tui.core.ownership import sharing_problem
 from tuner_tui.hardware.detect import read_inventory
-from tuner_tui.hardware.environment import visible_cards
+from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.hardware.known_cards import planned_interpreter
+from tuner_tui.hardware.known_gpus import planned_interpreter
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.launch.command import LaunchError, check_unshared
 from tuner_tui.runs.launch.launchers import training_python
@@ -122,7 +122,7 @@ class Backend:
         entries = list_presets()
         if inventory is None:
             return entries
-        return suiting_first(entries, visible_cards(inventory), inventory.cpu.usable_cores)
+        return suiting_first(entries, visible_gpus(inventory), inventory.cpu.usable_cores)
 
     @translate_errors()
     def preset_outlooks(
@@ -132,8 +132,8 @@ class Backend:
 
         With a torch that is CPU-only they are judged as if it used the GPUs, which is what most presets are for.
         """
-        cards, cores = visible_cards(inventory), inventory.cpu.usable_cores
-        if cards and RuleContext(interpreter=interpreter).cpu_build:
+        gpus, cores = visible_gpus(inventory), inventory.cpu.usable_cores
+        if gpus and RuleContext(interpreter=interpreter).cpu_build:
             interpreter = planned_interpreter(interpreter)
         outlooks = {}
         for entry in entries:
@@ -143,7 +143,7 @@ class Backend:
             job = preset.job or BuiltinJob()
             resolved = self.recommend(resolve(preset=preset), inventory, interpreter, job)
             memory = self.estimates.quick(EstimateRequest(resolved, job, inventory, interpreter))
-            suits = preset.for_ is None or preset.for_.suits(cards, cores)
+            suits = preset.for_ is None or preset.for_.suits(gpus, cores)
             outlooks[entry.name] = PresetOutlook(suits, memory)
         return outlooks
 

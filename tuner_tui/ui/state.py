@@ -120,7 +120,7 @@ class UiState:
         editing, spread = self.editing, self.data_parallel
         if editing is None or "per_device_train_batch_size" in self.unknown_values:
             return ""
-        replicas = spread.processes * spread.cards
+        replicas = spread.processes * spread.gpu_count
         return effective_batch_note(editing.saved.settings, editing.current.settings, replicas)
 
     @property
@@ -347,7 +347,7 @@ def expected_data_parallel(
     if inventory is None:
         return DataParallel(process_count(job, accelerate=accelerate))
     target = target_of(inventory, interpreter, job, accelerate).trained_with(settings)
-    perhaps = 1 if target.spread_known else len(target.cards)
+    perhaps = 1 if target.spread_known else len(target.gpus)
     return DataParallel(target.processes, target.replicas // target.processes, perhaps)
 
 

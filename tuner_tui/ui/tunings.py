@@ -28,7 +28,7 @@ from tuner_tui.tuning.store import (
     read_tuning_record,
     tunings_dir,
 )
-from tuner_tui.tuning.trial_cards import free_cards
+from tuner_tui.tuning.trial_gpus import free_gpus
 from tuner_tui.tuning.trial_log import TuningReader, TuningView
 from tuner_tui.tuning.tuned_preset import tuned_preset_name
 from tuner_tui.ui.feeds import BackendError
@@ -51,18 +51,18 @@ PLAN_SUMMARY = (
 )
 
 
-def _free_cards(job: Job) -> tuple[str, ...]:
-    """The free cards of this machine for trials of `job`; none if it has only one. Raises `SettingsError`."""
+def _free_gpus(job: Job) -> tuple[str, ...]:
+    """The free GPUs of this machine for trials of `job`; none if it has only one. Raises `SettingsError`."""
 
     inventory = read_inventory(state_dir())
-    return free_cards(job, inventory, os.environ) if len(inventory.gpus) > 1 else ()
+    return free_gpus(job, inventory, os.environ) if len(inventory.gpus) > 1 else ()
 
 
 class Tunings:
     """The tunings on this machine. Calls may block on files; those that can fail raise `BackendError`."""
 
-    def __init__(self, free_cards: Callable[[Job], tuple[str, ...]] = _free_cards) -> None:
-        self._free_cards = free_cards
+    def __init__(self, free_gpus: Callable[[Job], tuple[str, ...]] = _free_gpus) -> None:
+        self._free_gpus = free_gpus
 
     @translate_errors()
     def plan(self, config: TrainingConfig) -> TuningPlan:
@@ -80,22 +80,22 @@ class Tunings:
             *launch_lines,
         ]
         try:
-            cards = self._free_cards(request.job)
+            gpus = self._free_gpus(request.job)
         except SettingsError as error:
             lines.append(("GPUs", f"one trial at a time. {error}"))
-            cards = ()
-        if len(cards) == 1:
+            gpus = ()
+        if len(gpus) == 1:
             lines.append(("GPUs", "one trial at a time: only one is free"))
-        return TuningPlan(lines, needed.minutes, _placements(request, len(cards)))
+        return TuningPlan(lines, needed.minutes, _placements(request, len(gpus)))
 
     @translate_errors()
     def start(self, config: TrainingConfig, wish: TuningWish) -> Path:
         """Start a detached tuning and return its folder."""
 
         request = _tunable_request(config)
-        cards = self._free_cards(request.job) if wish.placement == "gpus" else ()
+        gpus = self._free_gpus(request.job) if wish.placement == "gpus" else ()
         on: Cluster | None = "ray" if wish.placement == "ray" else None
-        options = TuningOptions(most_minutes=wish.minutes, cards=cards, on=on)
+        options = TuningOptions(most_minutes=wish.minutes, gpus=gpus, on=on)
         folder = create_tuning(request, options)
         start_tuning(folder, TunerSpec(request.job, request.environ, wish.minutes))
         return folder.path
@@ -162,12 +162,12 @@ def _live_trials(view: TuningView) -> dict[str, LiveTrial]:
     return live
 
 
-def _placements(request: LaunchRequest, free_cards: int) -> Mapping[TrialPlacement, str]:
+def _placements(request: LaunchRequest, free_gpus: int) -> Mapping[TrialPlacement, str]:
     """The places that the trials may have. A cluster is offered to a user who has named it."""
 
     placements: dict[TrialPlacement, str] = {"sequential": "one after another"}
-    if free_cards > 1:
-        placements["gpus"] = f"one on each of {free_cards} free GPUs"
+    if free_gpus > 1:
+        placements["gpus"] = f"one on each of {free_gpus} free GPUs"
     address = request.environ.get("RAY_ADDRESS")
     if address and find_spec("ray") is not None and process_count(request.job, 1) == 1:
         placements["ray"] = f"on the Ray cluster {address}"

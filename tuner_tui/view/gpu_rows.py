@@ -305,13 +305,13 @@ def busy_style(scene: GpuScene, gpu: GpuSample) -> Style:
         return "gauge"
     # NVML's utilisation is that of a sixth of a second to a second: between two steps, while a batch is copied or a
     # checkpoint is written, it drops to zero. Only a mean over several seconds says whether the GPU waits for data.
-    cards = [find_gpu(past, gpu.index) for past in samples_within(scene.recent, scene.sample.time_s, JUDGED_S)]
-    utilisations = [card.utilisation_pct for card in cards if card is not None and card.utilisation_pct is not None]
+    earlier = [find_gpu(past, gpu.index) for past in samples_within(scene.recent, scene.sample.time_s, JUDGED_S)]
+    utilisations = [past.utilisation_pct for past in earlier if past is not None and past.utilisation_pct is not None]
     return "good" if not utilisations or sum(utilisations) / len(utilisations) >= BUSY_PCT else "warn"
 
 
 def _memory_style(used: float | None) -> Style:
-    # From 80 % on the batch makes use of the card; above 95 % the allocator's cache leaves no room for a longer sample
+    # From 80 % on the batch makes use of the GPU; above 95 % the allocator's cache leaves no room for a longer sample
     # or an evaluation, and the next peak is an out-of-memory error.
     if used is None or used < WELL_USED:
         return "gauge"
@@ -368,10 +368,10 @@ def history_rows(
 
 def find_gpu(sample: Sample, index: int) -> GpuSample | None:
     """Return the GPU with `index`, which nearly always is its position too."""
-    cards = sample.gpus
-    if index < len(cards) and cards[index].index == index:
-        return cards[index]
-    return next((card for card in cards if card.index == index), None)
+    gpus = sample.gpus
+    if index < len(gpus) and gpus[index].index == index:
+        return gpus[index]
+    return next((gpu for gpu in gpus if gpu.index == index), None)
 
 
 def gpu_mark(gpu: GpuSample) -> tuple[str, Style]:
@@ -408,8 +408,8 @@ def gpu_problem_rows(scene: GpuScene, width: int, row_width: int = 0) -> list[Ro
             grouped.setdefault((WARN, "bad", "memory nearly full"), []).append(gpu.index)
     return [
         Row(line(TextSpan(text, style)))
-        for (mark, style, words), cards in grouped.items()
-        for text in wrap_text(f"{mark} GPU {format_indices(cards)}: {words}", max(8, width), subsequent_indent="  ")
+        for (mark, style, words), gpus in grouped.items()
+        for text in wrap_text(f"{mark} GPU {format_indices(gpus)}: {words}", max(8, width), subsequent_indent="  ")
     ]
 
 

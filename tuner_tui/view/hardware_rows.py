@@ -35,7 +35,7 @@ def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, 
 
 def hardware_summary(inventory: Inventory) -> str:
     """Return the machine in one line, such as `2 × H100 80GB HBM3 · 32 cores · 256 GiB RAM`."""
-    cards = [
+    gpus = [
         f"{f'{len(group)} × ' if len(group) > 1 else ''}{group[0].name.removeprefix('NVIDIA ')}"
         for group in group_equal_gpus(inventory.gpus)
     ]
@@ -45,7 +45,7 @@ def hardware_summary(inventory: Inventory) -> str:
     # Gauges show the whole machine: where a container may use less, the line says of how much.
     cores += f" of {cpu.logical_cores}" if cpu.usable_cores < cpu.logical_cores else ""
     ram += f" of {f.whole_gib(memory.total_bytes)}" if usable_bytes < memory.total_bytes else ""
-    return " · ".join([*(cards or ["no GPU"]), f"{cores} cores", f"{ram} GiB RAM"])
+    return " · ".join([*(gpus or ["no GPU"]), f"{cores} cores", f"{ram} GiB RAM"])
 
 
 def group_equal_gpus(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
@@ -78,16 +78,16 @@ def _visible(inventory: Inventory, width: int) -> list[Row]:
     """Return which GPUs CUDA_VISIBLE_DEVICES leaves to a training, if it is set."""
     if inventory.cuda_visible_devices is None:
         return []
-    from tuner_tui.hardware.environment import visible_gpus
+    from tuner_tui.hardware.environment import visible_indexes
 
-    gpus = ", ".join(map(str, visible_gpus(inventory.gpus, inventory.cuda_visible_devices)))
+    gpus = ", ".join(map(str, visible_indexes(inventory.gpus, inventory.cuda_visible_devices)))
     used = f"a training started here uses {f'GPU {gpus}' if gpus else 'no GPU'}"
     return [_labelled("visible", f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices}: {used}", width)]
 
 
-def _gpu(cards: Sequence[Gpu], width: int) -> list[Row]:
-    first = cards[0]
-    numbers = str(first.index) if len(cards) == 1 else f"{len(cards)} ×"
+def _gpu(gpus: Sequence[Gpu], width: int) -> list[Row]:
+    first = gpus[0]
+    numbers = str(first.index) if len(gpus) == 1 else f"{len(gpus)} ×"
     facts = [
         f"{f.gib(first.memory_total_bytes)} GiB",
         f"cc {f.capability(first.capability)}",
@@ -100,7 +100,7 @@ def _gpu(cards: Sequence[Gpu], width: int) -> list[Row]:
         Row(line("  ", shorten("  ".join(fact for fact in facts if fact), width - 2))),
     ]
     rows += _abilities(first.abilities, width)
-    return rows + _in_use(cards, width)
+    return rows + _in_use(gpus, width)
 
 
 def _abilities(abilities: Sequence[Ability], width: int) -> list[Row]:
@@ -124,21 +124,21 @@ def _mark(ability: Ability) -> str:
     return "?" if ability.able is None else GOOD if ability.able else BAD
 
 
-def _in_use(cards: Sequence[Gpu], width: int) -> list[Row]:
+def _in_use(gpus: Sequence[Gpu], width: int) -> list[Row]:
     """Return the processes that use GPU memory: a row per GPU, or one row for many GPUs."""
-    used = [card for card in cards if card.processes]
-    groups = [used] if len(used) > MOST_IN_USE_ROWS else [[card] for card in used]
+    used = [gpu for gpu in gpus if gpu.processes]
+    groups = [used] if len(used) > MOST_IN_USE_ROWS else [[gpu] for gpu in used]
     return [Row(line("  ", shorten(_held(group), max(0, width - 2)))) for group in groups]
 
 
-def _held(cards: Sequence[Gpu]) -> str:
-    processes = (process for card in cards for process in card.processes)
+def _held(gpus: Sequence[Gpu]) -> str:
+    processes = (process for gpu in gpus for process in gpu.processes)
     names = dict.fromkeys(
         f"{process.command or 'a process'} ({', '.join(filter(None, (process.user, f'pid {process.pid}')))})"
         for process in processes
     )
-    used = [card.memory_used_bytes for card in cards if card.memory_used_bytes is not None]
-    whose = f"GPU {cards[0].index}" if len(cards) == 1 else f"{len(cards)} GPUs"
+    used = [gpu.memory_used_bytes for gpu in gpus if gpu.memory_used_bytes is not None]
+    whose = f"GPU {gpus[0].index}" if len(gpus) == 1 else f"{len(gpus)} GPUs"
     return f"{whose}: {f.gib(sum(used) if used else None)} GiB used by {', '.join(names)}"
 
 

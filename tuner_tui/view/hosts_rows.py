@@ -8,7 +8,7 @@ from tuner_tui.core.units import format_gib, format_percent
 from tuner_tui.hosts import HostView
 from tuner_tui.view.cells import WARN, Row, Style, TextSpan, align_left, join_fitting, line, shorten, text_width
 from tuner_tui.view.gpu_rows import GpuScene, gpu_rows
-from tuner_tui.view.watch_rows import gpus_title, job_description, jobs_by_gpu, remark_rows, training_cards
+from tuner_tui.view.watch_rows import gpus_title, job_description, jobs_by_gpu, remark_rows, training_gpus
 
 LONGEST_NAME, INDENT = 30, 4
 
@@ -38,7 +38,7 @@ def host_rows(view: HostView, width: int, name_width: int = 18, has_jobs: bool =
     rows = [Row(line(name, TextSpan(join_fitting(load, room))))]
     problem = [] if machine.problem is None else remark_rows(machine.problem.sentence, width - INDENT, WARN, "warn")
     unnamed = dict.fromkeys((gpu.index for gpu in machine.sample.gpus), "") if has_jobs else {}
-    scene = GpuScene(machine.sample, (), training_cards(machine), {**unnamed, **jobs_by_gpu(machine)})
+    scene = GpuScene(machine.sample, (), training_gpus(machine), {**unnamed, **jobs_by_gpu(machine)})
     below = [*problem, *gpu_rows(scene, width - INDENT)]
     below += [Row(job_description(job, width - INDENT, "")) for job in machine.jobs if job.run is not None]
     return rows + [Row(line(" " * INDENT, *row.line)) for row in below]

@@ -29,7 +29,7 @@ class DataParallel(NamedTuple):
     """
 
     processes: int = 1
-    cards: int = 1
+    gpu_count: int = 1
     perhaps: int = 1
 
 
@@ -217,15 +217,15 @@ def group_help(view: SettingsView, group: str) -> FieldHelpText:
 def effective_batch(view: SettingsView, width: int) -> str:
     """Return `effective batch 128 = 16 × 4 × 2 processes`, or `× 2 GPUs` for one process, in at most `width` cells.
 
-    Where only the run can tell whether one process shares a step among the cards, both stand there.
+    Where only the run can tell whether one process shares a step among the GPUs, both stand there.
     """
     settings, spread = view.resolved.settings, view.spread
     factors = [UNKNOWN if name in view.unknown else str(getattr(settings, name)) for name in KNOBS[:2]]
     parts = " × ".join(factors)
     many = f" × {spread.processes} processes" if spread.processes > 1 else ""
-    many += f" × {spread.cards} GPUs" if spread.cards > 1 else ""
+    many += f" × {spread.gpu_count} GPUs" if spread.gpu_count > 1 else ""
     perhaps = f" (× {spread.perhaps} GPUs with a Trainer)" if spread.perhaps > 1 else ""
-    product = settings.effective_batch(spread.processes * spread.cards)
+    product = settings.effective_batch(spread.processes * spread.gpu_count)
     batch = f"batch {UNKNOWN if UNKNOWN in factors else product} = {parts}{many}"
     texts = (f"effective {batch}{perhaps}", f"{batch}{perhaps}", f"{batch}{perhaps.replace(' with a Trainer', '?')}")
     return next((text for text in texts if len(text) <= width), batch)

@@ -396,8 +396,8 @@ def _running_lane(started: TrialStarted, standing: TuningSummary, live: LiveTria
     trial = started.trial
     at = "" if live is None or live.step is None else f", step {f.count(live.step)}"
     rate = None if live is None else live.tokens_s if standing.results.tokens else live.samples_s
-    on_card = ""
-    if trial.card is not None:  # of a parallel trial: the end of a UUID, or the name of a node
-        on_card = f" on GPU …{trial.card[-6:]}" if trial.card.startswith("GPU-") else f" on {trial.card}"
-    state = f"▸ running{at}{on_card}"
+    on_gpu = ""
+    if trial.gpu is not None:  # of a parallel trial: the end of a UUID, or the name of a node
+        on_gpu = f" on GPU …{trial.gpu[-6:]}" if trial.gpu.startswith("GPU-") else f" on {trial.gpu}"
+    state = f"▸ running{at}{on_gpu}"
     return Lane(str(trial.number), format_changes(trial, standing.given), rate, UNKNOWN, state, "strong", "curve")

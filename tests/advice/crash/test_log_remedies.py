@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.advice.crash.outputs import CUDA_27, CUDA_113, HEALTHY_END, HEALTHY_START, read, read_yaml, trace
-from tests.fakes.situations import box, card
+from tests.fakes.situations import box, make_gpu
 from tuner_tui.advice.crash import FILE, crash_findings
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.finding import Remedy
@@ -60,7 +60,7 @@ FULL = "CUDA out of memory. Tried to allocate 98.00 MiB (GPU 0; 15.90 GiB total 
         (CUDA_27.replace("Including", "Process 811 has 17179869184.00 GiB memory in use. Including"), False),
     ],
 )
-def test_another_process_on_the_card_is_closed_first(message: str, closes: bool) -> None:
+def test_another_process_on_the_gpu_is_closed_first(message: str, closes: bool) -> None:
     assert remedies(trace(message, *STEP))[0].title.startswith("end the other process") is closes
 
 
@@ -197,8 +197,8 @@ BF16 = "ValueError: Your setup doesn't support bf16/gpu. You need to assign use_
 @pytest.mark.parametrize(
     ("capability", "wanted"), [((7, 5), "fp16"), ((7, 0), "fp16"), ((8, 6), "fp16"), ((3, 7), "fp32"), (None, "fp16")]
 )
-def test_bf16_gives_way_to_fp16_where_the_card_has_it(capability: tuple[int, int] | None, wanted: str) -> None:
-    inventory = None if capability is None else box(card(capability=capability))
+def test_bf16_gives_way_to_fp16_where_the_gpu_has_it(capability: tuple[int, int] | None, wanted: str) -> None:
+    inventory = None if capability is None else box(make_gpu(capability=capability))
     log = tuple(trace(BF16, "main", "arguments").split("\n"))
     (finding,) = crash_findings(Situation(RunState(), 0.0, inventory=inventory, log=log))
     assert finding.remedies[0].change == {"precision": wanted}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.advice.crash.outputs import read, read_yaml
-from tests.fakes.situations import box, card
+from tests.fakes.situations import box, make_gpu
 from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.oom_analysis import FILE, explain_figures, other_processes, read_figures
@@ -62,11 +62,11 @@ def titles(message: str) -> list[str]:
 
 
 def test_fragmentation_comes_first_where_the_figures_show_it() -> None:
-    assert "expandable_segments" in titles(MESSAGE.format("1.20 GiB"))[1], "the other process on the card comes first"
+    assert "expandable_segments" in titles(MESSAGE.format("1.20 GiB"))[1], "the other process on the GPU comes first"
     assert not any("expandable_segments" in title for title in titles(MESSAGE.format("88.41 MiB")))
 
 
-def test_others_on_the_card_are_evidence() -> None:
+def test_others_on_the_gpu_are_evidence() -> None:
     (finding,) = read(MESSAGE.format("88.41 MiB"))
     assert "process 811 uses 9.50 GiB of the GPU" in finding.evidence
 
@@ -107,7 +107,7 @@ def test_what_others_hold_is_what_the_figures_leave(message: str, others: str | 
     ("size", "named"),
     [("476.84 MiB", True), ("476.83 MiB", False), ("1023.00 TiB", True), ("17179869184.00 GiB", False)],
 )
-def test_a_process_counts_from_500_mb_and_below_what_no_card_has(size: str, named: bool) -> None:
+def test_a_process_counts_from_500_mb_and_below_what_no_gpu_has(size: str, named: bool) -> None:
     assert bool(other_processes(read_figures(f"Process 811 has {size} memory in use."))) == named
 
 
@@ -119,8 +119,8 @@ CAPPED = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.68 GiB of which 14.1 GiB is "
     "free. 6.00 GiB allowed; Of the allocated memory 5.1 GiB is allocated by PyTorch."
 )
-WHOLE_CARD = CAPPED.replace("6.00 GiB allowed; ", "")
-FULL_CARD = WHOLE_CARD.replace("14.1 GiB is free", "0.1 GiB is free").replace("5.1 GiB is", "22.1 GiB is")
+WHOLE_GPU = CAPPED.replace("6.00 GiB allowed; ", "")
+FULL_GPU = WHOLE_GPU.replace("14.1 GiB is free", "0.1 GiB is free").replace("5.1 GiB is", "22.1 GiB is")
 
 
 def out_of_memory_finding(
@@ -136,7 +136,7 @@ def out_of_memory_finding(
     return finding
 
 
-@pytest.mark.parametrize(("message", "inventory"), [(HOST, box()), (CAPPED, box(card()))], ids=["host", "card"])
+@pytest.mark.parametrize(("message", "inventory"), [(HOST, box()), (CAPPED, box(make_gpu()))], ids=["host", "gpu"])
 def test_the_limit_is_the_cause(message: str, inventory: Inventory) -> None:
     finding = out_of_memory_finding(message, inventory)
     assert "own limit of 6 GiB" in finding.sentence
@@ -148,11 +148,11 @@ def test_the_limit_is_the_cause(message: str, inventory: Inventory) -> None:
     ("message", "inventory", "limit", "exited"),
     [
         (HOST, box(), None, {}),
-        (HOST, box(card()), 6 * GIB, {}),
-        (WHOLE_CARD, box(card()), 6 * GIB, {}),
+        (HOST, box(make_gpu()), 6 * GIB, {}),
+        (WHOLE_GPU, box(make_gpu()), 6 * GIB, {}),
         (HOST, box(), 6 * GIB, {"oom_kill": True}),
     ],
-    ids=["no limit", "host of a machine with a card", "the card itself", "killed by the kernel"],
+    ids=["no limit", "host of a machine with a GPU", "the GPU itself", "killed by the kernel"],
 )
 def test_what_is_full_without_the_limit_is_named_itself(
     message: str, inventory: Inventory, limit: int | None, exited: dict[str, Any]
@@ -176,15 +176,17 @@ FORWARD = ("/home/u/net.py", 7, "forward")
 )
 def test_what_removes_the_largest_that_was_held_comes_first(held: RecordedStack, evidence: str, first: str) -> None:
     recorded = RecordedPeak(GIB, GIB, (held,), (STEP, FORWARD))
-    finding = out_of_memory_finding(FULL_CARD, box(card()), None, (recorded,))
+    finding = out_of_memory_finding(FULL_GPU, box(make_gpu()), None, (recorded,))
     assert finding.evidence[-1].endswith(evidence)
     assert first in finding.remedies[0].title
-    usual = out_of_memory_finding(FULL_CARD, box(card()), None).remedies
+    usual = out_of_memory_finding(FULL_GPU, box(make_gpu()), None).remedies
     assert {remedy.title for remedy in finding.remedies} == {remedy.title for remedy in usual}
 
 
 def test_a_line_that_grew_is_evidence_and_the_leak_comes_first() -> None:
     held = RecordedStack(GIB, (1,), earlier_bytes=GIB, earlier_steps=64)
-    finding = out_of_memory_finding(WHOLE_CARD, box(card()), None, (RecordedPeak(GIB, GIB, (held,), (STEP, FORWARD)),))
+    finding = out_of_memory_finding(
+        WHOLE_GPU, box(make_gpu()), None, (RecordedPeak(GIB, GIB, (held,), (STEP, FORWARD)),)
+    )
     assert finding.evidence[-1] == "grows by 16.0 MiB each step at net.py:7"
     assert "detach" in f"{finding.remedies[0].title} {finding.remedies[0].why}"

@@ -20,7 +20,7 @@ from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.settings_check import verify_settings
 from tuner_tui.hardware.capabilities import abilities
 from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.hardware.known_cards import known_cards
+from tuner_tui.hardware.known_gpus import known_gpus
 from tuner_tui.settings.dialects.hf import from_hf
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
@@ -51,11 +51,11 @@ def frozen(value: Any) -> Any:
 ROWS = yaml.load(Path(__file__).with_name("items.yaml").read_text("utf-8"), yaml.CSafeLoader)
 ITEMS = [Item(**{name: frozen(value) for name, value in row.items()}) for row in ROWS]
 SIZES = {"K80": 11.2, "T4": 15.0, "V100": 15.8, "A10": 22.5, "A100": 39.4, "A100-80": 79.2}
-"""GiB that the drivers of cards report that are sold with more."""
+"""GiB that the drivers of GPUs report that are sold with more."""
 
 
-def recommendation(card: str, cores: int = 16, **given: Any) -> Recommendation:
-    gpu = inventories.card(card.removesuffix("-80"), gib=SIZES.get(card))
+def recommendation(name: str, cores: int = 16, **given: Any) -> Recommendation:
+    gpu = inventories.make_gpu(name.removesuffix("-80"), gib=SIZES.get(name))
     return recommend(inventories.box(gpu, cores=cores), inventories.python(), given=given)
 
 
@@ -63,17 +63,17 @@ def loaded(name: str) -> Preset:
     return find_preset(name, (shipped_folder(),)).preset
 
 
-def capability(card: str) -> str:
-    major, minor = next(one.capability for one in known_cards() if one.name == card)
+def capability(gpu: str) -> str:
+    major, minor = next(one.capability for one in known_gpus() if one.name == gpu)
     return f"{major}.{minor}"
 
 
-def memory(card: str) -> int:
-    return next(one.memory_gib[0] for one in known_cards() if one.name == card)
+def memory(gpu: str) -> int:
+    return next(one.memory_gib[0] for one in known_gpus() if one.name == gpu)
 
 
-def able(card: str, name: str) -> bool | None:
-    return next(ability.able for ability in abilities(inventories.card(card)) if ability.name == name)
+def able(gpu: str, name: str) -> bool | None:
+    return next(ability.able for ability in abilities(inventories.make_gpu(gpu)) if ability.name == name)
 
 
 def preset(name: str, key: str) -> Any:
@@ -86,28 +86,28 @@ def job(name: str) -> str | None:
     return found.model if isinstance(found, BuiltinJob) else None
 
 
-def recommended(card: str, key: str) -> Any:
-    return getattr(recommendation(card).settings, key)
+def recommended(gpu: str, key: str) -> Any:
+    return getattr(recommendation(gpu).settings, key)
 
 
-def reason(card: str, key: str) -> str:
-    return next(value.reason for value in recommendation(card).advised if value.name == key)
+def reason(gpu: str, key: str) -> str:
+    return next(value.reason for value in recommendation(gpu).advised if value.name == key)
 
 
-def left(card: str, key: str, value: Any) -> str:
+def left(gpu: str, key: str, value: Any) -> str:
     return next(
-        one.reason for one in recommendation(card).rejected if one.name == key and one.value in (value, bool(value))
+        one.reason for one in recommendation(gpu).rejected if one.name == key and one.value in (value, bool(value))
     )
 
 
-def split(card: str, optim: str | None = None) -> tuple[int, int]:
+def split(gpu: str, optim: str | None = None) -> tuple[int, int]:
     given: dict[str, Any] = {} if optim is None else {"optim": optim}
-    found = recommendation(card, **given).settings
+    found = recommendation(gpu, **given).settings
     return found.per_device_train_batch_size, found.gradient_accumulation_steps
 
 
-def most(card: str) -> Any:
-    rejected = recommendation(card).rejected
+def most(gpu: str) -> Any:
+    rejected = recommendation(gpu).rejected
     return next(one.value for one in rejected if one.name == "per_device_train_batch_size")
 
 
@@ -119,9 +119,9 @@ def scaled(optim: str, rate: float, ratio: float) -> float:
     return scale_learning_rate(rate, ratio, optim)[0]
 
 
-def minutes(card: str, samples: int) -> tuple[float, float]:
+def minutes(gpu: str, samples: int) -> tuple[float, float]:
     settings = resolve(preset=loaded("t4-16gb")).settings
-    found = estimate_duration(DEFAULT_JOB, settings, 1, (), [f"Tesla {card}"])
+    found = estimate_duration(DEFAULT_JOB, settings, 1, (), [f"Tesla {gpu}"])
     assert found is not None
     low, high = found.seconds(3 * samples)
     return low / 60, high / 60

@@ -24,13 +24,13 @@ WAITING = training(rates={"data_wait_share": 0.4})
 MINE = GpuProcess(PID, 10 * GB, "python")
 
 
-def card(**figures: Any) -> dict[str, Any]:
-    """The healthy training, its card with other figures."""
+def make_gpu(**figures: Any) -> dict[str, Any]:
+    """The healthy training, its GPU with other figures."""
     return {"samples": samples(gpu=figures, workers=(50.0,) * 8)}
 
 
 def throttled(count: int) -> tuple[Sample, ...]:
-    """Ten seconds, in `count` of whose eleven samples the card is hot."""
+    """Ten seconds, in `count` of whose eleven samples the GPU is hot."""
     hot = samples(10, gpu={"throttle": ("thermal slowdown (software)",)})
     return (*hot[:count], *samples(10, gpu={})[count:])
 
@@ -42,16 +42,16 @@ def share(kind: str, spent_s: float) -> dict[str, Any]:
 
 
 LIMITS: tuple[tuple[FindingRule, dict[str, Any], dict[str, Any]], ...] = (
-    (gpu.gpu_memory_near_limit, card(memory_used_bytes=95 * GB, memory_total_bytes=100 * GB), card(memory_used_bytes=95 * GB - 1, memory_total_bytes=100 * GB)),
-    (gpu.gpu_memory_unused, {**card(memory_used_bytes=80 * GB - 1, memory_total_bytes=100 * GB), "settings": None}, {**card(memory_used_bytes=80 * GB, memory_total_bytes=100 * GB), "settings": None}),
-    (gpu.gpu_memory_unused, card(memory_used_bytes=4 * GB, utilisation_pct=90.0), card(memory_used_bytes=4 * GB, utilisation_pct=89.9)),
-    (gpu.gpu_underused, card(utilisation_pct=89.9), card(utilisation_pct=90.0)),
-    (gpu.launch_bound, {**card(utilisation_pct=70.0, power_w=54.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.09})}, {**card(utilisation_pct=69.9, power_w=54.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.09})}),
-    (gpu.launch_bound, {**card(power_w=54.9, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.09})}, {**card(power_w=55.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.09})}),
-    (gpu.launch_bound, {**card(power_w=40.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.0999})}, {**card(power_w=40.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.1})}),
-    (gpu.launch_bound, {**card(power_w=40.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.05, "data_wait_share": 0.0999})}, {**card(power_w=40.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.05, "data_wait_share": 0.10})}),
-    (gpu.other_process, card(processes=(MINE, GpuProcess(7, 500_000_000, "notebook"))), card(processes=(MINE, GpuProcess(7, 499_999_999, "notebook")))),
-    (gpu.other_process, card(processes=(MINE, GpuProcess(7, 2 * GB, "notebook"))), card(processes=(GpuProcess(7, 2 * GB, "notebook"),))),
+    (gpu.gpu_memory_near_limit, make_gpu(memory_used_bytes=95 * GB, memory_total_bytes=100 * GB), make_gpu(memory_used_bytes=95 * GB - 1, memory_total_bytes=100 * GB)),
+    (gpu.gpu_memory_unused, {**make_gpu(memory_used_bytes=80 * GB - 1, memory_total_bytes=100 * GB), "settings": None}, {**make_gpu(memory_used_bytes=80 * GB, memory_total_bytes=100 * GB), "settings": None}),
+    (gpu.gpu_memory_unused, make_gpu(memory_used_bytes=4 * GB, utilisation_pct=90.0), make_gpu(memory_used_bytes=4 * GB, utilisation_pct=89.9)),
+    (gpu.gpu_underused, make_gpu(utilisation_pct=89.9), make_gpu(utilisation_pct=90.0)),
+    (gpu.launch_bound, {**make_gpu(utilisation_pct=70.0, power_w=54.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.09})}, {**make_gpu(utilisation_pct=69.9, power_w=54.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.09})}),
+    (gpu.launch_bound, {**make_gpu(power_w=54.9, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.09})}, {**make_gpu(power_w=55.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.09})}),
+    (gpu.launch_bound, {**make_gpu(power_w=40.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.0999})}, {**make_gpu(power_w=40.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.1})}),
+    (gpu.launch_bound, {**make_gpu(power_w=40.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.05, "data_wait_share": 0.0999})}, {**make_gpu(power_w=40.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.05, "data_wait_share": 0.10})}),
+    (gpu.other_process, make_gpu(processes=(MINE, GpuProcess(7, 500_000_000, "notebook"))), make_gpu(processes=(MINE, GpuProcess(7, 499_999_999, "notebook")))),
+    (gpu.other_process, make_gpu(processes=(MINE, GpuProcess(7, 2 * GB, "notebook"))), make_gpu(processes=(GpuProcess(7, 2 * GB, "notebook"),))),
     (gpu.throttled, {"samples": throttled(6)}, {"samples": throttled(5)}),
     (gpu.throttled, {"samples": samples(6, gpu={"throttle": ("power brake",)})}, {"samples": samples(5, gpu={"throttle": ("power brake",)})}),
     (gpu.compiling, {"state": training(phase="compiling", phase_since_t=NOW - 20)}, {"state": training(phase="compiling", phase_since_t=NOW - 19.9)}),
@@ -65,7 +65,7 @@ LIMITS: tuple[tuple[FindingRule, dict[str, Any], dict[str, Any]], ...] = (
     (step_time.save_share, share("save_s", 15.0), share("save_s", 14.9)),
     (step_time.padding, {"state": training(rates={"padding_share": 0.35})}, {"state": training(rates={"padding_share": 0.349})}),
     (step_time.between_steps, {"state": training(rates={"between_share": 0.35}, in_effect={"device": "cpu"})}, {"state": training(rates={"between_share": 0.349}, in_effect={"device": "cpu"})}),
-    (step_time.between_steps, {**card(utilisation_pct=69.9), "state": training(rates={"between_share": 0.5})}, {**card(utilisation_pct=70.0), "state": training(rates={"between_share": 0.5})}),
+    (step_time.between_steps, {**make_gpu(utilisation_pct=69.9), "state": training(rates={"between_share": 0.5})}, {**make_gpu(utilisation_pct=70.0), "state": training(rates={"between_share": 0.5})}),
 )  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def test_workers_are_too_many_where_they_fill_the_cores(loads: tuple[float, ...]
 
 
 def test_a_near_limit_is_a_warning_once_the_allocator_has_emptied_its_cache() -> None:
-    full = card(memory_used_bytes=int(23.5 * GB))
+    full = make_gpu(memory_used_bytes=int(23.5 * GB))
     hint, warning = (
         gpu.gpu_memory_near_limit(situation(**full, state=training(steps={"alloc_retries": count}))) for count in (0, 3)
     )
@@ -173,8 +173,8 @@ def test_an_error_of_the_driver_has_its_age_where_it_is_known(age_s: float | Non
     assert len(found.evidence) == lines
 
 
-def test_an_idle_card_comes_with_its_memory_and_the_wait_for_data() -> None:
-    found = gpu.gpu_underused(situation(**card(utilisation_pct=60.0, memory_used_bytes=18 * GB)))
+def test_an_idle_gpu_comes_with_its_memory_and_the_wait_for_data() -> None:
+    found = gpu.gpu_underused(situation(**make_gpu(utilisation_pct=60.0, memory_used_bytes=18 * GB)))
     assert found is not None
     assert "memory 75 % of the GPU" in found.evidence
     assert any(line.startswith("data wait 2 % of step time") for line in found.evidence)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.situations import GB, PID, box, card, counters, samples, situation, training
+from tests.fakes.situations import GB, PID, box, counters, make_gpu, samples, situation, training
 from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.finding import Finding
@@ -27,14 +27,14 @@ def rising(mb_a_step: float, stretches: int = 9, first_mb: int = 4000) -> Window
 def memory_findings(
     allocated: WindowMinima = NO_MINIMA, anonymous: WindowMinima = NO_MINIMA, rank: int = 0, **changes: Any
 ) -> list[Finding]:
-    """What is found of memory in a training after 600 of 9,000 steps; its card has 4 GB left, its host 44."""
+    """What is found of memory in a training after 600 of 9,000 steps; its GPU has 4 GB left, its host 44."""
     state = training(
         ranks={rank: RankState(rank, PID, counters(), (), allocated, anonymous)}, **changes.pop("state", {})
     )
     return [one for one in diagnose(situation(state=state, **changes)) if one.cause == "memory-grows"]
 
 
-def test_a_card_that_will_be_full_before_the_end() -> None:
+def test_a_gpu_that_will_be_full_before_the_end() -> None:
     [finding] = memory_findings(rising(1.0))
     assert finding.sentence == "GPU memory grows by 1 MB per step: full in about 4,000 steps, 33 min"
     assert finding.evidence == ("3.8 GiB → 4.2 GiB held between steps, over 448 steps",)
@@ -89,7 +89,7 @@ def test_the_rank_is_named_where_there_are_several() -> None:
     assert found[0].startswith("GPU memory on rank 1 grows")
 
 
-def test_a_card_of_whose_memory_nothing_is_known() -> None:
+def test_a_gpu_of_whose_memory_nothing_is_known() -> None:
     assert memory_findings(rising(1.0), samples=samples(gpu={"memory_used_bytes": None})) == []
     assert memory_findings(rising(1.0), samples=samples()) == []
     assert memory_findings(rising(1.0), samples=()) == []
@@ -98,7 +98,7 @@ def test_a_card_of_whose_memory_nothing_is_known() -> None:
 def out_of_memory_run(lows: WindowMinima) -> Situation:
     ranks = {0: RankState(0, PID, counters(), (), lows)}
     return situation(
-        state=training(ranks=ranks, exited=Exited(t=1.0, exit_code=1)), log=(OUT_OF_MEMORY,), inventory=box(card())
+        state=training(ranks=ranks, exited=Exited(t=1.0, exit_code=1)), log=(OUT_OF_MEMORY,), inventory=box(make_gpu())
     )
 
 

@@ -18,13 +18,13 @@ from tuner_tui.runs.supervise.outcome import determine_outcome
 
 BETWEEN = {"between_share": 0.5}
 ON_CPU = {"device": "cpu"}
-ON_CARD = {"device": "cuda:0"}
+ON_GPU = {"device": "cuda:0"}
 
 
 def on_cpu(
     queue_pct: float | None, workers: tuple[float, ...] = (), own_pct: float = 50.0, could_run: float | None = None
 ) -> tuple[Sample, ...]:
-    """A full box of two cores without a card. `could_run` is the share of looks at which the trainer could."""
+    """A full box of two cores without a GPU. `could_run` is the share of looks at which the trainer could."""
     taken = samples(cpu_pct=100.0, workers=workers)
     return tuple(
         replace(one, processes=(_main(own_pct, queue_pct, could_run, n), *one.processes[1:]))
@@ -109,10 +109,10 @@ def test_far_too_many_workers_queue_where_others_have_the_cores(workers: int, fo
     [
         (0.5, ON_CPU, samples(), True),
         (0.5, ON_CPU, samples(gpu={}), True),
-        (0.5, ON_CARD, samples(gpu={}), False),
-        (0.5, ON_CARD, samples(gpu={"utilisation_pct": 30.0}), True),
-        (0.5, ON_CARD, samples(gpu={"utilisation_pct": 30.0}, seconds=3), False),
-        (0.5, ON_CARD, samples(), False),
+        (0.5, ON_GPU, samples(gpu={}), False),
+        (0.5, ON_GPU, samples(gpu={"utilisation_pct": 30.0}), True),
+        (0.5, ON_GPU, samples(gpu={"utilisation_pct": 30.0}, seconds=3), False),
+        (0.5, ON_GPU, samples(), False),
         (0.5, {}, samples(), False),
         (0.2, ON_CPU, samples(), False),
         (None, ON_CPU, samples(), False),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.inventories import box, card, python
+from tests.fakes.inventories import box, make_gpu, python
 from tuner_tui.advice.estimate import JobMemoryEstimator
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import target_of
@@ -18,12 +18,17 @@ from tuner_tui.settings.presets import Preset, find_preset, is_measured, shipped
 from tuner_tui.settings.resolve import LaunchOptions, resolve
 from tuner_tui.settings.rules import find_problems
 
-T4, RTX3070, RTX3090, RTX4080 = card("T4", gib=15.0), card("RTX 3070"), card("RTX 3090"), card("RTX 4080")
-A6000, A100 = card("RTX A6000"), card("A100", gib=79.2)
+T4, RTX3070, RTX3090, RTX4080 = (
+    make_gpu("T4", gib=15.0),
+    make_gpu("RTX 3070"),
+    make_gpu("RTX 3090"),
+    make_gpu("RTX 4080"),
+)
+A6000, A100 = make_gpu("RTX A6000"), make_gpu("A100", gib=79.2)
 HARDWARE: dict[str, tuple[Gpu, ...]] = {
     "qlora-8b-16gb": (RTX4080,), "qlora-8b-24gb": (RTX3090,), "qlora-8b-48gb": (A6000,), "lora-8b-24gb": (RTX3090,),
     "lora-8b-80gb": (A100,), "full-1b-24gb": (RTX3090,), "modernbert-16gb": (RTX4080,), "deberta-8gb": (RTX3070,),
-    "full-8b-8x80gb": tuple(card("H100", index) for index in range(8)), "vit-8gb": (RTX3070,),
+    "full-8b-8x80gb": tuple(make_gpu("H100", index) for index in range(8)), "vit-8gb": (RTX3070,),
     "whisper-small-16gb": (T4,), "embedding-8gb": (RTX3070,), "dpo-lora-0.5b-16gb": (T4,),
 }  # fmt: skip
 PYTHON = python(bitsandbytes="0.49.0", trl="1.16.0")

@@ -80,7 +80,7 @@ def test_runs_of_other_jobs_say_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "settings", "cards"),
+    ("job", "settings", "gpus"),
     [
         (JOB, T4_SETTINGS, ("NVIDIA T400",)),
         (JOB, T4_SETTINGS, ("Tesla T4", "Tesla T4")),
@@ -91,8 +91,8 @@ def test_runs_of_other_jobs_say_nothing() -> None:
         (BuiltinJob(model="org/unheard-of"), T4_SETTINGS, ("Tesla T4",)),
     ],
 )
-def test_where_the_notes_have_no_figure_none_is_made_up(job: BuiltinJob, settings: Settings, cards: Any) -> None:
-    assert estimate_duration(job, settings, 1, (), cards) is None
+def test_where_the_notes_have_no_figure_none_is_made_up(job: BuiltinJob, settings: Settings, gpus: Any) -> None:
+    assert estimate_duration(job, settings, 1, (), gpus) is None
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ from tuner_tui.memory.device import Device
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
-CARD = Device(True, (8, 0), 24 * 2**30)
+GPU = Device(True, (8, 0), 24 * 2**30)
 KINDS = (
     "weights", "gradients", "optimizer states", "attention probabilities", "MLP", "logits and loss", "batch",
 )  # fmt: skip
 
 
 def remedies(model: str, **settings: Any) -> dict[str, MemoryRemedy]:
-    estimator = JobMemoryEstimator(BuiltinJob(task="causal-lm", model=model), CARD)
+    estimator = JobMemoryEstimator(BuiltinJob(task="causal-lm", model=model), GPU)
     return memory_remedies(estimator.closed_form, Settings(precision="bf16", max_length=512, **settings), KINDS)
 
 

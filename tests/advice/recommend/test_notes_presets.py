@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fakes.inventories import box, card, python
+from tests.fakes.inventories import box, make_gpu, python
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, recommend
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.runs.launch.prepare import missing_path_problem
@@ -17,8 +17,13 @@ from tuner_tui.settings.presets import Preset, find_preset, is_measured, shipped
 from tuner_tui.settings.resolve import resolve
 from tuner_tui.settings.rules import find_problems
 
-T4, V100, K80 = card("T4", gib=15.0), card("V100", gib=15.8), card("K80", gib=11.17)
-A100_40, A100_80, RTX3070, RTX3090 = card("A100", gib=39.4), card("A100", gib=79.2), card("RTX 3070"), card("RTX 3090")
+T4, V100, K80 = make_gpu("T4", gib=15.0), make_gpu("V100", gib=15.8), make_gpu("K80", gib=11.17)
+A100_40, A100_80, RTX3070, RTX3090 = (
+    make_gpu("A100", gib=39.4),
+    make_gpu("A100", gib=79.2),
+    make_gpu("RTX 3070"),
+    make_gpu("RTX 3090"),
+)
 HARDWARE = {
     "rtx3070-8gb": RTX3070, "rtx3070-8gb-8bit": RTX3070, "t4-16gb": T4, "rtx3090-24gb-max-perf": RTX3090,
     "v100-16gb": V100, "rtx3090-24gb": RTX3090, "a100-40gb": A100_40, "a100-80gb": A100_80, "k80-12gb": K80,

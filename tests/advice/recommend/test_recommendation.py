@@ -11,7 +11,7 @@ import pytest
 import yaml
 from msgspec import structs
 
-from tests.fakes.inventories import GIB, OLD_NAMES, box, card, python
+from tests.fakes.inventories import GIB, OLD_NAMES, box, make_gpu, python
 from tuner_tui.advice.recommend.batch_and_learning_rate import largest_batch
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation, recommend
 from tuner_tui.advice.recommend.target import RecommendationDraft, TrainingTarget, target_of
@@ -25,10 +25,15 @@ from tuner_tui.memory.trace import TraceError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings
 
-T4, V100, K80 = card("T4", gib=15.0), card("V100", gib=15.8), card("K80", gib=11.2)
-A10, RTX3090, RTX4060 = card("A10", gib=22.5), card("RTX 3090"), card("RTX 4060")
-A100_40, A100_80, H100, H200 = card("A100", gib=40), card("A100", gib=80), card("H100", gib=79.6), card("H200")
-GB10, P40 = card("GB10"), card("P40")
+T4, V100, K80 = make_gpu("T4", gib=15.0), make_gpu("V100", gib=15.8), make_gpu("K80", gib=11.2)
+A10, RTX3090, RTX4060 = make_gpu("A10", gib=22.5), make_gpu("RTX 3090"), make_gpu("RTX 4060")
+A100_40, A100_80, H100, H200 = (
+    make_gpu("A100", gib=40),
+    make_gpu("A100", gib=80),
+    make_gpu("H100", gib=79.6),
+    make_gpu("H200"),
+)
+GB10, P40 = make_gpu("GB10"), make_gpu("P40")
 LLAMA = BuiltinJob(task="causal-lm", model="meta-llama/Llama-3.2-1B")
 COMMAND = CommandJob(command=("python", "train.py"))
 TABLE = yaml.load(Path(__file__).with_name("recommendations.yaml").read_text("utf-8"), yaml.CSafeLoader)
@@ -45,9 +50,9 @@ def left(found: Recommendation, name: str, value: Any) -> str:
 
 
 def machine(names: list[str], **changes: Any) -> Inventory:
-    """A machine with cards named as in `recommendations.yaml`."""
-    cards = [name.partition("@") for name in names]
-    return box(*(card(name, n, float(gib) if gib else None) for n, (name, _, gib) in enumerate(cards)), **changes)
+    """A machine with GPUs named as in `recommendations.yaml`."""
+    gpus = [name.partition("@") for name in names]
+    return box(*(make_gpu(name, n, float(gib) if gib else None) for n, (name, _, gib) in enumerate(gpus)), **changes)
 
 
 def interpreter_of(row: dict[str, Any]) -> Interpreter | None:
@@ -66,7 +71,7 @@ def job_of(row: dict[str, Any]) -> Job:
 
 @pytest.mark.parametrize("row", ROWS)
 def test_each_row_of_the_table(row):
-    inventory = machine(row["cards"], **row.get("box", {}))
+    inventory = machine(row["gpus"], **row.get("box", {}))
     found = recommend(inventory, interpreter_of(row), job_of(row), row.get("given", {}))
     values = row.get("values", {})
     assert {name: getattr(found.settings, name) for name in values} == values
@@ -101,8 +106,8 @@ def test_a_command_may_name_its_model(words, model):
     ("gpu", "batch", "accumulation"),
     [
         (K80, 16, 2), (RTX4060, 48, 2), (T4, 32, 1), (V100, 32, 1), (A10, 48, 1), (RTX3090, 48, 1),
-        (card("RTX 4090"), 48, 1), (A100_40, 64, 1), (card("L40S", gib=45.0), 64, 1), (A100_80, 128, 1),
-        (H100, 128, 1), (H200, 128, 1), (card("B200"), 128, 1), (GB10, 8, 4),
+        (make_gpu("RTX 4090"), 48, 1), (A100_40, 64, 1), (make_gpu("L40S", gib=45.0), 64, 1), (A100_80, 128, 1),
+        (H100, 128, 1), (H200, 128, 1), (make_gpu("B200"), 128, 1), (GB10, 8, 4),
     ],
 )  # fmt: skip
 def test_batch_by_memory(gpu, batch, accumulation):
@@ -151,7 +156,7 @@ def traced(each_bytes: float) -> Trace:
     ("model", "gpu", "each_gib", "batch", "checkpointing"),
     [
         ("google/vit-base-patch16-224", RTX3090, 0.1, (32, 1), False),
-        ("google/vit-base-patch16-224", card("H100", gib=80), 0.1, (80, 1), False),
+        ("google/vit-base-patch16-224", make_gpu("H100", gib=80), 0.1, (80, 1), False),
         ("openai/whisper-small", RTX3090, 1.5, (8, 4), False),
         ("google-t5/t5-large", RTX3090, 7.0, (4, 8), True),
         ("google-t5/t5-large", RTX3090, 90.0, (1, 32), True),
@@ -194,10 +199,10 @@ def test_nothing_rests_on_the_memory_of_a_model_of_unknown_size(task):
 @pytest.mark.parametrize(
     ("gpu", "precision", "tf32"),
     [
-        (K80, "fp32", None), (P40, "fp32", None), (card("P100", gib=16), "fp32", None), (V100, "fp16", None),
-        (T4, "fp16", None), (A100_40, "bf16", True), (A10, "bf16", True), (card("RTX 3070"), "bf16", True),
-        (RTX3090, "bf16", True), (card("RTX 4090"), "bf16", True), (H100, "bf16", True), (card("B200"), "bf16", True),
-        (GB10, "bf16", True), (card("T4", capability=None), "fp32", None),
+        (K80, "fp32", None), (P40, "fp32", None), (make_gpu("P100", gib=16), "fp32", None), (V100, "fp16", None),
+        (T4, "fp16", None), (A100_40, "bf16", True), (A10, "bf16", True), (make_gpu("RTX 3070"), "bf16", True),
+        (RTX3090, "bf16", True), (make_gpu("RTX 4090"), "bf16", True), (H100, "bf16", True),
+        (make_gpu("B200"), "bf16", True), (GB10, "bf16", True), (make_gpu("T4", capability=None), "fp32", None),
     ],
 )  # fmt: skip
 def test_precision_by_capability(gpu, precision, tf32):
@@ -242,7 +247,7 @@ def test_loader(inventory, workers, prefetch, said):
 
 def test_processes_share_the_cores():
     job = CommandJob(command=("python", "train.py"), launcher="torchrun", processes=8)
-    found = recommend(box(*(card("H100", i, 79.6) for i in range(8)), cores=48), python(), job)
+    found = recommend(box(*(make_gpu("H100", i, 79.6) for i in range(8)), cores=48), python(), job)
     assert found.settings.dataloader_num_workers == 4
     assert found.effective_batch == 256
 
@@ -268,7 +273,7 @@ def test_learning_rate_by_the_right_name(gpus, given, rate):
 
 @pytest.mark.parametrize("name", ["GeForce GTX 1660 Ti", "GeForce GTX 1650", "GeForce MX450", "T1000"])
 def test_turing_without_tensor_cores_is_not_sent_to_fp16(name):
-    found = recommend(box(replace(card("T4", gib=6.0), name=f"NVIDIA {name}")), python())
+    found = recommend(box(replace(make_gpu("T4", gib=6.0), name=f"NVIDIA {name}")), python())
     assert found.settings.precision == "fp32"
     assert "without tensor cores" in left(found, "precision", "fp16")
 
@@ -282,28 +287,28 @@ def test_the_batch_of_a_language_model_rests_on_the_estimate_alone():
     assert by_notes.source.endswith("for 128-token classification")
 
 
-def test_a_slice_of_a_card_is_a_card_of_its_own():
+def test_a_slice_of_a_gpu_is_a_gpu_of_its_own():
     """3g.20gb of an A100 with 40 GB has 19,968 MiB, too little for the batch of 40 GB, 64."""
     slices = (MigSlice("NVIDIA A100 MIG 3g.20gb", "MIG-a", 19_968 * 2**20, 0),
               MigSlice("NVIDIA A100 MIG 1g.5gb", "MIG-b", 4_864 * 2**20, 0))  # fmt: skip
-    sliced = card("A100", gib=39.4, mig=True, slices=slices)
+    sliced = make_gpu("A100", gib=39.4, mig=True, slices=slices)
     found = recommend(box(sliced), python())
-    assert found.cards == ("NVIDIA A100 MIG 3g.20gb",)
+    assert found.gpus == ("NVIDIA A100 MIG 3g.20gb",)
     assert (found.settings.precision, found.settings.per_device_train_batch_size) == ("bf16", 48)
     assert any("CUDA_VISIBLE_DEVICES=MIG-a" in note for note in found.notes)
     small = recommend(box(sliced, cuda_visible_devices="MIG-b"), python())
-    assert small.cards == ("NVIDIA A100 MIG 1g.5gb",)
+    assert small.gpus == ("NVIDIA A100 MIG 1g.5gb",)
     assert small.settings.per_device_train_batch_size < 16
 
 
 def test_memory_that_others_hold_is_not_counted():
-    found = recommend(box(card("RTX 3090", memory_used_bytes=18 * 2**30)), python())
+    found = recommend(box(make_gpu("RTX 3090", memory_used_bytes=18 * 2**30)), python())
     assert found.settings.per_device_train_batch_size == 8
     assert any("Close other notebooks" in note for note in found.notes)
 
 
-def test_a_slice_of_a_card_has_unknown_memory():
-    found = recommend(box(card("H100", gib=79.6, mig=True), cuda_visible_devices="MIG-1234"), python())
+def test_a_slice_of_a_gpu_has_unknown_memory():
+    found = recommend(box(make_gpu("H100", gib=79.6, mig=True), cuda_visible_devices="MIG-1234"), python())
     assert found.settings.per_device_train_batch_size == 8
     assert found.settings.precision == "bf16"
     assert any("MIG" in note for note in found.notes)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.inventories import box, card
+from tests.fakes.inventories import box, make_gpu
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, recommend
 from tuner_tui.hardware.interpreter import probe_interpreter
 from tuner_tui.settings.apply import build_command
@@ -23,10 +23,10 @@ pytestmark = [
 ]
 BOXES = [
     box(cores=2),
-    box(card("K80", gib=11.2), cores=4),
-    box(card("T4", gib=15.0), shm_mib=64),
-    box(card("H100", gib=79.6), cores=128),
-    box(card("GB10")),
+    box(make_gpu("K80", gib=11.2), cores=4),
+    box(make_gpu("T4", gib=15.0), shm_mib=64),
+    box(make_gpu("H100", gib=79.6), cores=128),
+    box(make_gpu("GB10")),
 ]
 JOBS = [DEFAULT_JOB, BuiltinJob(task="causal-lm", model="llama-1b")]
 CONSTRUCT = """
@@ -43,7 +43,7 @@ def test_whatever_is_recommended_constructs(tmp_path: Path) -> None:
     paths: list[str] = []
     for inventory in BOXES:
         for job in JOBS:
-            # TrainingArguments asks the card of this machine for TF32, which need not have it.
+            # TrainingArguments asks the GPU of this machine for TF32, which need not have it.
             settings = recommend(inventory, python, job).settings.changed(tf32=None)
             path = tmp_path / f"{len(paths)}.yaml"
             path.write_text(build_command(job, settings, python, str(tmp_path)).config_yaml or "")

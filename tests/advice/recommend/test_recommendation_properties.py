@@ -7,14 +7,14 @@ from typing import Any, Literal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fakes.inventories import box, card, interpreters, inventories, jobs, python
+from tests.fakes.inventories import box, interpreters, inventories, jobs, make_gpu, python
 from tests.settings.strategies import settings_values
 from tuner_tui.advice.recommend.recommendation import Recommendation, recommend, with_recommended
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.hardware.known_cards import KnownCard, known_cards
+from tuner_tui.hardware.known_gpus import KnownGpu, known_gpus
 from tuner_tui.settings.apply import build_command
-from tuner_tui.settings.distributed import training_cards
+from tuner_tui.settings.distributed import training_gpus
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.rules import Problem, find_problems
@@ -22,7 +22,7 @@ from tuner_tui.settings.rules import Problem, find_problems
 
 def wrong(found: Settings, inventory: Inventory, interpreter: Interpreter | None, job: Any) -> tuple[Problem, ...]:
     cores = inventory.cpu.usable_cores
-    return find_problems(found, gpus=training_cards(inventory, job), interpreter=interpreter, job=job, cores=cores)
+    return find_problems(found, gpus=training_gpus(inventory, job), interpreter=interpreter, job=job, cores=cores)
 
 
 @given(inventories, interpreters, jobs)
@@ -68,8 +68,8 @@ def test_recommended_values_fill_in_and_never_override(
     assert others <= {OriginKind.RECOMMENDED, OriginKind.DEFAULT}
 
 
-SIZES_GIB = sorted({gib for known in known_cards() for gib in known.memory_gib})
-OF_EACH_ARCHITECTURE = {known.architecture: known for known in known_cards()}
+SIZES_GIB = sorted({gib for known in known_gpus() for gib in known.memory_gib})
+OF_EACH_ARCHITECTURE = {known.architecture: known for known in known_gpus()}
 METHODS = [("none", "none"), ("lora", "none"), ("lora", "nf4")]
 """How much of a model is trained, and how exactly it is held: the first is most."""
 ADAMW = ("adamw_torch_fused", "adamw_torch", "adamw_bnb_8bit")
@@ -99,14 +99,14 @@ def method(found: Recommendation) -> tuple[int, ...]:
     max_samples=st.none() | st.integers(1, 5000),
 )  # fmt: skip
 def test_more_memory_never_gives_a_smaller_batch(
-    known: KnownCard, model: str, interpreter: Interpreter | None, max_length: int, count: int, max_samples: int | None
+    known: KnownGpu, model: str, interpreter: Interpreter | None, max_length: int, count: int, max_samples: int | None
 ) -> None:
     """For every memory size that is sold. A smaller micro batch comes with a better method, a worse method never."""
     task: Literal["classification", "causal-lm"] = "classification" if "bert" in model else "causal-lm"
     job = BuiltinJob(model=model, task=task, max_samples=max_samples)
     before: Recommendation | None = None
     for gib in SIZES_GIB:
-        gpus = (card(known.name, index, gib=gib) for index in range(count))
+        gpus = (make_gpu(known.name, index, gib=gib) for index in range(count))
         found = recommend(box(*gpus), interpreter, job, {"max_length": max_length})
         if before is not None:
             assert method(found) <= method(before), gib
@@ -138,7 +138,7 @@ def not_one_sample(found: Recommendation) -> bool:
 
 @settings(deadline=None)
 @given(
-    known=st.sampled_from(known_cards()),
+    known=st.sampled_from(known_gpus()),
     model=st.sampled_from(
         ["bert-base-uncased", "roberta-large", "microsoft/deberta-v3-large", "gpt2", "meta-llama/Llama-3.2-1B",
          "microsoft/phi-2", "meta-llama/Llama-2-7b-hf", "Qwen/Qwen2.5-32B"]
@@ -149,7 +149,7 @@ def not_one_sample(found: Recommendation) -> bool:
     bitsandbytes=st.booleans(),
 )  # fmt: skip
 def test_more_gpus_get_no_less_than_one(
-    known: KnownCard, model: str, max_length: int, max_samples: int | None, count: int, bitsandbytes: bool
+    known: KnownGpu, model: str, max_length: int, max_samples: int | None, count: int, bitsandbytes: bool
 ) -> None:
     """Neither a smaller step, nor less that is trained, nor a training that does not fit where it fitted one."""
     task: Literal["classification", "causal-lm"] = "classification" if "bert" in model else "causal-lm"
@@ -157,7 +157,12 @@ def test_more_gpus_get_no_less_than_one(
     packages = {"bitsandbytes": "0.50.0"} if bitsandbytes else {}
     one, several = (
         recommend(
-            box(*(card(known.name, index, known.memory_gib[0] if known.memory_gib else None) for index in range(gpus))),
+            box(
+                *(
+                    make_gpu(known.name, index, known.memory_gib[0] if known.memory_gib else None)
+                    for index in range(gpus)
+                )
+            ),
             python(**packages),
             job,
             {"max_length": max_length},

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.inventories import box, card, python
+from tests.fakes.inventories import box, make_gpu, python
 from tuner_tui.advice.recommend.recommendation import recommend
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths, is_here, measure_lengths
 from tuner_tui.memory.trace import TraceError
@@ -101,7 +101,7 @@ def test_data_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
 
 def test_lengths_lead_to_recommendations() -> None:
     job, given = CommandJob(command=("train",)), {"max_length": 1024, "per_device_train_batch_size": 8}
-    machine = box(card("A100", gib=80.0))
+    machine = box(make_gpu("A100", gib=80.0))
     spread = SampleLengths(tuple(range(1, 601)), 600)
     found = recommend(machine, python(), job, given, lengths=spread)
     assert found.values["train_sampling_strategy"] == "group_by_length"
@@ -131,7 +131,7 @@ def test_lengths_lead_to_recommendations() -> None:
 def test_whether_packing_would_pay(lengths: Iterable[int], padded: bool, sentence: str) -> None:
     job, given = CommandJob(command=("train",)), {"max_length": 1024, "per_device_train_batch_size": 8}
     known = SampleLengths(tuple(lengths), 100, padded=padded)
-    found = recommend(box(card("A100", gib=80.0)), python(), job, given, lengths=known)
+    found = recommend(box(make_gpu("A100", gib=80.0)), python(), job, given, lengths=known)
     assert any(sentence in note for note in found.notes), found.notes
     classifier = BuiltinJob(task="classification")
     assert not any("Packing" in note for note in recommend(box(), python(), classifier, given, lengths=known).notes)

@@ -1,4 +1,4 @@
-"""What a recommendation is made for: the weakest card, and what all cards can do."""
+"""What a recommendation is made for: the weakest GPU, and what all GPUs can do."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from dataclasses import replace
 import pytest
 
 from tests.fakes import inventories
-from tuner_tui.advice.recommend.batch_and_learning_rate import samples_per_card
-from tuner_tui.advice.recommend.target import TrainingTarget, describe_cards, select_cards
+from tuner_tui.advice.recommend.batch_and_learning_rate import samples_per_gpu
+from tuner_tui.advice.recommend.target import TrainingTarget, describe_gpus, select_gpus
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.job import BuiltinJob
 
-V100, A100, T4 = (inventories.card(name) for name in ("V100", "A100", "T4"))
+V100, A100, T4 = (inventories.make_gpu(name) for name in ("V100", "A100", "T4"))
 
 
-def target(*cards: Gpu, replicas: int = 1, processes: int = 1) -> TrainingTarget:
-    return TrainingTarget(inventories.box(*cards), None, BuiltinJob(), cards, replicas, processes)
+def target(*gpus: Gpu, replicas: int = 1, processes: int = 1) -> TrainingTarget:
+    return TrainingTarget(inventories.box(*gpus), None, BuiltinJob(), gpus, replicas, processes)
 
 
-def test_memory_is_estimated_for_the_weakest_card() -> None:
+def test_memory_is_estimated_for_the_weakest_gpu() -> None:
     device = target(A100, T4).device
     assert (device.on_gpu, device.capability) == (True, (7, 5))
     assert not target().device.on_gpu
     assert target().device.capability is None
 
 
-@pytest.mark.parametrize(("processes", "cards"), [(1, 2), (2, 1)])
-def test_one_process_splits_a_batch_among_its_cards(processes: int, cards: int) -> None:
-    assert target(A100, A100, replicas=2, processes=processes).device.cards == cards
+@pytest.mark.parametrize(("processes", "gpus"), [(1, 2), (2, 1)])
+def test_one_process_splits_a_batch_among_its_gpus(processes: int, gpus: int) -> None:
+    assert target(A100, A100, replicas=2, processes=processes).device.gpu_count == gpus
 
 
 @pytest.mark.parametrize(
-    ("cards", "name", "able"),
+    ("gpus", "name", "able"),
     [
         ((A100,), "bf16", True),
         ((A100, T4), "bf16", False),
@@ -41,12 +41,12 @@ def test_one_process_splits_a_batch_among_its_cards(processes: int, cards: int) 
         ((), "fp16", False),
     ],
 )
-def test_a_feature_is_there_where_all_cards_have_it(cards: tuple[Gpu, ...], name: str, able: bool) -> None:
-    assert target(*cards).able(name) == able
+def test_a_feature_is_there_where_all_gpus_have_it(gpus: tuple[Gpu, ...], name: str, able: bool) -> None:
+    assert target(*gpus).able(name) == able
 
 
 @pytest.mark.parametrize(
-    ("machine", "cards", "label"),
+    ("machine", "gpus", "label"),
     [
         ((), (), "this machine has no GPU"),
         ((A100,), (), "no GPU is visible"),
@@ -54,9 +54,9 @@ def test_a_feature_is_there_where_all_cards_have_it(cards: tuple[Gpu, ...], name
         ((replace(T4, capability=None),), (replace(T4, capability=None),), "(capability unknown)"),
     ],
 )
-def test_the_weakest_card_in_words(machine: tuple[Gpu, ...], cards: tuple[Gpu, ...], label: str) -> None:
-    found = replace(target(*cards), inventory=inventories.box(*machine))
-    assert found.card_label.endswith(label)
+def test_the_weakest_gpu_in_words(machine: tuple[Gpu, ...], gpus: tuple[Gpu, ...], label: str) -> None:
+    found = replace(target(*gpus), inventory=inventories.box(*machine))
+    assert found.gpu_label.endswith(label)
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_the_weakest_card_in_words(machine: tuple[Gpu, ...], cards: tuple[Gpu, .
         (1, 10, 48, 1),
     ],
 )
-def test_many_cards_or_few_samples_make_a_step_smaller(
+def test_many_gpus_or_few_samples_make_a_step_smaller(
     replicas: int, max_samples: int | None, wanted: int, share: int
 ) -> None:
     found = replace(target(A100, replicas=replicas), job=BuiltinJob(max_samples=max_samples))
-    assert samples_per_card(found, wanted) == share
+    assert samples_per_gpu(found, wanted) == share
 
 
-def test_cards_in_words() -> None:
-    assert describe_cards((A100, A100)).startswith("2 × ")
-    assert describe_cards((T4,)).startswith("GPU 0 (")
-    assert select_cards((T4,)).startswith("CUDA_VISIBLE_DEVICES=")
+def test_gpus_in_words() -> None:
+    assert describe_gpus((A100, A100)).startswith("2 × ")
+    assert describe_gpus((T4,)).startswith("GPU 0 (")
+    assert select_gpus((T4,)).startswith("CUDA_VISIBLE_DEVICES=")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fakes.situations import GB, box, card, samples, situation, training
+from tests.fakes.situations import GB, box, make_gpu, samples, situation, training
 from tuner_tui.advice.remedies.catalog import COMPUTED, RUNGS, remedies_for
 from tuner_tui.advice.remedies.table import has_ladder, read_table
 from tuner_tui.advice.situation import Situation, effective_settings
@@ -18,10 +18,10 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 
-K80 = box(card(name="K80", capability=(3, 7), memory_total_bytes=12 * GB))
-P100 = box(card(name="P100", capability=(6, 0), memory_total_bytes=16 * GB))
-T4 = box(card(name="T4", capability=(7, 5), memory_total_bytes=16 * GB))
-CARDS = {"RTX 3090": (card(),), "P100": P100.gpus, "K80": K80.gpus, "T4": T4.gpus, "none": ()}
+K80 = box(make_gpu(name="K80", capability=(3, 7), memory_total_bytes=12 * GB))
+P100 = box(make_gpu(name="P100", capability=(6, 0), memory_total_bytes=16 * GB))
+T4 = box(make_gpu(name="T4", capability=(7, 5), memory_total_bytes=16 * GB))
+GPUS = {"RTX 3090": (make_gpu(),), "P100": P100.gpus, "K80": K80.gpus, "T4": T4.gpus, "none": ()}
 OFFERS = yaml.load(Path(__file__).with_name("offers.yaml").read_text("utf-8"), yaml.CSafeLoader)
 BARE = Interpreter("/opt/env/bin/python", packages={"torch": "2.4.0"})
 
@@ -30,13 +30,13 @@ def changes(
     cause: str, where: str | None = None, inventory: Inventory | None = None, **settings: Any
 ) -> list[dict[str, Any]]:
     """The changes offered for `cause`, in order."""
-    now = situation(settings=Settings(**settings), inventory=inventory or box(card()))
+    now = situation(settings=Settings(**settings), inventory=inventory or box(make_gpu()))
     return [dict(remedy.change) for remedy in remedies_for(cause, now, where)]
 
 
 @pytest.mark.parametrize("offer", OFFERS, ids=lambda offer: f"{offer['cause']} {offer['now']}")
 def test_what_is_offered(offer: dict[str, Any]) -> None:
-    machine = box(*CARDS[offer.get("gpu", "RTX 3090")], cores=offer.get("cores", 16))
+    machine = box(*GPUS[offer.get("gpu", "RTX 3090")], cores=offer.get("cores", 16))
     job = BuiltinJob(model="bert-base") if "gradient_checkpointing" in offer["now"] else None
     used = samples(gpu={"memory_used_bytes": offer.get("used_gb", 20) * GB})
     now = situation(settings=Settings(**offer["now"]), inventory=machine, job=job, samples=used)
@@ -197,7 +197,7 @@ def test_retries_are_offered_where_they_are_off_and_a_batch_can_be_smaller(
 @pytest.mark.parametrize(
     ("seen", "replicas"), [({}, 1), ({"optimizer": "SGD"}, 1), ({"optimizer": "SGD", "n_gpu": 4}, 4)]
 )
-def test_cards_that_one_process_shares_a_step_among_count_in_the_effective_batch(
+def test_gpus_that_one_process_shares_a_step_among_count_in_the_effective_batch(
     seen: dict[str, Any], replicas: int
 ) -> None:
     assert Situation(RunState(in_effect=seen), 0.0).replicas == replicas

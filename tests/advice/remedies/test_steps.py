@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fakes.situations import box, card, situation, training
+from tests.fakes.situations import box, make_gpu, situation, training
 from tuner_tui.advice.remedies.catalog import offered
 from tuner_tui.advice.remedies.computed import more_workers, possible_gain
 from tuner_tui.settings.model import Settings
 
 STEPS: list[dict[str, Any]] = yaml.load(Path(__file__).with_name("steps.yaml").read_text("utf-8"), yaml.CSafeLoader)
-CARDS = {"RTX 3090": (card(),), "V100": (card(name="V100", capability=(7, 0)),), "none": ()}
+GPUS = {"RTX 3090": (make_gpu(),), "V100": (make_gpu(name="V100", capability=(7, 0)),), "none": ()}
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step['rung']} {step['now']}")
 def test_a_rung_changes_this_much(step: dict[str, Any]) -> None:
-    machine = box(*CARDS[step.get("gpu", "RTX 3090")], cores=step.get("cores", 16))
+    machine = box(*GPUS[step.get("gpu", "RTX 3090")], cores=step.get("cores", 16))
     state = training(rates={"data_wait_share": step.get("data_wait", 0.02)}, in_effect=step.get("in_effect", {}))
     now = situation(inventory=machine, state=state)
     found = [dict(remedy.change) for remedy in offered(step["rung"], now, Settings(**step["now"]))]
@@ -56,7 +56,7 @@ def test_a_step_takes_as_long_as_the_slower_of_computing_and_loading(
 
 
 def effects(share: float, workers: int, cores: int) -> list[str]:
-    known = situation(state=training(rates={"data_wait_share": share}), inventory=box(card(), cores=cores))
+    known = situation(state=training(rates={"data_wait_share": share}), inventory=box(make_gpu(), cores=cores))
     return [remedy.effect for remedy in more_workers(known, Settings(dataloader_num_workers=workers))]
 
 

@@ -97,20 +97,20 @@ def report_start_up(rounds: int) -> None:
     }
     scenario = Scenario(gpus=(a100(0), a100(1)))
     rows = medians(rounds, programs, lambda name, command: start_up(command, scenario))
-    print(f"\n{'two cards':<36}{'first text s':>14}{'x bare':>8}{'budget':>8}{'MB':>8}{'budget':>8}")
+    print(f"\n{'two gpus':<36}{'first text s':>14}{'x bare':>8}{'budget':>8}{'MB':>8}{'budget':>8}")
     for name, (painted_s, megabytes) in rows.items():
         most, most_mb = BUDGETS.get(name, ("", ""))
         ratio = painted_s / rows[BARE][0]
         print(f"{name:<36}{painted_s:>14.3f}{ratio:>8.2f}{most:>8}{megabytes:>8.1f}{most_mb:>8}")
 
 
-def report_slow_card(rounds: int) -> None:
+def report_slow_gpu(rounds: int) -> None:
     """Print the first frame and the answered key where one of two GPUs answers late."""
     scenario = Scenario(gpus=(a100(0), FakeGpu(delays_s={FIRST_CALL: SLOW_S})))
     rows = medians(rounds, commands(), lambda name, command: measured(name, command, scenario))
     if PEER in rows:
         rows["ratio"] = tuple(ours / peer for ours, peer in zip(rows[OURS], rows[PEER], strict=True))
-    print(f"\none of two cards answers in {SLOW_S:.0f} s{'':6}{'first frame s':>14}{'key answered s':>16}")
+    print(f"\none of two GPUs answers in {SLOW_S:.0f} s{'':6}{'first frame s':>14}{'key answered s':>16}")
     for name, (painted, usable) in {**rows, "budget": BUDGETS_S}.items():
         print(f"{name:<36}{painted:>14.2f}{usable:>16.2f}")
 
@@ -118,7 +118,7 @@ def report_slow_card(rounds: int) -> None:
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     report_start_up(rounds)
-    report_slow_card(rounds)
+    report_slow_gpu(rounds)
     print(machine())
 
 

@@ -81,7 +81,7 @@ def report(what: str, taken: list[float]) -> None:
 
 def main() -> None:
     keys = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    print(f"\nkey to screen, one card hangs, ms{'':4}{'middle':>9}{'p95':>10}{'longest':>10}")
+    print(f"\nkey to screen, one GPU hangs, ms{'':4}{'middle':>9}{'p95':>10}{'longest':>10}")
     report("cores as they are", measured(keys))
     with busy_cores():
         report("every core busy", measured(keys))

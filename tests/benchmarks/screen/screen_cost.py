@@ -29,7 +29,7 @@ BUDGETS = {2: (1000, 1.0, 55), 8: (2000, 1.2, 55)}
 class Case(NamedTuple):
     """What is shown: number of GPUs, `watch` or the main screen, with or without a run, whether it prints, colours."""
 
-    cards: int
+    gpus: int
     watch: bool = False
     run: bool = False
     true_colour: bool = False
@@ -37,7 +37,7 @@ class Case(NamedTuple):
 
     def __str__(self) -> str:
         run = ", a run" * self.run + " that prints" * self.prints
-        return f"{'watch, ' * self.watch}{self.cards} cards{run}{', true colour' * self.true_colour}"
+        return f"{'watch, ' * self.watch}{self.gpus} GPUs{run}{', true colour' * self.true_colour}"
 
 
 CASES = (
@@ -63,7 +63,7 @@ def measured(case: Case, seconds: float, rounds: int) -> dict[str, list[Cost]]:
     costs: dict[str, list[Cost]] = {}
     programs = {name: command for name, command in commands().items() if name == OURS or not case.run}
     programs[OURS] = [*programs[OURS], *["watch"] * case.watch]
-    with fake_box(Scenario(gpus=tuple(a100(index) for index in range(case.cards)))) as (environment, folder):
+    with fake_box(Scenario(gpus=tuple(a100(index) for index in range(case.gpus)))) as (environment, folder):
         seen = {**environment, "COLORTERM": "truecolor" if case.true_colour else ""}
         with followed_run(seen, folder, PRINTING if case.prints else QUIET) if case.run else nullcontext():
             for _ in range(rounds):
@@ -90,7 +90,7 @@ def report(case: Case, costs: dict[str, list[Cost]]) -> None:
     if PEER in rows:
         ratio = tuple(ours / peer for ours, peer in zip(rows[OURS], rows[PEER], strict=True))
         rows["ratio"] = (ratio[0], ratio[1], ratio[2])
-    rows["budget"] = BUDGETS[case.cards]
+    rows["budget"] = BUDGETS[case.gpus]
     for name, (bytes_s, cpu_pct, megabytes) in rows.items():
         digits = 2 if name == "ratio" else 0
         print(f"{name:<33}{bytes_s:>10.{digits}f}{cpu_pct:>14.2f}{megabytes:>8.{max(1, digits)}f}")

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.fakes.situations import box, card
+from tests.fakes.situations import box, make_gpu
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.settings.job import BuiltinJob
@@ -172,7 +172,7 @@ class SimulatedTraining:
     @property
     def space(self) -> SearchSpace:
         """Search space given to the tuner."""
-        inventory = box(card(memory_total_bytes=self.capacity), cores=self.cores)
+        inventory = box(make_gpu(memory_total_bytes=self.capacity), cores=self.cores)
         return build_space(
             inventory, PYTHON, BuiltinJob(), self.start,
             dataset_size=20_000, hold_effective_batch=self.held, prior=self.prior,

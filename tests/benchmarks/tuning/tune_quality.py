@@ -1,8 +1,8 @@
 """Result of the tuner relative to a full grid, and its share of the grid's time, over random trainings.
 
-Run: `python -m tests.benchmarks.tuning.tune_quality [trainings] [first seed] [cards]`. The chosen settings are judged
+Run: `python -m tests.benchmarks.tuning.tune_quality [trainings] [first seed] [gpus]`. The chosen settings are judged
 by their true throughput, without noise, relative to the best point of the grid that leaves the reserve free. Each run
-of grid and search takes its simulated time; with `cards`, the search runs a trial on each of them at once.
+of grid and search takes its simulated time; with `gpus`, the search runs a trial on each of them at once.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Tuned:
         return sum(one.measurement.outcome == "out-of-memory" for one in self.search.trials)
 
 
-def tuned(training: SimulatedTraining, cards: int = 1) -> Tuned:
+def tuned(training: SimulatedTraining, gpus: int = 1) -> Tuned:
     """Run search and grid on one training."""
-    search, seconds = searched_on(training, cards) if cards > 1 else searched(training)
+    search, seconds = searched_on(training, gpus) if gpus > 1 else searched(training)
     assert search.verdict is not None
     rates = {knobs: training.samples_s(knobs) for knobs in training.grid()}
     limit = training.capacity * (1 - RESERVE)
@@ -82,23 +82,23 @@ def searched(training: SimulatedTraining) -> tuple[Search, float]:
     return search, sum(one.measurement.seconds for one in search.trials)
 
 
-def searched_on(training: SimulatedTraining, cards: int) -> tuple[Search, float]:
-    """The same on several cards, whose speed differs by up to 3 %."""
+def searched_on(training: SimulatedTraining, gpus: int) -> tuple[Search, float]:
+    """The same on several GPUs, whose speed differs by up to 3 %."""
     rng = random.Random(training.seed)
-    speeds = {f"GPU-{number}": rng.uniform(0.97, 1.0) for number in range(cards)}
+    speeds = {f"GPU-{number}": rng.uniform(0.97, 1.0) for number in range(gpus)}
     search, now = Search(training.start, training.space), 0.0
     done: tuple[CompletedTrial, ...] = ()
     running: dict[str, tuple[float, Trial, Measurement]] = {}
     while True:
-        for card, speed in speeds.items():
+        for gpu, speed in speeds.items():
             under_way = [trial for _, trial, _ in running.values()]
-            if card not in running and (trials := proposals_on(search, card, under_way)):
+            if gpu not in running and (trials := proposals_on(search, gpu, under_way)):
                 run = scaled(training.run(trials[0].settings, trials[0].number), speed)
-                running[card] = now + run.seconds, trials[0], run
+                running[gpu] = now + run.seconds, trials[0], run
         if not search.proposals:
             return search, now
-        card = min(running, key=lambda one: running[one][0])
-        now, trial, run = running.pop(card)
+        gpu = min(running, key=lambda one: running[one][0])
+        now, trial, run = running.pop(gpu)
         done = (*done, CompletedTrial(trial, run))
         search = replace(search, trials=comparable(done))
 
@@ -128,8 +128,8 @@ def _spread(values: list[float], share: float) -> str:
 
 def main() -> None:
     """The figures."""
-    count, first, cards = (int(word) for word in (*sys.argv[1:], *("2000", "0", "1")[len(sys.argv) - 1 :]))
-    found = [tuned(random_training(seed), cards) for seed in range(first, first + count)]
+    count, first, gpus = (int(word) for word in (*sys.argv[1:], *("2000", "0", "1")[len(sys.argv) - 1 :]))
+    found = [tuned(random_training(seed), gpus) for seed in range(first, first + count)]
     print(lines(found))
 
 

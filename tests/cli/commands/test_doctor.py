@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import Result
 
 from tests.cli.invoke import invoke
-from tests.fakes.inventories import box, card, python
+from tests.fakes.inventories import box, make_gpu, python
 from tuner_tui.cli.machine import LocalMachine
 from tuner_tui.hardware.inventory import Inventory
 
@@ -18,13 +18,13 @@ def call(inventory: Inventory, *words: str) -> Result:
 
 
 def test_a_good_box_is_told_so() -> None:
-    result = call(box(card("T4", gib=15.0)))
+    result = call(box(make_gpu("T4", gib=15.0)))
     assert result.exit_code == 0
     assert {line[0] for line in result.stdout.splitlines()} == {"✓"}
 
 
 def test_what_is_wrong_has_a_mark_advice_and_an_exit_code() -> None:
-    result = call(box(card("T4", gib=15.0), shm_mib=64), "--set", "precision=bf16")
+    result = call(box(make_gpu("T4", gib=15.0), shm_mib=64), "--set", "precision=bf16")
     assert result.exit_code == 1
     assert "! Shared memory  64 MiB are free in /dev/shm." in result.stdout
     assert "✗ Settings       NVIDIA T4 (capability 7.5) has no bf16" in result.stdout
@@ -32,18 +32,18 @@ def test_what_is_wrong_has_a_mark_advice_and_an_exit_code() -> None:
 
 
 def test_json_is_one_document() -> None:
-    document = json.loads(call(box(card("T4", gib=15.0)), "--preset", "t4-16gb", "--json").stdout)
+    document = json.loads(call(box(make_gpu("T4", gib=15.0)), "--preset", "t4-16gb", "--json").stdout)
     assert {check["state"] for check in document} == {"good"}
 
 
 def test_data_that_is_not_there_is_told_before_the_training(tmp_path: Path) -> None:
     preset = tmp_path / "mine.yaml"
     preset.write_text(f"version: 1\nname: mine\njob: {{kind: builtin, model: tiny, data: {tmp_path}/gone.csv}}\n")
-    result = call(box(card("T4", gib=15.0)), "--preset", str(preset))
+    result = call(box(make_gpu("T4", gib=15.0)), "--preset", str(preset))
     assert result.exit_code == 1
     assert f"✗ Files The data {tmp_path}/gone.csv does not exist" in " ".join(result.stdout.split())
     (tmp_path / "gone.csv").write_text("text,label\na,0\n")
-    assert call(box(card("T4", gib=15.0)), "--preset", str(preset)).exit_code == 0
+    assert call(box(make_gpu("T4", gib=15.0)), "--preset", str(preset)).exit_code == 0
 
 
 def test_a_tools_file_is_checked(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_tools_file_is_checked(tmp_path: Path) -> None:
     file.write_text(
         f"base_model: gpt2\nsequence_len: 4096\nadapter: lora\ndatasets: [{{path: {tmp_path}/gone.jsonl}}]\n"
     )
-    result = call(box(card("T4", gib=15.0)), str(file))
+    result = call(box(make_gpu("T4", gib=15.0)), str(file))
     said = " ".join(result.stdout.split())
     assert result.exit_code == 1
     assert f"the data {tmp_path}/gone.jsonl does not exist" in said
@@ -63,13 +63,13 @@ def test_what_a_file_leaves_open_is_shown_for_this_machine(tmp_path: Path) -> No
     file = tmp_path / "mine.yaml"
     file.write_text("base_model: a/b\nsequence_len: 64\nbf16: auto\n")
     for name, precision in (("T4", "fp16"), ("A100", "bf16")):
-        result = call(box(card(name, gib=15.0)), str(file))
+        result = call(box(make_gpu(name, gib=15.0)), str(file))
         assert f"On this machine, auto means precision {precision}." in result.stdout
 
 
 def test_a_file_without_a_command_says_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("lr: 0.1\nbatch_size: 4\n")
-    result = call(box(card("T4", gib=15.0)), str(file))
+    result = call(box(make_gpu("T4", gib=15.0)), str(file))
     assert "! Program        The file does not show which command reads it." in result.stdout
     assert "bert" not in result.stdout

@@ -15,7 +15,7 @@ from msgspec import convert
 from typer.testing import Result
 
 from tests.cli.invoke import invoke
-from tests.fakes.inventories import box, card, python
+from tests.fakes.inventories import box, make_gpu, python
 from tests.runs.read.test_measured_memory import run
 from tests.runs.store.test_record import record
 from tuner_tui.cli.machine import LocalMachine
@@ -30,7 +30,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings
 
 Call = Callable[..., Result]
-A10 = box(card("A10", gib=22.5), cores=8)
+A10 = box(make_gpu("A10", gib=22.5), cores=8)
 MIB = 2**20
 GPT2 = ("--model", "gpt2", "--task", "causal-lm", "--set", "precision=bf16", "--set", "max_length=512")
 
@@ -41,7 +41,7 @@ def caller(inventory: Inventory, interpreter: Interpreter) -> Call:
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
-    """On a card, with a Python that is not there: nothing can be traced."""
+    """On a GPU, with a Python that is not there: nothing can be traced."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -86,7 +86,7 @@ def test_json_is_one_document(call: Call) -> None:
     assert document["total_bytes"] == pytest.approx(sum(document["parts"].values()), abs=4)
     assert document["low_bytes"] < document["total_bytes"] < document["high_bytes"]
     assert document["device"]["capacity_bytes"] == 6 * 2**30
-    assert set(document["device"]) == {"on_gpu", "capability", "capacity_bytes", "limited", "started", "cards"}
+    assert set(document["device"]) == {"on_gpu", "capability", "capacity_bytes", "limited", "started", "gpus"}
     assert "cannot be started" in document["not_traced"]
     assert document["settings"]["max_length"] == 512
 
@@ -122,7 +122,7 @@ def test_a_command_names_no_model(call: Call, tmp_path: Path) -> None:
 
 
 def test_a_command_takes_what_its_runs_and_trials_took(call: Call, tmp_path: Path) -> None:
-    """1 GiB for each sample on top of 2 GiB, and the context of the card."""
+    """1 GiB for each sample on top of 2 GiB, and the context of the GPU."""
     text = "version: 1\nname: mine\njob: {kind: command, command: [python, train.py], apply: inject}\nsettings: "
     preset = tmp_path / "mine.yaml"
     job, root = CommandJob(command=("python", "train.py"), apply="inject"), tmp_path / "state" / "runs"
@@ -163,7 +163,7 @@ def test_a_preset_without_a_job_needs_a_model(call: Call) -> None:
     assert call("--preset", "cpu", "--model", "bert-base").exit_code == 0
 
 
-def test_without_a_card_it_is_the_processors_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_gpu_it_is_the_processors_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
     result = caller(box(cores=8), python())("--model", "tiny")
@@ -172,7 +172,7 @@ def test_without_a_card_it_is_the_processors_memory(monkeypatch: pytest.MonkeyPa
     assert "assumed" not in result.stdout
 
 
-def test_without_a_card_a_limit_is_held_against_private_memory(call: Call) -> None:
+def test_without_a_gpu_a_limit_is_held_against_private_memory(call: Call) -> None:
     on_cpu = caller(box(cores=8), python())
     plain = json.loads(on_cpu(*GPT2, "--json").stdout)
     limited = json.loads(on_cpu(*GPT2, "--json", "--memory-limit", "3GiB").stdout)
@@ -185,17 +185,17 @@ def test_without_a_card_a_limit_is_held_against_private_memory(call: Call) -> No
     assert "--memory-limit also counts what libraries reserve" in " ".join(on_cpu(*GPT2).stdout.split())
 
 
-def test_a_limit_on_a_card_is_its_capacity(call: Call) -> None:
+def test_a_limit_on_a_gpu_is_its_capacity(call: Call) -> None:
     found = json.loads(call(*GPT2, "--json", "--memory-limit", "8GiB").stdout)
     assert (found["counts"], found["device"]["capacity_bytes"]) == ("device", 8 * 1024 * MIB)
 
 
-def test_cards_that_are_not_here(call: Call) -> None:
+def test_gpus_that_are_not_here(call: Call) -> None:
     result = call(*GPT2, "--set", "per_device_train_batch_size=8", "--gpu", "T4,A100-80GB,cpu", "--json")
     assert result.exit_code == 0, result.output
-    small, large, processor = json.loads(result.stdout)["cards"]
+    small, large, processor = json.loads(result.stdout)["gpus"]
     assert processor["estimate"]["device"]["on_gpu"] is False
-    assert (small["card"], large["card"]) == ("T4 16.0 GiB", "A100 80.0 GiB")
+    assert (small["gpu"], large["gpu"]) == ("T4 16.0 GiB", "A100 80.0 GiB")
     assert small["estimate"]["device"]["capacity_bytes"] == 16 * 2**30
     assert small["estimate"]["largest_batch"] < large["estimate"]["largest_batch"]
     assert large["to_fit"] == {}
@@ -204,20 +204,20 @@ def test_cards_that_are_not_here(call: Call) -> None:
 
 def test_what_would_make_it_fit_fits(call: Call) -> None:
     asked = (*GPT2, "--set", "per_device_train_batch_size=64", "--gpu", "T4", "--json")
-    (card,) = json.loads(call(*asked).stdout)["cards"]
-    assert card["estimate"]["verdict"] == "too large"
-    changes = [word for name, value in card["to_fit"].items() for word in ("--set", f"{name}={value}")]
-    (again,) = json.loads(call(*asked[:-3], *changes, *asked[-3:]).stdout)["cards"]
+    (gpu,) = json.loads(call(*asked).stdout)["gpus"]
+    assert gpu["estimate"]["verdict"] == "too large"
+    changes = [word for name, value in gpu["to_fit"].items() for word in ("--set", f"{name}={value}")]
+    (again,) = json.loads(call(*asked[:-3], *changes, *asked[-3:]).stdout)["gpus"]
     assert again["estimate"]["verdict"] == "fits"
     settings = again["estimate"]["settings"]
     assert settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"] == 64
 
 
 def test_a_gpu_too_old_for_bitsandbytes_is_offered_none_of_it(call: Call) -> None:
-    (card,) = json.loads(call("--model", "meta-llama/Llama-3.1-8B", "--gpu", "K80", "--json").stdout)["cards"]
-    assert card["to_fit"] is None
-    (card,) = json.loads(call("--model", "meta-llama/Llama-3.1-8B", "--gpu", "P40", "--json").stdout)["cards"]
-    assert card["to_fit"]["quantization"] == "nf4"
+    (gpu,) = json.loads(call("--model", "meta-llama/Llama-3.1-8B", "--gpu", "K80", "--json").stdout)["gpus"]
+    assert gpu["to_fit"] is None
+    (gpu,) = json.loads(call("--model", "meta-llama/Llama-3.1-8B", "--gpu", "P40", "--json").stdout)["gpus"]
+    assert gpu["to_fit"]["quantization"] == "nf4"
 
 
 AXOLOTL = "base_model: llama-1b\ndatasets: [{path: acme/chat}]\nsequence_len: 1024\nbf16: true\n"
@@ -266,8 +266,8 @@ def test_a_command_evaluates_where_it_says_so(call: Call, words: str, evaluates:
 
 def test_planned_gpus_are_estimated_for_the_code_of_the_command(call: Call) -> None:
     words = ("deepspeed", "train.py", "--model_name_or_path", "gpt2")
-    (card,) = json.loads(call("--gpu", "T4", "--json", "--", *words).stdout)["cards"]
-    assert "not knowing the buffers of DeepSpeed" in card["estimate"]["rests_on"]
+    (gpu,) = json.loads(call("--gpu", "T4", "--json", "--", *words).stdout)["gpus"]
+    assert "not knowing the buffers of DeepSpeed" in gpu["estimate"]["rests_on"]
 
 
 def test_a_command_is_estimated_by_its_own_arguments(call: Call) -> None:
@@ -303,7 +303,7 @@ def test_the_expected_time_is_next_to_the_memory(monkeypatch: pytest.MonkeyPatch
     """1,000 steps of 32 samples at 285 samples/s on a V100: 112 s, 10 % around it."""
     monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    v100 = caller(box(card("V100", gib=16)), python())
+    v100 = caller(box(make_gpu("V100", gib=16)), python())
     given = {
         "per_device_train_batch_size": 32, "gradient_accumulation_steps": 1, "max_steps": 1000, "precision": "fp16",
         "max_length": 128, "gradient_checkpointing": "false",
@@ -372,7 +372,7 @@ def test_a_model_alone_is_planned_for_what_it_is_usually_trained_for(
     call: Call, model: str, task: str, tokens: int
 ) -> None:
     result = call("--model", model, "--gpu", "A100-80GB", "--json")
-    (planned,) = json.loads(result.stdout)["cards"]
+    (planned,) = json.loads(result.stdout)["gpus"]
     estimated = planned["estimate"]
     assert (estimated["job"]["task"], estimated["settings"]["max_length"]) == (task, tokens)
     assert ("1,024 tokens are assumed" in result.stderr) == (tokens == 1024)

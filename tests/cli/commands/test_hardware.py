@@ -1,4 +1,4 @@
-"""`tuner-tui doctor --hardware` as a person runs it: a process of its own, on machines with and without cards."""
+"""`tuner-tui doctor --hardware` as a person runs it: a process of its own, on machines with and without GPUs."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def test_a_missing_interpreter_is_a_line_of_the_report(tmp_path: Path):
 
 
 def test_json_is_one_document(library: Path, python: Path, tmp_path: Path):
-    cards = (FakeGpu(name="Tesla V100-SXM2-16GB", architecture=5, capability=(7, 0), processes=(FakeProcess(1, 5),)),)
-    document = json.loads(hardware(box(library, Scenario(cards), tmp_path), "--json", "--interpreter", str(python)))
+    gpus = (FakeGpu(name="Tesla V100-SXM2-16GB", architecture=5, capability=(7, 0), processes=(FakeProcess(1, 5),)),)
+    document = json.loads(hardware(box(library, Scenario(gpus), tmp_path), "--json", "--interpreter", str(python)))
     assert set(document) == {"inventory", "usable", "interpreter", "misfits"}
     assert document["usable"]["gpus"] == [0]
     assert document["usable"]["cores"] >= 1
@@ -119,7 +119,7 @@ def test_a_command_line_cannot_reach_the_terminal_with_control_characters():
 
 
 @pytest.mark.parametrize(("visible", "fits"), [(None, "t4-16gb"), ("", "cpu"), ("0", "t4-16gb"), ("7", "cpu")])
-def test_a_preset_is_checked_against_the_cards_that_a_training_would_see(
+def test_a_preset_is_checked_against_the_gpus_that_a_training_would_see(
     library: Path, tmp_path: Path, visible: str | None, fits: str
 ) -> None:
     environment = box(library, scenario.t4, tmp_path) | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})

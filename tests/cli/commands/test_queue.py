@@ -96,22 +96,22 @@ def test_after_a_reboot_one_command_queues_the_runs_again(waiting: QueueBox) -> 
     assert json.loads(here("queue", "--json").stdout)[0]["state"] == "waiting"
 
 
-def test_a_run_gets_the_card_that_a_stranger_leaves_free(shell: Shell, tmp_path: Path) -> None:
-    """Two cards of the fake driver, one of which is taken."""
+def test_a_run_gets_the_gpu_that_a_stranger_leaves_free(shell: Shell, tmp_path: Path) -> None:
+    """Two GPUs of the fake driver, one of which is taken."""
     library = build_library(tmp_path)
     if library is None:
         pytest.skip(NO_COMPILER)
     full = FakeGpu(memory_used=Wave(70 * GIB), processes=(FakeProcess(4242, 70 * GIB),))
-    cards = Scenario((full, FakeGpu(memory_used=Wave(0), processes=())))
+    gpus = Scenario((full, FakeGpu(memory_used=Wave(0), processes=())))
     shell.environ |= {
-        name: value for name, value in cards.environment(library, tmp_path).items() if name not in shell.environ
+        name: value for name, value in gpus.environment(library, tmp_path).items() if name not in shell.environ
     }
-    script = shell.script("import os; print('card', os.environ['CUDA_VISIBLE_DEVICES'])")
+    script = shell.script("import os; print('GPU', os.environ['CUDA_VISIBLE_DEVICES'])")
     queued = shell("run", "--when-free", "--", sys.executable, script)
     assert "Queued for 1 GPU." in queued.stderr
     eventually(shell.folder().state.exists)
     wait_ended(shell.folder())
-    assert shell.folder().output_log.read_text() == "card GPU-00000000-0000-0000-0000-000000000001\n"
+    assert shell.folder().output_log.read_text() == "GPU GPU-00000000-0000-0000-0000-000000000001\n"
 
 
 def test_a_run_stops_after_its_time(shell: Shell) -> None:

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import Result
 
 from tests.cli.invoke import invoke
-from tests.fakes.inventories import box, card, python
+from tests.fakes.inventories import box, make_gpu, python
 from tuner_tui.cli.machine import LocalMachine
 from tuner_tui.hardware.inventory import Inventory
 
 Call = Callable[..., Result]
-T4 = box(card("T4", gib=15.0), cores=8)
+T4 = box(make_gpu("T4", gib=15.0), cores=8)
 
 
 def caller(inventory: Inventory) -> Call:
@@ -187,11 +187,11 @@ def test_a_named_model_takes_the_place_of_the_notes_job(call: Call) -> None:
     assert {one["name"]: one["value"] for one in document["recommended"]}["peft_method"] == "lora"
 
 
-def test_cards_that_are_not_here(call: Call) -> None:
+def test_gpus_that_are_not_here(call: Call) -> None:
     document = json.loads(call(*QWEN, "--gpu", "T4,2x3090,A100-80GB", "--json").stdout)
     precision = {
-        card["card"]: next(one["value"] for one in card["recommended"] if one["name"] == "precision")
-        for card in document["cards"]
+        gpu["gpu"]: next(one["value"] for one in gpu["recommended"] if one["name"] == "precision")
+        for gpu in document["gpus"]
     }
     assert precision == {"T4 16.0 GiB": "fp16", "2 × RTX 3090 24.0 GiB": "bf16", "A100 80.0 GiB": "bf16"}
     text = call("--gpu", "T4").stdout
@@ -200,12 +200,12 @@ def test_cards_that_are_not_here(call: Call) -> None:
     assert "leave out --memory" in call("--gpu", "T4", "--memory", "8GiB").stderr
 
 
-def test_memory_takes_the_place_of_the_cards(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_takes_the_place_of_the_gpus(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {one["name"]: one["value"] for one in json.loads(call("--memory", "8GiB", "--json").stdout)["recommended"]}
     assert (values["per_device_train_batch_size"], values["gradient_accumulation_steps"]) == (16, 2)
     without = json.loads(caller(box())("--memory", "24GiB", "--json").stdout)
-    (planned,) = without["cards"]
-    assert planned["card"] == "24.0 GiB GPU, assumed to be Ampere or newer"
+    (planned,) = without["gpus"]
+    assert planned["gpu"] == "24.0 GiB GPU, assumed to be Ampere or newer"
     assert {one["name"]: one["value"] for one in planned["recommended"]}["precision"] == "bf16"
 
 

@@ -84,8 +84,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def with_cards(shell: Shell, library: Path, *cards: FakeGpu) -> None:
-    seen = Scenario(cards).environment(library, shell.home)
+def with_gpus(shell: Shell, library: Path, *gpus: FakeGpu) -> None:
+    seen = Scenario(gpus).environment(library, shell.home)
     shell.environ |= {name: seen[name] for name in ("LD_LIBRARY_PATH", "FAKE_NVML_SCENARIO")}
 
 
@@ -94,19 +94,19 @@ TAKEN = FakeGpu(memory_used=Wave(60 * GIB), processes=(FakeProcess(None, 59 * GI
 
 
 @pytest.mark.parametrize(
-    ("cards", "words", "sentence"),
+    ("gpus", "words", "sentence"),
     [
         ((), (), "Trials side by side need GPUs"),
         ((FREE, FREE), ("--launcher", "torchrun", "--processes", "2"),
          "Trials side by side get one GPU each, but this training starts 2 processes."),
         ((TAKEN,), (), "No GPU is free for trials (GPU 0:"),
     ],
-    ids=["no cards", "several processes", "cards in use"],
+    ids=["no GPUs", "several processes", "GPUs in use"],
 )  # fmt: skip
-def test_trials_side_by_side_need_a_free_card_each(
-    tuner: Shell, library: Path, cards: tuple[FakeGpu, ...], words: tuple[str, ...], sentence: str
+def test_trials_side_by_side_need_a_free_gpu_each(
+    tuner: Shell, library: Path, gpus: tuple[FakeGpu, ...], words: tuple[str, ...], sentence: str
 ) -> None:
-    with_cards(tuner, library, *cards)
+    with_gpus(tuner, library, *gpus)
     done = tuner("tune", "--parallel", *words, *START, "--", *LOOP)
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr
@@ -115,14 +115,14 @@ def test_trials_side_by_side_need_a_free_card_each(
 
 @pytest.mark.full
 @pytest.mark.train
-def test_an_interrupt_or_the_death_of_the_tuner_leaves_no_trial_on_any_card(tuner: Shell, library: Path) -> None:
-    with_cards(tuner, library, FREE, FREE)
+def test_an_interrupt_or_the_death_of_the_tuner_leaves_no_trial_on_any_gpu(tuner: Shell, library: Path) -> None:
+    with_gpus(tuner, library, FREE, FREE)
     words = ("tune", "--parallel", "--json", "--most-minutes", "25", *NO_WORKERS, "--", *SLOW_LOOP)
     process = tuner.start(*words)
     entries = [json.loads(line_of(process.stdout)) for _ in range(5)]
     kinds = ["begun", "trial-begun", "trial-done", "trial-begun", "trial-begun"]
-    assert [entry["kind"] for entry in entries] == kinds, "after the first trial both cards at once"
-    assert len({entry["trial"]["card"] for entry in entries[3:]}) == 2
+    assert [entry["kind"] for entry in entries] == kinds, "after the first trial both GPUs at once"
+    assert len({entry["trial"]["gpu"] for entry in entries[3:]}) == 2
     killed = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if is_tuner_of(path, tuner)]
     assert len(killed) == 1
     os.kill(killed[0], signal.SIGKILL)

@@ -61,9 +61,9 @@ def test_a_tuning_on_two_nodes_of_which_one_loses_its_worker(shell: Shell, nodes
     last = entries[-1]
     assert (last["status"], last["verdict"]["winner"]["dataloader_num_workers"] > 0) == ("finished", True), entries
     assert last["verdict"]["ratio"] > 1.2, "a loop that waits for its data is as much faster with workers as elsewhere"
-    cards = [entry["trial"]["card"] for entry in entries if begun(entry)]
-    assert len(set(cards)) == 2
-    assert len(set(cards[4:])) == 1, "the worker that is left takes over"
+    gpus = [entry["trial"]["gpu"] for entry in entries if begun(entry)]
+    assert len(set(gpus)) == 2
+    assert len(set(gpus[4:])) == 1, "the worker that is left takes over"
     assert all(not read_status(folder).live for folder in list_runs(runs_dir(shell.environ)))
 
 

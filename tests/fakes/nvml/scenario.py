@@ -1,6 +1,6 @@
-"""Scenarios for the fake driver: how many cards, what they show over time, how slowly and wrongly they answer.
+"""Scenarios for the fake driver: how many GPUs, what they show over time, how slowly and wrongly they answer.
 
-The file is lines of `key values…`; the keys of the driver come first, and `gpu` opens the next card. A wave is
+The file is lines of `key values…`; the keys of the driver come first, and `gpu` opens the next GPU. A wave is
 `base amplitude period_s phase`: base + amplitude · sin(2π·t/period + phase), t counted from the library's load.
 """
 
@@ -40,7 +40,7 @@ class Wave:
 
 @dataclass(frozen=True)
 class FakeProcess:
-    """A process on a card; `pid` None is whoever loads the library, `sm` its share of the card, None for no figure."""
+    """A process on a GPU; `pid` None is whoever loads the library, `sm` its share of the GPU, None for no figure."""
 
     pid: int | None
     memory_bytes: int
@@ -55,7 +55,7 @@ class FakeProcess:
 
 @dataclass(frozen=True)
 class FakeGpu:
-    """One card of a scenario. `errors` and `delays_s` are by NVML function name; None leaves a field NOT_SUPPORTED.
+    """One GPU of a scenario. `errors` and `delays_s` are by NVML function name; None leaves a field NOT_SUPPORTED.
 
     `slices` are those of MIG: UUID, name, total and used bytes.
     `xids` are critical errors: a number, and when it happens, in seconds after the library's load.
@@ -126,7 +126,7 @@ def milli(wave: Wave) -> Wave:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A driver and its cards. `frozen_s` stops the waves at one moment, so that figures can be compared exactly."""
+    """A driver and its GPUs. `frozen_s` stops the waves at one moment, so that figures can be compared exactly."""
 
     gpus: tuple[FakeGpu, ...] = ()
     driver: str = "580.65.06"
@@ -203,11 +203,11 @@ H100 = FakeGpu(
 two_gpus = Scenario((a100(0), a100(1)))
 eight_gpus = Scenario(tuple(a100(index) for index in range(8)))
 hung_gpu = Scenario((a100(0), replace(a100(1), delays_s={**SLOW_CALLS_S, "nvmlDeviceGetUtilizationRates": 3.0})))
-"""The second card takes 3 s to say how busy it is."""
+"""The second GPU takes 3 s to say how busy it is."""
 lost_gpu = Scenario((a100(0), FakeGpu(lost_after_calls=40)))
-"""The second card falls off the bus after it has answered 40 calls."""
+"""The second GPU falls off the bus after it has answered 40 calls."""
 broken_gpu = Scenario((a100(0), replace(a100(1), xids=((48, 3.0), (45, 3.1)))))
-"""The second card meets a memory error after three seconds, and its program is cleaned up."""
+"""The second GPU meets a memory error after three seconds, and its program is cleaned up."""
 no_driver = Scenario(init_error=ERROR_DRIVER_NOT_LOADED)
 mismatch = Scenario(init_error=ERROR_VERSION_MISMATCH)
 t4 = Scenario((T4,))

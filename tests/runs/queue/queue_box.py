@@ -34,20 +34,20 @@ def eventually(condition: Callable[[], object], pause_s: float = 0.05) -> None:
         pause.wait(pause_s)
 
 
-def fake_cards(count: int) -> tuple[str, ...]:
-    """The UUIDs of so many fake cards, as the fake driver has them."""
+def fake_gpus(count: int) -> tuple[str, ...]:
+    """The UUIDs of so many fake GPUs, as the fake driver has them."""
     return tuple(f"GPU-00000000-0000-0000-0000-{index:012d}" for index in range(count))
 
 
 class FakeSampler(Sampler):
-    """Cards by their UUIDs, with the processes on them."""
+    """GPUs by their UUIDs, with the processes on them."""
 
     def __init__(self, uuids: Sequence[str], processes: Mapping[str, GpuProcess] | None = None) -> None:
         self.uuids = uuids
         self.processes = dict(processes or {})
         self.used_bytes = 0
 
-    def cards(self) -> tuple[Gpu, ...]:
+    def gpus(self) -> tuple[Gpu, ...]:
         return tuple(Gpu(index, "Fake", uuid=uuid) for index, uuid in enumerate(self.uuids))
 
     def sample(self, watched: Sequence[int] = ()) -> Sample:
@@ -76,10 +76,10 @@ class QueueBox:
     def add(self, script: str, need: QueuedRun | None = None, command: tuple[str, ...] = ()) -> RunFolder:
         """Queue a training that runs `script` or `command`; it needs one GPU of two, unless `need` says otherwise."""
         request = self.sandbox.request("", job=CommandJob(command=command or (sys.executable, "-c", script)))
-        return enqueue(prepare(request), need or QueuedRun(time.time(), 1, fake_cards(2)))
+        return enqueue(prepare(request), need or QueuedRun(time.time(), 1, fake_gpus(2)))
 
-    def waiter(self, cards: Sequence[str] | FakeSampler, start: Start = start_run) -> Waiter:
-        sampler = cards if isinstance(cards, FakeSampler) else FakeSampler(cards)
+    def waiter(self, gpus: Sequence[str] | FakeSampler, start: Start = start_run) -> Waiter:
+        sampler = gpus if isinstance(gpus, FakeSampler) else FakeSampler(gpus)
         return Waiter(self.root, sampler, start, time.monotonic)
 
     def folders(self) -> list[RunFolder]:

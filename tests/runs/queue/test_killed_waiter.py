@@ -15,7 +15,7 @@ import pytest
 
 from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import FakeGpu, Scenario, Wave
-from tests.runs.queue.queue_box import QueueBox, eventually, fake_cards
+from tests.runs.queue.queue_box import QueueBox, eventually, fake_gpus
 from tuner_tui.core.procfs import all_processes, read_command
 from tuner_tui.runs.queue.queued_run import read_queued, revive_waiter
 from tuner_tui.runs.store.folder import RunFolder, list_runs
@@ -24,18 +24,18 @@ from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 TRAINING = """
 import fcntl, os, pathlib, sys, time
 places = pathlib.Path(sys.argv[1])
-run, card = pathlib.Path(os.environ["TUNER_RUN_DIR"]).name, os.environ["CUDA_VISIBLE_DEVICES"]
-with (places / card).open("w") as lock:
+run, GPU = pathlib.Path(os.environ["TUNER_RUN_DIR"]).name, os.environ["CUDA_VISIBLE_DEVICES"]
+with (places / GPU).open("w") as lock:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         word = "alone"
     except BlockingIOError:
         word = "clash"
     with (places / "starts").open("a") as starts:
-        starts.write(f"{run} {card} {word} {sys.argv[2]}\\n")
+        starts.write(f"{run} {GPU} {word} {sys.argv[2]}\\n")
     time.sleep(1.0)
 """
-"""A training that holds its card for a second, and says whether somebody else has it."""
+"""A training that holds its GPU for a second, and says whether somebody else has it."""
 RUNS, KILLS = 30, 20
 
 
@@ -82,11 +82,11 @@ def test_a_sweep_survives_kills_of_the_waiter_and_of_supervisors(
     eventually(all_started, pause_s=0.5)
     assert sorted(int(seed) for *_, seed in starts()) == list(range(RUNS))  # none lost, none twice
     assert {word for _, _, word, _ in starts()} == {"alone"}
-    for run, card, _, _ in starts():
+    for run, gpu, _, _ in starts():
         queued = read_queued(RunFolder(box.root / run))
         assert queued is not None
-        assert queued.cards == (card,)
-    assert {card for _, card, _, _ in starts()} == set(fake_cards(2))
+        assert queued.gpu_uuids == (gpu,)
+    assert {gpu for _, gpu, _, _ in starts()} == set(fake_gpus(2))
     print(f"killed: {killed}, of {RUNS} runs on 2 GPUs")
     assert sum(killed.values()) >= KILLS
     eventually(lambda: not any(processes_of(str(box.root))) and not any(processes_of(str(places))))

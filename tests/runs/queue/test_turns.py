@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tuner_tui.runs.queue.turns import Applicant, Card, Turn, take_turns
+from tuner_tui.runs.queue.turns import Applicant, GpuOccupancy, Turn, take_turns
 
-A, B, C = (Card(f"GPU-{name}", f"GPU {index}") for index, name in enumerate("abc"))
+A, B, C = (GpuOccupancy(f"GPU-{name}", f"GPU {index}") for index, name in enumerate("abc"))
 ALL = (A.uuid, B.uuid, C.uuid)
 
 
-def taken(card: Card, holder: str) -> Card:
-    return Card(card.uuid, card.label, holder)
+def taken(gpu: GpuOccupancy, holder: str) -> GpuOccupancy:
+    return GpuOccupancy(gpu.uuid, gpu.label, holder)
 
 
 def one(run: str, gpus: int = 1, allowed: tuple[str, ...] = ALL, hindrance: str | None = None) -> Applicant:
@@ -19,7 +19,7 @@ def one(run: str, gpus: int = 1, allowed: tuple[str, ...] = ALL, hindrance: str 
 
 
 @pytest.mark.parametrize(
-    ("applicants", "cards", "starts"),
+    ("applicants", "gpus", "starts"),
     [
         ([one("r1")], [A, B], {"r1": (A.uuid,)}),
         ([one("r1"), one("r2"), one("r3")], [A, B], {"r1": (A.uuid,), "r2": (B.uuid,)}),
@@ -27,7 +27,7 @@ def one(run: str, gpus: int = 1, allowed: tuple[str, ...] = ALL, hindrance: str 
         ([one("r1", 2)], [A, B, C], {"r1": (A.uuid, B.uuid)}),
         # A run that needs two keeps the one that is free: no later run takes it.
         ([one("r1", 2), one("r2")], [taken(A, "run r0"), B], {}),
-        # One that may use other cards, or waits for another run, keeps none.
+        # One that may use other GPUs, or waits for another run, keeps none.
         ([one("r1", 1, (A.uuid,)), one("r2")], [taken(A, "run r0"), B], {"r2": (B.uuid,)}),
         ([one("r1", hindrance="It starts after run r0 has ended."), one("r2")], [A], {"r2": (A.uuid,)}),
         ([one("r1", 1, (B.uuid,))], [A], {}),
@@ -36,16 +36,16 @@ def one(run: str, gpus: int = 1, allowed: tuple[str, ...] = ALL, hindrance: str 
     ],
 )
 def test_who_starts_and_on_what(
-    applicants: list[Applicant], cards: list[Card], starts: dict[str, tuple[str, ...]]
+    applicants: list[Applicant], gpus: list[GpuOccupancy], starts: dict[str, tuple[str, ...]]
 ) -> None:
-    turns = take_turns(applicants, cards)
-    assert {turn.run: turn.cards for turn in turns if turn.cards is not None} == starts
+    turns = take_turns(applicants, gpus)
+    assert {turn.run: turn.gpu_uuids for turn in turns if turn.gpu_uuids is not None} == starts
     assert [turn.run for turn in turns] == [applicant.run for applicant in applicants]
-    assert all((turn.cards is None) == bool(turn.reason) for turn in turns)
+    assert all((turn.gpu_uuids is None) == bool(turn.reason) for turn in turns)
 
 
 @pytest.mark.parametrize(
-    ("applicants", "cards", "reason"),
+    ("applicants", "gpus", "reason"),
     [
         ([one("r1", 2)], [taken(A, "alice: python train.py"), B],
          "It needs 2 GPUs, 1 free. GPU 0: alice: python train.py."),
@@ -54,17 +54,17 @@ def test_who_starts_and_on_what(
         ([one("r1", 0), one("r2", 0)], [], "It trains on the CPU; run r1 comes first."),
     ],
 )  # fmt: skip
-def test_the_last_one_waits_and_says_why(applicants: list[Applicant], cards: list[Card], reason: str) -> None:
-    assert take_turns(applicants, cards)[-1] == Turn(applicants[-1].run, None, reason)
+def test_the_last_one_waits_and_says_why(applicants: list[Applicant], gpus: list[GpuOccupancy], reason: str) -> None:
+    assert take_turns(applicants, gpus)[-1] == Turn(applicants[-1].run, None, reason)
 
 
 def test_many_holders_are_counted() -> None:
-    cards = [Card(f"GPU-{index}", f"GPU {index}", "run r0") for index in range(8)]
-    (turn,) = take_turns([one("r1", 1, tuple(card.uuid for card in cards))], cards)
+    gpus = [GpuOccupancy(f"GPU-{index}", f"GPU {index}", "run r0") for index in range(8)]
+    (turn,) = take_turns([one("r1", 1, tuple(gpu.uuid for gpu in gpus))], gpus)
     assert turn.reason.endswith("GPU 2: run r0; 5 more are taken.")
 
 
 def test_a_run_on_the_processor_waits_for_the_one_that_has_it() -> None:
     (turn,) = take_turns([one("r2", 0)], [], "run r1")
-    assert turn.cards is None
+    assert turn.gpu_uuids is None
     assert "run r1" in turn.reason

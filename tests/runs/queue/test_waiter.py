@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.runs.queue.queue_box import FakeSampler, QueueBox, eventually, fake_cards
+from tests.runs.queue.queue_box import FakeSampler, QueueBox, eventually, fake_gpus
 from tuner_tui.core.files import acquire_lock, append_line
 from tuner_tui.core.json_dataclass import from_json
 from tuner_tui.core.procfs import ProcessId
@@ -42,7 +42,7 @@ from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import CommandJob
 
-FIRST, SECOND = fake_cards(2)
+FIRST, SECOND = fake_gpus(2)
 
 
 class Starts:
@@ -52,12 +52,12 @@ class Starts:
         self.runs: dict[str, tuple[str, ...]] = {}
         self.locks: dict[str, int] = {}
 
-    def __call__(self, folder: RunFolder, cards: tuple[str, ...], lock: int) -> None:
-        self.runs[folder.id] = cards
+    def __call__(self, folder: RunFolder, gpus: tuple[str, ...], lock: int) -> None:
+        self.runs[folder.id] = gpus
         self.locks[folder.id] = os.dup(lock)
 
 
-def need(gpus: int = 1, allowed: Sequence[str] = fake_cards(2), **more: object) -> QueuedRun:
+def need(gpus: int = 1, allowed: Sequence[str] = fake_gpus(2), **more: object) -> QueuedRun:
     return QueuedRun(time.time(), gpus, tuple(allowed), **more)  # type: ignore[arg-type]
 
 
@@ -65,9 +65,9 @@ def reason(folder: RunFolder) -> str:
     return read_status(folder).sentence
 
 
-def test_runs_start_in_their_order_and_each_has_its_card_until_it_ends(box: QueueBox) -> None:
+def test_runs_start_in_their_order_and_each_has_its_gpu_until_it_ends(box: QueueBox) -> None:
     starts = Starts()
-    waiter = box.waiter(FakeSampler(fake_cards(2)), starts)
+    waiter = box.waiter(FakeSampler(fake_gpus(2)), starts)
     folders = [box.add("") for _ in range(3)]
     waiter.step()
     waiter.step()
@@ -80,9 +80,9 @@ def test_runs_start_in_their_order_and_each_has_its_card_until_it_ends(box: Queu
     assert starts.runs["r003"] == (FIRST,)
 
 
-def test_a_card_is_free_when_no_process_of_anybody_holds_memory(box: QueueBox) -> None:
+def test_a_gpu_is_free_when_no_process_of_anybody_holds_memory(box: QueueBox) -> None:
     starts, stranger = Starts(), GpuProcess(4242, 20 * GIB, "python train.py", "alice")
-    sampler = FakeSampler(fake_cards(2), {FIRST: stranger, SECOND: GpuProcess(99, 200 * 2**20, "Xorg")})
+    sampler = FakeSampler(fake_gpus(2), {FIRST: stranger, SECOND: GpuProcess(99, 200 * 2**20, "Xorg")})
     folder = box.add("", need(2))
     waiter = box.waiter(sampler, starts)
     waiter.step()
@@ -95,20 +95,20 @@ def test_a_card_is_free_when_no_process_of_anybody_holds_memory(box: QueueBox) -
     assert starts.runs == {"r001": (FIRST, SECOND)}
 
 
-def test_a_run_that_was_started_directly_has_the_cards_it_can_see_until_it_comes_to_one(
+def test_a_run_that_was_started_directly_has_the_gpus_it_can_see_until_it_comes_to_one(
     box: QueueBox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", SECOND)
     box.sandbox.launch("", job=CommandJob(command=("sleep", "300")))
     starts = Starts()
     waiting = box.add("", need(2))
-    box.waiter(FakeSampler(fake_cards(2)), starts).step()
+    box.waiter(FakeSampler(fake_gpus(2)), starts).step()
     assert reason(waiting) == "It needs 2 GPUs, 1 free. GPU 1: run r001."
 
 
 def test_a_run_after_another_waits_for_its_end(box: QueueBox) -> None:
     starts = Starts()
-    waiter = box.waiter(fake_cards(2), starts)
+    waiter = box.waiter(fake_gpus(2), starts)
     first = box.add("")
     second = box.add("", need(after="r001"))
     third = box.add("", need(after="r001", after_success=True))
@@ -131,7 +131,7 @@ def test_one_damaged_run_is_one_bad_line(box: QueueBox) -> None:
     damaged, sound = box.add(""), box.add("")
     damaged.queue.write_text('{"v": 1, "gpus": "many"}')
     starts = Starts()
-    box.waiter(fake_cards(1), starts).step()
+    box.waiter(fake_gpus(1), starts).step()
     assert set(starts.runs) == {"r002"}
     (line,) = list_queue(box.root)
     assert (line.run, line.state) == ("r001", "damaged")
@@ -139,7 +139,7 @@ def test_one_damaged_run_is_one_bad_line(box: QueueBox) -> None:
     assert sound.path.exists()
 
 
-QUEUED = {"v": 1, "submitted_t": 1.0, "gpus": 1, "allowed": [fake_cards(1)[0]]}
+QUEUED = {"v": 1, "submitted_t": 1.0, "gpus": 1, "allowed": [fake_gpus(1)[0]]}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ QUEUED = {"v": 1, "submitted_t": 1.0, "gpus": 1, "allowed": [fake_cards(1)[0]]}
             json.dumps({**QUEUED, **change})
             for change in (
                 {"gpus": -1}, {"gpus": 1e400}, {"gpus": True}, {"allowed": "GPU-0"}, {"allowed": ["a b"]}, {"v": "1"},
-                {"after": "../r001"}, {"after": ""}, {"after": ["r001"]}, {"after_success": "yes"}, {"cards": ["\0"]},
+                {"after": "../r001"}, {"after": ""}, {"after": ["r001"]}, {"after_success": "yes"}, {"gpus": ["\0"]},
                 {"submitted_t": "now"}, {"submitted_t": float("nan")}, {"submitted_t": -1},
             )
         ),
@@ -159,7 +159,7 @@ def test_damage_of_any_kind_stops_no_other_run(box: QueueBox, content: str) -> N
     damaged, starts = box.add(""), Starts()
     box.add("")
     damaged.queue.write_text(content)
-    box.waiter(fake_cards(1), starts).step()
+    box.waiter(fake_gpus(1), starts).step()
     assert set(starts.runs) == {"r002"}
     (line,) = list_queue(box.root)
     assert (line.run, line.state) == ("r001", "damaged")
@@ -175,7 +175,7 @@ def test_damage_in_memory_stops_no_other_run(box: QueueBox, damage: str) -> None
     else:
         path = start_file(folder, damage) if damage != "name" else memory_folder(box.root) / "NAME.start"
         path.write_text('{"argv": 5, "environ": [], "job": 1}')
-    waiter = box.waiter(fake_cards(1))
+    waiter = box.waiter(fake_gpus(1))
 
     def completed() -> bool:
         waiter.step()
@@ -206,7 +206,7 @@ def test_nothing_starts_while_a_tuning_measures(box: QueueBox) -> None:
     tunings.mkdir()
     lock = acquire_lock(tunings / "lock")
     starts = Starts()
-    waiter = box.waiter(fake_cards(1), starts)
+    waiter = box.waiter(fake_gpus(1), starts)
     waiter.step()
     assert "tuning" in reason(folder)
     os.close(lock)
@@ -215,11 +215,11 @@ def test_nothing_starts_while_a_tuning_measures(box: QueueBox) -> None:
 
 
 def test_a_start_that_fails_is_tried_again_later(box: QueueBox) -> None:
-    def fail(folder: RunFolder, cards: tuple[str, ...], lock: int) -> None:
+    def fail(folder: RunFolder, gpus: tuple[str, ...], lock: int) -> None:
         raise OSError(28, "No space left on device")
 
     folder = box.add("")
-    waiter = box.waiter(fake_cards(1), fail)
+    waiter = box.waiter(fake_gpus(1), fail)
     waiter.step()
     waiter.step()
     assert "is tried again" in reason(folder)
@@ -231,7 +231,7 @@ def test_a_removed_run_is_never_started(box: QueueBox) -> None:
     assert end_waiting(folder, "stopped", "Removed.")
     assert not end_waiting(folder, "stopped", "Removed.")
     starts = Starts()
-    box.waiter(fake_cards(1), starts).step()
+    box.waiter(fake_gpus(1), starts).step()
     assert not starts.runs
     assert (read_status(folder).outcome, list_queue(box.root)) == ("stopped", ())
 
@@ -240,7 +240,7 @@ def test_after_a_reboot_it_was_waiting(box: QueueBox) -> None:
     folder = box.add("")
     start_file(folder).unlink()
     starts = Starts()
-    box.waiter(fake_cards(1), starts).step()
+    box.waiter(fake_gpus(1), starts).step()
     assert not starts.runs
     assert reason(folder) == WAS_WAITING
     assert [line.state for line in list_queue(box.root)] == ["was-waiting"]
@@ -270,7 +270,7 @@ def test_what_a_start_needs_is_read_by_this_user_alone_and_named_by_a_run(box: Q
         memory.parent.chmod(0o700)
 
 
-def test_retries_after_out_of_memory_get_the_same_cards() -> None:
+def test_retries_after_out_of_memory_get_the_same_gpus() -> None:
     data = {"environ": {"A": "b"}, "job": {"env": {"CUDA_VISIBLE_DEVICES": "0", "MODE": "x"}}}
     bound = json.loads(bound_fallback(json.dumps(data).encode(), FIRST))
     assert bound["environ"] == {"A": "b", "CUDA_VISIBLE_DEVICES": FIRST}

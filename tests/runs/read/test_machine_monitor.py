@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.gpu_reader import Clock, FakeCard, FakeReader
+from tests.fakes.gpu_reader import Clock, FakeHandle, FakeReader
 from tests.fakes.procfs import write_process
 from tuner_tui.core.files import acquire_lock
 from tuner_tui.core.procfs import ProcessId, this_machine
@@ -36,12 +36,12 @@ COMMANDS = {
 
 
 class Place:
-    """A machine: its /proc, its runs, its cards. The fake card has process 7 on it."""
+    """A machine: its /proc, its runs, its GPUs. The fake GPU has process 7 on it."""
 
-    def __init__(self, folder: Path, *cards: FakeCard, problem: GpuProblemKind | None = None) -> None:
+    def __init__(self, folder: Path, *gpus: FakeHandle, problem: GpuProblemKind | None = None) -> None:
         self.proc, self.root, self.clock = folder / "proc", folder / "runs", Clock()
         self.proc.mkdir()
-        self.reader = FakeReader(*cards, problem=problem)
+        self.reader = FakeReader(*gpus, problem=problem)
         self.watches: list[MachineMonitor] = []
         write_process(self.proc, 7, COMMANDS[7])
         write_process(self.proc, 8, COMMANDS[8], ppid=7)
@@ -74,7 +74,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path, FakeCard())
+    made = Place(tmp_path, FakeHandle())
     yield made
     for watch in made.watches:
         watch.close()
@@ -84,7 +84,7 @@ def commands(view: MachineView) -> list[str]:
     return [" ".join(job.command) for job in view.jobs]
 
 
-def test_a_job_on_a_card_has_its_workers_and_its_memory(place: Place) -> None:
+def test_a_job_on_a_gpu_has_its_workers_and_its_memory(place: Place) -> None:
     view = place.watch().look()
     job = next(job for job in view.jobs if job.gpus)
     assert [process.pid for process in job.processes] == [7, 8]
@@ -96,7 +96,7 @@ def test_secrets_of_a_command_line_are_not_shown(place: Place) -> None:
     assert "/env/bin/python -u /home/ann/train.py --token [hidden]" in commands(place.watch().look())
 
 
-def test_a_training_without_a_card_is_a_job_and_an_editor_is_not(place: Place) -> None:
+def test_a_training_without_a_gpu_is_a_job_and_an_editor_is_not(place: Place) -> None:
     assert "/env/bin/python cpu_train.py" in commands(place.watch().look())
     assert not any("vim" in command for command in commands(place.watch().look()))
 
@@ -110,7 +110,7 @@ def test_one_job_alone_whatever_it_is_until_it_ends(place: Place) -> None:
     assert watch.look(30).jobs == ()
 
 
-def test_in_a_container_the_cards_processes_are_not_taken_for_ours(place: Place) -> None:
+def test_in_a_container_the_gpus_processes_are_not_taken_for_ours(place: Place) -> None:
     view = place.watch(host_pids=False).look()
     assert view.notes == (HOST_PIDS_NOTE,)
     assert all(job.gpus == () for job in view.jobs)

@@ -16,7 +16,7 @@ from tuner_tui.settings.model import FIELDS, Settings
 
 AXOLOTL = """# my training
 base_model: "acme/base-1b"   # the model
-bf16: auto  # what the card can
+bf16: auto  # what the GPU can
 datasets:
   - path: a   # kept
 micro_batch_size:   2 # small

@@ -72,7 +72,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the installed transformers and the built-in job made of what is written here."""
     folder = tmp_path_factory.mktemp("config")
     shipped = [item.loaded.preset for item in list_presets((shipped_folder(),)) if item.loaded]
-    # TrainingArguments asks the card of this machine, which need not have TF32, so that is left out here.
+    # TrainingArguments asks the GPU of this machine, which need not have TF32, so that is left out here.
     theirs = [resolve(preset=preset).settings.changed(tf32=None) for preset in shipped]
     every = [Settings(), CHANGED, *theirs]
     given = {

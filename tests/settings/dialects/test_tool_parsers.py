@@ -47,7 +47,7 @@ def test_the_tools_own_parser_reads_it(tmp_path: Path, tool: str) -> None:
     carried = write_settings(dialects()[tool], SETTINGS, None, FIELDS)
     values = {name: value for name, value in carried.values.items() if value is not None}
     text = render_file(dialects()[tool], values)
-    # transformers refuses bf16 on a machine without a card unless its settings say that it trains on the CPU.
+    # transformers refuses bf16 on a machine without a GPU unless its settings say that it trains on the CPU.
     cpu = {"yaml": "\nuse_cpu: true\n", "args": " --use_cpu true --output_dir out"}.get(suffix, "")
     path.write_text(
         text.replace('output_dir="output"', 'output_dir="output", use_cpu=True')

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.benchmarks.tuning.simulated_training import GIB, PYTHON
-from tests.fakes.situations import box, card
+from tests.fakes.situations import box, make_gpu
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.search import Search
@@ -14,12 +14,12 @@ from tuner_tui.tuning.search.space import SearchSpace, build_space
 from tuner_tui.tuning.trial import Measurement, StepBreakdown, Trial
 
 Run = Callable[[Trial], Measurement]
-CARD = 24 * GIB
+GPU = 24 * GIB
 
 
 def space(start: Settings, job: BuiltinJob | CommandJob | None = None, cores: int = 8, **known: Any) -> SearchSpace:
     """A machine with one RTX 3090."""
-    return build_space(box(card(memory_total_bytes=CARD), cores=cores), PYTHON, job or BuiltinJob(), start, **known)
+    return build_space(box(make_gpu(memory_total_bytes=GPU), cores=cores), PYTHON, job or BuiltinJob(), start, **known)
 
 
 def measured(rate: float, peak: int = GIB, **changes: Any) -> Measurement:
@@ -45,7 +45,7 @@ def linear_measurement(
     """Memory is a line in the micro batch; of the time a part is what each micro batch costs once."""
     micro = trial.settings.per_device_train_batch_size
     peak = base + sample * micro
-    return measured(micro / (once_s + own_s * micro), peak) if peak <= CARD else out_of_memory()
+    return measured(micro / (once_s + own_s * micro), peak) if peak <= GPU else out_of_memory()
 
 
 def run_search(search: Search, run: Run) -> Search:

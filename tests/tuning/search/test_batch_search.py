@@ -68,7 +68,7 @@ def test_the_dataset_bounds_the_batch() -> None:
 
 @pytest.mark.parametrize("finder", [search, search_without_estimate], ids=["estimate", "no-estimate"])
 def test_targets_over_many_machines(finder: Finder) -> None:
-    """Weights and optimizer states take up to 70 % of the card."""
+    """Weights and optimizer states take up to 70 % of the GPU."""
     found = finds(finder, [random_gpu(seed) for seed in range(5_000_000, 5_000_400)])
     probes = [float(len(one.probes)) for one in found]
     shares = [one.best / one.true_maximum for one in found]
@@ -82,7 +82,7 @@ def test_targets_over_many_machines(finder: Finder) -> None:
     assert quantile(shares, 0.1) >= 0.88
 
 
-def test_peaks_alone_lead_to_most_of_the_card() -> None:
+def test_peaks_alone_lead_to_most_of_the_gpu() -> None:
     found = finds(search_by_peaks_alone, [random_gpu(seed) for seed in range(5_000_000, 5_000_400)])
     shares = [one.best / one.true_maximum for one in found]
     assert statistics.median(shares) >= 0.95
@@ -104,7 +104,7 @@ def test_fragmented_memory_that_grows_in_blocks_costs_little() -> None:
         assert quantile(shares, 0.1) >= tenth
 
 
-def test_one_sample_that_takes_two_thirds_of_the_card_does_not_end_the_search() -> None:
+def test_one_sample_that_takes_two_thirds_of_the_gpu_does_not_end_the_search() -> None:
     """24 GiB, of which weights and optimizer states take 15.9 GiB, a sample 16 MiB: 409 samples leave 3 % free."""
     machine = SimulatedGpu(24 * GIB, 16 * GIB, GIB / 64, 16 * GIB, 0.0, 0.0, 0.0, (0.0, 0.0), True, 1, 15.9 * GIB)
     best, probes = search_without_estimate(machine, 2048)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.tuning.search.builders import CARD, measured, run_search, space
+from tests.tuning.search.builders import GPU, measured, run_search, space
 from tuner_tui.hardware.other_load import BusyProcess, OtherLoad
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.results import SearchResults
@@ -45,7 +45,7 @@ def results(whole_job: WholeJob | None, *runs: tuple[Settings, Measurement]) -> 
     trials = (
         CompletedTrial(Trial(number=1, purpose="knob", settings=settings, reason=""), run) for settings, run in runs
     )
-    return SearchResults.of(trials, float(CARD), whole_job)
+    return SearchResults.of(trials, float(GPU), whole_job)
 
 
 def test_steady_throughput_decides_where_the_length_of_the_job_is_unknown() -> None:
@@ -129,8 +129,8 @@ def test_a_run_is_disturbed_by_what_was_seen_during_it_else_by_what_was_seen_bef
     assert not quiet.is_disturbed(measured(1.0))
     assert busy.is_disturbed(measured(1.0))
     assert not busy.is_disturbed(measured(1.0, others_cpu_share=0.02)), "it has become quiet"
-    card = Quiet.after(OtherLoad(gpu_share=0.5), on_gpu=True)
-    assert card.is_disturbed(measured(1.0, others_cpu_share=0.0)), "the load of a GPU has no owner"
+    gpu = Quiet.after(OtherLoad(gpu_share=0.5), on_gpu=True)
+    assert gpu.is_disturbed(measured(1.0, others_cpu_share=0.0)), "the load of a GPU has no owner"
 
 
 def tuned(quiet: Quiet, others: float | None, quiet_from: int = 1000) -> tuple[TuningConclusion, int]:

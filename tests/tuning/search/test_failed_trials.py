@@ -108,7 +108,7 @@ def test_a_run_that_fails_once_does_not_end_what_was_measured_before(at: int) ->
 
 
 def test_a_start_that_ran_out_of_memory_far_below_the_limit_is_run_once_more() -> None:
-    """Another program held the card for a moment: what fewer samples took proves that it fits."""
+    """Another program held the GPU for a moment: what fewer samples took proves that it fits."""
     start = Settings(per_device_train_batch_size=4)
     outcomes = iter((out_of_memory(),))
     search = run_search(

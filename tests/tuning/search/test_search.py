@@ -11,7 +11,7 @@ import pytest
 from tests.benchmarks.tuning.simulated_training import GIB, PYTHON
 from tests.fakes.situations import box
 from tests.tuning.search.builders import (
-    CARD,
+    GPU,
     linear_measurement,
     measured,
     out_of_memory,
@@ -287,9 +287,7 @@ def test_memory_that_the_optimizer_step_takes_is_no_samples() -> None:
         micro = trial.settings.per_device_train_batch_size
         line = (14 + 3 * micro) * GIB
         peak = max(line, 22 * GIB)
-        return (
-            measured(micro / (0.02 + 0.001 * micro), peak, batch_peak_bytes=line) if peak <= CARD else out_of_memory()
-        )
+        return measured(micro / (0.02 + 0.001 * micro), peak, batch_peak_bytes=line) if peak <= GPU else out_of_memory()
 
     start = Settings(per_device_train_batch_size=1, gradient_accumulation_steps=2)
     search = run_search(Search(start, replace(space(start), candidates={})), run)

@@ -27,7 +27,7 @@ def test_no_row_is_wider_than_its_place(width: int) -> None:
         assert all(len(plain_text(row.line)) <= width for row in host_rows(host, width))
 
 
-def test_each_host_has_its_load_cards_and_runs_or_one_line() -> None:
+def test_each_host_has_its_load_gpus_and_runs_or_one_line() -> None:
     rows = {host.name: [plain_text(row.line) for row in host_rows(host, 120)] for host in HOSTS}
     text = "\n".join(rows["gpu1"])
     for words in (

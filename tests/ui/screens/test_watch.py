@@ -1,4 +1,4 @@
-"""The watch screen: its keys, what it shows of one job and of a machine without cards, and how it looks."""
+"""The watch screen: its keys, what it shows of one job and of a machine without GPUs, and how it looks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from textual.pilot import Pilot
 
-from tests.fakes.watched_box import CARDS, JOBS, FakeWatch, cardless_view, view
+from tests.fakes.watched_box import GPUS, JOBS, FakeWatch, gpuless_view, view
 from tests.ui.pilots import press_to, press_until, screen_text, until
 from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.watch_app import WatchApp, machine_views
@@ -80,13 +80,13 @@ async def test_rows_that_the_jobs_do_not_need_show_histories() -> None:
         await press_until(pilot, lambda: " 13 min" in screen_text(app), "z")
         await press_until(pilot, lambda: "100 % busy" not in screen_text(app), "home", "enter")
         await press_until(pilot, lambda: "100 % busy" in screen_text(app), "enter")
-    async with watching(FakeWatch(cardless_view())) as (app, pilot):
+    async with watching(FakeWatch(gpuless_view())) as (app, pilot):
         await until(pilot, lambda: "100 % busy" in screen_text(app))
         assert "No NVIDIA driver is installed" in screen_text(app)
 
 
 async def test_jobs_stay_on_the_screen_when_the_driver_answers_late() -> None:
-    shown = view(cards=CARDS[:2])
+    shown = view(gpus=GPUS[:2])
     box = FakeWatch(replace(shown, sample=replace(shown.sample, gpus=())))
     async with watching(box) as (app, pilot):
         await until(pilot, lambda: "asking the driver" in screen_text(app))

@@ -31,7 +31,7 @@ from tuner_tui.runs.events.types import Steps
 HARMFUL_THROTTLE_REASONS = ("thermal", "hardware slowdown", "power brake", "reliability", "board limit")
 """Throttle reasons that are not configured, unlike a power cap or fixed clocks."""
 XID_FAULTS = {
-    "card": "NVIDIA lists it as a hardware, power, cooling or slot fault",
+    "gpu": "NVIDIA lists it as a hardware, power, cooling or slot fault",
     "program": "NVIDIA lists it as usually a program error, rarely faulty memory",
     "unknown": "NVIDIA lists several possible causes",
 }

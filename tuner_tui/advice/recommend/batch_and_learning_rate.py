@@ -104,9 +104,9 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
         draft.reject("peft_method", "lora", *draft.why(row, needed=needed, packages=packages))
     if draft.settings.peft_method != "none" and workload.pretrained:
         _frozen_weights(draft, workload, memory)
-    cards = len(target.cards)
-    if cards > 1 and draft.settings.peft_method != "none" and least / cards < MEMORY_SHORT_SHARE * memory:
-        draft.note("sharded-weights", model=workload.label, count=cards, size=_gb(least / cards))
+    gpus = len(target.gpus)
+    if gpus > 1 and draft.settings.peft_method != "none" and least / gpus < MEMORY_SHORT_SHARE * memory:
+        draft.note("sharded-weights", model=workload.label, count=gpus, size=_gb(least / gpus))
     if isinstance(target.job, CommandJob) and "peft_method" in draft.advised:
         draft.note("by-the-command")
 
@@ -187,7 +187,7 @@ def _gb(size: float) -> str:
 
 
 SOLD_SHARE = 0.9
-"""Cards report less than they are sold with: a T4 15.0 of 16 GiB, an A10 22.5 of 24."""
+"""GPUs report less than they are sold with: a T4 15.0 of 16 GiB, an A10 22.5 of 24."""
 NOTES_TOKENS = 128
 SMALL_GIB = 8
 EFFECTIVE_BATCH, MAX_EFFECTIVE_BATCH = 32, 256
@@ -223,7 +223,7 @@ def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     step = max(EFFECTIVE_BATCH, _round_down(alone.noted))
     if noted.accumulated > 1:  # the notes' own for 8 GB, and for nothing else
         step = step * noted.accumulated if alone.from_notes else EFFECTIVE_BATCH
-    share = samples_per_card(draft.target, step)
+    share = samples_per_gpu(draft.target, step)
     micro = max(size for size in divisors(share) if size <= limit.micro)
     if _fitting(draft, workload) == 0:
         _note_not_one_sample(draft, workload)
@@ -273,7 +273,7 @@ def _ways_to_fit(draft: RecommendationDraft, workload: Workload) -> str:
         ways += ["LoRA"] * _fits(draft, workload, {"peft_method": "lora"})
     if workload.pretrained and settings.quantization == "none" and target.able("4-bit"):
         ways += ["LoRA on 4-bit weights"] * _fits(draft, workload, FOUR_BITS)
-    held = any(other_processes_bytes(card) for card in target.cards)
+    held = any(other_processes_bytes(gpu) for gpu in target.gpus)
     larger = "or a larger GPU" if target.on_gpu else "or a machine with more memory"
     return f"{', '.join(ways)}{', or close the other programs on the GPU' if held else f' {larger}'}"
 
@@ -327,11 +327,11 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: Not
 def _fitting(draft: RecommendationDraft, workload: Workload) -> int | None:
     """The micro batches that fit, accumulated where a whole step at once does not; None where unknown."""
     fits = largest_batch(draft, workload)
-    at_once = samples_per_card(draft.target, EFFECTIVE_BATCH)
+    at_once = samples_per_gpu(draft.target, EFFECTIVE_BATCH)
     return fits if fits is None or fits >= at_once else largest_batch(draft, workload, **ACCUMULATED)
 
 
-def samples_per_card(target: TrainingTarget, wanted: int) -> int:
+def samples_per_gpu(target: TrainingTarget, wanted: int) -> int:
     """Samples per step and GPU: `wanted`, less for many GPUs or few samples; together no less than of one."""
     share = min(wanted, _round_down(MAX_EFFECTIVE_BATCH // target.replicas))
     samples = target.job.max_samples if isinstance(target.job, BuiltinJob) else None
@@ -347,8 +347,8 @@ def _accumulation(draft: RecommendationDraft, share: int) -> None:
     micro, replicas = draft.settings.per_device_train_batch_size, draft.target.replicas
     # Several GPUs rather take a few samples more than fewer than one would.
     steps = math.ceil(share / micro) if replicas > 1 else max(1, share // micro)
-    cards = f" × {replicas} GPUs" if replicas > 1 else ""
-    reason = f"{micro} × {steps}{cards} = effective batch {micro * steps * replicas}"
+    gpus = f" × {replicas} GPUs" if replicas > 1 else ""
+    reason = f"{micro} × {steps}{gpus} = effective batch {micro * steps * replicas}"
     if steps == 1:
         reason += "; accumulation only if memory requires it"
     draft.advise("gradient_accumulation_steps", steps, reason, NOTES_UTILISATION)

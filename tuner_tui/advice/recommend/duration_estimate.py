@@ -105,10 +105,10 @@ class DurationEstimate:
 
 
 def expected_duration(
-    job: BuiltinJob | CommandJob, settings: Settings, replicas: int, cards: Sequence[str], root: Path
+    job: BuiltinJob | CommandJob, settings: Settings, replicas: int, gpus: Sequence[str], root: Path
 ) -> DurationEstimate | None:
     """`estimate_duration` with the runs in the folder `root`."""
-    return estimate_duration(job, settings, replicas, earlier_runs(job, root), cards)
+    return estimate_duration(job, settings, replicas, earlier_runs(job, root), gpus)
 
 
 def earlier_runs(job: BuiltinJob | CommandJob, root: Path) -> tuple[EarlierRun, ...]:
@@ -166,11 +166,11 @@ def estimate_duration(
     settings: Settings,
     replicas: int,
     earlier: Sequence[EarlierRun],
-    cards: Sequence[str] = (),
+    gpus: Sequence[str] = (),
 ) -> DurationEstimate | None:
     """The expected duration of `job`; None if neither earlier runs nor the notes have a figure.
 
-    `earlier` are runs on this machine, newest first; `cards` the names of the GPUs used.
+    `earlier` are runs on this machine, newest first; `gpus` the names of the GPUs used.
     """
     recorded = redact_job(job)
     same = [run for run in earlier if same_training(run.job, recorded)]
@@ -182,7 +182,7 @@ def estimate_duration(
         return _estimate_from_runs(
             samples, same, OTHER_SETTINGS, f"with other settings (± {format_share(OTHER_SETTINGS)} added)"
         )
-    noted = noted_speed(job, settings, cards)
+    noted = noted_speed(job, settings, gpus)
     if noted is None:
         return None
     slowest, fastest, differing = noted_share(noted, settings)
@@ -204,12 +204,12 @@ def total_samples(
     return None if epoch is None else epoch * settings.num_train_epochs
 
 
-def noted_speed(job: BuiltinJob | CommandJob, settings: Settings, cards: Sequence[str]) -> NotedSpeed | None:
+def noted_speed(job: BuiltinJob | CommandJob, settings: Settings, gpus: Sequence[str]) -> NotedSpeed | None:
     """The notes' speed for a single such GPU, if the job is comparable with theirs."""
     job = modelled_job(job) or job
-    if not isinstance(job, BuiltinJob) or job.task != "classification" or len(cards) != 1:
+    if not isinstance(job, BuiltinJob) or job.task != "classification" or len(gpus) != 1:
         return None
-    words = cards[0].replace("-", " ").split()
+    words = gpus[0].replace("-", " ").split()
     speeds = (NotedSpeed(**row) for row in read_notes("speeds"))
     return next((speed for speed in speeds if speed.gpu in words and _matches_note(speed, job, settings)), None)
 

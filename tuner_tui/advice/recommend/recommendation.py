@@ -11,15 +11,15 @@ from tuner_tui.advice.recommend.target import (
     ConsideredValue,
     RecommendationDraft,
     TrainingTarget,
-    describe_cards,
+    describe_gpus,
     other_processes_bytes,
-    select_cards,
+    select_gpus,
     target_of,
 )
 from tuner_tui.advice.recommend.workload import Trace, Workload, workload_of
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.capabilities import FP16_SLOW, has_tensor_cores
-from tuner_tui.hardware.environment import visible_cards
+from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import Capability, Gpu, Inventory
 from tuner_tui.memory.model_shape import known_shape, modelled_job, trains_other_task
@@ -51,7 +51,7 @@ def _before_ampere(draft: RecommendationDraft, capability: Capability) -> None:
         draft.reject("precision", "fp16", *draft.why("fp16-overflows", model=model))
         draft.advise("precision", "fp32", *draft.why("fp32-for-overflow"))
         return
-    if all(map(has_tensor_cores, draft.target.cards)):
+    if all(map(has_tensor_cores, draft.target.gpus)):
         draft.advise("precision", "fp16", *draft.why("fp16"))
         _note_16_bit_weights(draft)
         return
@@ -190,7 +190,7 @@ class Recommendation:
     """Recommended values in the order of the settings, rejected values, and notes.
 
     `settings` combines defaults, recommended and given values. `replicas` is the number of GPUs or processes that share
-    a step, `cards` the names of the visible GPUs.
+    a step, `gpus` the names of the visible GPUs.
     """
 
     advised: tuple[ConsideredValue, ...]
@@ -198,7 +198,7 @@ class Recommendation:
     notes: tuple[str, ...]
     settings: Settings
     replicas: int
-    cards: tuple[str, ...]
+    gpus: tuple[str, ...]
 
     @property
     def values(self) -> Mapping[str, Value]:
@@ -230,7 +230,7 @@ def recommend(
         # Many GPUs get no less than one: what one alone is recommended decides whether one process uses several.
         settings = _recommend(target.alone, given or {}, lengths, trace).settings
         if target.trained_with(settings) != target:
-            return _recommend(target.alone, given or {}, lengths, trace, len(target.cards))
+            return _recommend(target.alone, given or {}, lengths, trace, len(target.gpus))
     return _recommend(target, given or {}, lengths, trace)
 
 
@@ -239,12 +239,12 @@ def _recommend(
     given: Mapping[str, Value],
     lengths: SampleLengths | None,
     trace: Trace | None,
-    of_cards: int = 1,
+    of_gpus: int = 1,
 ) -> Recommendation:
-    """The recommendation for `target`, one of `of_cards` equal GPUs."""
+    """The recommendation for `target`, one of `of_gpus` equal GPUs."""
     draft, job = RecommendationDraft(target, given), target.job
-    if of_cards > 1 and isinstance(job, BuiltinJob):
-        draft.note("one-gpu-of-several", count=of_cards, model=job.model)
+    if of_gpus > 1 and isinstance(job, BuiltinJob):
+        draft.note("one-gpu-of-several", count=of_gpus, model=job.model)
     _note_interpreter(draft)
     _note_gpus(draft)
     workload = workload_of(job, draft.settings.max_length)
@@ -263,7 +263,7 @@ def _recommend(
         tuple(draft.notes),
         draft.settings,
         draft.target.replicas,
-        tuple(card.name for card in draft.target.cards),
+        tuple(gpu.name for gpu in draft.target.gpus),
     )
 
 
@@ -337,44 +337,42 @@ def _note_interpreter(draft: RecommendationDraft) -> None:
 def _note_gpus(draft: RecommendationDraft) -> None:
     target = draft.target
     inventory = target.inventory
-    visible = visible_cards(inventory)
-    if target.cards and any(not is_same_kind(card, visible[0]) for card in visible):
+    visible = visible_gpus(inventory)
+    if target.gpus and any(not is_same_kind(gpu, visible[0]) for gpu in visible):
         _note_unequal_gpus(draft, visible)
     if target.replicas > 1 and target.processes == 1 and not isinstance(target.job, CommandJob):
         draft.note("one-process", replicas=target.replicas)
-    if not target.spread_known and all(is_same_kind(card, visible[0]) for card in visible):
-        draft.note("spread-unknown", count=len(target.cards))
-    if inventory.gpus and not target.cards and inventory.cuda_visible_devices is not None:
+    if not target.spread_known and all(is_same_kind(gpu, visible[0]) for gpu in visible):
+        draft.note("spread-unknown", count=len(target.gpus))
+    if inventory.gpus and not target.gpus and inventory.cuda_visible_devices is not None:
         draft.note("hidden-gpus", visible=inventory.cuda_visible_devices)
-    for card in target.cards:
-        if card.mig:
-            draft.note("partitioned", name=card.name)
-        elif " MIG " in card.name:
-            draft.note("mig-slice", name=card.name, select=select_cards([card]))
-        elif card.memory_total_bytes is None:
-            draft.note("memory-unknown", name=card.name)
-        if (held := other_processes_bytes(card)) and card.memory_total_bytes is not None:
-            total = f"{card.memory_total_bytes / GIB:.1f}"
-            draft.note("other-programs", held=f"{held / GIB:.1f}", total=total, index=card.index)
+    for gpu in target.gpus:
+        if gpu.mig:
+            draft.note("partitioned", name=gpu.name)
+        elif " MIG " in gpu.name:
+            draft.note("mig-slice", name=gpu.name, select=select_gpus([gpu]))
+        elif gpu.memory_total_bytes is None:
+            draft.note("memory-unknown", name=gpu.name)
+        if (held := other_processes_bytes(gpu)) and gpu.memory_total_bytes is not None:
+            total = f"{gpu.memory_total_bytes / GIB:.1f}"
+            draft.note("other-programs", held=f"{held / GIB:.1f}", total=total, index=gpu.index)
 
 
 def _note_unequal_gpus(draft: RecommendationDraft, visible: tuple[Gpu, ...]) -> None:
     best = best_kind(visible)
-    others = [card for card in visible if card not in best]
+    others = [gpu for gpu in visible if gpu not in best]
     if not others:
-        names = ", ".join(sorted({card.name for card in visible}))
+        names = ", ".join(sorted({gpu.name for gpu in visible}))
         draft.note("gpus-differ", names=names)
         return
-    least = min(others, key=lambda card: card.memory_total_bytes or 0)
+    least = min(others, key=lambda gpu: gpu.memory_total_bytes or 0)
     why = (
         f"each step would wait for the slowest GPU, and the {(least.memory_total_bytes or 0) / GIB:.0f} "
-        f"GiB of {describe_cards([least])} would limit every batch"
+        f"GiB of {describe_gpus([least])} would limit every batch"
     )
-    if len(draft.target.cards) < len(visible):
-        draft.note("gpus-differ-one-used", best=describe_cards(best[:1]), why=why)
+    if len(draft.target.gpus) < len(visible):
+        draft.note("gpus-differ-one-used", best=describe_gpus(best[:1]), why=why)
         if len(best) > 1:
-            draft.note(
-                "gpus-differ-several-best", best=describe_cards(best), select=select_cards(best), count=len(best)
-            )
+            draft.note("gpus-differ-several-best", best=describe_gpus(best), select=select_gpus(best), count=len(best))
     else:
-        draft.note("gpus-differ-all-used", best=describe_cards(best), select=select_cards(best), why=why)
+        draft.note("gpus-differ-all-used", best=describe_gpus(best), select=select_gpus(best), why=why)

@@ -17,7 +17,7 @@ from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import ModelShape, known_shape
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, to_hf
-from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, process_count, training_cards
+from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, process_count, training_gpus
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings, Value
 from tuner_tui.settings.rules import RuleContext
@@ -34,7 +34,7 @@ OF_PYTORCH = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TrainingTarget:
-    """One training on one machine. `cards` are the visible GPUs; empty on a CPU.
+    """One training on one machine. `gpus` are the visible GPUs; empty on a CPU.
 
     `replicas` is the number of model copies that share a step, `processes` the number of processes with loader workers
     of their own. `spread_known` is False for a command that may share a step among GPUs in one process, which only its
@@ -44,7 +44,7 @@ class TrainingTarget:
     inventory: Inventory
     interpreter: Interpreter | None
     job: BuiltinJob | CommandJob
-    cards: tuple[Gpu, ...]
+    gpus: tuple[Gpu, ...]
     replicas: int
     processes: int
     spread_known: bool = True
@@ -52,17 +52,17 @@ class TrainingTarget:
     @property
     def machine(self) -> RuleContext:
         """The same facts as input of the settings rules."""
-        return RuleContext(self.cards, self.interpreter, self.job, self.inventory.cpu.usable_cores)
+        return RuleContext(self.gpus, self.interpreter, self.job, self.inventory.cpu.usable_cores)
 
     @property
     def on_gpu(self) -> bool:
         """Whether the training runs on NVIDIA GPUs."""
-        return bool(self.cards)
+        return bool(self.gpus)
 
     @property
     def memory_bytes(self) -> int | None:
         """Free memory of the smallest GPU, without other programs; None if a GPU does not report it."""
-        free = [free_bytes(card) for card in self.cards]
+        free = [free_bytes(gpu) for gpu in self.gpus]
         sizes = [size for size in free if size is not None]
         return min(sizes) if sizes and len(sizes) == len(free) else None
 
@@ -71,23 +71,23 @@ class TrainingTarget:
         """The device of one process, for memory estimates."""
         if not self.on_gpu:
             return Device(False, None, self.inventory.memory.usable_bytes)
-        card, spread = self.weakest, self.replicas if self.processes == 1 else 1
-        return Device(True, None if card is None else card.capability, self.memory_bytes, cards=spread)
+        gpu, spread = self.weakest, self.replicas if self.processes == 1 else 1
+        return Device(True, None if gpu is None else gpu.capability, self.memory_bytes, gpu_count=spread)
 
     @property
     def weakest(self) -> Gpu | None:
         """The GPU with the lowest compute capability; one of unknown capability first."""
-        return min(self.cards, key=lambda card: card.capability or (0, 0), default=None)
+        return min(self.gpus, key=lambda gpu: gpu.capability or (0, 0), default=None)
 
     @property
     def alone(self) -> TrainingTarget:
         """The same training on the weakest of its GPUs."""
-        return replace(self, cards=self.cards and (self.weakest or self.cards[0],), replicas=1, processes=1)
+        return replace(self, gpus=self.gpus and (self.weakest or self.gpus[0],), replicas=1, processes=1)
 
     def trained_with(self, settings: Settings) -> TrainingTarget:
         """The target with `settings`: one GPU where the built-in job's single process leaves the others alone.
 
-        `trainer.training.use_one_card_for_large_models` is the same rule.
+        `trainer.training.use_one_gpu_for_large_models` is the same rule.
         """
         if self.processes > 1 or self.replicas == 1 or not isinstance(self.job, BuiltinJob):
             return self
@@ -105,23 +105,23 @@ class TrainingTarget:
 
     def able(self, name: str) -> bool:
         """Whether all GPUs are known to support `name` (bf16, tf32, fp16, flash, fused)."""
-        return supports(self.cards, name) is True
+        return supports(self.gpus, name) is True
 
     def has(self, package: str, at_least: tuple[int, int] = (0, 0)) -> bool:
         """Whether the interpreter is known to have the package in version `at_least` or newer."""
         return self.machine.version_text(package) is not None and not self.machine.is_older(package, at_least)
 
     @property
-    def card_label(self) -> str:
+    def gpu_label(self) -> str:
         """The weakest GPU in words: `Tesla T4 (Turing 7.5)`."""
-        card = self.weakest
-        if card is None and self.machine.cpu_build and self.inventory.gpus:
+        gpu = self.weakest
+        if gpu is None and self.machine.cpu_build and self.inventory.gpus:
             return "PyTorch here is CPU-only; the GPUs will not be used"
-        if card is None:
+        if gpu is None:
             return "no GPU is visible" if self.inventory.gpus else "this machine has no GPU"
-        if card.capability is None:
-            return f"{card.name} (capability unknown)"
-        return f"{card.name} ({describe_generation(card)})"
+        if gpu.capability is None:
+            return f"{gpu.name} (capability unknown)"
+        return f"{gpu.name} ({describe_generation(gpu)})"
 
 
 MEMORY_SHORT_SHARE = 1 / 3
@@ -142,25 +142,25 @@ def target_of(
     accelerate: AccelerateConfig | None = None,
 ) -> TrainingTarget:
     """The target of a training. `accelerate` is the configuration found for `accelerate launch`."""
-    cards = training_cards(inventory, job)
-    if RuleContext(cards, interpreter, job).no_gpu:
-        cards = ()
-    launched = process_count(job, len(cards), accelerate)
-    each = devices_per_process(job, launched, len(cards))
+    gpus = training_gpus(inventory, job)
+    if RuleContext(gpus, interpreter, job).no_gpu:
+        gpus = ()
+    launched = process_count(job, len(gpus), accelerate)
+    each = devices_per_process(job, launched, len(gpus))
     if launched > 1:
-        cards = cards[:launched]
-    return TrainingTarget(inventory, interpreter, job, cards, launched * (each or 1), launched, each is not None)
+        gpus = gpus[:launched]
+    return TrainingTarget(inventory, interpreter, job, gpus, launched * (each or 1), launched, each is not None)
 
 
-def select_cards(cards: Sequence[Gpu]) -> str:
-    """The environment variable that leaves only `cards` visible; by UUID, as CUDA may count in another order."""
-    return f"CUDA_VISIBLE_DEVICES={','.join(card.uuid or str(card.index) for card in cards)}"
+def select_gpus(gpus: Sequence[Gpu]) -> str:
+    """The environment variable that leaves only `gpus` visible; by UUID, as CUDA may count in another order."""
+    return f"CUDA_VISIBLE_DEVICES={','.join(gpu.uuid or str(gpu.index) for gpu in gpus)}"
 
 
-def describe_cards(cards: Sequence[Gpu]) -> str:
+def describe_gpus(gpus: Sequence[Gpu]) -> str:
     """`GPU 0 (RTX 3090)`, or `2 × RTX 3090`."""
-    name = cards[0].name.removeprefix("NVIDIA ").removeprefix("GeForce ")
-    return f"GPU {cards[0].index} ({name})" if len(cards) == 1 else f"{len(cards)} × {name}"
+    name = gpus[0].name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+    return f"GPU {gpus[0].index} ({name})" if len(gpus) == 1 else f"{len(gpus)} × {name}"
 
 
 def limit_gpu_memory(inventory: Inventory, limit_bytes: int | None) -> Inventory:
@@ -168,23 +168,23 @@ def limit_gpu_memory(inventory: Inventory, limit_bytes: int | None) -> Inventory
     if limit_bytes is None:
         return inventory
     gpus = []
-    for card in inventory.gpus:
-        free = free_bytes(card)
-        limited = replace(card, memory_total_bytes=limit_bytes, memory_used_bytes=None, mig=None)
-        gpus.append(card if free is not None and free <= limit_bytes else limited)
+    for gpu in inventory.gpus:
+        free = free_bytes(gpu)
+        limited = replace(gpu, memory_total_bytes=limit_bytes, memory_used_bytes=None, mig=None)
+        gpus.append(gpu if free is not None and free <= limit_bytes else limited)
     return replace(inventory, gpus=tuple(gpus))
 
 
-def free_bytes(card: Gpu) -> int | None:
+def free_bytes(gpu: Gpu) -> int | None:
     """The GPU's memory without that of other programs; None if unknown, as for a MIG slice."""
-    if card.memory_total_bytes is None or card.mig:
+    if gpu.memory_total_bytes is None or gpu.mig:
         return None
-    return max(0, card.memory_total_bytes - other_processes_bytes(card))
+    return max(0, gpu.memory_total_bytes - other_processes_bytes(gpu))
 
 
-def other_processes_bytes(card: Gpu) -> int:
+def other_processes_bytes(gpu: Gpu) -> int:
     """Memory that other programs hold; a desktop's few hundred MB count as 0."""
-    used = card.memory_used_bytes or 0
+    used = gpu.memory_used_bytes or 0
     return used if used > OTHER_PROCESS_BYTES else 0
 
 
@@ -236,7 +236,7 @@ class RecommendationDraft:
     def why(self, row: str, **figures: object) -> tuple[str, str]:
         """The reason and the source of a row of `notes.yaml`."""
         text = read_notes("reasons")[row]
-        return fill_in(text["reason"], gpu=self.target.card_label, **figures), fill_in(text["source"])
+        return fill_in(text["reason"], gpu=self.target.gpu_label, **figures), fill_in(text["source"])
 
     def note(self, row: str, **figures: object) -> None:
         """Adds a note of `notes.yaml` for the person."""

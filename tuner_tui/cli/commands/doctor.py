@@ -18,7 +18,7 @@ from tuner_tui.cli.options import AsJson, InterpreterPath, PresetName, SettingVa
 from tuner_tui.cli.report_text import hanging_lines
 from tuner_tui.core.ownership import sharing_problem
 from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
-from tuner_tui.hardware.environment import visible_gpus
+from tuner_tui.hardware.environment import visible_indexes
 from tuner_tui.hardware.interpreter import default_interpreter, find_incompatibilities, probe_versions
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import missing_path_problem
@@ -57,7 +57,7 @@ def doctor(
     if hardware:
         _print_hardware(interpreter, as_json)
         return
-    # The cards are asked while the rest is imported.
+    # The GPUs are asked while the rest is imported.
     read_machine: ReadMachine | None = context.obj
     reading = start_reading_inventory(BRIEF_TIMEOUT_S) if read_machine is None else None
 
@@ -104,7 +104,7 @@ def _print_hardware(interpreter: Path | None, as_json: bool) -> None:
                 "usable": {
                     "cores": inventory.cpu.usable_cores,
                     "memory_bytes": inventory.memory.usable_bytes,
-                    "gpus": visible_gpus(inventory.gpus, inventory.cuda_visible_devices),
+                    "gpus": visible_indexes(inventory.gpus, inventory.cuda_visible_devices),
                 },
                 "interpreter": python,
                 "misfits": find_incompatibilities(inventory, python),

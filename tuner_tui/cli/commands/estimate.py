@@ -14,8 +14,8 @@ import typer
 from msgspec import structs
 
 from tuner_tui.advice.estimate import JobMemoryEstimator, limited_target, training_code_of, training_device
-from tuner_tui.advice.recommend.card_plan import CardPlan, plan_cards
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expected_duration
+from tuner_tui.advice.recommend.gpu_plan import GpuPlan, plan_gpus
 from tuner_tui.advice.recommend.memory_breakdown import KEYS
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
@@ -94,8 +94,8 @@ def estimate(
         print_breakdown(estimator, settings, by, as_json)
         return
     target = target_of(machine.inventory, machine.interpreter, launched).trained_with(settings)
-    cards = [card.name for card in target.cards]
-    expected = expected_duration(launched, settings, target.replicas, cards, runs_dir())
+    gpus = [gpu.name for gpu in target.gpus]
+    expected = expected_duration(launched, settings, target.replicas, gpus, runs_dir())
     print_estimate(estimator, settings, expected, measured_lengths(training.job or job, machine), as_json)
 
 
@@ -280,22 +280,22 @@ def print_plans(
     gpus: str, machine: LocalMachine, resolved: Resolved, job: BuiltinJob, code: TrainingCode, as_json: bool
 ) -> None:
     """Print a table of the GPUs in `gpus`, or one document with `--json`. Raises `SettingsError` for an unknown GPU."""
-    cards = parse_gpus(gpus)
+    planned = parse_gpus(gpus)
     say = cache(partial(print_tracing, job.model))
-    plans = plan_cards(cards, machine.inventory, machine.interpreter, resolved, job, code, say)
+    plans = plan_gpus(planned, machine.inventory, machine.interpreter, resolved, job, code, say)
     if all(plan.best is None for plan in plans):
         fail(f"The model {job.model} cannot be estimated. {plans[0].not_traced} A short run measures its memory.")
     if as_json:
-        print_json({"job": job, "cards": [_plan_document(plan) for plan in plans]})
+        print_json({"job": job, "gpus": [_plan_document(plan) for plan in plans]})
         return
     typer.echo("\n".join(plan_report(plans)))
 
 
-def _plan_document(plan: CardPlan) -> dict[str, Any]:
+def _plan_document(plan: GpuPlan) -> dict[str, Any]:
     time = None if plan.duration is None else plan.duration.range_s
     best, why_not = plan.best, plan.not_traced
     return {
-        "card": plan.cards.label,
+        "gpu": plan.gpus.label,
         "estimate": None if best is None else as_document(plan.estimator, plan.settings, best, why_not),
         "not_estimated": why_not if best is None else None,
         "to_fit": plan.fitting,

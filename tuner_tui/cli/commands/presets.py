@@ -16,7 +16,7 @@ from msgspec import structs, to_builtins
 from tuner_tui.cli.console import USAGE, copy_to_clipboard, fail, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson, SettingValues, complete_preset
 from tuner_tui.hardware.detect import read_inventory
-from tuner_tui.hardware.environment import visible_cards
+from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import default_interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.settings.apply import build_command
@@ -50,7 +50,7 @@ def _rule_facts(context: typer.Context, with_python: bool) -> RuleContext:
         return cast("RuleContext", context.obj())
     inventory = read_inventory(state_dir())
     python = probe_versions(default_interpreter(os.environ)) if with_python else None
-    return RuleContext(visible_cards(inventory), python, None, inventory.cpu.usable_cores)
+    return RuleContext(visible_gpus(inventory), python, None, inventory.cpu.usable_cores)
 
 
 group = typer.Typer(help=__doc__, no_args_is_help=True, rich_markup_mode=None, add_completion=False)

@@ -23,8 +23,8 @@ from tuner_tui.cli.options import AsJson
 from tuner_tui.cli.recommend_report import recommend_report
 from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.files import write_durable
-from tuner_tui.hardware.environment import visible_cards
-from tuner_tui.hardware.known_cards import PROCESSOR, planned_interpreter, planned_inventory
+from tuner_tui.hardware.environment import visible_gpus
+from tuner_tui.hardware.known_gpus import PROCESSOR, planned_interpreter, planned_inventory
 from tuner_tui.memory.model_shape import read_config
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.store.folder import runs_dir
@@ -103,10 +103,10 @@ def planned_machines(
     if gpus is not None and memory is not None:
         raise SettingsError("--gpu already sets the memory; leave out --memory.")
     size = None if memory is None else parse_size_option("--memory", memory)
-    if size is not None and visible_cards(machine.inventory):
+    if size is not None and visible_gpus(machine.inventory):
         sized = (
-            replace(card, memory_total_bytes=size, memory_used_bytes=None, mig=None, slices=())
-            for card in machine.inventory.gpus
+            replace(gpu, memory_total_bytes=size, memory_used_bytes=None, mig=None, slices=())
+            for gpu in machine.inventory.gpus
         )
         return [(None, replace(machine, inventory=replace(machine.inventory, gpus=tuple(sized))))]
     wanted = gpus if size is None else memory
@@ -114,13 +114,13 @@ def planned_machines(
         return [(None, machine)]
     python = planned_interpreter(machine.interpreter)
     machines: list[tuple[str | None, LocalMachine]] = []
-    for cards in parse_gpus(wanted):
-        label = cards.label
-        if any(gpu.capability is None for gpu in cards.gpus):
+    for planned in parse_gpus(wanted):
+        label = planned.label
+        if any(gpu.capability is None for gpu in planned.gpus):
             label = f"{label}, assumed to be Ampere or newer"
-            today = (replace(gpu, capability=ASSUMED_CAPABILITY, architecture="Ampere") for gpu in cards.gpus)
-            cards = replace(cards, gpus=tuple(today))
-        machines.append((label, LocalMachine(planned_inventory(machine.inventory, cards), python)))
+            today = (replace(gpu, capability=ASSUMED_CAPABILITY, architecture="Ampere") for gpu in planned.gpus)
+            planned = replace(planned, gpus=tuple(today))
+        machines.append((label, LocalMachine(planned_inventory(machine.inventory, planned), python)))
     return machines
 
 
@@ -143,7 +143,7 @@ def print_patch(
 ) -> None:
     """Print the changes of the file as a unified diff and, with `write`, make them; with `copy`, copy them.
 
-    With a `preset`, such as the tuner's, the file gets its values. Where nobody says which cards the file is for, those
+    With a `preset`, such as the tuner's, the file gets its values. Where nobody says which GPUs the file is for, those
     of this machine count; if it has none, only values that were given are written.
 
     Exit with 2 if that cannot be.
@@ -157,7 +157,7 @@ def print_patch(
     given |= {name: getattr(resolved.settings, name) for name in flags}
     recommendation = recommend_settings(machine.inventory, machine.interpreter, job, given)
     on_cpu = isinstance(job, CommandJob) and job.on_cpu
-    if for_this_machine and not on_cpu and not visible_cards(machine.inventory):
+    if for_this_machine and not on_cpu and not visible_gpus(machine.inventory):
         if not flags:
             fail(
                 f"This machine has no GPU, and {path} may be for one that has: name the GPU (--gpu A100-80GB), or "
@@ -216,16 +216,16 @@ def print_recommendations(
         advice = recommend_settings(machine.inventory, machine.interpreter, job, given, accelerate, lengths, trace)
         advice = replace(advice, notes=(*(file_notes or ()), *advice.notes))
         change = None if preset is None else preset_batch_change(machine, job, preset, advice)
-        expected = expected_duration(job, advice.settings, advice.replicas, advice.cards, runs_dir())
+        expected = expected_duration(job, advice.settings, advice.replicas, advice.gpus, runs_dir())
         if as_json:
             times = {"expected_time": time_document(expected), "batch_change": change}
-            head = {} if label is None else {"card": label}
+            head = {} if label is None else {"gpu": label}
             documents.append({**head, **as_document(advice, resolved, job), **times})
         else:
             lines = recommend_report(advice, resolved, job, expected, change, of_file=file_notes is not None)
             print_line("\n".join(lines if label is None else [f"On {label}", "", *lines, ""]))
     if as_json:
-        print_json(documents[0] if machines[0][0] is None else {"cards": documents})
+        print_json(documents[0] if machines[0][0] is None else {"gpus": documents})
 
 
 def print_tracing(model: str | None, traces: int = 1) -> None:

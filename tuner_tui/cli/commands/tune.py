@@ -47,7 +47,7 @@ from tuner_tui.tuning.store import (
     tunings_dir,
 )
 from tuner_tui.tuning.trial import DEFAULT_MINUTES, Objective, SkippedChange, group_by_reason
-from tuner_tui.tuning.trial_cards import ensure_one_process, free_cards
+from tuner_tui.tuning.trial_gpus import ensure_one_process, free_gpus
 from tuner_tui.tuning.trial_log import (
     LogEntry,
     TrialCompleted,
@@ -236,8 +236,8 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -
         ensure_one_process(request.job)
     elif parallel:
         inventory = read_training_machine(options.interpreter).inventory
-        cards = free_cards(request.job, inventory, request.environ)[: wanted.most_gpus]
-        wanted = structs.replace(wanted, cards=cards)
+        gpus = free_gpus(request.job, inventory, request.environ)[: wanted.most_gpus]
+        wanted = structs.replace(wanted, gpus=gpus)
     twin = find_duplicate_run(request)
     if twin is not None:
         fail(f"This training is running as {twin.id}; trials at the same time would measure nothing.", ALREADY_RUNNING)

@@ -217,7 +217,7 @@ def _is_same_training(folder: RunFolder, request: LaunchRequest) -> bool:
     record = readable_record(folder)
     if record is None:
         return False
-    # What is recommended may differ from one minute to the next: the living run itself holds memory of the card.
+    # What is recommended may differ from one minute to the next: the living run itself holds memory of the GPU.
     return same_training(record.job, redact_job(request.job)) and (record.resolved.given, record.cwd) == (
         request.resolved.given,
         str(working_folder(request)),

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.core.checked_types import IDENTIFIER, CardUuid, Count, Identifier, Time
+from tuner_tui.core.checked_types import IDENTIFIER, Count, GpuUuid, Identifier, Time
 from tuner_tui.core.files import (
     acquire_lock,
     append_line,
@@ -47,16 +47,16 @@ class QueueError(ValueError):
 class QueuedRun:
     """What a run waits for: `gpus` of the GPUs `allowed` (UUIDs; 0: the processor), and the end of the run `after`.
 
-    With `after_success` that run has to complete. `submitted_t` is its place in the queue. `cards` are the UUIDs that
-    it was given when its turn came; None before.
+    With `after_success` that run has to complete. `submitted_t` is its place in the queue. `gpu_uuids` are
+    those that it was given when its turn came; None before.
     """
 
     submitted_t: Time
     gpus: Count
-    allowed: tuple[CardUuid, ...]
+    allowed: tuple[GpuUuid, ...]
     after: Identifier | None = None
     after_success: bool = False
-    cards: tuple[CardUuid, ...] | None = None
+    gpu_uuids: tuple[GpuUuid, ...] | None = None
 
 
 def read_queued(folder: RunFolder) -> QueuedRun | None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from tuner_tui.core.files import WITHOUT_LOCKS, lacks_locks
 from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.core.redaction import HIDDEN
-from tuner_tui.hardware.environment import CARDS_VARIABLE, visible_cards
+from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_gpus
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.detached_process import ProcessSpec
@@ -25,17 +25,17 @@ from tuner_tui.settings.distributed import best_kind, process_count
 from tuner_tui.settings.job import CommandJob
 
 
-def usable_cards(inventory: Inventory, gpus: int | None) -> tuple[Gpu, ...]:
+def usable_gpus(inventory: Inventory, gpus: int | None) -> tuple[Gpu, ...]:
     """The GPUs that a queued run may get: visible ones of the best kind, or all where those are too few."""
-    cards = tuple(card for card in visible_cards(inventory) if card.uuid is not None and card.uuid.startswith("GPU-"))
-    best = best_kind(cards)
-    return best if gpus is None or len(best) >= gpus else cards
+    usable = tuple(gpu for gpu in visible_gpus(inventory) if gpu.uuid is not None and gpu.uuid.startswith("GPU-"))
+    best = best_kind(usable)
+    return best if gpus is None or len(best) >= gpus else usable
 
 
 def idle_inventory(inventory: Inventory, gpus: int | None) -> Inventory:
     """The machine as a queued run on `gpus` GPUs will find it: with the best GPUs, unused."""
-    cards = tuple(replace(card, memory_used_bytes=None, processes=()) for card in usable_cards(inventory, gpus))
-    return replace(inventory, gpus=cards[:gpus], cuda_visible_devices=None)
+    usable = tuple(replace(gpu, memory_used_bytes=None, processes=()) for gpu in usable_gpus(inventory, gpus))
+    return replace(inventory, gpus=usable[:gpus], cuda_visible_devices=None)
 
 
 def queue_need(
@@ -49,10 +49,10 @@ def queue_need(
 
     Raises `LaunchError` where it could never start here.
     """
-    cards = usable_cards(inventory, gpus)
-    count = min(process_count(request.job, 1), len(cards)) if gpus is None else gpus
-    if count > len(cards):
-        raise LaunchError(f"{count} GPUs are asked for; the queue can use {len(cards)} here.")
+    usable = usable_gpus(inventory, gpus)
+    count = min(process_count(request.job, 1), len(usable)) if gpus is None else gpus
+    if count > len(usable):
+        raise LaunchError(f"{count} GPUs are asked for; the queue can use {len(usable)} here.")
     name = after or after_success
     try:
         before = None if name is None else find_run(name, request.runs_root)
@@ -63,7 +63,7 @@ def queue_need(
     return QueuedRun(
         time.time(),
         count,
-        tuple(card.uuid for card in cards if count and card.uuid is not None),
+        tuple(gpu.uuid for gpu in usable if count and gpu.uuid is not None),
         None if before is None else before.id,
         after_success is not None,
     )
@@ -76,7 +76,7 @@ def enqueue(prepared: PreparedLaunch, need: QueuedRun) -> RunFolder:
     """
     root = prepared.request.runs_root
     if not need.gpus:  # whatever the shell says, it will see no GPU
-        request = replace(prepared.request, environ={**prepared.request.environ, CARDS_VARIABLE: ""})
+        request = replace(prepared.request, environ={**prepared.request.environ, VISIBLE_DEVICES: ""})
         prepared = replace(prepared, request=request)
 
     def keep(folder: RunFolder, spec: LaunchSpec) -> None:

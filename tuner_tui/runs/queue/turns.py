@@ -9,7 +9,7 @@ MAX_HOLDERS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class GpuOccupancy:
     """A GPU. `holder` says who has it, or why it cannot be used; None: it is free."""
 
     uuid: str
@@ -29,17 +29,19 @@ class Applicant:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The run starts on `cards`, or (None) it waits for `reason`."""
+    """The run starts on the GPUs `gpu_uuids`, or (None) it waits for `reason`."""
 
     run: str
-    cards: tuple[str, ...] | None = None
+    gpu_uuids: tuple[str, ...] | None = None
     reason: str = ""
 
 
-def take_turns(applicants: Sequence[Applicant], cards: Sequence[Card], processor: str | None = None) -> list[Turn]:
+def take_turns(
+    applicants: Sequence[Applicant], gpus: Sequence[GpuOccupancy], processor: str | None = None
+) -> list[Turn]:
     """Decide about the runs in their order. `processor` says what uses the processor; None: no run does.
 
-    A run that waits for GPUs reserves all that it may use: no later one takes a card from it. One that is not ready
+    A run that waits for GPUs reserves all that it may use: no later one takes a GPU from it. One that is not ready
     reserves nothing.
     """
     turns = []
@@ -53,20 +55,20 @@ def take_turns(applicants: Sequence[Applicant], cards: Sequence[Card], processor
             turns.append(Turn(applicant.run, () if processor is None else None, reason))
             processor = processor or f"run {applicant.run}"
             continue
-        usable = [card for card in cards if card.uuid in applicant.allowed]
-        free = [card.uuid for card in usable if card.holder is None and card.uuid not in taken]
+        usable = [gpu for gpu in gpus if gpu.uuid in applicant.allowed]
+        free = [gpu.uuid for gpu in usable if gpu.holder is None and gpu.uuid not in taken]
         chosen = tuple(free[: applicant.gpus]) if len(free) >= applicant.gpus else None
         turns.append(Turn(applicant.run, chosen, "" if chosen else _shortage(applicant, usable, free, taken)))
         taken |= {uuid: applicant.run for uuid in chosen or applicant.allowed if uuid not in taken}
     return turns
 
 
-def _shortage(applicant: Applicant, usable: Sequence[Card], free: Sequence[str], taken: dict[str, str]) -> str:
+def _shortage(applicant: Applicant, usable: Sequence[GpuOccupancy], free: Sequence[str], taken: dict[str, str]) -> str:
     if len(usable) < applicant.gpus:
         return f"It needs {_gpus(applicant.gpus)}, of which {len(usable)} are visible now."
-    holders = [f"{card.label}: {card.holder}" for card in usable if card.holder is not None]
-    holders += [f"{card.label}: run {taken[card.uuid]} is before it" for card in usable
-                if card.holder is None and card.uuid in taken]  # fmt: skip
+    holders = [f"{gpu.label}: {gpu.holder}" for gpu in usable if gpu.holder is not None]
+    holders += [f"{gpu.label}: run {taken[gpu.uuid]} is before it" for gpu in usable
+                if gpu.holder is None and gpu.uuid in taken]  # fmt: skip
     more = f"; {len(holders) - MAX_HOLDERS} more are taken" if len(holders) > MAX_HOLDERS else ""
     return f"It needs {_gpus(applicant.gpus)}, {len(free)} free. {'; '.join(holders[:MAX_HOLDERS])}{more}."
 

@@ -20,13 +20,13 @@ from types import FrameType
 
 from tuner_tui.core.files import LockedError, acquire_lock, is_locked, opened_regular, read_regular, write_atomic
 from tuner_tui.core.ownership import require_unshared
-from tuner_tui.hardware.environment import CARDS_VARIABLE
+from tuner_tui.hardware.environment import VISIBLE_DEVICES
 from tuner_tui.hardware.sampler import Sampler, open_sampler
-from tuner_tui.runs.queue.cards import (
+from tuner_tui.runs.queue.gpu_occupancy import (
     READY_TIMEOUT_S,
     ActiveRun,
     read_active,
-    read_cards,
+    read_occupancies,
 )
 from tuner_tui.runs.queue.queued_run import (
     QueuedRun,
@@ -77,17 +77,17 @@ class Waiter:
         """Look at all runs once and start those whose turn it is. Raises `OSError`."""
         snapshot = ProcessSnapshot()
         waiting, live = self._read(snapshot)
-        cards = read_cards(self._sampler, live, snapshot)
-        on_processor = [run.id for run in live if run.cards == () or not cards]
+        occupancies = read_occupancies(self._sampler, live, snapshot)
+        on_processor = [run.id for run in live if run.gpu_uuids == () or not occupancies]
         applicants = [
             Applicant(folder.id, queued.gpus, queued.allowed, self._hindrance(folder, queued))
             for folder, queued in waiting
         ]
-        turns = take_turns(applicants, cards, f"run {on_processor[0]}" if on_processor else None)
+        turns = take_turns(applicants, occupancies, f"run {on_processor[0]}" if on_processor else None)
         for turn, (folder, _) in zip(turns, waiting, strict=True):
-            if turn.cards is not None:
-                self._give_turn(folder, turn.cards)
-        reasons = {turn.run: turn.reason for turn in turns if turn.cards is None}
+            if turn.gpu_uuids is not None:
+                self._give_turn(folder, turn.gpu_uuids)
+        reasons = {turn.run: turn.reason for turn in turns if turn.gpu_uuids is None}
         if reasons != self._written:
             write_atomic(memory_folder(self._root) / "reasons.json", json.dumps(reasons))
             self._written = reasons
@@ -169,8 +169,8 @@ class Waiter:
         status = read_status(folder)
         return None if status.live or status.kind == "foreign" else status.outcome or "lost"
 
-    def _give_turn(self, folder: RunFolder, cards: tuple[str, ...]) -> None:
-        """Start a run on the GPUs `cards`, if nobody has taken or ended it meanwhile."""
+    def _give_turn(self, folder: RunFolder, gpu_uuids: tuple[str, ...]) -> None:
+        """Start a run on the GPUs `gpu_uuids`, if nobody has taken or ended it meanwhile."""
         # Seen only if it waits again: then its supervisor has failed.
         sentence = f"It did not start, and is tried again; see {folder.supervisor_log}."
         lock = None
@@ -181,8 +181,8 @@ class Waiter:
             lock = acquire_lock(folder.lock)
             queued = None if was_started(folder) else read_queued(folder)
             if queued is not None:
-                write_queued(folder, replace(queued, cards=cards))
-                self._start(folder, cards, lock)
+                write_queued(folder, replace(queued, gpu_uuids=gpu_uuids))
+                self._start(folder, gpu_uuids, lock)
         except (OSError, ValueError, LockedError) as error:
             self.log(f"{folder.id}: {error}")
             sentence = f"It did not start, and is tried again: {error}."
@@ -192,15 +192,15 @@ class Waiter:
         self._retries[folder.id] = sentence, self._clock() + RETRY_S
 
 
-def start_run(folder: RunFolder, cards: tuple[str, ...], lock: int) -> None:
-    """Start the supervisor of a waiting run on `cards`, and its OOM retries. Raises `OSError` and `ValueError`."""
-    cards_text = ",".join(cards)
+def start_run(folder: RunFolder, gpu_uuids: tuple[str, ...], lock: int) -> None:
+    """Start the supervisor of a waiting run on `gpu_uuids`, and its OOM retries. Raises `OSError` and `ValueError`."""
+    visible_devices = ",".join(gpu_uuids)
     fallback = start_file(folder, "fallback")
     if fallback.exists():  # before the run, so that it cannot end unnoticed
-        data = bound_fallback(read_regular(fallback), cards_text)
+        data = bound_fallback(read_regular(fallback), visible_devices)
         finish_start(open_detached(FALLBACK_MODULE, [str(folder.path)], folder.supervisor_log, subprocess.PIPE), data)
     with opened_regular(start_file(folder)) as specification:
-        options = ["--lock", str(lock), "--cards", cards_text]
+        options = ["--lock", str(lock), "--gpus", visible_devices]
         process = open_detached(
             SUPERVISOR_MODULE, [str(folder.path), *options], folder.supervisor_log, specification, pass_fds=[lock]
         )
@@ -209,13 +209,13 @@ def start_run(folder: RunFolder, cards: tuple[str, ...], lock: int) -> None:
             raise OSError(f"its supervisor failed, see {folder.supervisor_log}")
 
 
-def bound_fallback(data: bytes, cards: str) -> bytes:
+def bound_fallback(data: bytes, visible_devices: str) -> bytes:
     """The input of the OOM retries, whose runs get the same GPUs. Raises `ValueError`."""
     try:
         values = json.loads(data)
-        values["environ"][CARDS_VARIABLE] = cards
-        if CARDS_VARIABLE in (values["job"].get("env") or {}):
-            values["job"]["env"][CARDS_VARIABLE] = cards
+        values["environ"][VISIBLE_DEVICES] = visible_devices
+        if VISIBLE_DEVICES in (values["job"].get("env") or {}):
+            values["job"]["env"][VISIBLE_DEVICES] = visible_devices
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"the input of its OOM retries is damaged: {error!r}") from error
     return json.dumps(values).encode("ascii")

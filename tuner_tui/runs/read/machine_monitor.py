@@ -154,7 +154,7 @@ class MachineMonitor:
             return jobs + [job_of_hidden_process(number, use[number]) for number in use if number not in shown]
         return [replace(job, processes=tuple(sorted(job.processes, key=lambda each: each.pid != pid))) for job in jobs]
 
-    def _find(self, pid: int | None, on_cards: Set[int], ours: Set[int]) -> None:
+    def _find(self, pid: int | None, on_gpus: Set[int], ours: Set[int]) -> None:
         """The processes of all jobs; found anew only when processes have started, ended or changed."""
         # Most looks find the same processes with new loads. Finding trainings looks at every command line of the
         # machine, and building the trees at every parent, so both are done only when the table or the processes to
@@ -165,7 +165,7 @@ class MachineMonitor:
             changed = before != self._processes
             if changed:
                 self._trainings = frozenset(find_trainings(self._processes))
-        seeds = frozenset([pid]) if pid is not None else self._trainings | on_cards | ours
+        seeds = frozenset([pid]) if pid is not None else self._trainings | on_gpus | ours
         if changed or seeds != self._seeds:
             self._seeds = seeds
             self._trees = find_jobs(self._processes, sorted(seeds), ours)

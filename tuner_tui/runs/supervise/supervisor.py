@@ -1,4 +1,4 @@
-"""The supervisor: `python -m tuner_tui.runs.supervise.supervisor DIR [--adopt | --lock FD --cards UUIDS]`.
+"""The supervisor: `python -m tuner_tui.runs.supervise.supervisor DIR [--adopt | --lock FD --gpus UUIDS]`.
 
 It starts a training, or adopts one whose supervisor died, follows it, executes stop orders and records the outcome. It
 is detached from every terminal, holds the lock of the run, and stays small: it imports neither the settings nor the UI.
@@ -108,8 +108,8 @@ def main(argv: list[str]) -> None:
             lock = int(options["--lock"]) if "--lock" in options else acquire_lock(folder.lock, needed=False)
             os.set_inheritable(lock, False)
             spec = None if "--adopt" in argv else load_launch_spec(spec_bytes)
-            if spec is not None and "--cards" in options:
-                spec = replace(spec, env={**spec.env, "CUDA_VISIBLE_DEVICES": options["--cards"]})
+            if spec is not None and "--gpus" in options:
+                spec = replace(spec, env={**spec.env, "CUDA_VISIBLE_DEVICES": options["--gpus"]})
             training, writer = _adopt(folder) if spec is None else _start(folder, spec)
         except (OSError, ValueError, LockedError) as error:
             _answer(_sentence(error))

@@ -28,7 +28,7 @@ _plain_attention = functional.scaled_dot_product_attention
 def emulate_cuda(on: bool, flash: bool) -> Iterator[None]:
     """Replace torch's functions by ones that keep for backward what the GPU kernels keep; no effect unless `on`.
 
-    `flash`: the card runs flash attention. Not a mode of torch: those are not active in what a checkpointed layer
+    `flash`: the GPU runs flash attention. Not a mode of torch: those are not active in what a checkpointed layer
     computes again.
     """
     with replace_functions(replacements(flash) if on else ()):
@@ -114,7 +114,7 @@ def attention(
 ) -> Any:
     """Attention with the kernel that torch chooses on a GPU.
 
-    With grouped queries no fused kernel applies in fp32, or on a card without flash attention: flash takes 16 bit only,
+    With grouped queries no fused kernel applies in fp32, or on a GPU without flash attention: flash takes 16 bit only,
     the memory-efficient kernel no groups.
     """
     if torch.is_autocast_enabled("cpu"):

@@ -11,7 +11,7 @@ from .caching_allocator import FREED, Event, replay
 STEPS = 3
 """The first makes the optimizer states in the gaps that its activations leave; after the third little changes."""
 CUBLAS_WORKSPACE_BYTES = 8_519_680
-"""Of cuBLAS, for each of the two threads that compute forward and backward; 32 MiB on cards of compute capability 9.0
+"""Of cuBLAS, for each of the two threads that compute forward and backward; 32 MiB on GPUs of compute capability 9.0
 (aten/src/ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize)."""
 
 

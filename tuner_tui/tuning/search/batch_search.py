@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tuner_tui.memory.fit import NOISE_SHARE, SMALL_BATCH_SHARE, PeakModel, PeakPoint, fit
 
 RESERVE = 0.03
-"""Share of the card left free: fragmentation grows over a long run, and sample lengths differ from batch to batch."""
+"""Share of the GPU left free: fragmentation grows over a long run, and sample lengths differ from batch to batch."""
 PRIOR_UNCERTAINTY = 1.3
 """Factor by which an estimate made before any run may be too small (two standard deviations)."""
 CORRECTED_UNCERTAINTY = 1.06
@@ -54,7 +54,7 @@ class BatchProposal:
 
 @dataclass(frozen=True, slots=True)
 class BatchSearch:
-    """Immutable search for the largest batch from 1 to `max_batch` on a card of `capacity_bytes`.
+    """Immutable search for the largest batch from 1 to `max_batch` on a GPU of `capacity_bytes`.
 
     If several runs of one size differ, or a smaller size failed after a larger one fitted, the worse result counts.
 
@@ -134,7 +134,7 @@ class BatchSearch:
         """Return the size between the largest that fits and the smallest that does not, on the line through both.
 
         The peak is convex in the batch, so it lies below that line. A run that ran out of memory took at least the
-        whole card.
+        whole GPU.
         """
         best, failed = self.best, next(probe for probe in self.probes if probe.batch == self._failed)
         if best is None or best.peak_bytes is None:
@@ -195,7 +195,7 @@ class BatchSearch:
         return max(proved, proposed, key=lambda proposal: proposal.batch)
 
     def _below_failed(self) -> BatchProposal:
-        # Nothing has fitted yet. The failed size took at least the whole card: scale the estimate up accordingly.
+        # Nothing has fitted yet. The failed size took at least the whole GPU: scale the estimate up accordingly.
         if self.prior is None:
             return BatchProposal(max(1, self._failed // 4), "far below the size that failed")
         short = max(1.0, self.capacity_bytes / self.prior.peak_bytes(self._failed))

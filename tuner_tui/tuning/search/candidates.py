@@ -121,14 +121,14 @@ class Candidates:
 
     def _says_little(self, trial: Trial) -> bool:
         """Whether a trial, though it did not become the best, does not speak against its change: it was faster than the
-        settings it changed, or these, as another card had it at that time, had another micro batch."""
+        settings it changed, or these, as another GPU had it at that time, had another micro batch."""
         results, base = self.context.results, trial.base
         if base is None:
             return False
         before, after = results.get(base), results.get(trial.settings)
         if before is not None and after is not None and results.fits(after) and is_better(after, before, results.noise):
             return True
-        return trial.card is not None and base.per_device_train_batch_size != self._base.per_device_train_batch_size
+        return trial.gpu is not None and base.per_device_train_batch_size != self._base.per_device_train_batch_size
 
 
 def _rank(change: KnobChange) -> tuple[float, int]:

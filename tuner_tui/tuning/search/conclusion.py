@@ -26,8 +26,8 @@ class Confirmation:
 
     context: SearchContext
 
-    def next(self, card: str | None = None, under_way: Sequence[Trial] = ()) -> Trial | None:
-        """Return the next confirming trial, on `card` while `under_way` run on others; None if there is none."""
+    def next(self, gpu: str | None = None, under_way: Sequence[Trial] = ()) -> Trial | None:
+        """Return the next confirming trial, on `gpu` while `under_way` run on others; None if there is none."""
         winner = self.candidate
         if winner is None or winner.settings == self.context.start:
             return None
@@ -35,7 +35,7 @@ class Confirmation:
             needed = len(winner.runs) < 2 and not under_way
             return _trial(winner.settings, "once more: the start was not measured") if needed else None
         test = PairedTest(self.context, winner.settings)
-        settings = None if test.decided else test.next(card, under_way)
+        settings = None if test.decided else test.next(gpu, under_way)
         return None if settings is None else _trial(settings, "start and winner, alternating")
 
     def trials_left(self) -> tuple[int, int]:

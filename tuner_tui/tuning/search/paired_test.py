@@ -133,19 +133,19 @@ class PairedTest:
         ]
         return statistics.stdev(map(math.log, rates)) if len(rates) > 1 else 0.0
 
-    def next(self, card: str | None = None, under_way: Sequence[Trial] = ()) -> Settings | None:
-        """Return the settings to run next on `card` while `under_way` run on others; None if no pair is to be begun.
+    def next(self, gpu: str | None = None, under_way: Sequence[Trial] = ()) -> Settings | None:
+        """Return the settings to run next on `gpu` while `under_way` run on others; None if no pair is to be begun.
 
-        Both runs of a pair are made on the same card: cards of one kind differ by some percent, as much as the gains
+        Both runs of a pair are made on the same GPU: GPUs of one kind differ by some percent, as much as the gains
         that are to be confirmed.
         """
         ran = [trial for trial, _ in self._runs] + [trial for trial in under_way if trial.purpose == "confirm"]
-        counts = Counter((trial.card, trial.settings == self.context.start) for trial in ran)
-        starts, winners = counts[card, True], counts[card, False]
+        counts = Counter((trial.gpu, trial.settings == self.context.start) for trial in ran)
+        starts, winners = counts[gpu, True], counts[gpu, False]
         if starts != winners:
             return self.context.start if starts < winners else self.winner
-        begun = sum(max(counts[card, True], counts[card, False]) for card in {trial.card for trial in ran})
-        if card is not None and begun >= MAX_PAIRS:
+        begun = sum(max(counts[gpu, True], counts[gpu, False]) for gpu in {trial.gpu for trial in ran})
+        if gpu is not None and begun >= MAX_PAIRS:
             return None
         return self.context.start if begun % 2 == 0 else self.winner
 
@@ -156,11 +156,9 @@ class PairedTest:
     @property
     def _all_pairs(self) -> list[Pair]:
         pairs: list[Pair] = []
-        for card in dict.fromkeys(trial.card for trial, _ in self._runs):
+        for gpu in dict.fromkeys(trial.gpu for trial, _ in self._runs):
             runs = [
-                (position, trial.settings, run)
-                for position, (trial, run) in enumerate(self._runs)
-                if trial.card == card
+                (position, trial.settings, run) for position, (trial, run) in enumerate(self._runs) if trial.gpu == gpu
             ]
             starts = [(position, run) for position, settings, run in runs if settings == self.context.start]
             winners = [(position, run) for position, settings, run in runs if settings == self.winner]

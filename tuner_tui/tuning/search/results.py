@@ -196,7 +196,7 @@ class SearchResults:
     def fits(self, result: SettingsResult) -> bool:
         """Return whether the settings ran and left the reserve free, and so did all smaller micro batches.
 
-        The free memory of a shared card varies, so a size that failed once does not fit.
+        The free memory of a shared GPU varies, so a size that failed once does not fit.
         """
         if not result.measured or self.exceeds_memory(result):
             return False

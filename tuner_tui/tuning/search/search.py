@@ -46,9 +46,9 @@ class Search:
         """The trials that may come next, the best first; a later one may be run if there is no time for the first."""
         return tuple(replace(trial, number=len(self.trials) + 1) for trial in self._proposals())
 
-    def confirming_trial(self, card: str | None = None, under_way: Sequence[Trial] = ()) -> Trial | None:
-        """Return the next run of start or winner, on `card` while `under_way` run on others; None if there is none."""
-        return self._confirmation.next(card, under_way)
+    def confirming_trial(self, gpu: str | None = None, under_way: Sequence[Trial] = ()) -> Trial | None:
+        """Return the next run of start or winner, on `gpu` while `under_way` run on others; None if there is none."""
+        return self._confirmation.next(gpu, under_way)
 
     def record(self, trial: Trial, measurement: Measurement) -> Search:
         """Return the search with the measurement of `trial` added."""
@@ -136,26 +136,26 @@ class Search:
         return baseline + low + min(changes, 1), baseline + high + changes + 2
 
 
-def proposals_on(search: Search, card: str, under_way: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Return the trials that may come next on an idle `card` while `under_way` run on others, the best first.
+def proposals_on(search: Search, gpu: str, under_way: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Return the trials that may come next on an idle `gpu` while `under_way` run on others, the best first.
 
     The trials of `search` are those returned by `comparable`.
     """
     number = 1 + max((trial.number for trial in (*under_way, *(run.trial for run in search.trials))), default=0)
-    return tuple(replace(trial, card=card, number=number) for trial in _proposals(search, card, under_way))
+    return tuple(replace(trial, gpu=gpu, number=number) for trial in _proposals(search, gpu, under_way))
 
 
-def _proposals(search: Search, card: str, under_way: Sequence[Trial]) -> Iterable[Trial]:
+def _proposals(search: Search, gpu: str, under_way: Sequence[Trial]) -> Iterable[Trial]:
     reference = _reference(search.trials)
     if reference is None:  # nothing is known to run yet, and the first trial shows the settings that a script sets
         return () if under_way else search.proposals
-    if not any(run.trial.card == card and run.trial.settings == reference for run in search.trials):
+    if not any(run.trial.gpu == gpu and run.trial.settings == reference for run in search.trials):
         reason = "the same on this GPU, to compare its other runs with"
         return (Trial(number=0, purpose="noise", settings=reference, reason=reason),)
     if any(trial.purpose == "confirm" for trial in search.proposals):
         if any(trial.purpose != "confirm" for trial in under_way):
             return ()
-        trial = search.confirming_trial(card, under_way)
+        trial = search.confirming_trial(gpu, under_way)
         return () if trial is None else (trial,)
     # Of two values of one knob at most one is part of the best settings.
     knobs = {trial.changed[:1] for trial in under_way}
@@ -163,25 +163,25 @@ def _proposals(search: Search, card: str, under_way: Sequence[Trial]) -> Iterabl
 
 
 def _reference(trials: Iterable[CompletedTrial]) -> Settings | None:
-    """The settings that each card runs first: the first that were measured."""
+    """The settings that each GPU runs first: the first that were measured."""
     return next((run.trial.settings for run in trials if run.measurement.throughput), None)
 
 
 def comparable(trials: Sequence[CompletedTrial]) -> tuple[CompletedTrial, ...]:
-    """Return the trials with the throughput that they would have on the average card, by its first run.
+    """Return the trials with the throughput that they would have on the average GPU, by its first run.
 
-    These first runs stay as they are, so that the difference between the cards counts as noise.
+    These first runs stay as they are, so that the difference between the GPUs counts as noise.
     """
     reference = _reference(trials)
     first: dict[str | None, CompletedTrial] = {}
     for run in trials:
-        if run.trial.card is not None and run.trial.settings == reference and run.measurement.throughput:
-            first.setdefault(run.trial.card, run)
-    rates = {card: run.measurement.throughput or 1.0 for card, run in first.items()}
+        if run.trial.gpu is not None and run.trial.settings == reference and run.measurement.throughput:
+            first.setdefault(run.trial.gpu, run)
+    rates = {gpu: run.measurement.throughput or 1.0 for gpu, run in first.items()}
     mean = statistics.geometric_mean(rates.values()) if rates else 1.0
     return tuple(
-        replace(run, measurement=scaled(run.measurement, mean / rates[run.trial.card]))
-        if run.trial.card in rates and run is not first[run.trial.card]
+        replace(run, measurement=scaled(run.measurement, mean / rates[run.trial.gpu]))
+        if run.trial.gpu in rates and run is not first[run.trial.gpu]
         else run
         for run in trials
     )

@@ -58,7 +58,7 @@ MAX_CPU_SHARE_IN_TRIAL = 0.15
 MAX_CPU_SHARE_WITH_GPU = 0.75
 """The same where a training computes on a GPU."""
 MAX_GPU_SHARE = 0.2
-"""Utilisation of a card by others; a desktop takes less."""
+"""Utilisation of a GPU by others; a desktop takes less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class SearchSpace:
 
     Attributes:
         machine: Hardware, interpreter and job, for the rules on settings.
-        capacity_bytes: Memory of one card (of the host without a GPU) for the training. None if unknown: no micro batch
+        capacity_bytes: Memory of one GPU (of the host without a GPU) for the training. None if unknown: no micro batch
             larger than the start's is tried.
         reserve: Share of the capacity to leave free.
         dataset_size: Number of training samples, if known.
@@ -208,7 +208,7 @@ def build_space(
 ) -> SearchSpace:
     """Return the search space of `job` on this machine.
 
-    `memory_limit_bytes` caps the memory of a card, or of the host without a GPU; without it, a training on the host may
+    `memory_limit_bytes` caps the memory of a GPU, or of the host without a GPU; without it, a training on the host may
     use the memory that is available. `accelerate` is the job's accelerate config file. Raises `SettingsError` if the
     command cannot take settings in its `apply` mode.
     """
@@ -230,7 +230,7 @@ def build_space(
 
 
 def _capacity(target: TrainingTarget, limit_bytes: int | None) -> int | None:
-    """Memory of one process in bytes; None if a card does not report its memory."""
+    """Memory of one process in bytes; None if a GPU does not report its memory."""
     if target.on_gpu:
         return min((size for size in (target.memory_bytes, limit_bytes) if size is not None), default=None)
     if limit_bytes is not None:  # counts private memory, so it does not compare with the resident memory below
@@ -282,10 +282,10 @@ def _rejection(space: SearchSpace, start: Settings, name: str, value: Value) -> 
 
 
 def _flash_rejection(space: SearchSpace, value: str) -> str | None:
-    """Return why a flash kernel is not known to run: its package is missing, or the card is too old."""
+    """Return why a flash kernel is not known to run: its package is missing, or the GPU is too old."""
     package = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3"}[value]
-    card = space.machine.weakest_gpu
-    if value == "flash_attention_3" and (card is None or not supports([card], "flash-3")):
+    gpu = space.machine.weakest_gpu
+    if value == "flash_attention_3" and (gpu is None or not supports([gpu], "flash-3")):
         return f"FlashAttention-3 needs capability {least_capabilities()['flash-3']}"
     if space.machine.version_text(package) is None:
         return f"{package} is not installed; sdpa runs the same kind of kernel"

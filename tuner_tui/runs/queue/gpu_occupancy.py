@@ -11,12 +11,12 @@ from pathlib import Path
 from tuner_tui.core.files import is_locked
 from tuner_tui.core.ownership import user_name
 from tuner_tui.core.procfs import PROC, ProcessId, descendants_in, read_text, this_machine
-from tuner_tui.hardware.environment import CARDS_VARIABLE, visible_gpus
+from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_indexes
 from tuner_tui.hardware.inventory import Gpu, GpuProcess
 from tuner_tui.hardware.sample import GpuSample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.queue.queued_run import QueueError, read_queued
-from tuner_tui.runs.queue.turns import Card
+from tuner_tui.runs.queue.turns import GpuOccupancy
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
@@ -33,10 +33,10 @@ ARRIVAL_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class ActiveRun:
-    """A run that may hold GPUs: those that the queue gave it (`cards`), or any that it can see (None)."""
+    """A run that may hold GPUs: those that the queue gave it (`gpu_uuids`), or any that it can see (None)."""
 
     id: str
-    cards: tuple[str, ...] | None = None
+    gpu_uuids: tuple[str, ...] | None = None
     training: ProcessId | None = None
     started_t: float = math.inf
 
@@ -49,12 +49,12 @@ def read_active(folder: RunFolder, snapshot: ProcessSnapshot) -> ActiveRun | Non
         return None
     try:
         queued = read_queued(folder)
-    except QueueError:  # it may hold any card that it can see
+    except QueueError:  # it may hold any GPU that it can see
         queued = None
-    cards = None if queued is None else queued.cards or ()
+    gpu_uuids = None if queued is None else queued.gpu_uuids or ()
     if state is None:
-        return ActiveRun(folder.id, cards)
-    return ActiveRun(folder.id, cards, state.training, state.started_t)
+        return ActiveRun(folder.id, gpu_uuids)
+    return ActiveRun(folder.id, gpu_uuids, state.training, state.started_t)
 
 
 def _outlived(folder: RunFolder, state: SupervisorState | None, snapshot: ProcessSnapshot) -> bool:
@@ -64,18 +64,18 @@ def _outlived(folder: RunFolder, state: SupervisorState | None, snapshot: Proces
     return bool(processes.own or processes.detached)
 
 
-def read_cards(sampler: Sampler, runs: Sequence[ActiveRun], snapshot: ProcessSnapshot) -> list[Card]:
+def read_occupancies(sampler: Sampler, runs: Sequence[ActiveRun], snapshot: ProcessSnapshot) -> list[GpuOccupancy]:
     """All GPUs that a run can be bound to, with who has them."""
     sample = sampler.sample()
-    pairs = [(gpu, figures) for gpu, figures in zip(sampler.cards(), sample.gpus, strict=False) if gpu and gpu.uuid]
+    pairs = [(gpu, figures) for gpu, figures in zip(sampler.gpus(), sample.gpus, strict=False) if gpu and gpu.uuid]
     gpus = [gpu for gpu, _ in pairs]
     pids = {process.pid for _, figures in pairs for process in figures.processes or ()}
     held: dict[str, str] = {}
     for run in runs:
-        cards = run.cards if run.cards is not None else _arriving_on(run, gpus, pids, sample.time_s, snapshot)
-        held |= dict.fromkeys(cards, f"run {run.id}")
+        uuids = run.gpu_uuids if run.gpu_uuids is not None else _arriving_on(run, gpus, pids, sample.time_s, snapshot)
+        held |= dict.fromkeys(uuids, f"run {run.id}")
     return [
-        Card(gpu.uuid, f"GPU {gpu.index}", held.get(gpu.uuid) or _holder(gpu, figures))
+        GpuOccupancy(gpu.uuid, f"GPU {gpu.index}", held.get(gpu.uuid) or _holder(gpu, figures))
         for gpu, figures in pairs
         if gpu.uuid is not None
     ]
@@ -90,7 +90,7 @@ def _arriving_on(
     if now - run.started_t > ARRIVAL_S or pids & busy_pids:
         return ()
     environment = dict(pair.partition("=")[::2] for pair in read_text(f"{PROC}/{pid}/environ").split("\0"))
-    shown = visible_gpus(gpus, environment.get(CARDS_VARIABLE))
+    shown = visible_indexes(gpus, environment.get(VISIBLE_DEVICES))
     return tuple(gpu.uuid for gpu in gpus if gpu.index in shown and gpu.uuid is not None)
 
 
@@ -113,7 +113,7 @@ def _name(process: GpuProcess) -> str:
     return command if process.user in (None, user_name(os.getuid())) else f"{process.user}: {command}"
 
 
-def cards_now(root: Path) -> list[Card]:
+def occupancies_now(root: Path) -> list[GpuOccupancy]:
     """All GPUs of this machine now; `root` is the folder of all runs."""
     sampler = open_sampler(next(folder for folder in (root, *root.parents) if folder.exists()))
     snapshot, runs = ProcessSnapshot(), []
@@ -125,6 +125,6 @@ def cards_now(root: Path) -> list[Card]:
             except OSError:
                 continue
             runs += [live] if live is not None else []
-        return read_cards(sampler, runs, snapshot)
+        return read_occupancies(sampler, runs, snapshot)
     finally:
         sampler.close()

@@ -1,4 +1,4 @@
-"""On a machine with NVIDIA cards, what we read must be what nvidia-smi says."""
+"""On a machine with NVIDIA GPUs, what we read must be what nvidia-smi says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1024**2
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _cards() -> None:
+def _gpus() -> None:
     try:
         NvmlReader().open()
     except GpusUnavailable as error:
@@ -26,7 +26,7 @@ def _cards() -> None:
 
 
 def nvidia_smi(*fields: str) -> list[list[str]]:
-    """One row of fields a card."""
+    """One row of fields a GPU."""
     program = shutil.which("nvidia-smi")
     if program is None:
         pytest.skip("no nvidia-smi to compare with")
@@ -35,7 +35,7 @@ def nvidia_smi(*fields: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
 
 
-def test_cards_are_described_as_nvidia_smi_describes_them(tmp_path: Path):
+def test_gpus_are_described_as_nvidia_smi_describes_them(tmp_path: Path):
     inventory = read_inventory(tmp_path)
     rows = nvidia_smi("name", "uuid", "compute_cap", "driver_version", "memory.total")
     assert len(inventory.gpus) == len(rows)
@@ -48,7 +48,7 @@ def test_cards_are_described_as_nvidia_smi_describes_them(tmp_path: Path):
         assert {ability.able for ability in gpu.abilities} <= {True, False}
 
 
-def test_a_sample_has_figures_for_every_card(tmp_path: Path):
+def test_a_sample_has_figures_for_every_gpu(tmp_path: Path):
     sampler = open_sampler(tmp_path)
     assert sampler.wait_ready(60)
     gpus = sampler.sample().gpus

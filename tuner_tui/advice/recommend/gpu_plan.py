@@ -1,4 +1,4 @@
-"""How one training would go on cards that are not in this machine: does it fit, how large a batch, how long."""
+"""How one training would go on GPUs that are not in this machine: does it fit, how large a batch, how long."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import TrainingTarget, target_of
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.hardware.known_cards import PlannedCards, planned_interpreter, planned_inventory
+from tuner_tui.hardware.known_gpus import PlannedGpus, planned_interpreter, planned_inventory
 from tuner_tui.memory.closed_form import TrainingCode
 from tuner_tui.memory.estimate import MemoryEstimate
 from tuner_tui.memory.trace import trace_together
@@ -24,14 +24,14 @@ from tuner_tui.settings.model import Resolved, Settings
 
 
 @dataclass(frozen=True, slots=True)
-class CardPlan:
-    """The training on `cards` with `settings`; `best` is None if the model is not known.
+class GpuPlan:
+    """The training on `gpus` with `settings`; `best` is None if the model is not known.
 
     `fitting` are the settings to change so that it fits, in the order of least harm; None if nothing known makes it
     fit, empty if it fits as it is. `not_traced` is why the estimate is a closed form.
     """
 
-    cards: PlannedCards
+    gpus: PlannedGpus
     settings: Settings
     estimator: JobMemoryEstimator
     best: MemoryEstimate | None
@@ -40,22 +40,22 @@ class CardPlan:
     not_traced: str | None = None
 
 
-def plan_cards(
-    cards: Sequence[PlannedCards],
+def plan_gpus(
+    gpus: Sequence[PlannedGpus],
     inventory: Inventory,
     interpreter: Interpreter,
     resolved: Resolved,
     job: BuiltinJob,
     code: TrainingCode,
     before_tracing: Callable[[int], None] = lambda number: None,
-) -> tuple[CardPlan, ...]:
-    """The plan for each of `cards` in a machine otherwise like this one; seconds for a model not traced before.
+) -> tuple[GpuPlan, ...]:
+    """The plan for each of `gpus` in a machine otherwise like this one; seconds for a model not traced before.
 
-    Settings that are not chosen are those recommended for the cards. Traces run on the CPU with this interpreter; what
-    CUDA adds is that of a card. `before_tracing` is called with the number of traces to make, if any.
+    Settings that are not chosen are those recommended for the GPUs. Traces run on the CPU with this interpreter; what
+    CUDA adds is that of a GPU. `before_tracing` is called with the number of traces to make, if any.
     """
     python = planned_interpreter(interpreter)
-    machines = [planned_inventory(inventory, planned) for planned in cards]
+    machines = [planned_inventory(inventory, planned) for planned in gpus]
     trace = partial(estimate_by_trace, before=partial(before_tracing, 1))
     settings = [with_recommended(resolved, machine, python, job, trace).settings for machine in machines]
     targets = [
@@ -67,11 +67,11 @@ def plan_cards(
         asked = ((job, chosen, target.device) for chosen, target in zip(settings, targets, strict=True))
         problems = trace_together(python, asked, before_tracing)
     plans = []
-    for planned, chosen, target, estimator, problem in zip(cards, settings, targets, estimators, problems, strict=True):
+    for planned, chosen, target, estimator, problem in zip(gpus, settings, targets, estimators, problems, strict=True):
         best = estimator.at_once(chosen)
         fitting = None if best is None else make_fit(estimator, chosen, target, best)
         duration = estimate_duration(job, chosen, target.replicas, (), [gpu.name for gpu in planned.gpus])
-        plans.append(CardPlan(planned, chosen, estimator, best, fitting, duration, problem))
+        plans.append(GpuPlan(planned, chosen, estimator, best, fitting, duration, problem))
     return tuple(plans)
 
 

@@ -7,22 +7,22 @@ import yaml
 
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.capabilities import supports
-from tuner_tui.hardware.known_cards import UnknownCardError, known_card, known_cards, parse_cards
+from tuner_tui.hardware.known_gpus import UnknownGpuError, known_gpu, known_gpus, parse_planned_gpus
 
-EXAMPLES = yaml.safe_load(Path(__file__).with_name("known_cards.yaml").read_text())
+EXAMPLES = yaml.safe_load(Path(__file__).with_name("known_gpus.yaml").read_text())
 
 
 @pytest.mark.parametrize(("driver_name", "name", "capability", "memory_gib"), EXAMPLES["names as drivers write them"])
 def test_names_as_drivers_write_them(driver_name: str, name: str, capability: list[int], memory_gib: int | None):
-    card = known_card(driver_name)
-    assert card is not None
-    assert (card.name, card.capability) == (name, tuple(capability))
-    assert card.memory_bytes == (None if memory_gib is None else memory_gib * GIB)
+    gpu = known_gpu(driver_name)
+    assert gpu is not None
+    assert (gpu.name, gpu.capability) == (name, tuple(capability))
+    assert gpu.memory_bytes == (None if memory_gib is None else memory_gib * GIB)
 
 
 @pytest.mark.parametrize("stranger", ["NVIDIA A1000", "NVIDIA A10M", "AMD Instinct MI300X", "Quadro M4000", ""])
 def test_a_stranger_is_not_guessed(stranger: str):
-    assert known_card(stranger) is None
+    assert known_gpu(stranger) is None
 
 
 FIELD_NOTES = {
@@ -34,12 +34,12 @@ FIELD_NOTES = {
 
 @pytest.mark.parametrize(("name", "precisions"), FIELD_NOTES.items())
 def test_precisions_are_those_the_field_notes_give(name: str, precisions: tuple[bool, bool, bool]):
-    gpus = parse_cards(name)[0].gpus
+    gpus = parse_planned_gpus(name)[0].gpus
     assert tuple(supports(gpus, feature) for feature in ("fp16", "bf16", "tf32")) == precisions
 
 
 def test_every_name_is_there_once():
-    assert len({card.name for card in known_cards()}) == len(known_cards())
+    assert len({gpu.name for gpu in known_gpus()}) == len(known_gpus())
 
 
 @pytest.mark.parametrize(
@@ -71,20 +71,20 @@ def test_every_name_is_there_once():
 )
 def test_a_name_or_a_size(text: str, memory_gib: list[int] | None, capability: tuple[int, int] | None) -> None:
     if memory_gib is None:
-        with pytest.raises(UnknownCardError, match="give the size"):
-            parse_cards(text)
+        with pytest.raises(UnknownGpuError, match="give the size"):
+            parse_planned_gpus(text)
         return
-    found = parse_cards(text)
-    assert [cards.gpus[0].memory_total_bytes for cards in found] == [gib * GIB for gib in memory_gib]
-    assert {cards.gpus[0].capability for cards in found} == {capability}
+    found = parse_planned_gpus(text)
+    assert [gpus.gpus[0].memory_total_bytes for gpus in found] == [gib * GIB for gib in memory_gib]
+    assert {gpus.gpus[0].capability for gpus in found} == {capability}
 
 
 def test_a_list_with_counts() -> None:
-    one, eight = parse_cards("T4, 8xH200")
+    one, eight = parse_planned_gpus("T4, 8xH200")
     assert (len(one.gpus), len(eight.gpus)) == (1, 8)
     assert [gpu.index for gpu in eight.gpus] == list(range(8))
     assert eight.label == "8 × H200 141 GiB"
-    assert [len(cards.gpus) for cards in parse_cards("T4, cpu")] == [1, 0]
+    assert [len(gpus.gpus) for gpus in parse_planned_gpus("T4, cpu")] == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_a_list_with_counts() -> None:
         ("GTX 970", "not a known NVIDIA GPU; a memory size"),
     ],
 )
-def test_what_is_not_a_card(text: str, message: str) -> None:
-    with pytest.raises(UnknownCardError, match=message):
-        parse_cards(text)
+def test_what_is_not_a_gpu(text: str, message: str) -> None:
+    with pytest.raises(UnknownGpuError, match=message):
+        parse_planned_gpus(text)
 
 
 @pytest.mark.parametrize(("name", "gib"), [("K80", 12), ("V100", 16), ("A100", 40)])
-def test_of_the_sizes_of_a_card_the_smallest_comes_first(name: str, gib: int) -> None:
-    assert next(card for card in known_cards() if card.name == name).memory_gib[0] == gib
+def test_of_the_sizes_of_a_gpu_the_smallest_comes_first(name: str, gib: int) -> None:
+    assert next(gpu for gpu in known_gpus() if gpu.name == name).memory_gib[0] == gib

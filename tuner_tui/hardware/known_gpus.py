@@ -16,7 +16,7 @@ from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Capability, Gpu, Inventory
 
 FILE = Path(__file__).with_name("gpus.yaml")
-MAX_CARDS = 64
+MAX_GPUS = 64
 PROCESSOR = "cpu"
 """Named in place of a GPU for a training without one."""
 ASSUMED_CUDA = "13.0"
@@ -31,8 +31,8 @@ _OTHER_MAKERS = re.compile(r"amd|instinct|mi\d{2,3}|radeon|rx ?\d{4}|gaudi|intel
 
 
 @dataclass(frozen=True, slots=True)
-class KnownCard:
-    """One card; `name` as the driver reports it, without maker and brand."""
+class KnownGpu:
+    """One GPU; `name` as the driver reports it, without maker and brand."""
 
     name: str
     memory_gib: tuple[int, ...]
@@ -46,30 +46,30 @@ class KnownCard:
 
 
 @cache
-def known_cards() -> tuple[KnownCard, ...]:
-    """All cards of `gpus.yaml`."""
+def known_gpus() -> tuple[KnownGpu, ...]:
+    """All GPUs of `gpus.yaml`."""
     return tuple(
-        KnownCard(row["name"], tuple(row["memory"]), row["architecture"], parse_capability(row["capability"]))
+        KnownGpu(row["name"], tuple(row["memory"]), row["architecture"], parse_capability(row["capability"]))
         for row in read_data_file(FILE)
     )
 
 
-def known_card(driver_name: str) -> KnownCard | None:
-    """The card with the longest name that `driver_name` contains as whole words; None for an unknown card.
+def known_gpu(driver_name: str) -> KnownGpu | None:
+    """The GPU with the longest name that `driver_name` contains as whole words; None for an unknown GPU.
 
-    A laptop's card shares name and generation with the desktop card, but not its memory.
+    A laptop's GPU shares name and generation with the desktop GPU, but not its memory.
     """
-    named = [card for card in known_cards() if re.search(rf"(?i)\b{re.escape(card.name)}(?!\w)", driver_name)]
-    card = max(named, key=lambda card: len(card.name), default=None)
-    return replace(card, memory_gib=()) if card is not None and "laptop" in driver_name.lower() else card
+    named = [gpu for gpu in known_gpus() if re.search(rf"(?i)\b{re.escape(gpu.name)}(?!\w)", driver_name)]
+    gpu = max(named, key=lambda gpu: len(gpu.name), default=None)
+    return replace(gpu, memory_gib=()) if gpu is not None and "laptop" in driver_name.lower() else gpu
 
 
-class UnknownCardError(ValueError):
-    """A card that is neither known by name nor a size of memory. The message is for the user."""
+class UnknownGpuError(ValueError):
+    """A GPU that is neither known by name nor a size of memory. The message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedCards:
+class PlannedGpus:
     """`gpus` of one kind, all unused; `label` is the kind with its count and memory: `2 × RTX 3090 24 GiB`.
 
     Without GPUs it stands for this machine's processor.
@@ -79,64 +79,64 @@ class PlannedCards:
     gpus: tuple[Gpu, ...]
 
 
-def parse_cards(text: str) -> tuple[PlannedCards, ...]:
-    """The cards that a comma-separated list names, in its order; `cpu` is none. Raises `UnknownCardError`.
+def parse_planned_gpus(text: str) -> tuple[PlannedGpus, ...]:
+    """The GPUs that a comma-separated list names, in its order; `cpu` is none. Raises `UnknownGpuError`.
 
     A name that is sold with several sizes of memory stands for each of them, unless it carries one (`A100-40GB`).
     """
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     if not entries:
-        raise UnknownCardError("Name a GPU, such as T4, 3090, A100-80GB or 24GiB.")
+        raise UnknownGpuError("Name a GPU, such as T4, 3090, A100-80GB or 24GiB.")
     return tuple(planned for entry in entries for planned in _parse_entry(entry))
 
 
-def _parse_entry(entry: str) -> Iterator[PlannedCards]:
+def _parse_entry(entry: str) -> Iterator[PlannedGpus]:
     if entry.lower() == PROCESSOR:
-        yield PlannedCards("this machine's processor", ())
+        yield PlannedGpus("this machine's processor", ())
         return
     match = _COUNT.fullmatch(entry)
     assert match is not None
     count, name = int(match[1] or 1), match[2]
-    if not 1 <= count <= MAX_CARDS:
-        raise UnknownCardError(f"{entry!r} names {count} GPUs; 1 to {MAX_CARDS} can be planned.")
+    if not 1 <= count <= MAX_GPUS:
+        raise UnknownGpuError(f"{entry!r} names {count} GPUs; 1 to {MAX_GPUS} can be planned.")
     try:
-        card, sizes = _find(name)
-    except UnknownCardError:
+        product, sizes = _find(name)
+    except UnknownGpuError:
         size = parse_size(name) if name[0].isdigit() and name[-1].isalpha() else None
         if not size:
             raise
-        yield _planned(count, Gpu(0, "card", memory_total_bytes=size), f"{format_size(size)} GPU")
+        yield _planned(count, Gpu(0, "gpu", memory_total_bytes=size), f"{format_size(size)} GPU")
         return
     if not sizes:
-        raise UnknownCardError(f"{card.name} is sold with different memory sizes; give the size, such as 64GiB.")
+        raise UnknownGpuError(f"{product.name} is sold with different memory sizes; give the size, such as 64GiB.")
     for size in (gib * GIB for gib in sizes):
-        gpu = Gpu(0, card.name, None, card.architecture, card.capability, size)
-        yield _planned(count, gpu, f"{card.name} {format_size(size)}")
+        gpu = Gpu(0, product.name, None, product.architecture, product.capability, size)
+        yield _planned(count, gpu, f"{product.name} {format_size(size)}")
 
 
-def _find(name: str) -> tuple[KnownCard, tuple[int, ...]]:
-    """The card and the sizes of memory in GiB that `name` can mean."""
+def _find(name: str) -> tuple[KnownGpu, tuple[int, ...]]:
+    """The GPU and the sizes of memory in GiB that `name` can mean."""
     spellings, wanted = _spellings(), _short_names(name)
     for spelling in wanted:
         if spelling in spellings:
             return spellings[spelling]
     if _OTHER_MAKERS.match(name.lower()):
-        raise UnknownCardError(f"{name!r} is not an NVIDIA GPU; other GPUs are not supported.")
+        raise UnknownGpuError(f"{name!r} is not an NVIDIA GPU; other GPUs are not supported.")
     similar = difflib.get_close_matches(wanted[0], spellings, n=3)
     near = next((spelling for spelling in similar if _digits(spelling).startswith(_digits(wanted[0]))), None)
     hint = f"; did you mean {spellings[near][0].name}?" if near else "; a memory size such as 24GiB also works."
-    raise UnknownCardError(f"{name!r} is not a known NVIDIA GPU{hint}")
+    raise UnknownGpuError(f"{name!r} is not a known NVIDIA GPU{hint}")
 
 
 @cache
-def _spellings() -> dict[str, tuple[KnownCard, tuple[int, ...]]]:
-    """The cards and their memory in GiB by squeezed names, plain (`a100`) and with a size (`a10080gb`)."""
-    spellings: dict[str, tuple[KnownCard, tuple[int, ...]]] = {}
-    for card in known_cards():
-        for short in _short_names(card.name):
-            spellings.setdefault(short, (card, card.memory_gib))
-            for gib in card.memory_gib:
-                spellings |= {f"{short}{gib}{unit}": (card, (gib,)) for unit in ("", "g", "gb", "gib")}
+def _spellings() -> dict[str, tuple[KnownGpu, tuple[int, ...]]]:
+    """The GPUs and their memory in GiB by squeezed names, plain (`a100`) and with a size (`a10080gb`)."""
+    spellings: dict[str, tuple[KnownGpu, tuple[int, ...]]] = {}
+    for gpu in known_gpus():
+        for short in _short_names(gpu.name):
+            spellings.setdefault(short, (gpu, gpu.memory_gib))
+            for gib in gpu.memory_gib:
+                spellings |= {f"{short}{gib}{unit}": (gpu, (gib,)) for unit in ("", "g", "gb", "gib")}
     return spellings
 
 
@@ -151,18 +151,18 @@ def _short_names(name: str) -> tuple[str, str]:
     return whole, plain
 
 
-def _planned(count: int, gpu: Gpu, label: str) -> PlannedCards:
+def _planned(count: int, gpu: Gpu, label: str) -> PlannedGpus:
     gpu = replace(gpu, abilities=abilities(gpu))
     gpus = tuple(replace(gpu, index=index) for index in range(count))
-    return PlannedCards(f"{count} × {label}" if count > 1 else label, gpus)
+    return PlannedGpus(f"{count} × {label}" if count > 1 else label, gpus)
 
 
-def planned_inventory(inventory: Inventory, cards: PlannedCards) -> Inventory:
-    """This machine with `cards` in place of its own, all visible and unused; processor and memory stay."""
-    return replace(inventory, gpus=cards.gpus, problems=(), cuda_visible_devices=None)
+def planned_inventory(inventory: Inventory, gpus: PlannedGpus) -> Inventory:
+    """This machine with `gpus` in place of its own, all visible and unused; processor and memory stay."""
+    return replace(inventory, gpus=gpus.gpus, problems=(), cuda_visible_devices=None)
 
 
 def planned_interpreter(interpreter: Interpreter) -> Interpreter:
-    """The interpreter as if its torch had a CUDA build with code for any card."""
+    """The interpreter as if its torch had a CUDA build with code for any GPU."""
     packages = {name: version.partition("+cpu")[0] for name, version in interpreter.packages.items()}
     return replace(interpreter, packages=packages, torch_cuda=interpreter.torch_cuda or ASSUMED_CUDA, torch_archs=())
