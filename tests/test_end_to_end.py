@@ -64,6 +64,8 @@ def test_a_training_outlives_the_screen_that_started_it(tmp_path: Path) -> None:
     with Terminal([*PROGRAM, "screen", "demo", *SHORT], environment, tmp_path) as terminal:
         until(terminal, b"Train")
         terminal.press(b"t")
+        until(terminal, b"start")
+        terminal.press(b"\r")
         folder = first_run(terminal, state / "runs")
         reader = RunReader(folder)
         while not (reader.poll().state.step or 0) >= 3:

@@ -135,6 +135,8 @@ async def _session() -> list[Frame]:
         await pilot.pause(4)
         await _film(app, pilot, frames, seconds=4)
         await pilot.press("t")
+        await _film(app, pilot, frames, seconds=3)
+        await pilot.press("enter")
         end = time.monotonic() + MAX_SESSION_S
         while time.monotonic() < end and (
             app.session.state.view is None or app.session.state.view.state.finished is None

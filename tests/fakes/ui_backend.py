@@ -40,7 +40,6 @@ from tuner_tui.ui.records import (
     LaunchOffer,
     NameTakenError,
     PresetOutlook,
-    RestartOffer,
     TrainingConfig,
 )
 from tuner_tui.view.comparison_rows import ComparisonScene
@@ -342,21 +341,21 @@ class FakeBackend(Backend):
             self.box.view = self.box.view or running()
             return Path("/runs/r001")
 
-        return LaunchOffer(self.box.preview, start)
+        return LaunchOffer("", self.box.preview, start)
 
-    def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
+    def offer_restart(self, folder: Path, config: TrainingConfig | None) -> LaunchOffer:
         def restart() -> Path:
             self.box.restarted.append((folder.name, config))
             return Path("/runs/r008")
 
-        return RestartOffer(f"{folder.name} saves a checkpoint and stops; a new run continues from there.", restart)
+        return LaunchOffer(f"{folder.name} saves a checkpoint and stops; a new run continues from there.", (), restart)
 
-    def offer_retry(self, folder: Path, remedy: Remedy, cause: str, config: TrainingConfig | None) -> RestartOffer:
+    def offer_retry(self, folder: Path, remedy: Remedy, cause: str, config: TrainingConfig | None) -> LaunchOffer:
         def restart() -> Path:
             self.box.retried.append((folder.name, cause, dict(remedy.change)))
             return Path("/runs/r008")
 
-        return RestartOffer(f"{folder.name} has no checkpoint to resume from; a new run starts at step 0.", restart)
+        return LaunchOffer(f"{folder.name} has no checkpoint to resume from; a new run starts at step 0.", (), restart)
 
     def write_report(self, scene: EndScene, name: str) -> Path:
         self.box.reports.append((scene.name, name))
@@ -406,7 +405,7 @@ class FakeBackend(Backend):
             self.box.queue = (*self.box.queue, queued)
             return Path(queued.path)
 
-        return LaunchOffer([("Command", "python sft.py"), ("Waits for", "1 of 2 GPUs")], start)
+        return LaunchOffer("", [("Command", "python sft.py"), ("Waits for", "1 of 2 GPUs")], start)
 
 
 def busy_box(**changes: Any) -> FakeBox:

@@ -111,6 +111,6 @@ def test_a_retry_starts_at_step_0_without_a_checkpoint_and_says_so(tmp_path: Pat
     write_record(folder, record)
     change: dict[str, Value] = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
     offer = backend.offer_retry(folder.path, Remedy("smaller", "", change), "gpu-oom", None)
-    assert offer.question == (
+    assert offer.sentence == (
         "r001 has no checkpoint to resume from; a new run starts at step 0, with micro batch 8 → 4, accumulation 1 → 2."
     )

@@ -46,17 +46,18 @@ from tuner_tui.ui.screens.dialogs import Choice
 T = TypeVar("T")
 
 
-async def test_one_key_trains_and_the_run_is_followed() -> None:
+async def test_two_keys_train_and_the_run_is_followed() -> None:
     box = FakeBox()
     async with on_screen(box) as pilot:
-        await press_until(pilot, lambda: app_of(pilot).main.view is not None, "plus", "t")
+        await press_to(pilot, "Train", "plus", "t")
+        await press_until(pilot, lambda: app_of(pilot).main.view is not None, "enter")
         assert box.launched[0].resolved.settings.per_device_train_batch_size == 24
         assert app_of(pilot).session.state.folder == Path("/runs/r001")
         assert app_of(pilot).main.page == "settings"  # it is seen beside the settings
         assert app_of(pilot).main.run_name == "r001"
 
 
-async def test_a_request_to_train_waits_for_the_inventory_and_counts_once() -> None:
+async def test_nothing_is_started_or_edited_by_enter_until_the_inventory_is_read() -> None:
     box, read = FakeBox(), Event()
 
     def late() -> Inventory:
@@ -65,18 +66,22 @@ async def test_a_request_to_train_waits_for_the_inventory_and_counts_once() -> N
 
     app = box.app(box.backend(read_inventory=late))
     async with app.run_test(size=(120, 40)) as pilot:
-        await press_until(pilot, lambda: "as soon as" in said(pilot), "t", "t")
+        await press_to(pilot, "Train", "t")
+        await pilot.press("enter", "enter")
         await until(pilot, lambda: app.main.settings_view is not None)
+        assert "Reading settings and hardware" in screen_text(app)
         assert not box.launched
         read.set()
-        await until(pilot, lambda: app.main.view is not None)
+        await until(pilot, lambda: "enter start" in screen_text(app))
+        await press_until(pilot, lambda: app.main.view is not None, "enter")
         assert len(box.launched) == 1
 
 
 async def test_a_launch_that_fails_says_why_and_follows_nothing() -> None:
     box = FakeBox(launch_error="There is no command 'trane'.")
     async with on_screen(box) as pilot:
-        await press_until(pilot, lambda: "no command 'trane'" in said(pilot), "t")
+        await press_to(pilot, "Train", "t")
+        await press_until(pilot, lambda: "no command 'trane'" in said(pilot), "enter")
         assert app_of(pilot).session.state.folder is None
 
 

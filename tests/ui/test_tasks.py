@@ -75,7 +75,12 @@ def at_the_error(pilot: ScreenPilot, _: FakeBox) -> object:
 
 
 TASKS = (
-    Task("train the demo", "t", lambda pilot, box: app_of(pilot).main.run_name and launched(box) == ("demo", ()), demo),
+    Task(
+        "train the demo",
+        "t =Train enter",
+        lambda pilot, box: app_of(pilot).main.run_name and launched(box) == ("demo", ()),
+        demo,
+    ),
     Task("change batch, precision and workers", "plus down down plus down plus", changed),
     Task("change them on a small screen", "plus down down plus down plus", changed, size=(80, 24)),
     Task("load the preset again", "p =Presets enter", lambda pilot, box: preset_shown(pilot) == "cpu"),
@@ -142,7 +147,7 @@ TASKS = (
     ),
     Task(
         "start on 2 GPUs",
-        'e =Job up up "2 enter = t',
+        'e =Job up up "2 enter = t =Train enter',
         processes,
         demo,
     ),

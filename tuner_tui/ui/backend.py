@@ -71,7 +71,6 @@ from tuner_tui.ui.records import (
     LaunchOffer,
     NameTakenError,
     PresetOutlook,
-    RestartOffer,
     TrainingConfig,
     translate_errors,
 )
@@ -255,10 +254,10 @@ class Backend:
         """Prepare a run; nothing is started yet."""
         prepared = prepare(config.launch_request())
         start: Callable[[], Path] = translate_errors()(lambda: launch(prepared).path)
-        return LaunchOffer(launch_summary(prepared), start)
+        return LaunchOffer("", launch_summary(prepared), start)
 
     @translate_errors()
-    def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
+    def offer_restart(self, folder: Path, config: TrainingConfig | None) -> LaunchOffer:
         """Plan a restart of the run, with the settings of `config` if it trains the same job.
 
         Raises `BackendError` if the run cannot be restarted.
@@ -273,10 +272,10 @@ class Backend:
         plan = plan_restart(run, resolved=config.resolved, job=config.job) if config and same else plan_restart(run)
         changes = _changed_settings(record, plan.request.resolved)
         offered: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
-        return RestartOffer(_restart_question(plan, changes), offered)
+        return LaunchOffer(_restart_sentence(plan, changes), (), offered)
 
     @translate_errors()
-    def offer_retry(self, folder: Path, remedy: Remedy, cause: str, config: TrainingConfig | None) -> RestartOffer:
+    def offer_retry(self, folder: Path, remedy: Remedy, cause: str, config: TrainingConfig | None) -> LaunchOffer:
         """Plan to start the ended run again with `remedy`, from its last checkpoint, or from step 0 without one.
 
         `config` is the training shown, whose command holds the secrets that the record hides.
@@ -292,7 +291,7 @@ class Backend:
         job = config.job if config is not None and same else None
         plan = plan_restart(run, resolved=resolved, job=job, allow_from_scratch=True)
         offered: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
-        return RestartOffer(_restart_question(plan, _changed_settings(record, resolved)), offered)
+        return LaunchOffer(_restart_sentence(plan, _changed_settings(record, resolved)), (), offered)
 
     @translate_errors()
     def write_report(self, scene: EndScene, name: str) -> Path:
@@ -383,7 +382,7 @@ class Backend:
             self.wake_queue()
             return folder
 
-        return LaunchOffer([*launch_summary(prepared), ("Waits for", gpus)], start)
+        return LaunchOffer("", [*launch_summary(prepared), ("Waits for", gpus)], start)
 
 
 def _length(training: TrainingConfig | RunRecord) -> tuple[float, int | None]:
@@ -392,7 +391,7 @@ def _length(training: TrainingConfig | RunRecord) -> tuple[float, int | None]:
     return settings.num_train_epochs, settings.max_steps
 
 
-def _restart_question(plan: RestartPlan, changes: Sequence[str]) -> str:
+def _restart_sentence(plan: RestartPlan, changes: Sequence[str]) -> str:
     name, lost = plan.folder.id, plan.lost_steps
     if plan.saves:
         stops = "is saving a checkpoint and stopping" if plan.stopping else "saves a checkpoint and stops"

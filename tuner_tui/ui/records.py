@@ -82,17 +82,14 @@ class JobFacts(NamedTuple):
 
 
 class LaunchOffer(NamedTuple):
-    """A prepared run: labelled lines that describe it, and the call that starts or queues it and returns its folder."""
+    """A prepared run: a sentence and labelled lines on what it will do, and the call that starts or queues it.
 
+    The call returns its folder, that of a restart once the old run has ended.
+    """
+
+    sentence: str
     lines: Sequence[tuple[str, str]]
     start: Callable[[], Path]
-
-
-class RestartOffer(NamedTuple):
-    """The question to ask before a restart, and the call that restarts. It returns once the old run has ended."""
-
-    question: str
-    restart: Callable[[], Path]
 
 
 TrialPlacement = Literal["sequential", "gpus", "ray"]

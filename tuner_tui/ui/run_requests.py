@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.runs.events.run_state import RunState, checkpoint_refusal
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.ui.backend import Backend
-from tuner_tui.ui.feeds import UNREADABLE, poll
-from tuner_tui.ui.records import TrainingConfig
+from tuner_tui.ui.feeds import UNREADABLE, BackendError, poll
+from tuner_tui.ui.records import LaunchOffer, TrainingConfig
 from tuner_tui.ui.report_file import render_report, report_problem
 from tuner_tui.ui.screens.compare import CompareScreen
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, InspectionScreen, LaunchScreen, NameScreen
@@ -97,59 +98,72 @@ class RunRequests(Requests):
     # starting
 
     async def train(self) -> None:
-        """Launch a run with the settings shown, as soon as they are final."""
-        if not self._store.ready.is_set():
-            self._app.show_note("Training starts as soon as settings and hardware are read.")
-            self._app.let_input_through()
-            await self._store.ready.wait()
-        current, refusal = self._state.current, self._store.launch_refusal()
-        if current is None or refusal:
+        """Launch a run with the settings shown, after a look at what it will do."""
+        refusal = self._store.launch_refusal()
+        if self._store.ready.is_set() and refusal:
             self._app.show_note(refusal, severity="warning")
             return
-        if not await self._confirm_beside_tuning():
-            return
-        offer = await to_daemon_thread(lambda: self._backend.offer_launch(current))
-        sentence = launch_sentence(current, self._store.outlook, self._state.batch_note)
-        # A command is shown with the settings that do not reach it; the built-in job gets them all.
-        if current.job.kind == "command" and not await self._app.ask(LaunchScreen(offer.lines, sentence=sentence)):
-            return
-        self._app.show_note(f"Starting training. {sentence}")
-        self.follow(await to_daemon_thread(offer.start))
+        folder = await self._start("Train", partial(self._prepare, self._backend.offer_launch))
+        if folder is not None:
+            self.follow(folder)
 
-    async def _confirm_beside_tuning(self) -> bool:
-        """A training spoils the measurements of a tuning that runs: ask first."""
+    async def _start(self, heading: str, prepare: Callable[[], Coroutine[Any, Any, LaunchOffer]]) -> Path | None:
+        """Show what a launch will do, as soon as it is prepared; start it and return its folder if the user agrees."""
+        screen, offer = LaunchScreen(heading), None
+
+        async def fill() -> None:
+            nonlocal offer
+            offer = await prepare()
+            screen.tell(offer.sentence, offer.lines)
+
+        agreed = await self._app.ask(screen, fill)
+        return await to_daemon_thread(offer.start) if agreed and offer is not None else None
+
+    async def _prepare(self, make_offer: Callable[[TrainingConfig], LaunchOffer], queued: bool = False) -> LaunchOffer:
+        """Return the launch of the settings shown, as soon as they are final."""
+        if not self._store.ready.is_set():
+            self._app.let_input_through()  # to the dialog, which can be left
+            await self._store.ready.wait()
+        current, refusal = self._state.current, self._store.launch_refusal(queued)
+        if current is None or refusal:
+            raise BackendError(refusal)
+        offer = await to_daemon_thread(lambda: make_offer(current))
+        sentence = launch_sentence(current, self._store.outlook, self._state.batch_note)
+        tuning = await self._tuning_beside()
+        return LaunchOffer(sentence, [*offer.lines, *([("Meanwhile", tuning)] if tuning else [])], offer.start)
+
+    async def _tuning_beside(self) -> str:
+        """Return what a training does to the tuning that runs; empty without one."""
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
-        tuning = next((tuning.folder.name for tuning in listed if tuning.view.status == "running"), None)
-        if tuning is None:
-            return True
-        question = (
-            f"{tuning} is tuning: a training at the same time uses memory and distorts its measurements. Train anyway?"
-        )
-        return await self._app.ask(ConfirmScreen("Train", question, "train")) is True
+        running = next((tuning.folder.name for tuning in listed if tuning.view.status == "running"), None)
+        return f"{running} is tuning: a training uses memory and distorts its measurements." if running else ""
 
     async def restart(self) -> None:
-        """Restart the followed run with the settings shown, after a confirmation."""
+        """Restart the followed run with the settings shown, after a look at what it will do."""
         if self._state.folder is None:
             self._app.show_note("No run is open.", severity="warning")
             return
         await self._restart(self._state.folder, self._state.current)
 
     async def _restart(self, folder: Path, config: TrainingConfig | None) -> None:
-        """Restart a run with the settings of `config`, or its own, after a confirmation."""
-        offer = await to_daemon_thread(lambda: self._backend.offer_restart(folder, config))
-        if await self._app.ask(ConfirmScreen("Resume", offer.question, "resume")):
-            self._app.show_note(f"{folder.name} continues as a new run.")
-            self.follow(await to_daemon_thread(offer.restart))
+        """Restart a run with the settings of `config`, or its own, after a look at what it will do."""
+        offer = partial(to_daemon_thread, lambda: self._backend.offer_restart(folder, config))
+        continued = await self._start("Resume", offer)
+        if continued is not None:
+            self.follow(continued)
 
     async def retry(self, finding: Finding, remedy: Remedy) -> None:
         """Start the followed run, which has ended, again with `remedy`: from its last checkpoint if it has one."""
         folder, view, current = self._state.folder, self._state.view, self._state.current
-        if folder is None or view is None or not await self._confirm_beside_tuning():
+        if folder is None or view is None:
+            return
+        tuning = await self._tuning_beside()
+        if tuning and not await self._app.ask(ConfirmScreen("Train", f"{tuning} Train anyway?", "train")):
             return
         offer = await to_daemon_thread(lambda: self._backend.offer_retry(folder, remedy, finding.cause, current))
         effect = f" {remedy.batch_note[:1].upper()}{remedy.batch_note[1:]}." if remedy.batch_note else ""
-        self._app.show_note(f"{offer.question}{effect}")
-        self.follow(await to_daemon_thread(offer.restart))
+        self._app.show_note(f"{offer.sentence}{effect}")
+        self.follow(await to_daemon_thread(offer.start))
         if current is not None and view.record is not None and current.job == view.record.job:
             self._store.update(self._state.with_remedy(finding, remedy))
 
@@ -262,14 +276,11 @@ class RunRequests(Requests):
 
     async def _enqueue(self) -> None:
         """Queue the training with the settings shown, after a look at it."""
-        current, refusal = self._state.current, self._store.launch_refusal()
-        if current is None or refusal:
-            self._app.show_note(refusal or "The settings have not been read yet.", severity="warning")
-            return
         inventory = self._state.inventory
-        offer = await to_daemon_thread(lambda: self._backend.offer_queueing(current, inventory))
-        if await self._app.ask(LaunchScreen(offer.lines, "Queue", launch_sentence(current, self._store.outlook))):
-            self._app.show_note(f"Queued as {(await to_daemon_thread(offer.start)).name}.")
+        make_offer = partial(self._backend.offer_queueing, inventory=inventory)
+        folder = await self._start("Queue", partial(self._prepare, make_offer, queued=True))
+        if folder is not None:
+            self._app.show_note(f"Queued as {folder.name}.")
 
     # comparison
 

@@ -82,9 +82,9 @@ class StateStore:
             self._estimated_job = request.job
             self._ask_estimate(request)
 
-    def launch_refusal(self) -> str:
-        """Return why no training can be started now; empty if one can."""
-        return status_text.launch_refusal(self.state, self._screen.settings_view)
+    def launch_refusal(self, queued: bool = False) -> str:
+        """Return why no training can be started now, or queued; empty if one can."""
+        return status_text.launch_refusal(self.state, self._screen.settings_view, queued)
 
     def _with_recommended(self, state: UiState) -> UiState:
         inventory, interpreter, loaded, editing = state.inventory, state.interpreter, state.loaded, state.editing

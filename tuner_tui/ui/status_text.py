@@ -93,10 +93,12 @@ def _stop_effect(state: RunState) -> str:
     return "It cannot save on request; SIGTERM ends it now, and unsaved work is lost."
 
 
-def launch_refusal(state: UiState, view: SettingsView | None) -> str:
-    """Return why no training can be started now; empty if one can."""
+def launch_refusal(state: UiState, view: SettingsView | None, queued: bool = False) -> str:
+    """Return why no training can be started now, or `queued`; empty if one can."""
     if view is None:
         return "There are no settings yet."
+    if queued:
+        return settings_error(view)
     if state.folder is not None and state.view is None:
         return f"{state.folder.name} is still being read."
     if state.running and state.folder is not None:

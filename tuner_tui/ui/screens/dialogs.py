@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from rich.console import Group
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -143,26 +144,35 @@ class NameScreen(Dialog[str]):
 
 
 class LaunchScreen(Dialog[bool]):
-    """Says what a launch will do in one `sentence`, with labelled `lines` about it; returns True to start it."""
+    """Asks whether to start what `tell` has described; until then nothing can be started. Returns True to start it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y,t,enter", "answer(True)", "Start", id="launch.yes", tooltip="Start it"),
+        Binding("y,enter", "start", "Start", id="launch.yes", tooltip="Start it"),
         Binding("n", "leave", "Back", id="launch.no", show=False),
     ]
-    hint = "enter start · esc back"
 
-    def __init__(self, lines: Sequence[tuple[str, str]], heading: str = "Train", sentence: str = "") -> None:
+    def __init__(self, heading: str, verb: str = "start") -> None:
         super().__init__()
         self.heading = heading
-        self._lines = lines
-        self._sentence = sentence
+        self._verb = verb
+        self._sentence, self._about = Static("Reading settings and hardware …", markup=False), Static()
+        self._told = False
 
     def body(self) -> Iterable[Widget]:
-        sentence = [Static(Text(f"{self._sentence}\n", "bold"))] if self._sentence else []
-        yield VerticalScroll(*sentence, Static(launch_table(self._lines)))
+        yield VerticalScroll(self._sentence, self._about)
 
-    def action_answer(self, yes: bool) -> None:
-        self.dismiss(yes)
+    def tell(self, sentence: str, lines: Sequence[tuple[str, str]] = ()) -> None:
+        """Say what will happen in one `sentence`, with labelled `lines` about it."""
+        self._told = True
+        self.hint = f"enter {self._verb} · esc back"
+        for box in self.query("#dialog"):
+            box.border_subtitle = self.hint
+        self._sentence.update(Text(sentence, "bold"))
+        self._about.update(Group("", launch_table(lines)) if lines else "")
+
+    def action_start(self) -> None:
+        if self._told:
+            self.dismiss(True)
 
 
 class DiffScreen(Dialog[bool]):

@@ -202,9 +202,21 @@ class BaseApp(App[None]):
             self._requests.discard(request)
             self.let_input_through()
 
-    async def ask(self, screen: Screen[Result]) -> Result | None:
-        """Show a screen for a request, and return what it is dismissed with."""
+    async def ask(
+        self, screen: Screen[Result], fill: Callable[[], Coroutine[Any, Any, object]] | None = None
+    ) -> Result | None:
+        """Show a screen for a request, in place of all notes, and return what it is dismissed with.
+
+        Input waits until `fill` has ended; a `BackendError` of it closes the screen.
+        """
+        self.clear_notifications()  # they would cover it
         answer = self.push_screen(screen, wait_for_dismiss=True)
+        if fill is not None:
+            try:
+                await fill()
+            except BackendError:
+                screen.dismiss(None)
+                raise
         self.let_input_through()
         try:
             return await asyncio.shield(answer)
