@@ -27,6 +27,7 @@ from tuner_tui.settings.dialects.dialect import (
     dialect_of_file,
     dialects,
     flatten,
+    is_for_other_work,
     read_settings,
     with_references,
 )
@@ -197,6 +198,12 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     """
     form = "yaml" if path is None else form_of_file(path)
     dialect = tool or tool_of_file(file, path)
+    of_script = not (dialect.programs or dialect.of_launcher or file.words) and form != "python"
+    if of_script and is_for_other_work(flatten(file.values), path.stem if path else ""):
+        raise PresetError(
+            f"{source}: is for inference or an evaluation by its keys or name, and says nothing of how to train: open "
+            "the file with learning rate and epochs"
+        )
     if path is not None and dialect.form == "overrides" and not file.words:
         values = compose(file.values, path)
         needed = ", ".join(shorten_text(key) for key, value in flatten(values).items() if value == TO_GIVE)

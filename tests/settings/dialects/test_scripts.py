@@ -88,7 +88,7 @@ def test_a_variable_that_doubles_on_each_line_is_not_put_in(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("python a.py \\\n --seed 3 \\\n # --lr 1 \\\n --epochs 2\n", "a comment between its lines ends it"),
+        ("python a.py \\\n --seed 3 \\\n # --lr 1 \\\n --epochs 2\n", "it ends before the options in the next lines"),
         ("python a.py --seed 3 --model_name $1\n", "it needs $1"),
         ("python a.py --seed 3 --text '<image>' --out runs/<name>\n", "it needs <name>"),
         ("source conf.sh\npython a.py --seed 3\n", "conf.sh is sourced before it"),

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects import hf, hooks
 from tuner_tui.settings.dialects.hf import ExportedSettings, ImportedSettings, from_hf, setting_of_argument
+from tuner_tui.settings.dialects.script_search import names_other_work
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Settings, Value, closest_match, shorten_text
 
@@ -151,7 +152,7 @@ def with_references(values: Mapping[str, Any]) -> dict[str, Any]:
     single = {key: value for key, value in flat.items() if isinstance(value, str | int | float)}
     literals = {key: value for key, value in single.items() if "${" not in str(value)}
 
-    # Only references to single values of the same file are put in, once and not recursively: what OmegaConf computes
+    # Only references to single values of the same file are put in, and not recursively: what OmegaConf computes
     # (`${oc.env:X}`, `${eval:…}`) stays as it is and counts as filled in at start.
     def resolved(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -231,8 +232,11 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     So are values that the file leaves open: `auto`, where the setting has no such choice, and template variables.
     """
     notes: list[str] = []
-    flat = flatten(values) if dialect.nested else values
+    flat = flatten(without_alternatives(values) if dialect.leaves else values) if dialect.nested else values
     flat = {key: value[0] if _is_one_number(value) else value for key, value in flat.items()}
+    for key, value in [*flat.items()] if dialect.nested else ():  # kohya's `optimizer_args = ["weight_decay=0.1"]`
+        words = value if isinstance(value, list) and all(isinstance(word, str) for word in value) else []
+        flat |= {f"{key}.{name}": text for name, equals, text in (word.partition("=") for word in words) if equals}
     switched: Mapping[str, Value] = {}
     if dialect.read_more is hooks.read_scripts_own:
         flat, switched = _apply_switches(flat)
@@ -381,10 +385,36 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
     return keys
 
 
+def says_training(flat: Mapping[str, Any]) -> bool:
+    """Whether one of the keys says how to train, as a learning rate does and a batch size does not."""
+    tables = read_data_file(TABLES)
+    names = (leaf for name in tables["words"]["of_a_training"] for leaf in tables["shared"]["aliases"][name])
+    return any(pattern.search(path) for pattern in map(leaf_pattern, names) for path in flat)
+
+
+def is_for_other_work(flat: Mapping[str, Any], name: str = "") -> bool:
+    """Whether keys, or the name of their file, are those of an evaluation, of generating or serving, not a training."""
+    words = read_data_file(TABLES)["words"]["other_work"]
+    others = {key for path in flat if (key := path.rpartition(".")[2].lower()) in words}
+    return (len(others) > 1 or names_other_work(PurePath(name))) and not says_training(flat)
+
+
 @cache
 def leaf_pattern(leaf: str) -> re.Pattern[str]:
     """What a key ends with that is one of the names of the alias `leaf`; W&B keeps `lr: {value: 0.1, desc: …}`."""
     return re.compile(rf"(?:^|\.)(?:{leaf.replace('.', chr(92) + '.')})(?:\.value)?$", re.IGNORECASE)
+
+
+def without_alternatives(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values without the sections that are alternatives to one that a value names: `model_type = "SD3"`."""
+    named = {value.lower() for value in values.values() if isinstance(value, str)}
+    sections = {key: value.keys() for key, value in values.items() if isinstance(value, Mapping)}
+    chosen = [key for key in sections if key.lower() in named]
+    if len(chosen) != 1:
+        return values
+    keys = sections.pop(chosen[0])
+    others = {key for key, inner in sections.items() if 2 * len(keys & inner) >= min(len(keys), len(inner)) > 1}
+    return {key: value for key, value in values.items() if key not in others}
 
 
 def _is_one_number(value: object) -> bool:

@@ -289,13 +289,16 @@ def holds_arguments_only(values: Mapping[str, Any], section: str) -> bool:
 PARSES_FILE = r"\.parse_(yaml|json)_file\("
 READS = (
     r"\b(?:(?:safe|full)_load|yaml\.load|OmegaConf\.load|om\.load|YAML|json\.loads?|toml(?:lib)?\.loads?"
-    r"|\w*(?:load|read|from|get|parse)_(?:yaml|json|toml|config|cfg|hparams)\w*)\("
+    r"|\w*(?:load|read|from|get|parse)_(?:yaml|json|toml|config|cfg|params|hparams)\w*)\("
 )
 _PART = r"(?:_(?:one_)?epoch|_loop|_model|_step|ing)?"
 TRAINS = rf"\.backward\(|\b\w*Trainer\(|\.fit\(|\.train{_PART}\(\w|\bdef train{_PART}\("
 READS_AND_TRAINS = rf"(?s)\A(?=.*(?:{READS}|{CONFIG_OPTION.pattern}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
 """The source of a script that reads a file of settings, or has an option for one, and trains."""
-SUBCOMMANDS = re.compile(r"add_subparsers\(|\.command\(|\.group\(|typer\.Typer\(")
+SUBCOMMANDS = re.compile(r"add_subparsers\(|(?m:^\s*@[\w.]+\.(?:command|group)\()|typer\.Typer\(")
+REQUIRED = re.compile(r"add_argument\([^()]*(?:\([^()]*\)[^()]*)*\brequired\s*=\s*True")
+CONFIG_REQUIRED = re.compile(rf"add_argument\([^()]*?{CONFIG_OPTION.pattern}[^()]*\)")
+"""An option that must be given, and one for the file of settings."""
 FROM_WORDS = re.compile(r"OmegaConf\.from_cli\((?=(?s:.*)\.config\b)")
 """A script that takes `config=FILE`, as OmegaConf reads a command line."""
 TAKES_WORDS = re.compile(
@@ -320,7 +323,8 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
         # Of a script in another part of the checkout, having the keys shows nothing: its name must say what it does.
         is_far = script.parent not in path.absolute().parents and not named_for_training([script])
         is_far = is_far and not names_file(source, path)
-        if of_package or is_far or SUBCOMMANDS.search(source):  # a subcommand says what to do with the file
+        # A subcommand says what to do with the file; what the parser requires is not known.
+        if of_package or is_far or SUBCOMMANDS.search(source) or REQUIRED.search(CONFIG_REQUIRED.sub("", source)):
             continue
         words = f"python {shlex.quote(str(script))}"
         if options := [*dict.fromkeys(CONFIG_OPTION.findall(source))]:

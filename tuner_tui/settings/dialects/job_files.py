@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.settings.dialects.dialect import flatten
-from tuner_tui.settings.dialects.script_search import TRAINING
-from tuner_tui.settings.dialects.shell_script import is_known_option, read_shell
+from tuner_tui.settings.dialects.dialect import flatten, says_training
+from tuner_tui.settings.dialects.script_search import TRAINING, names_other_work
+from tuner_tui.settings.dialects.shell_script import read_shell
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.yaml_reader import ToolFile, parse_tool_text
 
@@ -23,6 +23,8 @@ EXPRESSION = re.compile(r"\$\{\{\s*[\w.]*\.([\w-]+)\s*\}\}")
 """What GitHub fills in: an input, a variable or a secret."""
 MAKEFILE = re.compile(r"(?:GNU)?[Mm]akefile|.*\.mk")
 MAKE_VARIABLE = re.compile(r"(?m)^(?:export\s+)?(\w+)[ \t]*(?::{1,2}|\?)?=[ \t]*(.*?)[ \t]*(?:#.*)?$")
+TARGET = re.compile(r"(?m)^([\w./-]+)[^:=\n]*:(?!=)[^\n]*\n((?:[ \t]*\n|\t.*\n?|#.*\n)*)")
+"""A target of a Makefile, and its recipe."""
 TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
 
 
@@ -32,10 +34,10 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     Raises `PresetError`, for a file of one of these kinds without a command that trains as well.
     """
     if MAKEFILE.fullmatch(Path(source).name):
-        file = replace(read_shell(_recipes(text), source), kind="Makefile")
-        if not (any(map(is_known_option, file.values)) or TRAINING.search(" ".join(file.words))):
+        found = _best_command(_recipes(text), source)
+        if found is None or not (found.incomplete or _names_training(found)):
             raise PresetError(f"{source}: is a Makefile in which no training is started: open the script that trains")
-        return file
+        return replace(found, kind="Makefile")
     documents = re.split(r"(?m)^---(?:[ \t].*)?$", text) if suffix not in (".json", ".toml") else [text]
     if suffix == ".json" and '"configurations"' in text:  # editors allow comments
         documents = [TRAILING_COMMA.sub("", COMMENT.sub("", text))]
@@ -49,7 +51,7 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         rows: list[dict[str, Any]] = read_data_file(KINDS)["kinds"]
         row = next((row for row in rows if {*row["keys"]} <= file.values.keys()), {})
         kind = kind or row.get("kind", "")
-        if row and (found := _best_command(file.values, source)) is not None:
+        if row and (found := _best_command(_started(file.values), source)) is not None:
             given = flatten(file.values.get(row.get("arguments", ""), {}))
             fixed = {key.removesuffix(".value"): value for key, value in given.items() if key.endswith(".value")}
             folder = "" if found.folder == row.get("folder") else found.folder
@@ -63,34 +65,57 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     return parse_tool_text(text, source, suffix)
 
 
-def _recipes(text: str) -> str:
-    """The recipes of a Makefile as a script of a shell, which first sets the variables."""
-    joined = re.sub(r"\\[ \t]*\n[ \t]*", " ", text)
-    values = dict(MAKE_VARIABLE.findall(joined))
-    lines = re.findall(r"(?m)^\t\s*[@+-]*(.*)$", joined)
-    recipes = re.sub(r"\$\((\w+)\)", r"${\1}", "\n".join(lines)).replace("$$", "$")
-    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items()) + recipes
+def _recipes(text: str) -> Iterator[tuple[str, str]]:
+    """Each target of a Makefile with its recipe as a script of a shell, which first sets the variables."""
+    joined = re.sub(r"\$\((\w+)\)", r"${\1}", re.sub(r"\\[ \t]*\n[ \t]*", " ", text))
+    head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in MAKE_VARIABLE.findall(joined))
+    for target, body in TARGET.findall(joined):
+        yield target, head + "\n".join(re.findall(r"(?m)^\t\s*[@+-]*(.*)$", body)).replace("$$", "$")
 
 
-def _best_command(values: Mapping[str, Any], source: str) -> ToolFile | None:
-    """The command with most options of a training among all that the file starts."""
-    defaults = {key: value for key, value in flatten(values.get("on", {})).items() if key.endswith(".default")}
+def _started(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The names around each command that the file starts, and its text with the defaults of inputs."""
+    defaults = {key: value for key, value in flatten({"on": values.get("on")}).items() if key.endswith(".default")}
     inputs = {key.split(".")[-2]: str(value) for key, value in defaults.items()}
-    files = []
-    for text in _scripts(values, {}):
-        filled = EXPRESSION.sub(lambda match: inputs.get(match[1], f"${match[1]}"), text)
+    for name, text in _scripts(values, {}, ""):
+        yield name, EXPRESSION.sub(lambda match: inputs.get(match[1], f"${match[1]}"), text)
+
+
+def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | None:
+    """The command that trains by its name, its script's or its options; None where one of several may be it.
+
+    Of several that train, the one with most options, which then says that there are others.
+    """
+    files: list[tuple[bool, ToolFile]] = []
+    for name, text in texts:
         with suppress(PresetError):
-            files.append(read_shell(filled, source))
-    return max(files, key=lambda file: len(file.values), default=None)
+            file = read_shell(text, source)
+            if not names_other_work(PurePath(name.replace(" ", "-"))):
+                files.append((bool(TRAINING.search(name)), file))
+    trains = [file for named, file in files if named or _names_training(file)] or [file for _, file in files]
+    if len({file.words for _, file in files}) > 1 and not any(named or _names_training(file) for named, file in files):
+        return None
+    named = [file for is_named, file in files if is_named and file in trains]
+    best = max(named or trains, key=lambda file: len(file.values), default=None)
+    others = {file.words for file in named or trains}
+    if best is None or len(others) == 1:
+        return best
+    return replace(best, incomplete=(*best.incomplete, f"it starts {len(others)} commands, of which this is one"))
 
 
-def _scripts(node: Any, environment: Mapping[str, str]) -> Iterator[str]:
-    """Each command in a document as the text of a shell script, which first sets the variables of its place."""
+def _names_training(file: ToolFile) -> bool:
+    """Whether the words of a command say that it trains."""
+    return says_training(file.values) or TRAINING.search(" ".join(file.words)) is not None
+
+
+def _scripts(node: Any, environment: Mapping[str, str], name: str) -> Iterator[tuple[str, str]]:
+    """The names around each command in a document, and its text as a script that first sets the variables there."""
     if isinstance(node, list):
         for inner in node:
-            yield from _scripts(inner, environment)
+            yield from _scripts(inner, environment, name)
     if not isinstance(node, Mapping):
         return
+    name = f"{name} {node['name']}" if isinstance(node.get("name"), str) else name
     table = read_data_file(KINDS)
     for key in table["variables"]:
         environment = {**environment, **_variables(node.get(key))}
@@ -102,9 +127,10 @@ def _scripts(node: Any, environment: Mapping[str, str]) -> Iterator[str]:
         parts = [f"python {start}", *parts]
     for text in (" ".join(parts), *texts):
         if text.strip():
-            yield "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items()) + text
-    for inner in node.values():
-        yield from _scripts(inner, environment)
+            exported = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in environment.items())
+            yield name, exported + text
+    for key, inner in node.items():
+        yield from _scripts(inner, environment, f"{name} {key}")
 
 
 def _variables(entries: Any) -> dict[str, str]:

@@ -21,7 +21,7 @@ ROOT_MARKS = (
 )  # fmt: skip
 """What the top of a checkout has; only there is the whole checkout searched."""
 INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
-TRAINING = re.compile(r"train|fine[-_]?tun|(?<![a-z])(?:sft|dpo|grpo|ppo)(?![a-z])", re.IGNORECASE)
+TRAINING = re.compile(r"train|fine[-_]?tun|(?<![a-z])(?:fit|sft|dpo|grpo|ppo)(?![a-z])", re.IGNORECASE)
 ENTRY = re.compile(r"(?:main|run)(?:_\w+)?")
 """The name of a script that a project is started by."""
 OTHER_WORK = re.compile(

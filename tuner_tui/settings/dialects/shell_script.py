@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -13,10 +14,19 @@ from pathlib import Path, PurePosixPath
 from string import Template
 from typing import Any
 
+from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.dialect import dialects, leaf_pattern
+from tuner_tui.settings.dialects.dialect import TABLES, dialects, is_for_other_work, leaf_pattern, says_training
+from tuner_tui.settings.dialects.hooks import TRAINS
 from tuner_tui.settings.dialects.python_source import evaluate_literal
-from tuner_tui.settings.dialects.script_search import named_for_training, names_other_work
+from tuner_tui.settings.dialects.script_search import (
+    ENTRY,
+    FOLDERS_UP,
+    TRAINING,
+    named_for_training,
+    names_other_work,
+    own_modules,
+)
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS
 from tuner_tui.settings.yaml_reader import ToolFile
@@ -34,6 +44,8 @@ _DEFAULTED = re.compile(r"\$\{(\w+):?=([^}$]*)\}")
 _CALLERS = re.compile(r"\$\{?(\d+|[@*])\}?")
 """A value that only the caller of the script gives."""
 _ARRAY = re.compile(r"[ \t]*(?:(?:declare|local)[ \t]+-a[ \t]+)?([A-Za-z_]\w*)(\+?)=\(")
+_OPEN_TEXT = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=(?:\"(?:[^\"\\]|\\.)*|'[^']*)", re.DOTALL)
+"""A variable whose value goes on in the next line."""
 _ALL_WORDS = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
 """Every word of an array."""
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.+)", re.DOTALL)
@@ -47,7 +59,11 @@ _REST = "\0"
 _NEEDED = re.compile(r"\$\(…\)|\$\{?([\w@*#]+)|`")
 _OPENS = re.compile(r"(?:^|[;&|]|\bdo\b|\bthen\b|\belse\b)\s*(?:if|for|while|until|case)\b")
 _CLOSES = re.compile(r"(?:^|[;&|])\s*(?:fi|done|esac)\b")
-_CUT = "a comment between its lines ends it"
+_OWN_FILE = r"\"?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?"
+_REAL_PATH = re.compile(rf"\$\(\s*(?:realpath|readlink +-f)\s+(?:-- +)?({_OWN_FILE})\s*\)")
+_OWN_FOLDER = re.compile(rf"\$\(\s*dirname\s+(?:-- +)?\"?{_OWN_FILE}\"?\s*\)")
+_ENTERED = re.compile(r"\$\(\s*cd\s+(?:-- +|-P +)?\"?(/[^\"$`()&;>\n]*?)\"?\s*(?:&?>\s*\S+\s*)?&&\s*pwd(?:\s+-P)?\s*\)")
+_CUT = "it ends before the options in the next lines, which are not passed"
 _TO_FILL_IN = re.compile(r"\"[^\"]*\"|'[^']*'|(<[A-Za-z][\w .-]*>)")
 """A name in brackets, which a shell takes for files; in quotes it is text."""
 _ENVIRONMENT = re.compile(r"activate$|conda\.sh$|\.?(?:bashrc|bash_profile|profile|zshrc)$|/etc/|lmod|modules?\.sh$")
@@ -61,6 +77,7 @@ _GUARD = re.compile(
 )
 """A variable without which the script ends."""
 MODULE = ("-m", "--module")
+LAUNCHERS_OF_TRAININGS = ("torchrun", "accelerate", "deepspeed", "composer", "horovodrun", "colossalai")
 LAUNCH_MODULES = ("torch.distributed", "accelerate.commands", "pip", "venv", "pytest", "unittest", "http.server")
 
 
@@ -94,8 +111,8 @@ def read_shell(text: str, source: str) -> ToolFile:
 
     Variables that the script sets are put in; a command that needs others is not given, only its options.
     """
-    best = _find_command(text)
-    if not best.words:
+    best = _find_command(text, Path(source).absolute().parent)
+    if not best.words or not _is_training(best, Path(source).absolute()):
         raise PresetError(
             f"{source}: is a shell script that contains no training command: open the one that starts the training"
         )
@@ -215,10 +232,10 @@ def option_word(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _find_command(text: str) -> _Command:
+def _find_command(text: str, place: Path = Path()) -> _Command:
     """The command with most options of a training; where no line has one, the text of a variable with options.
 
-    Where nothing has options, the last command that starts a script.
+    Where nothing has options, the last command that starts a script. `place` is the folder of the script.
     """
     variables = {"HOME": str(Path.home())}
     exported: dict[str, str] = {}
@@ -233,7 +250,7 @@ def _find_command(text: str) -> _Command:
     # in, and the command with most options of a training wins. Branches and loops are not followed. Of a command that
     # this script does not start itself (in a here document or behind `bash -c`) only the options are known.
     for start, end in _logical_lines(text):
-        line = re.sub(r"\\[ \t]*(\r?\n|\Z)", " ", text[start:end])
+        line = _in_folder(re.sub(r"\\[ \t]*(\r?\n|\Z)", " ", text[start:end]), place)
         depth = max(0, depth + len(_OPENS.findall(line)) - len(_CLOSES.findall(line)))
         array = _ARRAY.match(line)
         if array is not None:
@@ -246,7 +263,7 @@ def _find_command(text: str) -> _Command:
         for match in _DEFAULTED.finditer(line):
             variables.setdefault(match[1], match[2])
         starts = document is None
-        cut = starts and _is_cut(text, start, end)
+        cut = starts and _is_cut(text, end)
         for words in split_commands(_computed(_filled(line, variables), variables)):
             assigned = [_ASSIGNMENT.fullmatch(word) for word in words if word not in DECLARATIONS]
             if words and all(assigned):
@@ -266,8 +283,12 @@ def _find_command(text: str) -> _Command:
                     if _score(inner) > _score(of_variable.words):
                         of_variable = _Command(inner, start, end)
                 continue
-            if words[:1] in (("echo",), ("printf",)):
-                continue
+            if words[:1] in (("echo",), ("printf",)) or (words and words[0].startswith("-")):
+                continue  # or what is left of a command that a comment has ended
+            if words[:1] == ("let",):
+                terms = [word.partition("=") for word in words[1:]]
+                values = {name: _arithmetic(_with_values(term, variables)) for name, _, term in terms}
+                variables |= {name: str(value) for name, value in values.items() if value is not None}
             if words[:1] in (("cd",), ("pushd",)) and len(words) == 2:
                 folder = str(PurePosixPath(folder, words[1]))
             if words[:1] in (("source",), (".",)) and len(words) > 1 and not _ENVIRONMENT.search(words[1]):
@@ -278,9 +299,10 @@ def _find_command(text: str) -> _Command:
                 words, runs = inner, runs and words[0] == "eval"
             gaps = [_CUT] * cut + [f"it needs {name}" for name in filter(None, _TO_FILL_IN.findall(line))]
             command = _Command(words, start, end, runs, dict(exported), folder, (*reasons, *gaps))
-            if _starts_script(words) and (starts or document_runs):
+            if _starts_script(words) and (starts or document_runs) and not _does_other_work(words):
                 (started if starts else in_document).append(command)
-            if _score(words) > _score(best.words) and not names_other_work(_script_of(words)):
+            others = names_other_work(_script_of(words)) or _does_other_work(words)
+            if _score(words) > _score(best.words) and not others:
                 best = command
         opened = _HERE_DOCUMENT.search(line)
         document = opened[1] if opened else None if line.strip() == document else document
@@ -294,11 +316,11 @@ def _find_command(text: str) -> _Command:
         best = (started or in_document or [best])[-1]
     # A command of the same script, or with nearly as much of a training, is lost where only the best one is started.
     script, score = _script_of(best.words), _score(best.words)
-    others = [
+    rivals = [
         command for command in started if _script_of(command.words) == script or 2 * _score(command.words) >= score
     ]
-    if len({command.words for command in (*others, best)}) > 1:
-        best = replace(best, reasons=(*best.reasons, f"it starts {len(others)} commands, of which this is one"))
+    if len({command.words for command in (*rivals, best)}) > 1:
+        best = replace(best, reasons=(*best.reasons, f"it starts {len(rivals)} commands, of which this is one"))
     return best
 
 
@@ -315,11 +337,10 @@ def _open_options(words: str, variable: str) -> str:
     return "".join(f"{option} ${variable} " for option in dict.fromkeys(re.findall(r"(?<!\S)--[A-Za-z][\w-]*", words)))
 
 
-def _is_cut(text: str, start: int, end: int) -> bool:
-    """Whether a comment ends a continued command of which the next line has more options."""
-    lines = text[start:end].splitlines()
-    following = text[end:].lstrip(" \t").removeprefix("\\").lstrip()
-    return len(lines) > 1 and lines[-1].lstrip().startswith("#") and following.startswith("--")
+def _is_cut(text: str, end: int) -> bool:
+    """Whether the lines after a command are options, which a comment, a blank line or a lost `\\` parts from it."""
+    following = re.sub(r"\A(?:[ \t]*(?:#[^\n]*)?\n)*", "", text[end:]).lstrip(" \t").removeprefix("\\").lstrip()
+    return following.startswith("--")
 
 
 def _starts_script(words: tuple[str, ...]) -> bool:
@@ -332,6 +353,26 @@ def _starts_script(words: tuple[str, ...]) -> bool:
 def _programs() -> frozenset[str]:
     """The programs of known tools."""
     return frozenset(program for tool in dialects().values() for program in tool.programs)
+
+
+def _is_training(command: _Command, file: Path) -> bool:
+    """Whether a command trains: by its options, its launcher or program, the names of script and file, its source."""
+    words, script = command.words, _script_of(command.words)
+    names = (script.as_posix(), file.stem)
+    if says_training({**read_options(words), **read_overrides(words)}) or any(map(TRAINING.search, names)):
+        return True
+    if not script.name or not {*LAUNCHERS_OF_TRAININGS, *_programs()}.isdisjoint(words[:6]):
+        return True
+    folders = [above / command.folder for above in file.parents[:FOLDERS_UP]]
+    found = next((path for folder in folders if (path := folder / script.with_suffix(".py")).is_file()), None)
+    if found is None:  # elsewhere, or no file at all
+        return _score(words) > 0 or ENTRY.fullmatch(script.stem) is not None
+    return script.stem in ("main", "run") or any(re.search(TRAINS, source) for _, source in own_modules(found))
+
+
+def _does_other_work(words: tuple[str, ...]) -> bool:
+    """Whether the options are those of an evaluation, of generating or serving."""
+    return is_for_other_work({**read_options(words), **read_overrides(words)})
 
 
 def _script_of(words: tuple[str, ...]) -> PurePosixPath:
@@ -354,13 +395,15 @@ def _without_comment(line: str) -> str:
 def _logical_lines(text: str) -> Iterator[tuple[int, int]]:
     """Start and end of each line with those that continue it; a comment ends a line, whatever it ends with.
 
-    An array goes on until a line ends with its bracket.
+    An array goes on until a line ends with its bracket, a text in quotes until they close.
     """
     start = end = 0
     for line in text.splitlines(keepends=True):
         end += len(line)
         comment = line.lstrip().startswith("#")
         if _ARRAY.match(text, start) and not _without_comment(line).endswith(")") and end - start < LONGEST_VALUE:
+            continue
+        if _OPEN_TEXT.fullmatch(text, start, end) and end - start < LONGEST_VALUE:
             continue
         if comment or not line.rstrip().endswith("\\"):
             yield start, end
@@ -377,18 +420,25 @@ def _score(words: tuple[str, ...]) -> int:
 
 
 def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
-    """`section.key=value` words and those of a setting, after the script that reads them as Hydra does."""
+    """The `key=value` words after the script, where one is in a section or names a setting, as Hydra reads them."""
     names = [PurePosixPath(word if word.endswith(".py") else word.replace(".", "/")) for word in words]
     script = _script_of(words)
-    after = words[names.index(script) :] if script.name else ()
+    after = words[names.index(script) :] if script in names and script.name else ()
     matches = [match for match in map(_OVERRIDE.fullmatch, after) if match is not None]
-    return {match[1]: match[2] for match in matches if "." in match[1] or is_known_option(match[1])}
+    overrides = {match[1]: match[2] for match in matches}
+    return overrides if any("." in name or is_known_option(name) for name in overrides) else {}
 
 
 def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
-    """`--name value` and `--name=value` by name; a switch without a value is `true`, `--no_name` is `false`."""
+    """`--name value` and `--name=value` by name; a switch without a value is `true`, `--no_name` is `false`.
+
+    `-b 8` and its like are those of a training where the value is a number.
+    """
     options: dict[str, str] = {}
+    short = read_data_file(TABLES)["words"]["short_options"]
     for word, following in zip_longest(words, words[1:], fillvalue="--"):
+        if word in short and re.fullmatch(r"[\d.]+(e-?\d+)?", following):
+            options.setdefault(short[word], following)
         if not word.startswith("--") or len(word) < 3:
             continue
         name, equals, value = word[2:].partition("=")
@@ -431,12 +481,21 @@ def _computed(line: str, variables: Mapping[str, str]) -> str:
     """`line` with arithmetic of known numbers done; other substitutions are one word, which only the shell knows."""
 
     def value(match: re.Match[str]) -> str:
-        terms = match[1] or match[2] or ""
-        expression = re.sub(r"[A-Za-z_]\w*", lambda name: variables.get(name[0], name[0]), terms.replace("\\*", "*"))
-        number = _arithmetic(expression)
+        number = _arithmetic(_with_values((match[1] or match[2] or "").replace("\\*", "*"), variables))
         return "$(…)" if number is None else str(number)
 
     return re.sub(r"\$\(\(((?:[^()]|\([^()]*\))*)\)\)|\$\(\s*expr\s+([^()]*)\)|\$\([^()]*\)?\)", value, line)
+
+
+def _with_values(terms: str, variables: Mapping[str, str]) -> str:
+    return re.sub(r"[A-Za-z_]\w*", lambda name: variables.get(name[0], name[0]), terms)
+
+
+def _in_folder(line: str, folder: Path) -> str:
+    """`line` with the folder of the script for what scripts write to find it."""
+    line = _REAL_PATH.sub(lambda match: match[1], line)
+    line = _OWN_FOLDER.sub(lambda _: str(folder), line)
+    return _ENTERED.sub(lambda match: os.path.normpath(folder / match[1]), line)
 
 
 def _arithmetic(terms: str) -> int | None:

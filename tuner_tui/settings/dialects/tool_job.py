@@ -22,21 +22,26 @@ from tuner_tui.settings.dialects.dialect import (
     flatten,
     keys_in_file,
     leaf_pattern,
+    without_alternatives,
 )
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file
 from tuner_tui.settings.dialects.hf import RENAMED, is_other_library
-from tuner_tui.settings.dialects.hooks import TRAINS
+from tuner_tui.settings.dialects.hooks import KNOWN, TRAINS
 from tuner_tui.settings.dialects.hydra import hydra_command
 from tuner_tui.settings.dialects.python_source import CLASS
 from tuner_tui.settings.dialects.script_search import (
+    CONFIG_OPTION,
     FOLDERS_UP,
     is_module,
+    named_for_training,
     names_other_work,
+    own_modules,
     project_programs,
     read_source,
+    reads_keys,
     texts_above,
 )
-from tuner_tui.settings.dialects.shell_script import MODULE, read_options, split_commands
+from tuner_tui.settings.dialects.shell_script import LAUNCH_MODULES, MODULE, read_options, split_commands
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import (
     COMMAND_TO_NAME,
@@ -48,7 +53,7 @@ from tuner_tui.settings.job import (
     task_of_source,
 )
 from tuner_tui.settings.model import FIELDS, shorten_text
-from tuner_tui.settings.yaml_reader import ToolFile
+from tuner_tui.settings.yaml_reader import ToolFile, readable_values
 
 APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "placeholders"}
 """How settings reach a file of a form that is not rewritten for each run."""
@@ -57,9 +62,12 @@ CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerato
 LAUNCHERS = r"uv|poetry|python3?|torchrun|accelerate|deepspeed|composer|bash|sh"
 PROGRAM = rf"(?:^|[\s`$>])((?:{LAUNCHERS}|{{}})\s[^`]*)"
 """The beginning of a command that may start a training."""
+TO_FILL_IN = re.compile(r"[$<{]|\.\.\.$|XXX|path/to/|\byour[_-]", re.IGNORECASE)
+"""What a reader puts a name of their own in the place of."""
+METHOD_NAME = re.compile(r"(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo)(?![a-z])", re.IGNORECASE)
 NO_TRAININGS = frozenset({"eval", "evaluate", "predict", "export", "infer", "test", "validate"})
 """Words of a command that does something else with the file."""
-ENTRY_KEYS = ("path", "id", "name", "dataset_name", "dataset")
+ENTRY_KEYS = ("path", "records_path", "id", "name", "dataset_name", "dataset")
 """What an entry of a list of datasets calls its dataset."""
 BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text"})
 """What is in the place of a dataset's name where `data_files` holds the data."""
@@ -77,7 +85,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
     `COMMAND_TO_NAME` stands for a command that nothing near the file shows to read it. Paths are absolute, so that the
     job may be saved and started anywhere. Raises `SettingsError` for a file of the tool that trains nothing.
     """
-    flat = flatten(file.values) if dialect.nested else file.values
+    flat = flatten(without_alternatives(file.values)) if dialect.nested else file.values
     if (file.words or dialect.form == "arguments") and path.suffix not in NO_PROGRAMS:
         return _job_of_shell(dialect, file, path, flat)
     words, environment, folder = _command_of_file(dialect, file, path)
@@ -116,26 +124,32 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
         command = None if file.incomplete else hydra_command(path)
     else:
         command = (dialect.choose_command and dialect.choose_command(file.values, path)) or dialect.command
-    if not dialect.programs and dialect.form != "python" and (written := _written_command(path)) is not None:
+    of_script = not dialect.programs and dialect.form != "python"
+    if of_script and (written := _written_command(path, file.values)) is not None:
         return written
     if not command:
-        return UNKNOWN
+        may_be_like = of_script and dialect.form != "overrides" and not dialect.of_launcher
+        return (_written_command(path, file.values, for_others=True) if may_be_like else None) or UNKNOWN
     places = {"{folder}": str(path.absolute().parent), "{stem}": path.stem}
     words = (places.get(word, word.replace("{config}", str(path.absolute()))) for word in shlex.split(command) if word)
     return tuple(words), {}, None
 
 
-def _written_command(path: Path) -> Started | None:
+def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = False) -> Started | None:
     """The command line near the file that trains with it; None where several do that differ in more than options.
 
-    Of several, the one with fewest words counts.
+    Of several, the one with fewest words counts. With `for_others`, one that is written for another file of its folder
+    with nearly the same keys, or with a name to fill in, has this file in that place.
     """
-    commands = list(_written_commands(path))
+    commands = list(_written_commands(path, values, for_others))
+    files = [[word for word in words if re.search(r"\.(ya?ml|json|toml)$", word)] for words, _, _ in commands]
     others = {tuple(word for word in words if re.search(r"\.(py|ya?ml|json|toml)$", word)) for words, _, _ in commands}
-    return None if len(others) > 1 else min(commands, key=lambda command: len(command[0]), default=None)
+    if len(others) > 1:  # together with others, of which nothing says which ones
+        return UNKNOWN if all(len(named) > 1 for named in files) else None
+    return min(commands, key=lambda command: len(command[0]), default=None)
 
 
-def _written_commands(path: Path) -> Iterator[Started]:
+def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -> Iterator[Started]:
     """The command lines that train with the file: in its comments, a README, a shell script or a Makefile near it.
 
     Script and file exist where the line says, seen from that folder; a line with something to fill in does not count.
@@ -144,30 +158,54 @@ def _written_commands(path: Path) -> Iterator[Started]:
     programs = {program for tool in dialects().values() for program in tool.programs} | project_programs(path)
     for text_file in (config, *texts_above(path)):
         text = read_source(text_file)
-        if config.name not in text:
+        if config.name not in text and not for_others:
             continue
-        lines = _command_lines(text, text_file == config, programs)
-        commands: list[tuple[Sequence[str], dict[str, str]]] = [(words, {}) for words in lines]
+        commands: list[tuple[Sequence[str], dict[str, str]]]
+        commands = [(words, {}) for words in _command_lines(text, text_file == config, programs)]
         if text_file != config and (text_file.name == "Makefile" or SCRIPT_FORMS.get(text_file.suffix)):
             with suppress(SettingsError):
                 shell = parse_file(text, text_file)
-                commands = [(shell.command, shell.environment), *(commands if not shell.command else ())]
+                started = shell.words if for_others else shell.command
+                commands = [(started, shell.environment), *(commands if not started else ())]
+        folders = [*text_file.absolute().parents[: FOLDERS_UP + 1]]
+        folders += [config.parent] if folders[0] in config.parents[1:] else []  # what the text speaks of
         for words, environment in commands:
-            for folder in text_file.absolute().parents[: FOLDERS_UP + 1]:
+            for folder in folders:
                 at = [index for index, word in enumerate(words) if folder / word.rpartition("=")[2] == config]
+                if for_others and not at:
+                    at = [i for i, word in enumerate(words) if _stands_for(word, words[:i], folder, config, values)]
                 if len(at) == 1 and _starts_training(words, folder, programs):
                     begin, equals, _ = words[at[0]].rpartition("=")
-                    yield (*words[: at[0]], f"{begin}{equals}{config}", *words[at[0] + 1 :]), environment, folder
+                    filled = (*words[: at[0]], f"{begin}{equals}{config}", *words[at[0] + 1 :])
+                    if not any(TO_FILL_IN.search(word) for word in filled):
+                        yield filled, environment, folder
+
+
+def _stands_for(word: str, before: Sequence[str], folder: Path, config: Path, values: Mapping[str, Any]) -> bool:
+    """Whether a word of a command is in the place of this file: a file like it, or a name to fill in."""
+    name, other = word.rpartition("=")[2], folder / word.rpartition("=")[2]
+    script = next((word for word in before if word.endswith(".py")), None)
+    methods = {method.lower() for method in METHOD_NAME.findall(script or "")}
+    if not methods <= {method.lower() for method in METHOD_NAME.findall(config.stem)}:
+        return False
+    if other.suffix == config.suffix and other.parent == config.parent and other.is_file():
+        keys = flatten(values).keys()
+        return 5 * len(keys & flatten(readable_values(other)).keys()) >= 3 * len(keys) > 0
+    option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("--")), "")
+    fits = TO_FILL_IN.search(name) is not None and (name.endswith(config.suffix) or name.startswith("$"))
+    if not fits or not CONFIG_OPTION.fullmatch(f'"{option}"') or script is None or not (folder / script).is_file():
+        return False
+    return reads_keys(config, values, KNOWN)(folder / script, read_source(folder / script))
 
 
 def _command_lines(text: str, of_comments: bool, programs: Collection[str]) -> Iterator[Sequence[str]]:
-    """The words of each command in a text, from its program on; none with something left to fill in."""
+    """The words of each command in a text, from its program on."""
     joined = re.sub(r"\\[ \t]*\n[ \t]*#?", " ", text)
     program = re.compile(PROGRAM.format("|".join(map(re.escape, sorted(programs)))))
     for line in joined.splitlines():
         start = program.search(line) if "#" in line or not of_comments else None
         words = next(iter(split_commands(line[start.start(1) :].partition("`")[0])), ()) if start is not None else ()
-        if words and not any(re.search(r"[$<{]|\.\.\.$", word) for word in words):
+        if words:
             yield words
 
 
@@ -177,8 +215,13 @@ def _starts_training(words: Sequence[str], folder: Path, programs: Collection[st
         return False
     for word, following in pairwise((*words, "")):
         if word.endswith(".py"):
-            return (folder / word).is_file() and not names_other_work(Path(word)) and not is_module(folder / word)
-        if word in MODULE:
+            if not (folder / word).is_file() or is_module(folder / word):
+                return False
+            if names_other_work(Path(word)):
+                return bool({"fit", "train"} & {*words})
+            trains = any(re.search(TRAINS, source) for _, source in own_modules(folder / word))
+            return trains or bool(named_for_training([Path(word)]))
+        if word in MODULE and not following.startswith(LAUNCH_MODULES):
             base = folder / following.replace(".", "/")
             return base.with_suffix(".py").is_file() or base.is_dir() or following.partition(".")[0] in programs
     started = next((word for word in words if not re.fullmatch(rf"{LAUNCHERS}|run|-.*", word)), "")
@@ -201,8 +244,11 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     tool = dialect if of_hydra else dialect_of_command(file.command)
     mode: ApplyMode = "placeholders" if of_hydra else default_apply_mode(file.command)
     spelled = {**{name: key for key, name in RENAMED.items() if key in flat}, **keys_in_file(dialect, flat)}
+    given = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in file.words if word.startswith("--")}
     aliases = {
-        name: key for name, key in spelled.items() if name in FIELDS and not is_other_library(name, flat.get(key))
+        name: key
+        for name, key in spelled.items()
+        if name in FIELDS and key in given and not is_other_library(name, flat.get(key))
     }
     return CommandJob(
         command=file.command,
@@ -256,12 +302,18 @@ def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
 
 
 def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    """The first that is given; in sections, where one key ends so."""
+    """The first that is given; of several keys that end so, the one at the top where they differ.
+
+    None where that is filled in later: a less certain key would name something else.
+    """
     for key in keys:
         ending = [path for path in values if leaf_pattern(key).search(path) and not OTHER_SECTIONS.search(path)]
-        for path in [key] if key in values else ending if len(ending) == 1 else ():
-            if text := _text_of(values[path]):
-                return text
+        for group in (ending, [path for path in ending if "." not in path]):
+            texts = {text for path in group if (text := _text_of(values[path]))}
+            if len(texts) == 1:
+                return texts.pop()
+        if any(isinstance(values[path], str) and TEMPLATE.fullmatch(values[path]) for path in ending):
+            return None
     return None
 
 
