@@ -79,14 +79,15 @@ async def test_a_change_is_kept_without_leaving() -> None:
         await until(pilot, lambda: box.draft == {BATCH: ("24", "16")})
 
 
-async def test_an_edited_job_comes_back() -> None:
-    box, edited = FakeBox(), CommandJob(command=("python", "other.py"))
-    box.draft = dict(with_job({}, edited))
+async def test_an_edited_job_comes_back_before_the_values_that_were_changed_in_it() -> None:
+    box, edited = FakeBox(opened=opened("demo", gradient_accumulation_steps=4)), CommandJob(command=("python", "x.py"))
+    box.draft = dict(with_job({"gradient_accumulation_steps": ("8", None)}, edited))
     async with on_screen(box) as pilot:
         await until(pilot, lambda: "Your unsaved changes of the job are back." in said(pilot))
         loaded = app_of(pilot).session.state.loaded
         assert loaded is not None
         assert loaded.job == edited
+        assert value(pilot, "gradient_accumulation_steps") == 8
         await pilot.press("q")
     assert job_of(box.draft) == edited
 

@@ -45,7 +45,7 @@ class Remedy:
         before = {name: getattr(settings, name) for name in (*self.change, *follows)}
         peak_bytes = None if self.peak is None else self.peak.high_bytes
         applied = AppliedRemedy(self.name, self.title, cause, run, before, self.speed, peak_bytes)
-        return Origin(OriginKind.REMEDY, cause, applied)
+        return Origin(OriginKind.REMEDY, f"since {run}", applied)
 
     @property
     def can_apply(self) -> bool:

@@ -410,5 +410,5 @@ class Resolved:
     def with_own(self, values: Mapping[str, Value]) -> Resolved:
         """These settings with a command's own `values` in place of defaults."""
         weak = {name: value for name, value in values.items() if self.origin(name).kind in WEAK_ORIGINS}
-        origins = dict.fromkeys(weak, Origin(OriginKind.OBSERVED, "the command"))
+        origins = dict.fromkeys(weak, Origin(OriginKind.OBSERVED, "in the command"))
         return Resolved(self.settings.changed(**weak), {**self.origins, **origins})

@@ -410,9 +410,10 @@ def _restart_sentence(plan: RestartPlan, changes: Sequence[str]) -> str:
 def _changed_settings(record: RunRecord, resolved: Resolved) -> list[str]:
     """Return texts such as `micro batch 8 → 4`, one for each setting that changes."""
     before, after = record.resolved.settings, resolved.settings
+    chosen = record.resolved.chosen | resolved.chosen  # others only describe what the command does by itself
     return [
         f"{spec.label} {format_value(name, getattr(before, name)) or 'none'} → "
         f"{format_value(name, getattr(after, name)) or 'none'}"
         for name, spec in FIELDS.items()
-        if getattr(before, name) != getattr(after, name)
+        if name in chosen and getattr(before, name) != getattr(after, name)
     ]

@@ -54,10 +54,12 @@ class SettingsRequests(Requests):
         if current is None:
             return
         draft = await to_daemon_thread(lambda: self._backend.read_draft(current))
-        job, (values, left) = job_of(draft), restorable(draft, current.resolved)
+        job = job_of(draft)
         self._kept = current.preset, current.job, draft
         if job is not None:
             self._use_job(job)
+        editing = self._state.editing
+        values, left = restorable(draft, current.resolved if editing is None else editing.current)
         changes = self._differences(values)
         self._store.update(self._state.with_changes(values, Origin(OriginKind.EDITED, "last time")))
         labels = ", ".join(FIELDS[name].label for name in left if name in FIELDS)

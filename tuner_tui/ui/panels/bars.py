@@ -26,7 +26,7 @@ Key = tuple[str, str, str]
 """Key label, description and action."""
 RIGHT = ("app.command_palette", "help")
 """Actions at the right end, which are always shown."""
-FIRST = ("app.do('train')", "app.do('stop')", "app.do('checkpoint')")
+FIRST = ("app.do('train')", "app.do('restart')", "app.do('stop')", "app.do('checkpoint')")
 """Actions shown first, before those of the focused panel and the rest; `LAST` is shown at the end."""
 LAST = ("find", "search")
 

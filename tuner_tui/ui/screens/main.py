@@ -124,11 +124,18 @@ class MainScreen(FullScreen):
         self.next_run = bool(name)
         self.arrange_panels()
 
+    def watch_view(self, before: RunView | None, view: RunView | None) -> None:
+        if view is None or before is None or view.status != before.status:
+            self._show_idle_keys()
+
     def watch_running(self) -> None:
         self._show_idle_keys()
 
     def _show_idle_keys(self) -> None:
         idle = {f"app.do('{action}')" for action in (("train", "tune") if self.running else ("stop", "checkpoint"))}
+        status, step = (None, None) if self.view is None else (self.view.status, self.view.state.step)
+        if status is None or status.outcome in (None, "completed") or not step:
+            idle.add("app.do('restart')")
         remedy = None if self.choice is None else self.choice.remedy
         if remedy is None or not remedy.can_apply:
             idle.add("app.remedy('apply')")

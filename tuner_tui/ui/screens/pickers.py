@@ -296,7 +296,7 @@ def _resume_note(run: RunRow) -> str:
 
 def _run_figures(run: RunRow) -> tuple[str, ...]:
     return (
-        run.outcome or run.status,
+        (run.outcome or run.status).replace("-", " "),
         "" if run.age_s is None else f"{format_short_duration(run.age_s)} ago",
         "" if run.duration_s is None else format_short_duration(run.duration_s),
         "" if run.steps_s is None else f"{significant(run.steps_s)}/s",
