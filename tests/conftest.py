@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.late_module import LateModule, one_worker
 from tuner_tui.core.procfs import PROC, all_processes, descendants_in, is_alive, read_command, read_text
 
 OWN_FOLDERS = ("TUNER_STATE_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
@@ -82,7 +83,11 @@ def _own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run tests that share a fixture, such as one training, on one worker: each worker would make its own."""
     for item in items:
-        if isinstance(item, pytest.Function) and (shared := _shared_fixtures(item)):
+        if not isinstance(item, pytest.Function) or item.get_closest_marker("xdist_group"):
+            continue
+        if any(isinstance(value, LateModule) for value in vars(item.module).values()):
+            item.add_marker(one_worker)
+        elif shared := _shared_fixtures(item):
             item.add_marker(pytest.mark.xdist_group(shared[0]))
 
 

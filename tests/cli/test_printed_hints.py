@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import typer
 from typer.core import TyperGroup
 
@@ -43,14 +42,20 @@ def command_of(words: list[str]) -> tuple[Any, list[str]]:
     return command, words
 
 
-@pytest.mark.parametrize("hint", printed_hints())
-def test_a_printed_command_exists_with_its_options(hint: str) -> None:
-    command, words = command_of(shlex.split(hint)[1:])
+def test_printed_commands_exist_with_their_options() -> None:
+    hints = printed_hints()
+    assert len(hints) > 50
+    assert [hint for hint in hints if not exists(shlex.split(hint)[1:])] == []
+
+
+def exists(hint: list[str]) -> bool:
+    command, words = command_of(hint)
     words = words[: words.index("--")] if "--" in words else words
-    known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
-    assert [word for word in words if word.startswith("-") and word not in known] == []
-    if isinstance(command, TyperGroup):  # the screen: on a run, a preset or a file
-        assert not words or words[0] in SHOWN or words[0].startswith("--")
+    options = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+    if any(word.startswith("-") and word not in options for word in words):
+        return False
+    # without a command it is the screen: on a run, a preset or a file
+    return not isinstance(command, TyperGroup) or not words or words[0] in SHOWN or words[0].startswith("--")
 
 
 SLEEPS = "import signal, sys\nprint('up', flush=True)\nwhile True: signal.pause()\n"

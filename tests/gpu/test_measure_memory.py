@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("transformers")
-import torch
+from tests.gpu.cases import Case, Measured, cases, measured_from
+from tests.late_module import late_module
 
-from tests.gpu.cases import Case, cases, measured_from
-from tests.gpu.measure_memory import file_of, measure, quiet, read_results, write_results
-from tests.gpu.meters import CpuMeter, storage_bytes
+torch, transformers = late_module("torch"), late_module("transformers")
+measure_memory, meters = late_module("tests.gpu.measure_memory"), late_module("tests.gpu.meters")
 
-RESULTS = {one.case: one for path in Path(__file__).parent.glob("results/cpu-*.json") for one in read_results(path)}
+
+@cache
+def results_on_cpu() -> dict[Case, Measured]:
+    paths = Path(__file__).parent.glob("results/cpu-*.json")
+    return {result.case: result for path in paths for result in measure_memory.read_results(path)}
 
 
 def test_every_allocation_is_counted_in_its_phase() -> None:
-    meter = CpuMeter()
+    meter = meters.CpuMeter()
     with meter.measuring():
         meter.enter("batch")
         kept = torch.empty(1000)
@@ -33,7 +37,7 @@ def test_every_allocation_is_counted_in_its_phase() -> None:
 
 def test_what_was_there_before_is_left_out() -> None:
     before = torch.empty(100_000)
-    meter = CpuMeter()
+    meter = meters.CpuMeter()
     with meter.measuring():
         meter.enter("batch")
         torch.empty(10)
@@ -45,7 +49,7 @@ def test_shared_weights_count_once() -> None:
     layer = torch.nn.Linear(10, 10, bias=False)
     other = torch.nn.Linear(10, 10, bias=False)
     other.weight = layer.weight
-    assert storage_bytes(torch.nn.ModuleList([layer, other])) == 400
+    assert meters.storage_bytes(torch.nn.ModuleList([layer, other])) == 400
 
 
 @pytest.mark.full
@@ -53,18 +57,18 @@ def test_shared_weights_count_once() -> None:
 @pytest.mark.parametrize("task", ["classification", "causal-lm"])
 def test_a_training_takes_what_it_took_before(task: str) -> None:
     case = Case("tiny", task, 8, 64, eval_batch=8)
-    with quiet():
-        found = measure(case, "cpu", CpuMeter())
-    known = RESULTS[case]
+    with measure_memory.quiet():
+        measured = measure_memory.measure(case, "cpu", meters.CpuMeter())
+    recorded = results_on_cpu()[case]
     for name in ("weights_bytes", "first_bytes", "batch_peak_bytes", "step_peak_bytes", "evaluation_peak_bytes"):
-        assert getattr(found, name) == pytest.approx(getattr(known, name), rel=0.02), name
+        assert getattr(measured, name) == pytest.approx(getattr(recorded, name), rel=0.02), name
 
 
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
-    one = replace(next(iter(RESULTS.values())), problem="out of memory", driver_bytes=7)
-    write_results(tmp_path / "x.json", "cpu", [one])
-    assert read_results(tmp_path / "x.json") == [one]
-    assert measured_from(one.as_json()) == one
+    result = replace(next(iter(results_on_cpu().values())), problem="out of memory", driver_bytes=7)
+    measure_memory.write_results(tmp_path / "x.json", "cpu", [result])
+    assert measure_memory.read_results(tmp_path / "x.json") == [result]
+    assert measured_from(result.as_json()) == result
 
 
 def test_a_gpu_is_measured_on_every_kind_of_model_and_setting() -> None:
@@ -76,5 +80,5 @@ def test_a_gpu_is_measured_on_every_kind_of_model_and_setting() -> None:
 
 
 def test_the_processor_was_measured() -> None:
-    assert file_of("cpu").parent.name == "results"
-    assert len(RESULTS) >= 0.75 * len(cases("cpu"))
+    assert measure_memory.file_of("cpu").parent.name == "results"
+    assert len(results_on_cpu()) >= 0.75 * len(cases("cpu"))

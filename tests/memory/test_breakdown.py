@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec import convert
 
+from tests.late_module import skip_without
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.inspection.peak_memory import MemoryBreakdown, MemoryPart
 from tuner_tui.memory.device import Device
@@ -106,7 +107,7 @@ def test_each_byte_has_the_dtype_in_which_it_is_kept(
     ],
 )  # fmt: skip
 def test_the_parts_add_up_to_the_traced_peak(task: Any, model: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
+    skip_without("transformers")
     job, chosen = BuiltinJob(task=task, model=model), Settings(**settings)
     found = traced(tmp_path, job, **settings)
     estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, GPU, cache_folder=tmp_path), chosen, GPU)
@@ -127,7 +128,7 @@ def test_the_parts_add_up_to_the_traced_peak(task: Any, model: str, settings: di
 @pytest.mark.train
 @pytest.mark.parametrize("quantization", ["none", "nf4"])
 def test_an_adapter_on_16_bit_weights_has_fp32_gradients(quantization: str, tmp_path: Path) -> None:
-    pytest.importorskip("peft")
+    skip_without("peft")
     job = BuiltinJob(task="causal-lm", model=str(tmp_path))
     (tmp_path / "config.json").write_text(json.dumps(BF16_LLAMA))
     settings = {
@@ -154,7 +155,7 @@ def test_an_adapter_on_16_bit_weights_has_fp32_gradients(quantization: str, tmp_
 def test_the_probabilities_of_eager_attention_are_a_part(tmp_path: Path) -> None:
     """GPT-2 under autocast keeps for each of 12 × 12 heads the softmax in fp32, its copy and dropout's mask and result:
     9 bytes a score, here 256 × 256 for 4 samples, and fewer than 4 more bytes of one block at once."""
-    pytest.importorskip("transformers")
+    skip_without("transformers")
     job = BuiltinJob(task="causal-lm", model="gpt2")
     settings = {"max_length": 256, "precision": "bf16", "per_device_train_batch_size": 4}
     whole = traced(tmp_path, job, **settings, attn_implementation="eager")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.cases import FAMILIES, UNSEEN
+from tests.late_module import skip_without
 from tests.memory.ground_truth import (
     closed_form,
     device_of,
@@ -72,7 +73,7 @@ def test_what_compiled_trainings_took_lies_within_the_uncertainty(file: Path) ->
 @pytest.mark.train
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
 def test_tracing_is_nearer(file: Path, tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
+    skip_without("transformers")
     small = [one for one in results(file) if (one.case.model, one.case.length) == ("tiny", 64)][::4]
     assert small
     found = errors(traced(device_of(file), tmp_path), small)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.late_module import skip_without
 from tuner_tui.core.units import MIB
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.memory.trace import import_footprint
@@ -14,7 +15,7 @@ from tuner_tui.memory.trace import import_footprint
 
 @pytest.mark.train
 def test_it_is_asked_once(tmp_path: Path) -> None:
-    pytest.importorskip("datasets")
+    skip_without("datasets")
     python = Interpreter(sys.executable, packages={"torch": "2.13.0"})
     assert import_footprint(python, 2, tmp_path, cached_only=True) is None
     found = import_footprint(python, 2, tmp_path)

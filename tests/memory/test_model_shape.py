@@ -9,6 +9,7 @@ import pytest
 from msgspec import convert
 
 from tests.gpu.cases import CAUSAL, CONFIGS, FAMILIES, Case
+from tests.late_module import one_worker, skip_without
 from tests.memory.ground_truth import shape_of
 from tuner_tui.core.files import read_data_file
 from tuner_tui.memory.device import Device
@@ -39,9 +40,10 @@ MODELS = [
 ]  # fmt: skip
 
 
+@one_worker
 @pytest.mark.parametrize(("model", "task", "adapter"), MODELS)
 def test_parameters_are_those_of_the_model_itself(model: str, task: str, adapter: str) -> None:
-    pytest.importorskip("transformers")
+    skip_without("transformers")
     import torch
 
     from tests.gpu.measure_memory import build_model, quiet

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.late_module import skip_without
 from tuner_tui.hardware.interpreter import Interpreter, ProbeCacheEntry
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.trace import (
@@ -47,7 +48,7 @@ TRACE = MemoryTrace(
 
 @pytest.mark.train
 def test_a_trace_is_asked_for_once(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
+    skip_without("transformers")
     settings = Settings(precision="bf16", max_length=32)
     assert cached_trace(PYTHON, JOB, settings, GPU, cache_folder=tmp_path) is None
     found = trace_memory(PYTHON, JOB, settings, GPU, cache_folder=tmp_path)
@@ -62,7 +63,7 @@ def test_a_trace_is_asked_for_once(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.train
 def test_traces_made_together_are_those_made_alone(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
+    skip_without("transformers")
     plain = Settings(precision="bf16", max_length=32)
     asked = [plain, plain.changed(gradient_checkpointing=True, gradient_accumulation_steps=4)]
     trace_together(PYTHON, [(JOB, one, GPU) for one in asked], lambda number: None, tmp_path / "together")
@@ -80,7 +81,7 @@ def test_traces_made_together_are_those_made_alone(tmp_path: Path) -> None:
 def test_a_model_of_images_sound_or_sequences_is_traced_by_its_name(
     model: str, task: Task, images: int, tmp_path: Path
 ) -> None:
-    pytest.importorskip("transformers")
+    skip_without("transformers")
     short, long = (
         trace_memory(PYTHON, BuiltinJob(task=task, model=model), Settings(max_length=length), GPU, tmp_path)
         for length in (32, 64)
@@ -93,7 +94,7 @@ def test_a_model_of_images_sound_or_sequences_is_traced_by_its_name(
 def test_a_model_that_was_never_downloaded_is_known_before_torch_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("huggingface_hub")
+    skip_without("huggingface_hub")
     (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
     for name, value in {"PYTHONPATH": str(tmp_path), "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}.items():
         monkeypatch.setenv(name, value)

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from msgspec import convert
 
+from tests.late_module import one_worker, skip_without
 from tuner_tui.memory.closed_form import TrainingCode, activation_bytes, fixed_sizes, memory_phases, training_code
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
@@ -43,9 +44,10 @@ def test_well_known_models_have_their_published_size(name: str, millions: float)
 
 
 @pytest.mark.train
+@one_worker
 @pytest.mark.parametrize(("name", "millions"), PUBLISHED["traced millions"].items())
 def test_a_model_that_is_traced_by_its_name_has_its_published_size(name: str, millions: float) -> None:
-    pytest.importorskip("transformers")
+    skip_without("transformers")
     from tests.gpu.measure_memory import quiet
     from tuner_tui.trainer.job_file import JobArguments
     from tuner_tui.trainer.memory_tracer.training_step import build_meta_model

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 
+from tests.late_module import skip_without
 from tests.observer.observed_process import SCRIPTS, ObservedProcess, observe, run_python
 
 Folders = pytest.TempPathFactory
-
-
-def _needs(package: str) -> None:
-    """Skip without it; importing it here to find out would take seconds."""
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +69,7 @@ def lightning_output(tmp_path_factory: Folders) -> Path:
 @pytest.fixture(scope="session")
 def lightning(tmp_path_factory: Folders, lightning_output: Path) -> ObservedProcess:
     """Lightning, watched."""
-    _needs("lightning")
+    skip_without("lightning")
     return observe(tmp_path_factory.mktemp("lightning"), str(SCRIPTS / "lightning_fit.py"), str(lightning_output))
 
 
@@ -98,7 +92,7 @@ def lightning_resumed(tmp_path_factory: Folders, lightning: ObservedProcess, lig
 @pytest.fixture(scope="session")
 def trl(tmp_path_factory: Folders) -> ObservedProcess:
     """TRL's SFTTrainer twice in one process, watched, with injected settings."""
-    _needs("trl")
+    skip_without("trl")
     injected = {"weight_decay": 0.25, "max_length": 12, "max_grad_norm": 2.0, "no_such_field": 1}
     return observe(
         tmp_path_factory.mktemp("trl"),

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.allocator import FakeAllocator
+from tests.late_module import one_worker
 from tuner_tui.inspection.peak_memory import parse_peak
 from tuner_tui.observer.site._tuner_observer.allocator_history import MAX_STACKS, AllocatorHistory, reduce_snapshot
 from tuner_tui.observer.site._tuner_observer.session import Session
@@ -290,6 +291,7 @@ def test_the_bounded_history_is_reduced_in_seconds() -> None:
     assert time.process_time() - began_s < 5
 
 
+@one_worker
 def test_the_model_and_the_optimizer_of_torch_are_found(tmp_path: Path) -> None:
     real = pytest.importorskip("torch")
     torch = SimulatedTorch(FakeAllocator())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.late_module import late_module
 from tests.observer.observed_process import (
     SCRIPTS,
     ObservedProcess,
@@ -12,12 +13,34 @@ from tests.observer.observed_process import (
     observe,
     split_by_process,
 )
-from tests.observer.scripts import implicit_evaluations as script
 from tuner_tui.runs.events.types import Evaluated, Steps
 
 pytestmark = pytest.mark.train
 
-CASES = [case[0] for case in script.CASES]
+script = late_module("tests.observer.scripts.implicit_evaluations")
+
+EVALUATING = [
+    "no-loader", "in-eval-mode", "at-the-top", "broken-off", "broken-off-inside", "whole-inside", "beside-a-teacher",
+]  # fmt: skip
+TRAINING = ["teacher", "samples-saved", "clipped", "pairs"]
+STORIES: dict[str, list[int]] = {
+    "whole": [4, 8, 12],
+    "by_batch": [4, 8, 12],
+    "after_every_step": list(range(1, 13)),
+    "also_before_the_first_step": [4, 8, 12],
+    "only_at_the_end": [12],
+    "in_eval_mode": [4, 8, 12],
+    "in_eval_mode_after_every_step": list(range(1, 13)),
+    "with_gradients_switched_off": [4, 8, 12],
+    "adversarial": [],
+    "rollouts": [],
+    "generator_first": [],
+    "averages": [],
+    "self_conditioned": [],
+    "compiled": [],
+}
+"""Each with the steps after which it evaluates."""
+PROCESSES = [*EVALUATING, *TRAINING, *STORIES]
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +48,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> ObservedProcess:
     """All of them, one after the other."""
     seen = observe(tmp_path_factory.mktemp("implicit"), str(SCRIPTS / "implicit_evaluations.py"))
     assert (seen.exit_code, seen.errors) == (0, "")
+    assert list(spent(seen)) == PROCESSES
     return seen
 
 
@@ -36,10 +60,10 @@ def spent(watched: ObservedProcess) -> dict[str, list[float]]:
 def found(watched: ObservedProcess, name: str) -> tuple[Steps, float, float]:
     """The final counters, and the seconds of its evaluations and of held up steps by its own clock."""
     spent_s, held_up_s = spent(watched)[name]
-    return last_steps(split_by_process(watched.events)[1 + CASES.index(name)]), spent_s, held_up_s
+    return last_steps(split_by_process(watched.events)[1 + PROCESSES.index(name)]), spent_s, held_up_s
 
 
-@pytest.mark.parametrize("name", CASES[:-4])
+@pytest.mark.parametrize("name", EVALUATING)
 def test_an_evaluation_is_none_of_the_trainings_time(watched: ObservedProcess, name: str) -> None:
     final, spent_s, held_up_s = found(watched, name)
     assert spent_s > 0
@@ -47,7 +71,7 @@ def test_an_evaluation_is_none_of_the_trainings_time(watched: ObservedProcess, n
     assert (final.own_steps, final.micro_steps, final.samples) == (script.STEPS, script.STEPS, 4 * script.STEPS)
 
 
-@pytest.mark.parametrize("name", CASES[-4:])
+@pytest.mark.parametrize("name", TRAINING)
 def test_what_every_step_does_and_a_function_of_torch_is_training(watched: ObservedProcess, name: str) -> None:
     final, _, held_up_s = found(watched, name)
     assert final.own_steps == script.STEPS
@@ -59,11 +83,11 @@ def test_pairs_of_loaders_are_both_counted(watched: ObservedProcess) -> None:
     assert final.micro_steps == 2 * script.STEPS
 
 
-@pytest.mark.parametrize("story", script.STORIES, ids=lambda story: story.__name__)
-def test_gradients_or_modes_change_to_evaluate_or_to_train(watched: ObservedProcess, story: script.Story) -> None:
-    events = split_by_process(watched.events)[1 + len(CASES) + list(script.STORIES).index(story)]
-    [spent_s] = spent(watched)[story.__name__]
-    steps = script.STORIES[story]
+@pytest.mark.parametrize("story", STORIES)
+def test_gradients_or_modes_change_to_evaluate_or_to_train(watched: ObservedProcess, story: str) -> None:
+    events = split_by_process(watched.events)[1 + PROCESSES.index(story)]
+    [spent_s] = spent(watched)[story]
+    steps = STORIES[story]
     assert last_steps(events).own_steps == script.STEPS
     assert [event.step for event in events_of(events, Evaluated)] == steps
     assert last_steps(events).eval_s >= 0.95 * spent_s

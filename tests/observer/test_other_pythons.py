@@ -23,18 +23,16 @@ for each in pkgutil.walk_packages(_tuner_observer.__path__, "_tuner_observer."):
 FOLDERS = [*os.environ.get("PATH", "").split(os.pathsep), "/usr/bin", "/usr/local/bin"]
 
 
-def found_pythons() -> dict[tuple[int, int], Path]:
-    """One interpreter for each version, below `PATH` and pyenv, by running each."""
+def installed_pythons() -> dict[tuple[int, int], Path]:
+    """One interpreter for each version, below `PATH` and pyenv, by the names of the files that their names lead to."""
     candidates = [file for folder in FOLDERS for file in Path(folder).glob("python[23]*")]
     candidates += Path("~/.pyenv/versions").expanduser().glob("*/bin/python")
-    found: dict[tuple[int, int], Path] = {sys.version_info[:2]: Path(sys.executable)}
+    pythons: dict[tuple[int, int], Path] = {sys.version_info[:2]: Path(sys.executable)}
     for file in candidates:
-        if not re.fullmatch(r"python(?:\d(?:\.\d+)?)?", file.name):
-            continue
-        said = run(file, "-c", "import sys; print('%d %d' % sys.version_info[:2])").stdout.split()
-        if len(said) == 2:
-            found.setdefault((int(said[0]), int(said[1])), file)
-    return found
+        version = re.fullmatch(r"python(\d)\.(\d+)", file.resolve().name)
+        if version is not None and ".pyenv/shims" not in str(file):
+            pythons.setdefault((int(version[1]), int(version[2])), file)
+    return pythons
 
 
 def run(python: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -43,7 +41,7 @@ def run(python: Path, *arguments: str, **environment: str) -> subprocess.Complet
     return subprocess.run([python, *arguments], env=given, capture_output=True, text=True, check=False, timeout=300)
 
 
-PYTHONS = sorted(found_pythons().items())
+PYTHONS = sorted(installed_pythons().items())
 NEW = [pytest.param(path, id=f"{major}.{minor}") for (major, minor), path in PYTHONS if (major, minor) >= (3, 8)]
 OLD = [pytest.param(path, id=f"{major}.{minor}") for (major, minor), path in PYTHONS if (major, minor) < (3, 8)]
 

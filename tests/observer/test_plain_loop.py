@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.late_module import late_module
 from tests.observer.observed_process import ObservedProcess, events_of, last_steps, settings_in_effect, split_by_process
-from tests.observer.scripts import loop_variants as script
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import (
@@ -28,6 +28,7 @@ from tuner_tui.runs.events.types import (
 )
 
 pytestmark = pytest.mark.train
+script = late_module("tests.observer.scripts.loop_variants")
 SWITCHES = {
     "tf32": True,
     "sdpa_backends": ["mem_efficient", "math", "cudnn"],
@@ -103,7 +104,7 @@ def test_child_that_raises_says_why(sections: ObservedProcess) -> None:
         ("folds", (15, 15, 60)),
         ("modes_in_the_body", (15, 15, 60)),
         ("unlogged_loss", (6, 18, 36)),
-        ("two_losses", (script.STEPS, script.STEPS, 0)),
+        ("two_losses", (300, 300, 0)),
         ("estimated_loss", (13, 39, 0)),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.late_module import late_module
 from tuner_tui.observer.site._tuner_observer.counters.memory_peaks import MemoryPeaks
 from tuner_tui.observer.site._tuner_observer.trial_figures import MAX_EVENT_PAIRS, GpuStopwatch, TrialMemory
 
@@ -137,19 +138,16 @@ def test_without_an_optimizer_step_nothing_is_known_to_be_resident(gpu: GpuOccup
     assert TrialMemory(SimpleNamespace(cuda=gpu)).fields()["resident_bytes"] is None
 
 
-torch = pytest.importorskip("torch")
+torch = late_module("torch")
 
 
-class GpuTensor(torch.Tensor):  # type: ignore[name-defined]
+def on_gpu(*shape: int, dtype: str = "float32") -> Any:
     """A tensor that says it is on the GPU."""
 
-    @property
-    def device(self) -> Any:
-        return torch.device("cuda", 0)
+    class GpuTensor(torch.Tensor):  # type: ignore[name-defined]
+        device = torch.device("cuda", 0)
 
-
-def on_gpu(*shape: int, dtype: Any = torch.float32) -> Any:
-    return torch.zeros(*shape, dtype=dtype).as_subclass(GpuTensor)
+    return torch.zeros(*shape, dtype=getattr(torch, dtype)).as_subclass(GpuTensor)
 
 
 def resident_bytes(gpu: GpuOccupancy, weights: Any, states: dict[str, Any], accumulates: bool) -> Any:
@@ -165,7 +163,7 @@ def test_what_every_forward_pass_begins_with() -> None:
     """1,000 weights in fp32, their gradients, two moments, one of them in 8 bit, and a step count on the host."""
     weights = on_gpu(1000)
     weights.grad = on_gpu(1000)
-    states = {"step": torch.zeros(()), "exp_avg": on_gpu(1000), "quantised": on_gpu(1000, dtype=torch.uint8)}
+    states = {"step": torch.zeros(()), "exp_avg": on_gpu(1000), "quantised": on_gpu(1000, dtype="uint8")}
     assert resident_bytes(GpuOccupancy(), weights, states, accumulates=False) == 4000 + 4000 + 1000
     assert resident_bytes(GpuOccupancy(), weights, states, accumulates=True) == 4000 + 4000 + 1000 + 4000
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.late_module import late_module
 from tuner_tui.trainer.job_file import JobArguments
-from tuner_tui.trainer.models import add_adapters, find_heads
 
+transformers, models = late_module("transformers"), late_module("tuner_tui.trainer.models")
 pytestmark = [
     pytest.mark.train,
     pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"),  # peft asks for it
@@ -28,13 +29,12 @@ MODELS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize("family", MODELS)
 def test_the_head_trains_in_full_and_all_else_by_adapters(family: str) -> None:
-    transformers = pytest.importorskip("transformers")
     shape, heads = MODELS[family]
     config = getattr(transformers, f"{family}Config")(**shape)
     model = getattr(transformers, f"{family}ForSequenceClassification")(config)
-    assert find_heads(model) == heads
+    assert models.find_heads(model) == heads
     job = JobArguments(task="classification", peft_method="lora", lora_r=2)
-    adapted = add_adapters(model, job, checkpointing=False)
+    adapted = models.add_adapters(model, job, checkpointing=False)
     trained = [name for name, weight in adapted.named_parameters() if weight.requires_grad]
     in_full = {name for name in trained if "lora" not in name}
     assert {name.split(".modules_to_save.")[0].removeprefix("base_model.model.") for name in in_full} == set(heads)

@@ -1,28 +1,26 @@
 from __future__ import annotations
 
-import pytest
+from tests.late_module import late_module
 
-pytest.importorskip("transformers")
-
-from tuner_tui.trainer import built_in
-from tuner_tui.trainer.built_in import shape_tokenizer
+transformers = late_module("transformers")
+built_in = late_module("tuner_tui.trainer.built_in")
 
 
 def test_any_text_survives_encoding_and_decoding() -> None:
-    tokenizer = shape_tokenizer()
+    tokenizer = built_in.shape_tokenizer()
     text = "def größe(x):\n    return '日本 🙂' # \x00"
     assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
 
 
 def test_pairs_are_wrapped_by_special_tokens() -> None:
-    tokenizer = shape_tokenizer()
+    tokenizer = built_in.shape_tokenizer()
     tokens = tokenizer.convert_ids_to_tokens(tokenizer("a", "b")["input_ids"])
     assert (tokens[0], tokens[-1], tokens.count("</s>")) == ("<s>", "</s>", 2)
 
 
 def test_every_process_trains_the_same_tokenizer() -> None:
     """A resumed training goes on with the words of its checkpoint."""
-    assert shape_tokenizer().get_vocab() == shape_tokenizer().get_vocab()
+    assert built_in.shape_tokenizer().get_vocab() == built_in.shape_tokenizer().get_vocab()
 
 
 def test_snippets_are_many_and_of_installed_packages_none() -> None:

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers")
-
-import torch
-from transformers import TrainingArguments
-
+from tests.late_module import late_module
 from tuner_tui.trainer.job_file import JobArguments, JobError, needs_hub, parse_config
 from tuner_tui.trainer.main import main
-from tuner_tui.trainer.training import use_one_gpu_for_large_models, use_one_kind_of_gpu
+
+torch, transformers = late_module("torch"), late_module("transformers")
+training = late_module("tuner_tui.trainer.training")
 
 
 def values(tmp_path: Path, **more: Any) -> dict[str, Any]:
@@ -51,7 +49,7 @@ def test_a_bad_value_is_one_sentence_with_file_and_key(tmp_path: Path, bad: dict
 
 
 def test_checkpointing_recomputes_the_way_that_adapters_need(tmp_path: Path) -> None:
-    names = {field.name for field in dataclasses.fields(TrainingArguments)}
+    names = {field.name for field in dataclasses.fields(transformers.TrainingArguments)}
     key = "activation_checkpointing" if "activation_checkpointing" in names else "gradient_checkpointing"
     _, arguments = parse_config(values(tmp_path, **{key: True}))
     assert arguments.gradient_checkpointing
@@ -110,7 +108,7 @@ def test_of_different_gpus_only_the_best_trains(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     arguments: Any = SimpleNamespace(n_gpu=len(gpus), _n_gpu=len(gpus))
-    use_one_kind_of_gpu(arguments)
+    training.use_one_kind_of_gpu(arguments)
     assert arguments._n_gpu == used
     assert [env["CUDA_VISIBLE_DEVICES"] for _, env in started] == ([] if again_on is None else [again_on])
     assert all(argv[1:] == ["trainer", "job.yaml"] for argv, _ in started)
@@ -131,5 +129,5 @@ def test_what_dataparallel_would_slow_down_trains_on_one_gpu(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: A3090)
     arguments: Any = SimpleNamespace(n_gpu=2, _n_gpu=2)
-    use_one_gpu_for_large_models(arguments, job, parameters)
+    training.use_one_gpu_for_large_models(arguments, job, parameters)
     assert arguments._n_gpu == used

@@ -8,37 +8,34 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-pytest.importorskip("transformers")
-pytest.importorskip("peft")
-
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
-
+from tests.late_module import late_module, skip_without
 from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.model_shape import known_shape
 from tuner_tui.settings.model import Settings
-from tuner_tui.trainer.built_in import shape_tokenizer
 from tuner_tui.trainer.job_file import JobArguments, JobError
-from tuner_tui.trainer.models import add_adapters, count_parameters, load_model
-from tuner_tui.trainer.training import refuse_16_bit_gradients
+
+skip_without("peft")
+torch, transformers = late_module("torch"), late_module("transformers")
+built_in, models = late_module("tuner_tui.trainer.built_in"), late_module("tuner_tui.trainer.models")
+training = late_module("tuner_tui.trainer.training")
 
 pytestmark = [
     pytest.mark.train,
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
 ]
-BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+BF16, FP16, FP32 = "bfloat16", "float16", "float32"
 
 
-@pytest.fixture(scope="module", params=[BF16, FP16], ids=["bf16", "fp16"])
-def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, torch.dtype]:
-    """A checkpoint of a small Llama with an output layer of its own, in 16 bit."""
+@pytest.fixture(scope="module", params=[BF16, FP16])
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A checkpoint of a small Llama with an output layer of its own, and its 16-bit type."""
     folder = tmp_path_factory.mktemp("checkpoint")
-    tokenizer = shape_tokenizer()
-    config = LlamaConfig(
+    tokenizer = built_in.shape_tokenizer()
+    config = transformers.LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
         intermediate_size=384, pad_token_id=tokenizer.pad_token_id, tie_word_embeddings=False,
     )  # fmt: skip
-    AutoModelForCausalLM.from_config(config).to(request.param).save_pretrained(folder)
+    transformers.AutoModelForCausalLM.from_config(config).to(getattr(torch, request.param)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder, request.param
 
@@ -47,11 +44,16 @@ def load(folder: Path, precision: str = "bf16", classes: list[str] | None = None
     """The job's model with its adapters."""
     task = "causal-lm" if classes is None else "classification"
     job = JobArguments(task=task, model=str(folder), **values)
-    return add_adapters(load_model(job, AutoTokenizer.from_pretrained(folder), classes, precision), job, False)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    return models.add_adapters(models.load_model(job, tokenizer, classes, precision), job, False)
 
 
-def dtypes(model: Any, trained: bool) -> set[torch.dtype]:
-    return {one.dtype for one in model.parameters() if one.requires_grad is trained}
+def dtypes(model: Any, trained: bool) -> set[str]:
+    return {dtype_name(parameter) for parameter in model.parameters() if parameter.requires_grad is trained}
+
+
+def dtype_name(parameter: Any) -> str:
+    return str(parameter.dtype).removeprefix("torch.")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def dtypes(model: Any, trained: bool) -> set[torch.dtype]:
     ],
 )  # fmt: skip
 def test_what_trains_is_fp32_and_what_is_frozen_is_as_saved(
-    saved: tuple[Path, torch.dtype], values: dict[str, Any], trained: Any, frozen: Any
+    saved: tuple[Path, str], values: dict[str, Any], trained: Any, frozen: Any
 ) -> None:
     folder, kind = saved
     model = load(folder, **values)
@@ -71,29 +73,30 @@ def test_what_trains_is_fp32_and_what_is_frozen_is_as_saved(
     assert dtypes(model, False) == (set() if frozen is None else {kind if frozen == "saved" else frozen})
 
 
-def test_a_frozen_base_is_fp16_where_the_gpu_has_no_bf16(saved: tuple[Path, torch.dtype]) -> None:
+def test_a_frozen_base_is_fp16_where_the_gpu_has_no_bf16(saved: tuple[Path, str]) -> None:
     folder, _ = saved
     assert dtypes(load(folder, "fp16", peft_method="lora"), False) == {FP16}
     assert dtypes(load(folder, "fp16"), True) == {FP32}
 
 
 @pytest.mark.parametrize("autocast", [False, True])
-def test_a_head_trains_in_fp32_on_16_bit_weights(saved: tuple[Path, torch.dtype], autocast: bool) -> None:
+def test_a_head_trains_in_fp32_on_16_bit_weights(saved: tuple[Path, str], autocast: bool) -> None:
     model = load(saved[0], classes=["a", "b", "c"], peft_method="lora")
     assert dtypes(model, True) == {FP32}
-    with torch.autocast("cpu", BF16, enabled=autocast):
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         outputs = model(input_ids=torch.ones(2, 8, dtype=torch.int64))
     outputs["logits"].float().sum().backward()
-    assert all(one.grad is not None and one.grad.dtype is FP32 for one in model.parameters() if one.requires_grad)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    assert all(parameter.grad is not None and dtype_name(parameter.grad) == FP32 for parameter in trained)
 
 
-def test_16_bit_weights_do_not_reach_the_loss_scaler(saved: tuple[Path, torch.dtype]) -> None:
+def test_16_bit_weights_do_not_reach_the_loss_scaler(saved: tuple[Path, str]) -> None:
     folder, _ = saved
     job = JobArguments(task="causal-lm", model=str(folder), weights_dtype="saved")
     with pytest.raises(JobError, match=r"weights_dtype saved trains .* the fp16 loss scaler does not support"):
-        refuse_16_bit_gradients(job, load(folder, "fp16", weights_dtype="saved"))
-    refuse_16_bit_gradients(job, load(folder, "fp16"))
-    refuse_16_bit_gradients(job, load(folder, "fp16", peft_method="lora"))
+        training.refuse_16_bit_gradients(job, load(folder, "fp16", weights_dtype="saved"))
+    training.refuse_16_bit_gradients(job, load(folder, "fp16"))
+    training.refuse_16_bit_gradients(job, load(folder, "fp16", peft_method="lora"))
 
 
 @pytest.mark.parametrize(
@@ -105,18 +108,18 @@ def test_16_bit_weights_do_not_reach_the_loss_scaler(saved: tuple[Path, torch.dt
     ids=lambda values: " ".join(map(str, values.values())),
 )  # fmt: skip
 def test_quantized_weights_train_an_adapter_and_take_what_is_estimated(
-    saved: tuple[Path, torch.dtype], values: dict[str, Any]
+    saved: tuple[Path, str], values: dict[str, Any]
 ) -> None:
     """Counted in the loaded model: weights and the scales beside them, without lookup tables of a few KiB."""
     pytest.importorskip("bitsandbytes")
     folder, kind = saved
     model = load(folder, peft_method="lora", **values)
-    assert count_parameters(model)[0] == sum(
+    assert models.count_parameters(model)[0] == sum(
         one.numel() for one in load(folder, peft_method="lora").parameters()
     )  # fmt: skip
     model(input_ids=torch.ones(1, 8, dtype=torch.int64), labels=torch.ones(1, 8, dtype=torch.int64))["loss"].backward()
     assert dtypes(model, True) == {FP32}
-    assert {one.dtype for one in (model.get_output_embeddings().weight, model.get_input_embeddings().weight)} == {kind}
+    assert {dtype_name(model.get_output_embeddings().weight), dtype_name(model.get_input_embeddings().weight)} == {kind}
     shape = known_shape(str(folder), "causal-lm")
     assert shape is not None
     expected = fixed_sizes(shape, convert({"peft_method": "lora", **values}, Settings)).weights

@@ -2,26 +2,26 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers")
+from tests.late_module import late_module
 
-from transformers import TrainerControl
+transformers = late_module("transformers")
+sigterm_checkpoint = late_module("tuner_tui.trainer.sigterm_checkpoint")
 
-from tuner_tui.trainer.sigterm_checkpoint import CheckpointOnSigterm, EvaluationInterrupted
 
-
-def terminated() -> CheckpointOnSigterm:
+def terminated() -> Any:
     """A callback that has had its SIGTERM, outside of the block in which it listens."""
-    term = CheckpointOnSigterm()
+    term = sigterm_checkpoint.CheckpointOnSigterm()
     with term.listening():
         os.kill(os.getpid(), signal.SIGTERM)
     return term
 
 
 def test_sigterm_is_a_request_and_the_second_is_left_to_the_system() -> None:
-    term, before = CheckpointOnSigterm(), signal.getsignal(signal.SIGTERM)
+    term, before = sigterm_checkpoint.CheckpointOnSigterm(), signal.getsignal(signal.SIGTERM)
     with term.listening():
         os.kill(os.getpid(), signal.SIGTERM)
         assert term.requested
@@ -30,20 +30,20 @@ def test_sigterm_is_a_request_and_the_second_is_left_to_the_system() -> None:
 
 
 def test_after_the_step_it_saves_and_stops_and_does_not_evaluate() -> None:
-    control = TrainerControl(should_evaluate=True)
+    control = transformers.TrainerControl(should_evaluate=True)
     terminated().on_step_end(None, None, control)
     assert (control.should_save, control.should_training_stop, control.should_evaluate) == (True, True, False)
 
 
 def test_an_evaluation_is_left_at_its_next_batch() -> None:
-    with pytest.raises(EvaluationInterrupted):
-        terminated().on_prediction_step(None, None, TrainerControl())
+    with pytest.raises(sigterm_checkpoint.EvaluationInterrupted):
+        terminated().on_prediction_step(None, None, transformers.TrainerControl())
 
 
 def test_without_a_signal_nothing_changes() -> None:
-    control = TrainerControl(should_evaluate=True)
-    term = CheckpointOnSigterm()
+    control = transformers.TrainerControl(should_evaluate=True)
+    term = sigterm_checkpoint.CheckpointOnSigterm()
     term.on_step_end(None, None, control)
     term.on_epoch_end(None, None, control)
     term.on_prediction_step(None, None, control)
-    assert control == TrainerControl(should_evaluate=True)
+    assert control == transformers.TrainerControl(should_evaluate=True)

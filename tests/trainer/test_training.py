@@ -14,30 +14,25 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-pytest.importorskip("transformers")
-pytest.importorskip("peft")
-
-import torch
 import yaml
-from transformers import TrainingArguments
 
 import tuner_tui
+from tests.late_module import late_module, skip_without
 from tests.trainer.test_dataset import write_csv
 from tuner_tui.trainer.job_file import JobError, parse_config
 from tuner_tui.trainer.main import main
-from tuner_tui.trainer.training import classification_metrics, predicted_class, run_job
+
+skip_without("peft")
+torch, transformers = late_module("torch"), late_module("transformers")
+training = late_module("tuner_tui.trainer.training")
 
 pytestmark = [
     pytest.mark.train,
-    pytest.mark.xdist_group("trainer"),
     # What libraries say about their own future is not about this job.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
 ]
 
 TRAINER = Path(tuner_tui.__file__).parent / "trainer"
-HAS_NEW_NAME = any(field.name == "activation_checkpointing" for field in dataclasses.fields(TrainingArguments))
-CHECKPOINTING = "activation_checkpointing" if HAS_NEW_NAME else "gradient_checkpointing"
 SMALL = {
     "max_samples": 128,
     "max_length": 32,
@@ -60,12 +55,16 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def argument_names() -> set[str]:
+    return {field.name for field in dataclasses.fields(transformers.TrainingArguments)}
+
+
 def train(output: Path, **values: Any) -> dict[str, Any]:
     """Train in this process, save at the end, and return the state that the last checkpoint holds."""
     job, arguments = parse_config(
         {**SMALL, "save_strategy": "steps", "save_steps": 3, "output_dir": str(output), **values}
     )
-    assert run_job(job, arguments) == 0
+    assert training.run_job(job, arguments) == 0
     return state(output / f"checkpoint-{arguments.max_steps}")
 
 
@@ -103,13 +102,13 @@ def start(config: Path, *launcher: str) -> subprocess.Popen[str]:
 
 def test_accuracy_is_the_share_of_right_classes() -> None:
     prediction = SimpleNamespace(predictions=[[0], [0], [1], [1], [2]], label_ids=[0, 0, 0, 1, 2])
-    assert classification_metrics(prediction) == {"accuracy": 0.8}
+    assert training.classification_metrics(prediction) == {"accuracy": 0.8}
 
 
 def test_predicted_class_is_the_highest_score() -> None:
     scores = torch.tensor([[0.1, 0.9], [2.0, -1.0]])
-    assert predicted_class(scores, None).tolist() == [1, 0]
-    assert predicted_class((scores, "hidden states"), None).tolist() == [1, 0]
+    assert training.predicted_class(scores, None).tolist() == [1, 0]
+    assert training.predicted_class((scores, "hidden states"), None).tolist() == [1, 0]
 
 
 def test_classification_of_a_file_as_a_script(tmp_path: Path) -> None:
@@ -224,7 +223,9 @@ def test_adapters_train_few_weights_also_with_checkpointing(
     method: str, task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     values = {"peft_method": method, "lora_r": 4, "learning_rate": 1e-2, "max_steps": 3, "logging_steps": 1}
-    result = train(tmp_path, task=task, **values, **{CHECKPOINTING: True})
+    new = "activation_checkpointing" in argument_names()
+    checkpointing = {"activation_checkpointing" if new else "gradient_checkpointing": True}
+    result = train(tmp_path, task=task, **values, **checkpointing)
     saved = json.loads((tmp_path / "final" / "adapter_config.json").read_text())
     assert (saved["r"], saved["use_dora"]) == (4, method == "dora")
     assert all(entry["grad_norm"] > 0 for entry in result["log_history"] if "grad_norm" in entry)
@@ -285,8 +286,7 @@ def test_too_little_data_trains_without_evaluation(tmp_path: Path, capsys: pytes
 
 @pytest.mark.full
 def test_samples_of_like_length_go_together_and_workers_prepare_them(tmp_path: Path) -> None:
-    names = {field.name for field in dataclasses.fields(TrainingArguments)}
-    new = "train_sampling_strategy" in names
+    new = "train_sampling_strategy" in argument_names()
     sampling = {"train_sampling_strategy": "group_by_length"} if new else {"group_by_length": True}
     workers = {"dataloader_num_workers": 1, "dataloader_prefetch_factor": 2, "dataloader_persistent_workers": True}
     assert train(tmp_path, **sampling, **workers)["global_step"] == 6

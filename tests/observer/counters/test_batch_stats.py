@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.late_module import late_module
 from tuner_tui.observer.site._tuner_observer.counters.batch_stats import (
     ALWAYS_COUNTED_MASKS,
     COUNT_INTERVAL_S,
@@ -15,7 +16,7 @@ from tuner_tui.observer.site._tuner_observer.counters.batch_stats import (
     TrainingTotals,
 )
 
-torch = pytest.importorskip("torch")
+torch = late_module("torch")
 
 
 def measure(batch: Any) -> Any:

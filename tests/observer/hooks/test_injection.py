@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.late_module import skip_without
 from tests.observer.observed_process import SCRIPTS, SITE, observe, run_python
 from tuner_tui.observer.site._tuner_observer.hooks.injection import (
     hook_lightning_resume,
@@ -18,7 +19,7 @@ from tuner_tui.observer.site._tuner_observer.hooks.injection import (
 from tuner_tui.observer.site._tuner_observer.session import Session
 from tuner_tui.runs.events import types as events
 
-pytest.importorskip("torch")
+skip_without("torch")
 
 
 def test_injection_into_loaders(tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.late_module import late_module
 from tuner_tui.observer.site._tuner_observer.counters.evaluation import EvaluationDetector
 from tuner_tui.observer.site._tuner_observer.counters.step_counters import StepCounters
 from tuner_tui.observer.site._tuner_observer.hooks import optimizer_steps
 from tuner_tui.observer.site._tuner_observer.session import Session
 from tuner_tui.observer.site._tuner_observer.settings_in_effect import SettingsInEffect
 
-torch = pytest.importorskip("torch")
+torch = late_module("torch")
 
 
 def test_optimizers_of_torch_without_global_hooks(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.late_module import late_module
 from tuner_tui.observer.site._tuner_observer.counters.evaluation import EvaluationDetector
 from tuner_tui.observer.site._tuner_observer.counters.step_counters import StepCounters
 from tuner_tui.observer.site._tuner_observer.hooks import transformers_trainer
@@ -15,7 +16,7 @@ from tuner_tui.observer.site._tuner_observer.hooks.reporter import ControlFile, 
 from tuner_tui.observer.site._tuner_observer.process_exit import ExitReporter
 from tuner_tui.observer.site._tuner_observer.session import Session
 
-torch = pytest.importorskip("torch")
+torch = late_module("torch")
 
 
 class FakeTrainer:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.late_module import late_module
 from tests.observer.observed_process import SCRIPTS, last_steps, observe
-from tests.observer.scripts.evaluation_at_the_end import EVALUATION_S, SAVING_S
 from tuner_tui.runs.events.types import Options, Phase, Saved
 
 pytestmark = pytest.mark.train
+script = late_module("tests.observer.scripts.evaluation_at_the_end")
 SCRIPT = str(SCRIPTS / "evaluation_at_the_end.py")
 SOURCES: dict[str, str] = yaml.safe_load(Path(__file__).with_name("saves.yaml").read_text())
 
@@ -19,7 +20,7 @@ SOURCES: dict[str, str] = yaml.safe_load(Path(__file__).with_name("saves.yaml").
 def test_an_evaluation_that_ends_the_run_is_counted(tmp_path: Path) -> None:
     final = last_steps(observe(tmp_path, SCRIPT).events)
     assert final.own_steps == 8
-    assert final.eval_s >= 3 * EVALUATION_S
+    assert final.eval_s >= 3 * script.EVALUATION_S
     assert final.save_s == 0
 
 
@@ -27,8 +28,8 @@ def test_an_evaluation_that_ends_the_run_is_counted(tmp_path: Path) -> None:
 def test_a_save_right_after_an_evaluation_is_a_save(tmp_path: Path) -> None:
     found = observe(tmp_path, SCRIPT, "save")
     final = last_steps(found.events)
-    assert final.save_s >= 2 * SAVING_S
-    assert final.eval_s >= 3 * EVALUATION_S
+    assert final.save_s >= 2 * script.SAVING_S
+    assert final.eval_s >= 3 * script.EVALUATION_S
     phases = [event.phase for event in found.of(Phase)]
     assert phases[:6] == ["starting", "training", "evaluating", "saving", "training", "evaluating"]
 

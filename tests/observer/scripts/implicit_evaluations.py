@@ -322,23 +322,11 @@ def compiled() -> float:
     return 0.0
 
 
-STORIES: dict[Story, list[int]] = {
-    whole: [4, 8, 12],
-    by_batch: [4, 8, 12],
-    after_every_step: list(range(1, STEPS + 1)),
-    also_before_the_first_step: [4, 8, 12],
-    only_at_the_end: [12],
-    in_eval_mode: [4, 8, 12],
-    in_eval_mode_after_every_step: list(range(1, STEPS + 1)),
-    with_gradients_switched_off: [4, 8, 12],
-    adversarial: [],
-    rollouts: [],
-    generator_first: [],
-    averages: [],
-    self_conditioned: [],
-    compiled: [],
-}
-"""Each with the steps after which it evaluates."""
+STORIES: tuple[Story, ...] = (
+    whole, by_batch, after_every_step, also_before_the_first_step, only_at_the_end, in_eval_mode,
+    in_eval_mode_after_every_step, with_gradients_switched_off, adversarial, rollouts, generator_first, averages,
+    self_conditioned, compiled,
+)  # fmt: skip
 
 
 def tell(story: Story) -> None:

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import pytest
 
+from tests.late_module import skip_without
 from tests.runs.sandbox import TIMEOUT_S, Sandbox
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.core.text import terminal_notification
@@ -117,7 +118,7 @@ class Inbox(BaseHTTPRequestHandler):
 
 
 def test_an_address_gets_it_by_apprise(tmp_path: Path) -> None:
-    pytest.importorskip("apprise")
+    skip_without("apprise")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Inbox)
     thread = Thread(target=server.serve_forever)
     thread.start()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.late_module import late_module
 from tuner_tui.trainer.memory_tracer.caching_allocator import FREED, Event
-from tuner_tui.trainer.memory_tracer.tracer import peaks, trace_batches
 from tuner_tui.trainer.memory_tracer.training_events import BatchEvents, LiveBytes
 
+torch, transformers = late_module("torch"), late_module("transformers")
+tracer = late_module("tuner_tui.trainer.memory_tracer.tracer")
 BATCHES = (2, 8, 32, 128)
 WEIGHTS, COPY, GRADIENT = 100, 300, 1000
 
@@ -36,16 +38,16 @@ def other_step(batch: int) -> BatchEvents:
 
 def test_two_batches_are_traced_and_the_others_lie_on_the_lines_of_their_tensors() -> None:
     """The highest of 400 + 10 a sample and 1100 + 2 a sample: 1104, 1116, 1164, then 1680 with the copy."""
-    traced = trace_batches(BATCHES, step)
+    traced = tracer.trace_batches(BATCHES, step)
     assert sorted(traced) == [2, 8]
-    found = [(one["batch"], one["total"], one["gradients"], one["copies"]) for one in peaks(traced, BATCHES)]
+    found = [(one["batch"], one["total"], one["gradients"], one["copies"]) for one in tracer.peaks(traced, BATCHES)]
     assert found == [(2, 1104, 1000, 0), (8, 1116, 1000, 0), (32, 1164, 1000, 0), (128, 1680, 0, 300)]
 
 
 def test_batches_that_differ_in_the_order_of_events_are_all_traced() -> None:
-    traced = trace_batches(BATCHES, other_step)
+    traced = tracer.trace_batches(BATCHES, other_step)
     assert sorted(traced) == [2, 8, 32, 128]
-    assert [one["total"] for one in peaks(traced, BATCHES)] == [1104, 6008, 6032, 6128]
+    assert [one["total"] for one in tracer.peaks(traced, BATCHES)] == [1104, 6008, 6032, 6128]
 
 
 @pytest.mark.parametrize("batches", [(2, 8), (4, 128)])
@@ -56,4 +58,4 @@ def test_two_batches_need_no_lines(batches: tuple[int, int]) -> None:
         asked.append(batch)
         return other_step(batch)
 
-    assert [one["batch"] for one in peaks(trace_batches(batches, trace), batches)] == asked == [*batches]
+    assert [one["batch"] for one in tracer.peaks(tracer.trace_batches(batches, trace), batches)] == asked == [*batches]
