@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -75,6 +76,19 @@ def observe(folder: Path, *command: str, settings: Mapping[str, str] | None = No
     result = run_python(*command, settings=environment)
     files = {file.name: _read(file) for file in sorted(run_dir.glob("events*.jsonl"))}
     return ObservedProcess(result.returncode, result.stdout, result.stderr, files)
+
+
+def observe_forked(folder: Path, script: str, cases: Mapping[str, Sequence[str]], **settings: str) -> dict[str, Path]:
+    """Run a script with the arguments of each case, in children of one process. Returns the folder of each case, where
+    its run folder is `run` and its output `output`.
+    """
+    folders = {name: folder / name for name in cases}
+    for case in folders.values():
+        case.mkdir()
+    arguments = [(str(folders[name]), list(words)) for name, words in cases.items()]
+    seen = observe(folder / "parent", str(SCRIPTS / "forked.py"), script, json.dumps(arguments), settings=settings)
+    assert seen.exit_code == 0, seen.errors
+    return folders
 
 
 def run_python(*command: str, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:

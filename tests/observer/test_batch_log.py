@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.observer.observed_process import SCRIPTS, observe
+from tests.observer.observed_process import SCRIPTS, observe_forked
 from tuner_tui.inspection.suspect_batches import StepBatch, find_suspects
 from tuner_tui.runs.read.recorded_batches import read_batches
 from tuner_tui.runs.store.folder import RunFolder
@@ -15,15 +15,26 @@ pytestmark = pytest.mark.train
 BAD_ROW = 61
 
 
-def batches_of(folder: Path, loop: str, bad_row: int = BAD_ROW) -> list[StepBatch]:
-    """The steps that a run of the script leaves."""
-    observe(folder, str(SCRIPTS / "poisoned_row.py"), loop, str(bad_row))
+LOOPS = ["plain", "workers", "own-batches", "single", "in-order", "accelerate", "evaluates"]
+UNNUMBERED = ["stream", "any-order"]
+FAILING = ["plain", "workers"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of all loops, and of those that cannot load a row."""
+    cases = {loop: (loop, str(BAD_ROW)) for loop in (*LOOPS, *UNNUMBERED)}
+    cases |= {f"{loop}-fails": (loop, str(-BAD_ROW)) for loop in FAILING}
+    return observe_forked(tmp_path_factory.mktemp("loops"), str(SCRIPTS / "poisoned_row.py"), cases)
+
+
+def batches_of(folder: Path) -> list[StepBatch]:
     return read_batches(RunFolder(folder / "run"))
 
 
-@pytest.mark.parametrize("loop", ["plain", "workers", "own-batches", "single", "in-order", "accelerate", "evaluates"])
-def test_the_step_whose_loss_is_nan_first_had_the_broken_row(tmp_path: Path, loop: str) -> None:
-    batches = batches_of(tmp_path, loop)
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_step_whose_loss_is_nan_first_had_the_broken_row(runs: dict[str, Path], loop: str) -> None:
+    batches = batches_of(runs[loop])
     suspect, *_ = find_suspects(batches, failed=False).suspects
     assert (suspect.kind, BAD_ROW in suspect.rows) == ("not finite", True)
     first = next(batch for batch in batches if BAD_ROW in batch.rows_of(None))
@@ -33,16 +44,16 @@ def test_the_step_whose_loss_is_nan_first_had_the_broken_row(tmp_path: Path, loo
     assert sorted(epoch) == list(range(96))
 
 
-@pytest.mark.parametrize("loop", ["plain", "workers"])
-def test_a_row_that_cannot_be_loaded_is_in_the_step_that_never_came(tmp_path: Path, loop: str) -> None:
-    batches = batches_of(tmp_path, loop, -BAD_ROW)
+@pytest.mark.parametrize("loop", FAILING)
+def test_a_row_that_cannot_be_loaded_is_in_the_step_that_never_came(runs: dict[str, Path], loop: str) -> None:
+    batches = batches_of(runs[f"{loop}-fails"])
     [suspect] = find_suspects(batches, failed=True).suspects
     assert (suspect.kind, BAD_ROW in suspect.rows) == ("unfinished", True)
     assert suspect.batch.step == len(batches)
 
 
-@pytest.mark.parametrize("loop", ["stream", "any-order"])
-def test_rows_that_nobody_can_number_are_unknown(tmp_path: Path, loop: str) -> None:
-    batches = batches_of(tmp_path, loop)
+@pytest.mark.parametrize("loop", UNNUMBERED)
+def test_rows_that_nobody_can_number_are_unknown(runs: dict[str, Path], loop: str) -> None:
+    batches = batches_of(runs[loop])
     assert [batch.rows for batch in batches] == [None] * 24
     assert all(batch.losses for batch in batches)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.observer.observed_process import SCRIPTS, observe, printed_losses, run_python
-from tests.observer.scripts.resumed_loop import SAVED_AT
+from tests.observer.observed_process import SCRIPTS, observe_forked, printed_losses, run_python
 from tuner_tui.inspection.faithful_resume import RankHistory, ResumeCheck, compare_resumed
 from tuner_tui.runs.read.recorded_batches import read_batches, read_states
 from tuner_tui.runs.store.folder import RunFolder
 
 pytestmark = pytest.mark.train
+SAVED_AT = 20
 SCRIPT = str(SCRIPTS / "resumed_loop.py")
 SENTENCES = {
     "weights": "the weights are not those of the checkpoint: 2 of 4 differ, 3.",
@@ -27,11 +27,19 @@ SENTENCES = {
 }
 
 
+PARTS = ["none", *SENTENCES]
+
+
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """The folder of the loop that saves, and the losses that it printed."""
-    folder = tmp_path_factory.mktemp("saved")
-    return folder, printed_losses(observe(folder, SCRIPT, str(folder)).output)
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of the loop that saves, and of those that go on from there without a part of its state."""
+    folder = tmp_path_factory.mktemp("loops")
+    cases = {"saved": (str(folder / "saved"),), **{part: (str(folder / "saved"), part) for part in PARTS}}
+    return observe_forked(folder, SCRIPT, cases)
+
+
+def losses(folder: Path) -> list[str]:
+    return printed_losses((folder / "output").read_text())
 
 
 def history(folder: Path) -> RankHistory:
@@ -45,28 +53,25 @@ def stopped(recorded: RankHistory) -> RankHistory:
     return RankHistory(states, [batch for batch in recorded.batches if batch.step <= SAVED_AT])
 
 
-@pytest.mark.parametrize("missing", ["none", *SENTENCES])
-def test_the_part_that_was_not_restored_is_named_first(
-    tmp_path: Path, saved: tuple[Path, list[str]], missing: str
-) -> None:
-    folder, losses = saved
-    resumed = observe(tmp_path, SCRIPT, str(folder), missing)
+@pytest.mark.parametrize("missing", PARTS)
+def test_the_part_that_was_not_restored_is_named_first(runs: dict[str, Path], missing: str) -> None:
+    saved = history(runs["saved"])
     if missing == "none":
-        assert printed_losses(resumed.output) == losses[SAVED_AT:]
-    for parent in (history(folder), stopped(history(folder))):
-        mismatches, compared = compare_resumed(parent, history(tmp_path), SAVED_AT, counts_on=False)
+        assert losses(runs["none"]) == losses(runs["saved"])[SAVED_AT:]
+    for parent in (saved, stopped(saved)):
+        mismatches, compared = compare_resumed(parent, history(runs[missing]), SAVED_AT, counts_on=False)
         assert [each.sentence.startswith(SENTENCES[missing]) for each in mismatches[:1]] == [True] * (missing != "none")
         check = ResumeCheck("r001", SAVED_AT, 8, mismatches, compared)
         assert check.verdict == ("faithful" if missing == "none" else "not faithful")
         assert {"weights", "optimizer", "learning rate", "gradient scaler", "epoch", "data"}.issubset(compared)
 
 
-def test_losses_are_the_same_without_the_observer(saved: tuple[Path, list[str]], tmp_path: Path) -> None:
-    assert printed_losses(run_python(SCRIPT, str(tmp_path)).stdout) == saved[1]
+def test_losses_are_the_same_without_the_observer(runs: dict[str, Path], tmp_path: Path) -> None:
+    assert printed_losses(run_python(SCRIPT, str(tmp_path)).stdout) == losses(runs["saved"])
 
 
-def test_few_states_are_recorded(saved: tuple[Path, list[str]]) -> None:
-    lines = (saved[0] / "run" / "states-rank0.jsonl").read_text().splitlines()
+def test_few_states_are_recorded(runs: dict[str, Path]) -> None:
+    lines = (runs["saved"] / "run" / "states-rank0.jsonl").read_text().splitlines()
     states = [(state["after"], state["at"]) for state in map(json.loads, lines)]
     after = [(SAVED_AT, "checkpoint"), (20, "step"), (21, "step"), (22, "step")]
     assert states == [(0, "start"), (1, "step"), (2, "step"), *after]
