@@ -65,7 +65,7 @@ class GpuOccupancy:
 
 
 @pytest.fixture
-def make_gpu() -> GpuOccupancy:
+def gpu() -> GpuOccupancy:
     return GpuOccupancy()
 
 
