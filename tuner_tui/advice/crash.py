@@ -19,6 +19,7 @@ from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.redaction import redact_text
+from tuner_tui.core.units import format_size
 from tuner_tui.inspection.process_dump import LIBRARY
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished, OutOfMemory
@@ -38,6 +39,8 @@ CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error", "unknown"})
 LEAK_LOCATIONS: Mapping[str, MemoryLocation] = {"gpu-oom": "gpu", "host-oom": "host"}
 MAX_EVIDENCE_CHARS = 400
 FULL_DISK_BYTES = 64e6
+PLENTY, PLENTY_SHARE = 4, 0.25
+"""Free memory of so many times a request that failed, and this share of the host, means a limit of the process."""
 LOOKBACK_LINES = 60
 UNEXPLAINED = "unknown"
 """The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
@@ -115,7 +118,11 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         evidence = (*evidence, *(() if exited is None else exited.evidence))
     elif cause.cause == "host-oom" and cause.topic is None:  # an allocation failed: nothing was killed for memory
         limit = situation.host_memory_limit_bytes
+        free = None if limit is not None else _free_for_request(situation, figures.tried)
         sentence = sentence if limit is None else limit_reached(limit, "the host's")
+        if free is not None:
+            sentence = f"An allocation of host memory failed although {format_size(free)} were free"
+            remedies = (remedy("raise-process-limit"), *remedies)
     advice = _advice_in(cause.message, with_conditions=cause.topic in (None, UNEXPLAINED))
     if cause.topic == UNEXPLAINED or not remedies:
         remedies = (*advice, *cause.checks, *remedies)
@@ -139,6 +146,15 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     if location is not None and (leak is not None or growth is not None):
         remedies = (*remedies_for("memory-grows", situation, location), *remedies)
     return Finding(cause.cause, "failed", sentence, evidence, cause.confidence, cause.where, remedies)
+
+
+def _free_for_request(situation: Situation, request_bytes: int | None) -> int | None:
+    """The free host memory at the end, where it was plenty for a request that failed; None where it was not."""
+    host = None if not situation.samples else situation.samples[-1].host
+    if host is None or host.ram_used_bytes is None or host.ram_total_bytes is None or request_bytes is None:
+        return None
+    free = host.ram_total_bytes - host.ram_used_bytes
+    return free if free >= max(PLENTY * request_bytes, PLENTY_SHARE * host.ram_total_bytes) else None
 
 
 def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | None:

@@ -15,6 +15,7 @@ from tests.advice.crash.outputs import (
     trace,
     whole_logs,
 )
+from tests.fakes.situations import samples
 from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.remedies.catalog import has_remedies
 from tuner_tui.advice.situation import Situation
@@ -137,3 +138,17 @@ def test_the_reason_that_the_outcome_quotes_is_not_denied() -> None:
     assert outcome.sentence.endswith("exit code 2: the plan has no rounds.")
     situation = Situation(RunState(exited=exited), 0.0, log=tuple(line.text for line in lines))
     assert not any("does not say why" in finding.sentence for finding in crash_findings(situation))
+
+
+@pytest.mark.parametrize(("used_gb", "names_limit"), [(10.0, True), (60.0, False)])
+def test_a_failed_allocation_with_plenty_of_memory_free_is_a_limit_of_the_process(
+    used_gb: float, names_limit: bool
+) -> None:
+    log = trace(
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you "
+        "tried to allocate 67108864 bytes. Error code 12 (Cannot allocate memory)"
+    )
+    end = samples(ram_used_bytes=int(used_gb * 1e9))
+    (finding,) = crash_findings(Situation(RunState(), 0.0, samples=end, log=tuple(log.split("\n"))))
+    assert ("were free" in finding.sentence) is names_limit
+    assert (finding.remedies[0].name == "raise-process-limit") is names_limit

@@ -35,6 +35,11 @@ def test_in_numbers() -> None:
     assert find_growth(WindowMinima(10, (99, 5, None, 13, 17)), 3) == MemoryGrowth(0.4, 12, 30, 5)
 
 
+def test_growth_may_begin_in_the_first_half_of_the_run() -> None:
+    assert find_growth(WindowMinima(10, (9, 5, 5, 9, 13, 17)), 4) == MemoryGrowth(0.4, 12, 30, 5)
+    assert find_growth(WindowMinima(10, (9, *[5] * 6, 9, 13, 17)), 4) is None
+
+
 def test_what_fills_up_and_what_falls_back_is_no_growth() -> None:
     cache = [(step, round(1000 * MB * (1 - 0.99**step))) for step in range(1, 900)]
     assert find_growth(minima_of(cache), 7) is None

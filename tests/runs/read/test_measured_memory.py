@@ -126,6 +126,17 @@ def test_how_much_memory_there_was_for_a_run_that_ran_out(
     assert measured.limit_bytes == (None if there_was is None else there_was * 2**30)
 
 
+def test_a_process_that_reached_its_own_limit_says_little_about_the_host(tmp_path: Path) -> None:
+    message = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1000 bytes. Error code 12"
+    ended = Finished(t=3.0, outcome="out-of-memory", sentence="Out of memory in step 9.")
+    folder = run(
+        tmp_path, Steps(t=1.0, step=9, own_steps=9, rss_peak_bytes=5000), OutOfMemory(t=2.0, message=message), ended
+    )
+    write_record(folder, record(id=folder.id, job=JOB, host=this_machine().host, memory_limit_bytes=None))
+    (measured,) = measured_runs(JOB, tmp_path)
+    assert (measured.ran_out, measured.limit_bytes) == ("host", 12_000)
+
+
 def test_what_ran_out_of_memory_on_another_machine_says_nothing_here(tmp_path: Path) -> None:
     run(tmp_path, Finished(t=3.0, outcome="out-of-memory", sentence="CUDA out of memory"))
     assert measured_runs(JOB, tmp_path) == ()

@@ -66,13 +66,16 @@ def with_value(minima: WindowMinima, step: int, value: int | None) -> WindowMini
 
 
 def find_growth(minima: WindowMinima, least: int) -> MemoryGrowth | None:
-    """The growth if each minimum is above the one before and the growth does not slow down; otherwise None.
+    """The growth since the last minimum that was not above the one before; None if it slows down, or covers less than
+    half of the windows.
 
-    The first window, in which caches and optimizer states are allocated, is left out; at least `least` others must be
-    known.
+    The first window, in which caches and optimizer states are allocated, is left out; at least `least` others must have
+    grown.
     """
-    windows = [(n * minima.stride, value) for n, value in enumerate(minima.values) if value is not None][1:]
-    if len(windows) < max(MIN_KNOWN_WINDOWS, least) or any(b <= a for (_, a), (_, b) in pairwise(windows)):
+    measured = [(n * minima.stride, value) for n, value in enumerate(minima.values) if value is not None][1:]
+    start = max((n for n, ((_, a), (_, b)) in enumerate(pairwise(measured), 1) if b <= a), default=0)
+    windows = measured[start:]
+    if len(windows) < max(MIN_KNOWN_WINDOWS, least, len(measured) / 2):
         return None
     # A cache that fills up grows ever more slowly, whereas memory retained at each step grows evenly: the second half
     # must grow at least half as fast as the first. Half, not equally fast, because windows differ by the batches in

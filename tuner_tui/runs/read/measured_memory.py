@@ -35,6 +35,9 @@ TAKEN_BY_OTHERS = re.compile(r"Process \d+ has ")
 """In the allocator's message: another program held the memory that was missing."""
 CAPACITY = re.compile(r"total capaci?ty of ([\d.]+) GiB|([\d.]+) GiB total capacity")
 """In the allocator's message: the memory of the GPU."""
+HOST_REQUEST = re.compile(r"DefaultCPUAllocator: .*?tried to allocate (\d+) bytes")
+OTHERS_SHARE = 2
+"""A process that ran out of host memory had at most so many times what it held: others may hold as much."""
 
 
 def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
@@ -75,7 +78,10 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
         reserved_bytes=None if last is None else last.reserved_peak_bytes,
         resident_bytes=None if last is None or on_gpu else last.rss_peak_bytes,
         ran_out=ran_out,
-        limit_bytes=min([limit for limit in (record.memory_limit_bytes, _capacity(words)) if limit], default=None),
+        limit_bytes=min(
+            [limit for limit in (record.memory_limit_bytes, _capacity(words), _reached(words, last)) if limit],
+            default=None,
+        ),
     )
 
 
@@ -107,6 +113,16 @@ def _capacity(words: Sequence[str]) -> int | None:
     """The memory of the smallest GPU that ran out, where its message says it."""
     capacities = [match for text in words if (match := CAPACITY.search(text)) is not None]
     return min((round(float(match[1] or match[2]) * GIB) for match in capacities), default=None)
+
+
+def _reached(words: Sequence[str], last: Steps | None) -> int | None:
+    """The most host memory that there can have been for a process of which an allocation failed."""
+    # A limit of the process (`ulimit -d`, `ulimit -v`) is far below the memory of the machine, of which such a run says
+    # nothing.
+    requests = [int(match[1]) for text in words if (match := HOST_REQUEST.search(text)) is not None]
+    if last is None or last.rss_peak_bytes is None or not requests:
+        return None
+    return OTHERS_SHARE * (last.rss_peak_bytes + max(requests))
 
 
 def _with_own_settings(
