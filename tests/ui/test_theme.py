@@ -12,7 +12,7 @@ from textual.theme import Theme
 
 from tuner_tui.ui.terminal.base_widgets import VARIABLES
 from tuner_tui.ui.terminal.cell_writer import Ascii, to_ascii
-from tuner_tui.ui.theme import DARK, LIGHT, THEMES
+from tuner_tui.ui.theme import DARK, LIGHT, SIXTEEN, THEMES
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Mn", "Me", "Cf"))))
@@ -27,7 +27,9 @@ def test_ascii_has_the_same_width(text: str) -> None:
     [
         ("╭─ 8 → 4 ─╮", "+- 8 > 4 -+"),
         ("▁▄█", "_=#"),
-        ("● ✓… × °C", "* +~ x oC"),
+        ("● ✓ × °C", "* + x oC"),
+        ("reading …", "reading.."),
+        ("big.…", "bi..."),
         ("⣿⠒⠁", "**."),
         ("日", "??"),
         ("61 ± 2", "61+/-2"),
@@ -49,7 +51,7 @@ def test_every_theme_has_the_colours_that_mean_a_state() -> None:
         assert {"frame", "quiet", "cursor"} <= set(theme.variables)
 
 
-@pytest.mark.parametrize("theme", [DARK, LIGHT])
+@pytest.mark.parametrize("theme", [DARK, SIXTEEN, LIGHT])
 def test_text_has_a_contrast_of_at_least_four_and_a_half(theme: Theme) -> None:
     # Fills of bars are these colours reversed, which have the same contrast.
     colours = {**theme.to_color_system().generate(), **theme.variables}

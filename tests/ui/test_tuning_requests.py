@@ -227,6 +227,16 @@ def test_a_lane_shows_what_changes_the_speed_as_a_bar_the_memory_and_the_state()
     assert lines(under_way(), 140)[7].count("━") == 0, "no speed, no bar"
 
 
+def test_room_beside_and_below_the_lanes_is_used_for_reasons_and_a_chart_of_the_speeds() -> None:
+    rows = [plain_text(row.line).rstrip() for row in race_rows(under_way(), {}, 196, 40)]
+    assert rows[5].endswith("fp32 takes the slow path")
+    assert len(rows) == 40
+    heading, *chart, axis = rows[9:]
+    assert heading == "speed, tokens/s   ⠒⠒ best so far   ● trial   ✗ out of memory"
+    assert (sum(row.count("●") for row in chart), sum(row.count("✗") for row in chart)) == (5, 1)
+    assert axis.endswith(" 8 trials")
+
+
 def test_narrow_lanes_have_no_bar_but_all_else() -> None:
     lanes = lines(under_way(), 70)
     assert not any("━" in text for text in lanes)

@@ -89,10 +89,11 @@ def test_plots_never_outgrow_their_place(width: int, height: int, points: int) -
     assert all(line_width(row.line) <= width for row in rows)
 
 
-def test_an_area_starts_at_zero_and_a_line_cuts_through_it() -> None:
+def test_an_area_starts_at_zero_and_a_line_lies_on_it() -> None:
     busy = (100.0, 50.0, None, 0.0, 25.0, 25.0)
     assert [plain_text(row) for row in area_lines(busy, 100, 2, "good")] == ["⡇  ", "⣿⢀⣤"]
-    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good", (75.0,) * 6, 100)] == ["⠤⠤⠤", "⣿⢀⣤"]
+    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good", (75.0,) * 6, 100)] == ["⡧⠤⠤", "⣿⢀⣤"]
+    assert [row[0].style for row in area_lines(busy, 100, 3, "good")] == ["good", "mid-good", "low-good"]
 
 
 def test_axes_carry_their_ends() -> None:
@@ -100,7 +101,7 @@ def test_axes_carry_their_ends() -> None:
     assert shown[0] == "loss  1.02"
     assert shown[1].startswith(" 2.00┤")
     assert shown[-2].startswith(" 1.00┤")
-    assert shown[-1].split() == ["0", "150", "300", "steps"]
+    assert shown[-1].replace("─", " ").split() == ["0", "150", "300", "steps"]
     assert any(row.startswith(" 1.60┤") for row in shown[2:-2]), "a label near the middle: two of five steps down"
 
 
@@ -128,7 +129,7 @@ def test_two_curves_are_told_apart_without_colour() -> None:
     dotted = Curve("r001", (0.0, 100.0), (2.0, 2.0), "dim", "dotted")
     through = Curve("r002", (0.0, 100.0), (1.0, 1.0))
     heading, *rows = texts(dotted, through, width=60)
-    assert heading == "loss   ⠁⠁ r001   ⠒⠒ r002"
+    assert heading == "loss   ⠂⠂ r001   ⠒⠒ r002"
     above, below = (row[6:].strip() for row in (rows[0], rows[-2]))
     assert set(above) <= {"⠁", "⠂", "⠄", "⡀"}
     assert not set(below) & set(above)

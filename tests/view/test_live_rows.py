@@ -88,15 +88,15 @@ def test_the_loss_is_the_largest_thing_of_a_run(width: int, height: int, gpus: i
 
 
 def test_rows_that_are_left_show_histories() -> None:
-    assert "100 % busy" not in text(scene(None), 74, 7)
-    assert text(scene(None), 74, 20).count("100 % busy") == 2
-    assert text(scene(None), 74, 20).count("80 GiB mem") == 2
+    assert "busy, 0–100 %" not in text(scene(None), 74, 7)
+    assert text(scene(None), 74, 20).count("busy, 0–100 %") == 2
+    assert text(scene(None), 74, 20).count("mem, 0–80 GiB") == 2
 
 
 def test_a_machine_without_gpus_shows_the_history_of_the_processor_but_not_a_screen_full_of_it() -> None:
     shown = texts(scene(None, gpus=0), 60, 40)
     assert sum("⣿" in row for row in shown) <= 8
-    assert any("100 % busy" in row for row in shown)
+    assert any("busy, 0–100 %" in row for row in shown)
     assert not any(row.startswith("GPU") for row in shown)
 
 

@@ -32,8 +32,8 @@ def test_the_heading_names_the_signs_and_the_axis_ends_with_the_plan() -> None:
     heading, *body, foot = texts(
         scene()._replace(newest=1.5123, earlier=("r007", Series("loss", "", (1.0, 800.0), (4.0, 1.4))))
     )
-    assert heading == "loss 1.5123   ◆ best eval 1.7000 at step 200   ⠁⠁ r007   ╌╌ forecast"
-    assert foot.split() == ["0", "450", "900", "steps"]
+    assert heading == "loss 1.5123   ◆ best eval 1.7000 at step 200   ⠂⠂ r007   ╌╌ forecast"
+    assert foot.replace("─", " ").split() == ["0", "450", "900", "steps"]
     assert sum(row.count("◆") for row in body) == 2
 
 

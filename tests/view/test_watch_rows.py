@@ -61,7 +61,8 @@ def test_a_snapshot_has_gpus_host_and_jobs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "shown"), [((), ""), ((3,), "3"), ((0, 1, 2), "0–2"), ((0, 2, 5), "0,2,5"), ((6, 7), "6,7")]
+    ("gpus", "shown"),
+    [((), ""), ((3,), "3"), ((0, 1, 2), "0–2"), ((0, 2, 5), "0,2,5"), ((6, 7), "6,7"), ((0, 1, 2, 3, 6), "0–3,6")],
 )
 def test_gpu_lists(gpus: tuple[int, ...], shown: str) -> None:
     assert format_indices(gpus, ",") == shown

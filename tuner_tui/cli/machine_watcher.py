@@ -158,7 +158,7 @@ def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
         views = watcher.look()
         if as_json:
             return json_text(views, 2 if once else None), False
-        rows = hosts_rows(views, report_width())
+        rows = hosts_rows(views, {}, report_width())
         return "\n".join(row_lines(rows)) + "\n" * (not once), False
 
     with Interrupts() as interrupts:

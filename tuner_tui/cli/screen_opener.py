@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tuner_tui.cli.console import exit_on_interrupt, fail
 from tuner_tui.ui.app import TunerApp
-from tuner_tui.ui.palette import wants_colour
+from tuner_tui.ui.palette import theme_for, wants_colour
 
 if TYPE_CHECKING:
     from tuner_tui.ui.backend import Backend
@@ -55,7 +55,9 @@ def open_screen(
     gc.disable()  # until the first frame is there: all that is made for it stays
 
     start = partial(read_start, preset=preset, folder=folder)
-    app = TunerApp(open_backend, start, theme=theme, colour=wants_colour(os.environ), ascii_only=ascii_only)
+    app = TunerApp(
+        open_backend, start, theme=theme_for(theme, os.environ), colour=wants_colour(os.environ), ascii_only=ascii_only
+    )
     app.run()
     # Without the interpreter's cleanup, which would remove modules under threads that still import them or hang in a
     # driver. The terminal is restored already.

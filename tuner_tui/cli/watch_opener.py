@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner_tui.cli.console import exit_on_interrupt
-from tuner_tui.ui.palette import wants_colour
+from tuner_tui.ui.palette import theme_for, wants_colour
 from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.watch_app import WatchApp, machine_views
 
@@ -34,6 +34,8 @@ def open_machine_screen(pid: int | None = None, target: str | None = None, ascii
 def run_watch_app(views: Iterator[Any], screen: Callable[[], Any], ascii_only: bool) -> int:
     """Show `views` on the screen until it is closed, and return its exit code."""
     exit_on_interrupt()
-    app = WatchApp(views, screen, colour=wants_colour(os.environ), ascii_only=ascii_only)
+    app = WatchApp(
+        views, screen, theme=theme_for("dark", os.environ), colour=wants_colour(os.environ), ascii_only=ascii_only
+    )
     app.run()
     return app.return_code or 0

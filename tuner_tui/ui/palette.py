@@ -13,6 +13,13 @@ DARK_VARIABLES = {"frame": "#39424d", "quiet": "#8b96a3", "gauge": "#5f89b8", "c
 COLOURLESS = ("dumb", "vt100", "vt102", "vt220", "linux-m", "xterm-mono")
 
 
+def theme_for(theme: str, environ: Mapping[str, str]) -> str:
+    """Return the `theme` wanted, but `sixteen` for the dark one where Rich would take no more colours than that."""
+    true_colour = environ.get("COLORTERM", "").strip().lower() in ("truecolor", "24bit")
+    many = true_colour or environ.get("TERM", "").endswith(("256color", "kitty"))
+    return theme if many or theme != "dark" else "sixteen"
+
+
 def wants_colour(environ: Mapping[str, str]) -> bool:
     """Return whether the terminal supports colours and NO_COLOR is not set (https://no-color.org)."""
     return not environ.get("NO_COLOR") and environ.get("TERM", "") not in COLOURLESS

@@ -1,4 +1,4 @@
-"""Themes: dark, light, and one for terminals without colour.
+"""Themes: dark, light, one for terminals with sixteen colours and one for those without.
 
 Colour means state: primary marks the focus, changed values and curves, secondary a second curve such as the evaluation,
 success what runs well, warning what needs attention, error what is wrong. Everything else is foreground, plain or dim.
@@ -6,11 +6,20 @@ success what runs well, warning what needs attention, error what is wrong. Every
 
 from __future__ import annotations
 
+from typing import Any
+
 from textual.theme import Theme
 
 from tuner_tui.ui.palette import DARK_COLOURS, DARK_VARIABLES
 
 DARK = Theme(name="tuner-dark", **DARK_COLOURS, dark=True, variables=DARK_VARIABLES)
+SIXTEEN_COLOURS: dict[str, Any] = {
+    "primary": "#55ffff", "secondary": "#ff55ff", "accent": "#55ffff", "success": "#55ff55", "warning": "#ffff55",
+    "error": "#ff5555", "foreground": "#ffffff", "background": "#000000", "surface": "#000000", "panel": "#000000",
+}  # fmt: skip
+SIXTEEN_VARIABLES = {"frame": "#555555", "quiet": "#aaaaaa", "gauge": "#00aaaa", "cursor": "#0000aa"}
+SIXTEEN = Theme(name="tuner-16", **SIXTEEN_COLOURS, variables=SIXTEEN_VARIABLES)
+"""Dark, of the sixteen colours that every terminal has: the nearest of them to the soft ones of `DARK` are grey."""
 LIGHT = Theme(
     name="tuner-light",
     primary="#0a5cc2",
@@ -54,4 +63,4 @@ PLAIN = Theme(
         "input-cursor-text-style": "reverse",
     },
 )  # fmt: skip
-THEMES = (DARK, LIGHT, PLAIN)
+THEMES = (DARK, SIXTEEN, LIGHT, PLAIN)

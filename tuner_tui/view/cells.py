@@ -19,8 +19,9 @@ BAD = "✗"
 Style = Literal[
     "", "dim", "strong", "gauge", "curve", "second", "good", "warn", "bad", "hit",
     "fill-dim", "fill-curve", "fill-second", "fill-good", "fill-warn", "fill-bad",
+    "mid-gauge", "mid-good", "mid-warn", "low-gauge", "low-good", "low-warn",
 ]  # fmt: skip
-"""States, two colours for curves, and fills: the same colours behind the text of a stacked bar."""
+"""States, two colours for curves, fills: the same colours behind the text of a stacked bar, and shades for areas."""
 
 
 class TextSpan(NamedTuple):
@@ -65,9 +66,14 @@ def wrapped_rows(text: str, width: int, style: Style = "") -> list[Row]:
     return [Row(line(TextSpan(part, style))) for part in wrap_text(text, max(10, width))]
 
 
-def more_row(rows: int) -> Row:
-    """Return the row that stands for hidden rows."""
-    return Row(line(TextSpan(f"… {rows} more lines", "dim")))
+def visible_rows(rows: Sequence[Row], top: int, height: int) -> list[Row]:
+    """Return `height` rows from row `top` on, with a sign in place of those at either end for the rows hidden there."""
+    shown, below = list(rows[top : top + height]), len(rows) - top - height
+    if top and height > 1:
+        shown[0] = Row(line(TextSpan(f"↑ {top + 1} more lines", "dim")))
+    if below > 0:
+        shown[-1] = Row(line(TextSpan(f"↓ {below + 1} more lines", "dim")))
+    return shown
 
 
 def plain_text(cells: Line) -> str:
@@ -75,7 +81,7 @@ def plain_text(cells: Line) -> str:
     return "".join(run.text for run in cells)
 
 
-_NARROW = re.compile("[ -~\u00a1-\u00ac\u00ae-\u00ff–…“”✓✗●◆◇▲▴▸▾→\u2500-\u259f\u2800-\u28ff]*")
+_NARROW = re.compile("[ -~\u00a1-\u00ac\u00ae-\u00ff–…“”✓✗●◆◇▲▴▸▾→↑↓\u2500-\u259f\u2800-\u28ff]*")
 """Characters known to be one cell wide; the width of any other is looked up, and its row is written whole each time."""
 
 

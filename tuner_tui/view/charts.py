@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -95,7 +95,7 @@ def unnamed_parts(parts: Iterable[BarPart], bar: Line) -> list[str]:
 
 def _part_text(part: BarPart, width: int) -> str:
     share = format_share(part.share)
-    texts = (*([f"{part.meaning} {share}"] if part.meaning else []), f"{part.name} {share}", part.name, share)
+    texts = (*([f"{part.meaning} {share}"] if part.meaning else []), f"{part.name} {share}", part.name)
     text = next((text for text in texts if len(text) < width), "")
     return align_left(PART_START + text, width)
 
@@ -152,13 +152,16 @@ class BrailleGrid:
     def __init__(self, width: int, height: int) -> None:
         self._cells = [[TextSpan(" ")] * width for _ in range(height)]
 
-    def draw(self, dots: Iterable[tuple[int, int]], style: Style, kept_bits: int = 0xFF) -> None:
-        """Set dots, given by column and row from the top left; of each cell only those in `kept_bits`."""
+    def draw(self, dots: Iterable[tuple[int, int]], style: Style, bits: int = 0xFF, recolour: bool = False) -> None:
+        """Set dots, given by column and row from the top left; of each cell only those in `bits`.
+
+        With `recolour` dots of another style in the same cell stay, in `style`.
+        """
         for x, y in dots:
             cell = self._cells[y // 4][x // 2]
-            if bits := DOT_BITS[y % 4][x % 2] & kept_bits:
-                before = ord(cell.text) if cell.style == style and cell.text > "\u2800" else BRAILLE
-                self._cells[y // 4][x // 2] = TextSpan(chr(before | bits), style)
+            if dot := DOT_BITS[y % 4][x % 2] & bits:
+                before = ord(cell.text) if (recolour or cell.style == style) and cell.text > "\u2800" else BRAILLE
+                self._cells[y // 4][x // 2] = TextSpan(chr(before | dot), style)
 
     def write(self, column: int, row: int, text: str, style: Style) -> None:
         """Write text over what is drawn, cut at the edges."""
@@ -182,6 +185,12 @@ AREA_CELLS = tuple(
 """The character of a cell by the dots filled from below in its left and right column."""
 
 
+AREA_SHADES: Mapping[Style, tuple[Style, Style]] = {
+    "gauge": ("low-gauge", "mid-gauge"), "good": ("low-good", "mid-good"), "warn": ("low-warn", "mid-warn"),
+}  # fmt: skip
+"""The styles of the lower two thirds of an area: a whole row has one, which costs no bytes."""
+
+
 @lru_cache(maxsize=64)
 def area_lines(
     values: tuple[float | None, ...],
@@ -194,21 +203,23 @@ def area_lines(
 ) -> tuple[Line, ...]:
     """Return `height` lines with an area below `values`, two of them in a cell; `full` fills the whole height.
 
-    `over`, values on the scale of `over_full`, is a thin line which cuts through the area. Zero is the lowest dot and
-    unknown is blank.
+    The area is darker towards its foot. `over`, values on the scale of `over_full`, is a line on it, as thin as a row
+    of cells. Zero is the lowest dot and unknown is blank.
     """
     tall = [0 if value is None else max(1, quantise(value, full, 4 * height)) for value in values]
     tall += [0] * (len(tall) % 2)
     grid = BrailleGrid(len(tall) // 2, height)
+    shades: tuple[Style, ...] = (*AREA_SHADES.get(style, (style, style)), style)
     for row in range(height):
         foot = 4 * (height - 1 - row)
+        shade = shades[3 * (height - 1 - row) // height] if height > 1 else style
         heights = [max(0, min(4, dots - foot)) for dots in tall]
         for column, (left, right) in enumerate(zip(heights[::2], heights[1::2], strict=True)):
             if left or right:
-                grid.write(column, row, AREA_CELLS[left][right], style)
+                grid.write(column, row, AREA_CELLS[left][right], shade)
     places = [None if value is None else 4 * height - max(1, quantise(value, over_full, 4 * height)) for value in over]
     points = [(x, y) for x, y in enumerate(places) if y is not None]
-    grid.draw(_joined_dots(points), over_style)
+    grid.draw(_joined_dots(points), over_style, recolour=True)
     return tuple(grid.lines())
 
 
@@ -310,7 +321,7 @@ def legend(title: str, curves: Sequence[Curve], width: int) -> Line:
     if len(curves) == 1:
         return line(TextSpan(title, "strong"), f"  {curves[0].name}" if curves[0].name else "")
     room = (width - text_width(title)) // len(curves) - 8
-    signs: dict[Pattern, str] = {"line": "⠒⠒", "points": "⠐⠂", "dotted": "⠁⠁", "dashed": "╌╌"}
+    signs: dict[Pattern, str] = {"line": "⠒⠒", "points": "⠐⠂", "dotted": "⠂⠂", "dashed": "╌╌"}
     names = (TextSpan(f"   {signs[curve.pattern]} {shorten(curve.name, room)}", curve.style) for curve in curves)
     return line(TextSpan(title, "strong"), *names)
 
@@ -318,10 +329,10 @@ def legend(title: str, curves: Sequence[Curve], width: int) -> Line:
 def _axis_text(end: float, unit: str, room: int) -> str:
     """Return the labels of the x axis: its ends, and its middle where there is room."""
     last, middle = f"{end:,.0f} {unit}", f"{end / 2:,.0f}"
-    left = "0"
+    left = "0 "
     if room >= 3 * len(last) and end >= 2:
-        left = align_left(left, room // 2 - len(middle) // 2) + middle
-    return left + align_right(last, max(0, room - len(left)))
+        left = left.ljust(room // 2 - len(middle) // 2 - 1, "─") + f" {middle} "
+    return left + f" {last}".rjust(max(0, room - len(left)), "─")
 
 
 def axis_range(ys: Sequence[float]) -> tuple[float, float]:

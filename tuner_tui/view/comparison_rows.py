@@ -32,6 +32,7 @@ from tuner_tui.view.cells import (
     shorten,
     side_by_side,
     table_line,
+    text_width,
 )
 from tuner_tui.view.charts import Axes, Curve, Pattern, curve_rows, legend
 from tuner_tui.view.number_format import significant
@@ -39,7 +40,7 @@ from tuner_tui.view.number_format import significant
 TWO_COLUMNS = 112
 """Minimum width for settings and figures side by side."""
 COLUMN_GAP = 3
-MAX_COLUMN_WIDTHS = (26, 22, 22, 60)
+MAX_COLUMN_WIDTHS, LEAST_REMARK = (26, 22, 22, 60), 20
 PLOT_COLUMNS, PLOT_ROWS = 21, 10
 TALL_PLOT_ROWS = 14
 """Free rows below both columns that are worth a plot as wide as the screen."""
@@ -82,7 +83,7 @@ class Entry(NamedTuple):
 def comparison_rows(scene: ComparisonScene, width: int, height: int = 0) -> list[Row]:
     """Return all rows; the plot grows into the rest of `height`.
 
-    Settings and figures stand side by side where one below the other has no room, or where nothing is cut by it.
+    Settings and figures stand side by side where one below the other has no room, or where no value is cut by it.
     """
     head, settings = _head(scene, width), _settings_section(scene, width)
     measured, others = _measured(scene, width), _other_sections(scene, width)
@@ -91,7 +92,7 @@ def comparison_rows(scene: ComparisonScene, width: int, height: int = 0) -> list
     half = (width - COLUMN_GAP) // 2
     right = _measured(scene, half)
     room = width - COLUMN_GAP - max((line_width(row.line) for row in right), default=half)
-    cut = any(line_width(row.line) > room for row in settings)
+    cut = any(line_width(row.line) > room for row in _settings_section(scene, width, origins=False))
     if width < TWO_COLUMNS or (cut and free >= PLOT_ROWS):
         return join_sections([head, settings, measured, plot, others])
     left = join_sections([_settings_section(scene, room), _other_sections(scene, room)])
@@ -175,9 +176,11 @@ def _tone(row: MeasuredFigure | LossAt) -> Style:
     return "good" if (second > first) == more else "warn"
 
 
-def _settings_section(scene: ComparisonScene, width: int) -> list[Row]:
+def _settings_section(scene: ComparisonScene, width: int, origins: bool = True) -> list[Row]:
     none = "identical" if all(scene.comparison.observed) else "no known difference"
-    return _section("Settings", scene, map(_setting, scene.comparison.settings), width, none=none)
+    entries = map(_setting, scene.comparison.settings)
+    shown = entries if origins else (entry._replace(remark="") for entry in entries)
+    return _section("Settings", scene, shown, width, none=none)
 
 
 def _measured(scene: ComparisonScene, width: int) -> list[Row]:
@@ -211,7 +214,10 @@ def _section(
     heading = (title, *scene.names, "")
     texts = [(row.name, row.first, row.second, row.remark) for row in rows]
     most = (max(MAX_COLUMN_WIDTHS[0], len(title)), *MAX_COLUMN_WIDTHS[1:])
-    columns = column_widths([heading, *texts], most, width)
+    columns = column_widths([(*heading[:3], ""), *((*text[:3], "") for text in texts)], most, width)
+    # A remark is shortened before any value is, and left out where it would say nothing.
+    remark, rest = max(text_width(text[3]) for text in texts), width - sum(columns) - GAP * 3
+    columns[3] = min(remark, most[3], rest) if rest >= min(remark, LEAST_REMARK) else 0
     head: tuple[Style, ...] = ("strong", *RUN_STYLES, "dim")
     return [
         Row(table_line(heading, columns, head, "l" + aligned[1:])),
@@ -230,7 +236,7 @@ def _setting(row: ChangedSetting) -> Entry:
     )
     # A recommendation is named without its reasons, which are long.
     names = (origin.kind if origin.kind == "recommended" else f"{origin.kind} {origin.name}" for _, origin in sides)
-    origins = " → ".join(shorten(name.rstrip(), MAX_VALUE_WIDTH) for name in names)
+    origins = " → ".join(dict.fromkeys(shorten(name.rstrip(), MAX_VALUE_WIDTH) for name in names))
     return Entry(FIELDS[row.name].label, first, second, origins)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_share
 from tuner_tui.runs.events.progress import mean_rates
 from tuner_tui.view import number_format as f
@@ -18,7 +19,6 @@ from tuner_tui.view.cells import (
     join_sections,
     line,
     line_width,
-    shorten,
     side_by_side,
     text_width,
     wrapped_rows,
@@ -71,8 +71,8 @@ class Fact(NamedTuple):
 
 LEAST_SHARE = 0.005
 TIME_STYLES: dict[str, Style] = {
-    "computing": "fill-curve", "waiting for data": "fill-warn", "evaluation": "fill-second", "saving": "fill-dim",
-    "start-up": "dim",
+    "computing": "fill-curve", "waiting for data": "fill-warn", "evaluation": "fill-second", "saving": "fill-good",
+    "start-up": "fill-dim",
 }  # fmt: skip
 LABEL = 12
 LEAST_KWH = 0.01
@@ -90,14 +90,14 @@ def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> lis
 
     With the `keys` of the screen it ends with them, and begins with what the status line does not say.
     """
-    facts = [_fact_row(fact, width) for fact in end_facts(scene)]
+    facts = [row for fact in end_facts(scene) for row in _fact_rows(fact, width)]
     parts = _against_earlier_and_energy(scene) if keys else headline(scene)
     head = [*(_flowing_rows(map(line, parts), width) if parts else ()), *_sentence_rows(scene, width)]
     texts = (line(TextSpan(key, "curve"), f" {does}") for key, does in next_keys(scene))
     foot = [_time_rows(scene, width), _flowing_rows(texts, width) if keys else []]
     if width >= WIDE_FROM:
         at = width - round(width * FACTS_SHARE)
-        facts = [_fact_row(fact, width - at) for fact in end_facts(scene)]
+        facts = [row for fact in end_facts(scene) for row in _fact_rows(fact, width - at)]
         chart = loss_chart(scene, at - 2, max(LEAST_CHART, min(MOST_CHART, max(len(facts), height - 9))))
         return join_sections([head, side_by_side(chart, facts, at) if chart else facts, *foot])
     room = height - len(head) - len(facts) - sum(map(len, foot))
@@ -271,9 +271,14 @@ def _sentence_rows(scene: EndScene, width: int) -> list[Row]:
 MOST_SENTENCE_ROWS = 3
 
 
-def _fact_row(fact: Fact, width: int) -> Row:
-    text = shorten_path(fact.text, width - LABEL) if fact.label == "checkpoint" else shorten(fact.text, width - LABEL)
-    return Row(line(TextSpan(align_left(fact.label, LABEL), "dim"), TextSpan(text, fact.style)))
+def _fact_rows(fact: Fact, width: int) -> list[Row]:
+    room = max(10, width - LABEL)
+    texts = [shorten_path(fact.text, room)] if fact.label == "checkpoint" else wrap_text(fact.text, room)
+    labels = (fact.label, *[""] * len(texts))
+    return [
+        Row(line(TextSpan(align_left(label, LABEL), "dim"), TextSpan(text, fact.style)))
+        for label, text in zip(labels, texts, strict=False)
+    ][:MOST_SENTENCE_ROWS]
 
 
 def shorten_path(path: str, width: int) -> str:

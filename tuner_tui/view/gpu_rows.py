@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,6 +56,8 @@ INDEX = 4
 BUSY_TEXT, MEMORY_TEXT, SHORT_POWER, POWER_TEXT, HEAT_TEXT, CLOCK_TEXT = 6, 11, 11, 14, 7, 10
 NARROWEST_GAUGE, WIDEST_GAUGE, WIDEST_GAUGE_ALONE = 7, 20, 46
 NARROWEST_TRACE, USUAL_TRACE = 10, 21
+TRACE_FULL = 400 / 3
+"""A trace in a row fills three of its four dots, so that the traces of two rows stay apart."""
 WIDEST_JOB = 40
 BUSY_PCT = 50.0
 """A GPU that trains and was busy for less of the last seconds is marked as idle."""
@@ -104,26 +107,32 @@ WALL_FROM = 17
 """GPUs from which each is a cell of a wall, and only the worst have a row."""
 
 
-def gpu_rows(scene: GpuScene, width: int, room: int = 0) -> list[Row]:
+def gpu_columns(gpus: int, width: int) -> int:
+    """Return the columns in which so many GPUs stand."""
+    return 2 if gpus >= TWO_COLUMNS_FROM and width >= 2 * NARROWEST_COLUMN + COLUMN_GAP else 1
+
+
+def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> list[Row]:
     """Return a heading and a row of gauges for each GPU, and the problems in words.
 
-    Of `room` rows, what is left goes to histories below each GPU. Many GPUs stand in two columns, and very many are a
-    wall of cells, with the worst in the rows that are left, at least five.
+    Of `room` rows, what is left goes to histories: below each GPU, else to one of all. Many GPUs stand in two
+    `columns`, and very many are a wall of cells, with the worst in the rows that are left, at least five.
     """
     gpus = scene.sample.gpus
-    columns = 2 if len(gpus) >= TWO_COLUMNS_FROM and width >= 2 * NARROWEST_COLUMN + COLUMN_GAP else 1
+    columns = columns or gpu_columns(len(gpus), width)
     each = (width - COLUMN_GAP) // 2 if columns == 2 else width
     if len(gpus) >= WALL_FROM:
         all_in_rows = sum(gpu.lost for gpu in gpus) <= WORST
         problems = gpu_problem_rows(scene, width, each if all_in_rows else 0)
         wall = gpu_wall(scene, width)
         worst = max(WORST, columns * (room - len(wall) - len(problems) - 1))
-        return [*wall, *_in_columns(scene, worst_gpus(scene, worst), columns, width), *problems]
+        return [*wall, *_in_columns(scene, worst_gpus(scene, worst), columns if worst > WORST else 1, width), *problems]
     problems = gpu_problem_rows(scene, width, each)
     lines = -(-len(gpus) // columns)
-    spare = (room - 1 - lines - len(problems)) // lines if gpus else 0
-    height = min(TALLEST_HISTORY, spare) if spare >= LEAST_HISTORY else 0
-    return [*_in_columns(scene, gpus, columns, width, height), *problems]
+    spare = room - 1 - lines - len(problems)
+    height = min(TALLEST_HISTORY, spare // lines) if gpus and spare // lines >= LEAST_HISTORY else 0
+    of_all = [] if height or len(gpus) < 2 else _history_of_all(scene, width, min(TALLEST_HISTORY, spare - 1))
+    return [*_in_columns(scene, gpus, columns, width, height), *problems, *of_all]
 
 
 def dense_gpu_rows(scene: GpuScene, width: int) -> list[Row]:
@@ -135,7 +144,7 @@ def dense_gpu_rows(scene: GpuScene, width: int) -> list[Row]:
 
 def _in_columns(scene: GpuScene, gpus: Sequence[GpuSample], columns: int, width: int, height: int = 0) -> list[Row]:
     """Return the rows of `gpus` in one column or two."""
-    if columns == 1 or len(gpus) <= WORST:
+    if columns == 1 or len(gpus) < 2:
         return _gpu_column(scene, gpus, width, height)
     each, lines = (width - COLUMN_GAP) // 2, -(-len(gpus) // columns)
     left, right = (_gpu_column(scene, part, each, height) for part in (gpus[:lines], gpus[lines:]))
@@ -256,7 +265,7 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         parts.append(TextSpan(align_right(clock, layout.clock), old or "dim"))
     if layout.trace:
         columns = _columns(scene, gpu, "utilisation_pct", _history_columns(0, layout, 0))
-        parts += [" ", area_lines(columns, 100.0, 1, old or busy_style(scene, gpu))[0]]
+        parts += [" ", area_lines(columns, TRACE_FULL, 1, old or busy_style(scene, gpu))[0]]
     if layout.job:
         parts.append(TextSpan(align_left(f"  {scene.jobs.get(gpu.index, '')}", layout.job), "dim"))
     return line(*parts)
@@ -329,7 +338,7 @@ def training_gpus(sample: Sample) -> frozenset[int]:
 
 LEAST_HISTORY, TALLEST_HISTORY = 3, 10
 """Rows of a history: from those of its scale on, as fewer say no more than the trace in the row of gauges."""
-SCALE = 13
+SCALE = 16
 """Cells to the right of a history, for the values of its full height."""
 
 
@@ -346,6 +355,27 @@ def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Column
     return history_columns(scene.recent, (index, field), figure, scene.sample.time_s, number, seconds)
 
 
+def _history_of_all(scene: GpuScene, width: int, height: int) -> list[Row]:
+    """Return a heading and `height` rows with the mean load and memory of all GPUs."""
+    columns = 2 * max(0, width - INDEX - SCALE)
+    if height < LEAST_HISTORY or not columns or not scene.recent:
+        return []
+
+    def mean_of(name: str, past: Sample) -> float | None:
+        values = [value for gpu in past.gpus if (value := getattr(gpu, name)) is not None and not gpu.lost]
+        return sum(values) / len(values) if values else None
+
+    seconds, now_s = _column_seconds(scene, columns), scene.sample.time_s
+    loads, memory = (
+        history_columns(scene.recent, ("all", name), partial(mean_of, name), now_s, columns, seconds)
+        for name in ("utilisation_pct", "memory_used_bytes")
+    )
+    gpus = scene.sample.gpus
+    total_bytes = sum(gpu.memory_total_bytes or 0 for gpu in gpus) // len(gpus)
+    names = Row(line(TextSpan(f"mean of {len(gpus)} GPUs", "dim")))
+    return [names, *history_rows(loads, memory, total_bytes, "gauge", height, columns * seconds)]
+
+
 def _gpu_history(scene: GpuScene, gpu: GpuSample, columns: int, height: int) -> list[Row]:
     style: Style = "dim" if gpu.lost or is_stale(gpu) else busy_style(scene, gpu)
     busy, memory = (_columns(scene, gpu, field, columns) for field in ("utilisation_pct", "memory_used_bytes"))
@@ -357,9 +387,9 @@ def history_rows(
 ) -> list[Row]:
     """Return `height` rows with an area for the load in percent, and memory as a line through it, with their scales."""
     scales = [
-        TextSpan(" 100 % busy", style),
-        TextSpan(f" {f.whole_gib(total_bytes)} GiB mem" if total_bytes else "", "second"),
-        TextSpan(f" {format_short_duration(span_s)}", "dim"),
+        TextSpan(" busy, 0–100 %", style),
+        TextSpan(f" mem, 0–{f.whole_gib(total_bytes)} GiB" if total_bytes else "", "second"),
+        TextSpan(f" last {format_short_duration(span_s)}", "dim"),
         *[TextSpan("")] * height,
     ]
     lines = area_lines(busy, 100.0, height, style, memory if total_bytes else (), float(total_bytes or 0))
@@ -431,7 +461,11 @@ def _state(gpu: GpuSample) -> str:
 
 
 def format_indices(gpus: Sequence[int], separator: str = ", ") -> str:
-    """Return `0–7` for consecutive indices, else `0, 2, 5`."""
-    if len(gpus) > 2 and gpus[-1] - gpus[0] == len(gpus) - 1:
-        return f"{gpus[0]}–{gpus[-1]}"
-    return separator.join(map(str, gpus))
+    """Return the indices, ascending, such as `0–4, 6`: three consecutive ones and more as a range."""
+    runs: list[list[int]] = []
+    for gpu in gpus:
+        if runs and gpu == runs[-1][-1] + 1:
+            runs[-1].append(gpu)
+        else:
+            runs.append([gpu])
+    return separator.join(f"{run[0]}–{run[-1]}" if len(run) > 2 else separator.join(map(str, run)) for run in runs)

@@ -2,43 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tuner_tui.core.units import format_gib, format_percent
-from tuner_tui.hosts import HostView
-from tuner_tui.view.cells import WARN, Row, Style, TextSpan, align_left, join_fitting, line, shorten, text_width
-from tuner_tui.view.gpu_rows import GpuScene, gpu_rows
+from tuner_tui.view.cells import (
+    WARN,
+    Row,
+    Style,
+    TextSpan,
+    align_left,
+    join_fitting,
+    join_sections,
+    line,
+    shorten,
+    text_width,
+)
+from tuner_tui.view.gpu_rows import GpuScene, gpu_columns, gpu_rows, memory_share
 from tuner_tui.view.watch_rows import gpus_title, job_description, jobs_by_gpu, remark_rows, training_gpus
 
+if TYPE_CHECKING:
+    from tuner_tui.hardware.sample import GpuSample, Sample
+    from tuner_tui.hosts import HostView
+
 LONGEST_NAME, INDENT = 30, 4
+FREE_SHARE, FREE_PCT = 0.05, 5.0
+"""A GPU below both, of its memory and its time, is free to use."""
 
 
-def hosts_rows(views: Sequence[HostView], width: int) -> list[Row]:
-    """Return the rows of all hosts, in columns that are the same for each."""
+def hosts_rows(
+    views: Sequence[HostView], recent: Mapping[str, Sequence[Sample]], width: int, height: int = 0
+) -> list[Row]:
+    """Return the sum of all hosts and the rows of each, in columns that are the same for all.
+
+    `recent` has the samples of each by its name. What is left of `height` goes to blank rows, then to histories.
+    """
     name_width = min(LONGEST_NAME, width // 4, max((text_width(view.name) for view in views), default=0))
-    has_jobs = any(jobs_by_gpu(view.machine) for view in views if view.machine is not None)
-    return [row for view in views for row in host_rows(view, width, name_width, has_jobs)]
+    machines = [view.machine for view in views if view.machine is not None]
+    has_jobs = any(map(jobs_by_gpu, machines))
+    gpus = [gpu for machine in machines for gpu in machine.sample.gpus]
+    columns = gpu_columns(max((len(machine.sample.gpus) for machine in machines), default=0), width - INDENT)
+
+    def rows_of(view: HostView, room: int) -> list[Row]:
+        return host_rows(view, width, name_width, has_jobs, recent.get(view.name, ()), room, columns)
+
+    sections = [_sum_rows(gpus), *(rows_of(view, 0) for view in views)]
+    spare = height - sum(map(len, sections)) - len(views)
+    if spare > 0 and gpus:
+        for n, view in enumerate(views, 1):  # by the number of GPUs, so that their histories are of one height
+            share = 0 if view.machine is None else len(view.machine.sample.gpus) / len(gpus)
+            sections[n] = rows_of(view, len(sections[n]) + int(spare * share))
+    return join_sections(sections, apart=spare >= 0)
 
 
-def host_rows(view: HostView, width: int, name_width: int = 18, has_jobs: bool = False) -> list[Row]:
+def _sum_rows(gpus: Sequence[GpuSample]) -> list[Row]:
+    """Return how many of all GPUs are in use, free and lost, and their power."""
+    if not gpus:
+        return []
+    lost = sum(gpu.lost for gpu in gpus)
+    free = sum(
+        (memory_share(gpu) or 0) < FREE_SHARE and (gpu.utilisation_pct or 0) < FREE_PCT for gpu in gpus if not gpu.lost
+    )
+    parts = [TextSpan(f"{len(gpus)} GPUs", "strong"), TextSpan(f"   {len(gpus) - lost - free} in use")]
+    parts += [TextSpan(f"   {free} free", "good")] if free else []
+    parts += [TextSpan(f"   {lost} lost", "bad")] if lost else []
+    power, limit = (sum(getattr(gpu, name) or 0 for gpu in gpus) / 1000 for name in ("power_w", "power_limit_w"))
+    return [Row(line(*parts, TextSpan(f"   {power:.1f} of {limit:.1f} kW" if power and limit else "", "dim")))]
+
+
+def host_rows(
+    view: HostView,
+    width: int,
+    name_width: int = 18,
+    has_jobs: bool = False,
+    recent: Sequence[Sample] = (),
+    room: int = 0,
+    columns: int = 0,
+) -> list[Row]:
     """Return a header, labelled gauges of the GPUs, and the runs; of a host that is silent a row that says why.
 
-    With `has_jobs` there is room for what runs on each GPU, even if nothing does.
+    With `has_jobs` there is room for what runs on each GPU, even if nothing does. Histories of `recent` samples take
+    what is left of `room`.
     """
     name = TextSpan(shorten(align_left(view.name, name_width) + "  ", width), "strong")
-    room = width - text_width(name.text)
     machine = view.machine
     if machine is None:
         style: Style = "dim" if view.problem is None else "bad"
-        return [Row(line(name, TextSpan(shorten(view.problem or "connecting …", room), style)))]
+        reason = shorten(view.problem or "connecting …", width - text_width(name.text))
+        return [Row(line(name, TextSpan(reason, style)))]
     host = machine.sample.host
     ram = f"RAM {format_gib(host.ram_used_bytes, 0)} of {format_gib(host.ram_total_bytes, 0)}"
     load = [gpus_title(machine).removeprefix("GPUs · ")] if machine.sample.gpus else []
     load += [] if host.ram_total_bytes is None else [f"CPU {format_percent(host.cpu_pct)}", ram]
-    rows = [Row(line(name, TextSpan(join_fitting(load, room))))]
+    head = Row(line(name, TextSpan(join_fitting(load, width - text_width(name.text)))))
     problem = [] if machine.problem is None else remark_rows(machine.problem.sentence, width - INDENT, WARN, "warn")
     unnamed = dict.fromkeys((gpu.index for gpu in machine.sample.gpus), "") if has_jobs else {}
-    scene = GpuScene(machine.sample, (), training_gpus(machine), {**unnamed, **jobs_by_gpu(machine)})
-    below = [*problem, *gpu_rows(scene, width - INDENT)]
-    below += [Row(job_description(job, width - INDENT, "")) for job in machine.jobs if job.run is not None]
-    return rows + [Row(line(" " * INDENT, *row.line)) for row in below]
+    scene = GpuScene(machine.sample, recent, training_gpus(machine), {**unnamed, **jobs_by_gpu(machine)})
+    runs = [Row(job_description(job, width - INDENT, "")) for job in machine.jobs if job.run is not None]
+    left = room - 1 - len(problem) - len(runs)
+    below = [*problem, *gpu_rows(scene, width - INDENT, left, columns), *runs]
+    return [head, *(Row(line(" " * INDENT, *row.line)) for row in below)]

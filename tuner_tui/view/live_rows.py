@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import LABEL, WARN, Row, TextSpan, fit, join_sections, labelled_row, line, shorten
+from tuner_tui.view.cells import LABEL, WARN, Row, TextSpan, fit, join_sections, labelled_row, line
 from tuner_tui.view.charts import Axes, Curve, curve_rows, legend
 from tuner_tui.view.gpu_rows import TWO_COLUMNS_FROM, GpuScene, dense_gpu_rows, gpu_rows, gpu_wall, training_gpus
 from tuner_tui.view.host_rows import host_gauges, host_rows
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from tuner_tui.view.end_card import EndScene
 
 LEAST_LOSS_ROWS, USUAL_LOSS_SHARE = 6, 0.45
-"""Rows of the loss chart below which details give way to it, and its share of the panel before histories get rows."""
-MAX_CPU_CHART = 8
+"""Rows of the loss chart below which other rows give way to it, and its share of the panel before details have any."""
+MAX_CPU_CHART, MOST_TEXT_ROWS = 8, 2
 OLD_SAMPLE_S = 5.0
 
 
@@ -57,10 +58,12 @@ class LiveScene(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What gives way to the loss: the rows that say least, blank rows, and at last the row of each of many GPUs."""
+    """What gives way to the loss: the rows that say least, blank rows, figures of the run but its speed, and at last
+    the row of each of many GPUs."""
 
     details: bool
     apart: bool
+    figures: bool = True
     many_gpus: Callable[[GpuScene, int], list[Row]] | None = None
 
 
@@ -68,8 +71,9 @@ LAYOUTS = (
     Layout(True, True),
     Layout(False, True),
     Layout(False, False),
-    Layout(False, False, dense_gpu_rows),
-    Layout(False, False, gpu_wall),
+    Layout(False, False, False),
+    Layout(False, False, False, dense_gpu_rows),
+    Layout(False, False, False, gpu_wall),
 )
 
 
@@ -90,15 +94,15 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
         return join_sections([end_rows(scene.end, width, height - taken), *machine])
     # Without details and blank rows as soon as the loss would otherwise be too low to read.
     loss = loss_scene(scene)
-    least = LEAST_LOSS_ROWS if loss is not None else 0
+    least, usual = (LEAST_LOSS_ROWS, round(height * USUAL_LOSS_SHARE)) if loss is not None else (0, 0)
     for layout in LAYOUTS:
         below = join_sections(_sections(scene, width, layout), layout.apart)
         spare = height - len(below) - layout.apart
-        if spare >= least:
+        if spare >= max(least, usual * layout.details):
             break
     if loss is None:
         return join_sections(_sections(scene, width, layout, max(0, spare)), layout.apart)
-    histories = max(0, spare - max(least, round(height * USUAL_LOSS_SHARE)))
+    histories = max(0, spare - max(least, usual))
     below = join_sections(_sections(scene, width, layout, histories), layout.apart)
     rows = loss_rows(loss, width, max(0, height - len(below) - layout.apart))
     return join_sections([rows, below], layout.apart)
@@ -116,12 +120,16 @@ def _sections(scene: LiveScene, width: int, layout: Layout, room: int = 0) -> li
     """Return the run first, then the parts of the machine, with histories in `room` rows."""
     state, sample = scene.state, scene.sample
     if state is None:
-        run = [labelled_row(label, shorten(text, width - LABEL)) for label, text in scene.next_training]
+        run = [
+            labelled_row("" if n else label, part)
+            for label, text in scene.next_training
+            for n, part in enumerate(wrap_text(text, max(10, width - LABEL))[:MOST_TEXT_ROWS])
+        ]
         trains, ranks = False, []
     else:
         charted = loss_scene(scene) is not None
         shown = RunScene(state, sample, scene.now_s, scene.limit_bytes, scene.usual_startup_s, charted)
-        run = run_rows(shown, width)
+        run = run_rows(shown, width)[: None if layout.figures or not charted else 1]
         trains, ranks = state.finished is None, rank_rows(state, width)
     bars = [] if state is None else step_rows(state, scene.causes, width)
     bars += memory_rows(state, sample, scene.outlook, width)[: None if layout.details else 1]
@@ -133,7 +141,7 @@ def _sections(scene: LiveScene, width: int, layout: Layout, room: int = 0) -> li
     host = (
         host_rows(sample, scene.recent, width, chart, window=scene.window)
         if layout.details
-        else host_gauges(sample, width)
+        else host_gauges(sample, width)[: None if layout.figures else 1]
     )
     return [bars, run, gpus, ranks, host]
 

@@ -88,7 +88,7 @@ def _heading(
         value = (TextSpan("best eval ", "dim"), f.metric(best), at) if scene.named else (TextSpan("eval", "dim"),)
         parts.append(line(TextSpan(f"{EVALUATION} ", "second"), *value))
     if scene.earlier is not None:
-        parts.append(line(TextSpan(f"⠁⠁ {scene.earlier[0]}", "dim")))
+        parts.append(line(TextSpan(f"⠂⠂ {scene.earlier[0]}", "dim")))
     if forecast is not None:
         parts.append(line(TextSpan("╌╌ forecast", "curve")))
     heading: Line = ()

@@ -121,11 +121,11 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
     marks = []
     peak = None if state is None else _peak_bytes(state)
     if measured and peak is not None:
-        marks.append(BarMark(peak / capacity, "▲", f"peak {f.gib(peak)}"))
+        marks.append(BarMark(peak / capacity, "▲", f"peak {f.gib(peak)} GiB"))
     if outlook is not None and estimate is not None and (outlook.on_gpu or not measured):
         marks.append(_next_run_mark(estimate, capacity))
     room = max(0, width - LABEL - FIGURE)
-    figure = f"{f.whole_gib(used)}/{f.whole_gib(capacity)} GiB"
+    figure = f"{(f.gib if used < 9.5 * GIB else f.whole_gib)(used)}/{f.whole_gib(capacity)} GiB"
     on_host = not measured and outlook is not None and not outlook.on_gpu
     bar = _bar_row("RAM" if on_host else "memory", parts, figure, width)
     names = join_fitting(unnamed_parts(parts, bar.line), width - LABEL) if state is None else ""
@@ -202,7 +202,7 @@ def _next_run_mark(estimate: MemoryEstimate, capacity: int) -> BarMark:
     return BarMark(
         estimate.total_bytes / capacity,
         "◇",
-        f"next run {f.gib(estimate.total_bytes)}{doubt}",
+        f"next run {f.gib(estimate.total_bytes)}{doubt} GiB",
         "curve",
         estimate.low_bytes / capacity,
         estimate.high_bytes / capacity,

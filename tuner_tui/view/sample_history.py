@@ -23,11 +23,6 @@ class Window(NamedTuple):
 WINDOWS = (Window("1 min", 60.0), Window("10 min", 600.0), Window("run", None))
 
 
-def window_title(window: Window) -> str:
-    """Return what histories show, which is more where there is room: `history of 10 min or more`."""
-    return "history since the start" if window.seconds is None else f"history of {window.name} or more"
-
-
 def following_window(window: Window) -> Window:
     """Return the window that is shown after `window`."""
     return WINDOWS[(WINDOWS.index(window) + 1) % len(WINDOWS)]

@@ -29,7 +29,7 @@ from tuner_tui.view.cells import (
     text_width,
     wrapped_rows,
 )
-from tuner_tui.view.charts import gauge
+from tuner_tui.view.charts import Axes, Curve, Mark, curve_rows, gauge
 
 LARGE_RATIO = 1.495
 """Speeds from this ratio on are told as a factor with one digit, smaller ones in per cent."""
@@ -285,7 +285,7 @@ class LiveTrial(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """One candidate of the race. `rate` is its speed, None until it is measured."""
+    """One candidate of the race. `rate` is its speed, None until it is measured; `reason` is why it is tried."""
 
     number: str
     changes: str
@@ -294,18 +294,22 @@ class Lane(NamedTuple):
     state: str
     style: Style
     bar_style: Style
+    reason: str = ""
 
 
+LEAST_REASON, LEAST_CHART = 30, 9
+"""Cells that the reasons of the lanes need, and rows that a chart of their speeds below them needs."""
 LEAST_BAR, MOST_BAR, BAR_FROM = 8, 44, 84
 """Cells of a bar, and the width from which there are bars."""
 LEAST_STATE, MOST_STATE, LEAST_CHANGES = 16, 34, 16
 LANE_GAP = 2
 
 
-def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: int) -> list[Row]:
+def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: int, height: int = 0) -> list[Row]:
     """Return a lane for each trial, newest last: what it changes, its speed as a bar, its memory, its state.
 
-    `running` has what the runs of trials under way measure, by their names.
+    `running` has what the runs of trials under way measure, by their names. Where there is room, the reason of each
+    follows, and what is left of `height` goes to a chart of the speeds.
     """
     if view is None:
         return [Row(line(TextSpan("reading the tuning …", "dim")))]
@@ -328,14 +332,41 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
     columns[4] = min(columns[4], MOST_STATE, max(LEAST_STATE, room - bar - columns[1]))
     columns[1] = min(columns[1], max(LEAST_CHANGES, room - bar - columns[4]))
     bar = min(MOST_BAR, room - columns[1] - columns[4]) if bar else 0
+    reason = room - columns[1] - columns[4] - bar - LANE_GAP
+    if reason < LEAST_REASON:
+        reason = 0
     fastest = max((lane.rate for lane in lanes if lane.rate is not None), default=0.0)
-    return [
-        Row(fit(_lane_line(lane, speed, columns, bar, fastest), width))
+    rows = [
+        Row(fit(_lane_line(lane, speed, columns, bar, fastest, reason), width))
         for lane, speed in zip(lanes, speeds, strict=True)
     ]
+    left = height - len(rows) - 1
+    chart = speed_chart(lanes, unit, width, left) if left >= LEAST_CHART else []
+    return [*rows, Row(()), *chart] if chart else rows
 
 
-def _lane_line(lane: Lane, speed: str, columns: Sequence[int], bar: int, fastest: float) -> Line:
+def speed_chart(lanes: Sequence[Lane], unit: str, width: int, height: int) -> Sequence[Row]:
+    """Return the speed of each trial as a dot, and of the best so far as a line; nothing before the second speed."""
+    measured = [(number, lane) for number, lane in enumerate(lanes, 1) if lane.rate is not None]
+    if len(measured) < 2:
+        return []
+    end, best = len(lanes), 0.0
+    steps: list[tuple[float, float]] = []  # at each trial a step, not a slope to the next
+    for number, lane in enumerate(lanes, 1):
+        best = max(best, lane.rate or 0.0)
+        steps += [(number, best), (min(number + 1, end), best)] if best else []
+    curve = Curve("", tuple(x for x, _ in steps), tuple(y for _, y in steps), "good")
+    marks = [Mark(number, lane.rate, "●", lane.bar_style) for number, lane in measured]
+    marks += [Mark(number, None, BAD, "bad") for number, lane in enumerate(lanes, 1) if lane.style == "bad"]
+    heading = line(
+        TextSpan(f"speed, {unit}", "strong"), TextSpan("   ⠒⠒ best so far", "good"), TextSpan("   ● trial", "gauge"),
+        TextSpan(f"   {BAD} out of memory" if any(lane.style == "bad" for lane in lanes) else "", "bad"),
+    )  # fmt: skip
+    axes = Axes(f.significant, end, "trials", from_zero=True)
+    return curve_rows(heading, (curve,), axes, width, height, tuple(marks))
+
+
+def _lane_line(lane: Lane, speed: str, columns: Sequence[int], bar: int, fastest: float, reason: int) -> Line:
     gap = " " * LANE_GAP
     part = None if lane.rate is None or fastest <= 0 else lane.rate / fastest
     race = line(*gauge(part, bar, lane.bar_style), gap) if bar > 0 else ()
@@ -346,7 +377,8 @@ def _lane_line(lane: Lane, speed: str, columns: Sequence[int], bar: int, fastest
         *race,
         TextSpan(align_right(speed, columns[2]), "strong"),
         TextSpan(gap + align_right(lane.peak, columns[3]) + gap, "dim"),
-        TextSpan(shorten(lane.state, columns[4]), lane.style),
+        TextSpan((align_left if reason else shorten)(lane.state, columns[4]), lane.style),
+        TextSpan(gap + shorten(lane.reason, reason) if reason else "", "dim"),
     )
 
 
@@ -357,7 +389,7 @@ def _finished_lane(view: TuningView, standing: TuningSummary, completed: Complet
     bar_style: Style = "good" if style == "good" else "dim" if trial.settings == standing.given else "gauge"
     peak = UNKNOWN if measurement.peak_bytes is None else f"{f.gib(measurement.peak_bytes)} GiB"
     changes = format_changes(trial, standing.given, winner)
-    return Lane(str(trial.number), changes, standing.rate(measurement), peak, state, style, bar_style)
+    return Lane(str(trial.number), changes, standing.rate(measurement), peak, state, style, bar_style, trial.reason)
 
 
 def _trial_state(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> tuple[str, Style]:

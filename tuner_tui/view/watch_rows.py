@@ -13,6 +13,7 @@ from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
     WARN,
     Line,
+    Part,
     Row,
     Style,
     TextSpan,
@@ -20,19 +21,23 @@ from tuner_tui.view.cells import (
     align_right,
     join_fitting,
     line,
-    more_row,
+    line_width,
     shorten,
     text_width,
+    visible_rows,
 )
 from tuner_tui.view.gpu_rows import GpuScene, format_indices, gpu_rows
 from tuner_tui.view.host_rows import host_rows
 from tuner_tui.view.sample_history import WINDOWS, Window
+from tuner_tui.view.status_line import progress_bar
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.read.machine_monitor import LiveRun, MachineView, WatchedJob, WatchedProcess
 
 MARK = 2
+PROGRESS = 16
+"""Cells of a run's progress."""
 SORTED = "▾"
 UNKNOWN_COMMAND = "not visible from here"
 
@@ -56,7 +61,7 @@ COLUMNS = (
     JobColumn("user", " user", 10, 88, lambda row, now_s: f" {row.user or UNKNOWN}", align_left),
     JobColumn("gpu", "GPU", 6, 0, lambda row, now_s: format_indices(row.gpus, ",") or UNKNOWN),
     JobColumn("memory", "GiB", 7, 0, lambda row, now_s: f.gib(row.gpu_memory_bytes)),
-    JobColumn("sm", "SM %", 6, 0, lambda row, now_s: f.integer(row.sm_pct)),
+    JobColumn("sm", "busy", 6, 0, lambda row, now_s: f.integer(row.sm_pct)),
     JobColumn("cpu", "CPU %", 7, 0, lambda row, now_s: f.integer(row.cpu_pct)),
     JobColumn("rss", "RSS", 9, 64, lambda row, now_s: f.short_size(row.rss_bytes)),
     JobColumn("age", "age", 8, 72, lambda row, now_s: format_age(row.started_s, now_s)),
@@ -95,7 +100,7 @@ def sorted_jobs(jobs: Sequence[WatchedJob], sort: str) -> list[WatchedJob]:
 
 
 def job_rows(scene: JobScene, width: int, height: int) -> list[Row]:
-    """Return the heading and as many rows as fit, always with the cursor; `… more lines` stands for hidden rows."""
+    """Return the heading and as many rows as fit, always with the cursor; `↓ more lines` stands for hidden rows."""
     columns = [column for column in COLUMNS if width >= column.from_width]
     top = job_heading(columns, scene.sort, width)
     if not scene.jobs:
@@ -107,7 +112,8 @@ def job_rows(scene: JobScene, width: int, height: int) -> list[Row]:
             rows += [process_row(process, job.pid, scene, columns, width) for process in job.processes]
     places = job_places(scene.jobs, scene.opened)
     at = places.index(scene.cursor) if scene.cursor in places else 0
-    return [top, *visible_rows(rows, at, max(1, height - 1))][:height]
+    room = max(1, height - 1)
+    return [top, *visible_rows(rows, max(0, min(at - room // 2, len(rows) - room)), room)][:height]
 
 
 def job_places(jobs: Sequence[WatchedJob], opened: frozenset[int]) -> list[Place]:
@@ -117,19 +123,6 @@ def job_places(jobs: Sequence[WatchedJob], opened: frozenset[int]) -> list[Place
         for job in jobs
         for process in (None, *(member.pid for member in job.processes if job.pid in opened))
     ]
-
-
-def visible_rows(rows: list[Row], at: int, height: int) -> list[Row]:
-    """Return `height` rows including row `at`, with a sign for the rows hidden at either end."""
-    if len(rows) <= height:
-        return rows
-    top = max(0, min(at - height // 2, len(rows) - height))
-    shown = rows[top : top + height]
-    if top:
-        shown[0] = more_row(top + 1)
-    if top + height < len(rows):
-        shown[-1] = more_row(len(rows) - top - height + 1)
-    return shown
 
 
 def job_heading(columns: Sequence[JobColumn], sort: str, width: int) -> Row:
@@ -170,8 +163,11 @@ def job_description(job: WatchedJob, room: int, style: Style) -> Line:
         return line(TextSpan(shorten(command or UNKNOWN_COMMAND, room), style if command else "dim"))
     name = " ".join(part for part in (job.run.run, job.run.preset) if part)
     state = join_fitting(run_description(job.run), room - text_width(name) - 2)
-    state = f"  {state}" if state else ""
-    return line(TextSpan(shorten(name, room), "good" if job.run.phase != "stalled" else "warn"), TextSpan(state, style))
+    run_style: Style = "good" if job.run.phase != "stalled" else "warn"
+    parts: list[Part] = [TextSpan(shorten(name, room), run_style), TextSpan(f"  {state}" if state else "", style)]
+    if job.run.step is not None and job.run.total_steps and line_width(line(*parts)) + PROGRESS + 2 <= room:
+        parts[1:1] = ["  ", *progress_bar(job.run.step / job.run.total_steps, PROGRESS, run_style)]
+    return line(*parts)
 
 
 def run_description(run: LiveRun) -> tuple[str, ...]:

@@ -17,7 +17,9 @@ sizes = st.tuples(st.integers(1, 400), st.integers(1, 200))
 @given(sizes, st.sampled_from(PAGES), st.integers(0, 40), st.booleans())
 def test_boxes_fill_the_place_without_overlap(size: tuple[int, int], page: str, rows: int, has_run: bool) -> None:
     whole = Region(0, 0, *size)
-    boxes = [Region(*box) for box in arrange(*size, page, rows, has_run=has_run).boxes.values()]
+    shown = arrange(*size, page, rows, has_run=has_run)
+    in_border = bool(shown.active) and shown.boxes.get(STRIP, (0, 0))[:2] == (1, shown.boxes[shown.active].y)
+    boxes = [Region(*box) for name, box in shown.boxes.items() if name != STRIP or not in_border]
     assert all(box.area and whole.contains_region(box) for box in boxes)
     assert sum(box.area for box in boxes) == whole.area
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))

@@ -8,11 +8,12 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.fakes.hosts import HOSTS
+from tests.fakes.live_run import samples
 from tests.ui.pilots import press_to, press_until, screen_text, until
 from tuner_tui.ui.screens.hosts import HostsScreen
 from tuner_tui.ui.watch_app import WatchApp
 from tuner_tui.view.cells import plain_text
-from tuner_tui.view.hosts_rows import host_rows
+from tuner_tui.view.hosts_rows import host_rows, hosts_rows
 
 Compare = Callable[..., bool]
 
@@ -36,7 +37,7 @@ def test_each_host_has_its_load_gpus_and_runs_or_one_line() -> None:
         "RAM 212 GiB of 504 GiB",
         "power cap",
         " 7  ✗ lost 4 min",
-        "r007 llama-1b-sft  1,240/9,000",
+        "r007 llama-1b-sft  ━━──────────────  1,240/9,000",
     ):
         assert words in text, words
     labels = next(row for row in rows["gpu1"] if row.split()[:1] == ["GPU"])
@@ -44,6 +45,16 @@ def test_each_host_has_its_load_gpus_and_runs_or_one_line() -> None:
     assert "No NVIDIA driver" in "\n".join(rows["ann@lab.example.org"])
     assert rows["gpu6"] == ["gpu6                ssh: connect to host gpu6 port 22: No route to host"]
     assert rows["gpu7"] == ["gpu7                connecting …"]
+
+
+def test_rows_that_are_left_show_the_sum_and_histories_in_columns_that_are_the_same() -> None:
+    recent = {HOSTS[0].name: samples(90, gpus=8), HOSTS[1].name: samples(90, gpus=4)}
+    rows = [plain_text(row.line).rstrip() for row in hosts_rows(HOSTS, recent, 196, 58)]
+    assert rows[0] == "12 GPUs   10 in use   1 free   1 lost   6.4 of 7.7 kW"
+    assert len(rows) <= 58
+    assert sum("busy, 0–100 %" in row for row in rows) == 6, "two GPUs side by side in each"
+    assert len({row.rfind("GPU busy") for row in rows if "GPU busy" in row}) == 1
+    assert len(hosts_rows(HOSTS, recent, 196, 20)) < 30
 
 
 async def test_keys_scroll_show_help_and_quit() -> None:

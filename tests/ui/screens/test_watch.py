@@ -43,7 +43,7 @@ async def test_keys_open_sort_explain_and_leave() -> None:
         load = {job.pid: job.cpu_pct or 0 for job in JOBS}
         assert app.watch_screen.jobs._order == sorted(load, key=lambda pid: -load[pid])
         await press_to(pilot, "Help", "question_mark")
-        assert "SM %" in screen_text(app)
+        assert "busy " in screen_text(app)
         await press_until(pilot, lambda: not app.is_running, "escape", "q")
     assert app.return_code == 0
 
@@ -74,14 +74,14 @@ async def test_a_box_that_cannot_be_watched_says_why() -> None:
 async def test_rows_that_the_jobs_do_not_need_show_histories() -> None:
     async with watching(FakeWatch(view())) as (app, pilot):
         await pilot.resize_terminal(200, 60)
-        await until(pilot, lambda: screen_text(app).count("100 % busy") == 8)
+        await until(pilot, lambda: screen_text(app).count("busy, 0–100 %") == 8)
         assert all(job.user in screen_text(app) for job in JOBS if job.user), "all jobs have room"
         assert " 2 min" in screen_text(app)
-        await press_until(pilot, lambda: " 13 min" in screen_text(app), "z")
-        await press_until(pilot, lambda: "100 % busy" not in screen_text(app), "home", "enter")
-        await press_until(pilot, lambda: "100 % busy" in screen_text(app), "enter")
+        await press_until(pilot, lambda: " 12 min" in screen_text(app), "z")
+        await press_until(pilot, lambda: screen_text(app).count("busy, 0–100 %") < 8, "home", "enter")
+        await press_until(pilot, lambda: screen_text(app).count("busy, 0–100 %") == 8, "enter")
     async with watching(FakeWatch(gpuless_view())) as (app, pilot):
-        await until(pilot, lambda: "100 % busy" in screen_text(app))
+        await until(pilot, lambda: "busy, 0–100 %" in screen_text(app))
         assert "No NVIDIA driver is installed" in screen_text(app)
 
 

@@ -92,10 +92,10 @@ async def test_rows_that_do_not_fit_leave_a_sign_and_can_be_scrolled_to() -> Non
     app = BoardApp(*(Row(line(f"row {number}")) for number in range(9)))
     async with app.run_test(size=(30, 4)) as pilot:
         await pilot.pause()
-        assert app.text == ["row 0", "row 1", "row 2", "… 6 more lines"]
+        assert app.text == ["row 0", "row 1", "row 2", "↓ 6 more lines"]
         await pilot.press("end")
         await pilot.pause()
-        assert app.text == ["… 6 more lines", "row 6", "row 7", "row 8"]
+        assert app.text == ["↑ 6 more lines", "row 6", "row 7", "row 8"]
         await pilot.press("home", "down")
         await pilot.pause()
         assert app.text[1] == "row 2"

@@ -23,7 +23,8 @@ STRIP = "pages"
 WIDE_COLUMNS, WIDE_ROWS = 170, 46
 NORMAL_COLUMNS, NORMAL_ROWS = 96, 30
 TROUBLES_MOST_ROWS = 9
-LEAST_BELOW_ROWS = 9
+LEAST_BELOW_ROWS, BELOW_PERCENT, WANTED_BELOW_PERCENT = 8, 20, 34
+"""Rows of the panel below the findings, and its share of the height: the larger one while it is the page selected."""
 SETTINGS_COLUMNS = 40
 
 
@@ -94,19 +95,21 @@ def _wide(width: int, height: int, trouble_rows: int, below: bool) -> Arrangemen
 def _normal(width: int, height: int, page: str, trouble_rows: int, below: bool) -> Arrangement:
     troubles = min(max(1, trouble_rows) + 2, TROUBLES_MOST_ROWS)
     room = height - troubles
-    top = max(12, min(room * 66 // 100, room - LEAST_BELOW_ROWS)) if below else room - 1
+    share = WANTED_BELOW_PERCENT if page in BELOW else BELOW_PERCENT
+    top = max(12, room - (max(LEAST_BELOW_ROWS, room * share // 100) if below else 1))
     y = top + troubles
     left = max(SETTINGS_COLUMNS, width * 36 // 100)
     boxes = {
         "settings": Box(0, 0, left, top),
         "live": Box(left, 0, width - left, top),
         "troubles": Box(0, top, width, troubles),
-        STRIP: Box(0, y, width, 1),
+        # The names of both panels stand in the border of the one that is shown, in place of its title.
+        STRIP: Box(1, y, sum(len(panel_title(page)) + 4 for page in BELOW), 1) if below else Box(0, y, width, 1),
     }
     if not below:
         return Arrangement(boxes, BELOW)
     active = page if page in BELOW else "output"
-    return Arrangement(boxes | {active: Box(0, y + 1, width, height - y - 1)}, BELOW, active)
+    return Arrangement(boxes | {active: Box(0, y, width, height - y)}, BELOW, active)
 
 
 def _paged(width: int, height: int, page: str, trouble_rows: int) -> Arrangement:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.binding import BindingType
 from textual.reactive import reactive
 
+from tuner_tui.hardware.sample import HostSample
 from tuner_tui.hosts import HostView
 from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, WATCH_KEYS, WATCH_ROW_KEYS
 from tuner_tui.ui.screens.sub_screen import PanelScreen
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
 from tuner_tui.view.hosts_rows import hosts_rows
+from tuner_tui.view.sample_history import SampleHistory
+
+REMEMBERED_SAMPLES = 120
+"""Of each host: what two minutes of histories need, and no more, as there may be many hosts."""
 
 
 class HostsScreen(PanelScreen):
@@ -25,9 +31,14 @@ class HostsScreen(PanelScreen):
     view: reactive[tuple[HostView, ...]] = reactive((), init=False, repaint=False)
 
     def __init__(self) -> None:
-        super().__init__(RowsPanel(hosts_rows, (), can_focus=True), "Hosts")
+        self._recent: dict[str, SampleHistory] = {}
+        super().__init__(RowsPanel(hosts_rows, (), self._recent, can_focus=True, fills=True), "Hosts")
 
     def watch_view(self, view: tuple[HostView, ...]) -> None:
-        self.panel.values = (view,)
-        answering = sum(host.machine is not None for host in view)
-        self.set_panel_title(self.panel, f"Hosts · {answering} of {len(view)} answer")
+        samples = {host.name: host.machine.sample for host in view if host.machine is not None}
+        for name, sample in samples.items():
+            history = self._recent.setdefault(name, SampleHistory(REMEMBERED_SAMPLES))
+            if not history or history[-1].time_s != sample.time_s:
+                history.append(replace(sample, host=HostSample(), processes=()))
+        self.panel.values = (view, self._recent)
+        self.set_panel_title(self.panel, f"Hosts · {len(samples)} of {len(view)} answer")

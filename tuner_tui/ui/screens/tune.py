@@ -143,7 +143,7 @@ class TuneScreen(SubScreen):
     GLOSSARY = GLOSSARIES["tune"]
     DEFAULT_CSS = """
     TuneScreen { overflow: hidden; }
-    TuneScreen > #skipped { height: 1fr; }
+    TuneScreen > #trials { height: 1fr; }
     """
 
     snapshot: reactive[TuningSnapshot | None] = reactive(None, init=False, repaint=False)
@@ -152,7 +152,7 @@ class TuneScreen(SubScreen):
     def __init__(self) -> None:
         super().__init__()
         self._head = RowsPanel(tuning_rows, None, None, classes="panel")
-        self._trials = TrialsPanel(race_rows, None, {}, can_focus=True, id="trials", classes="panel")
+        self._trials = TrialsPanel(race_rows, None, {}, can_focus=True, fills=True, id="trials", classes="panel")
         self._skipped = RowsPanel(skipped_rows, None, can_focus=True, id="skipped", classes="panel")
         for panel, title in ((self._head, "Tuning"), (self._trials, "Trials"), (self._skipped, "Not tried")):
             panel.border_title = title
@@ -205,8 +205,8 @@ class TuneScreen(SubScreen):
         strip.display, strip.shown = not wide, self.page
         self._trials.display = wide or self.page == "trials"
         self._skipped.display = wide or self.page == "skipped"
-        lanes = len(RowsPanel.rows(self._trials, max(1, self.size.width - 2 * FRAME), 0)) + FRAME
-        self._trials.styles.height = min(lanes, self.size.height * 3 // 5) if wide else "1fr"
+        skipped = len(self._skipped.rows(max(1, self.size.width - 2 * FRAME), 0)) + FRAME
+        self._skipped.styles.height = min(skipped, self.size.height // 3) if wide else "1fr"
 
     def watch_page(self) -> None:
         self._arrange()

@@ -18,7 +18,7 @@ from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import Row
 from tuner_tui.view.host_rows import host_rows
 from tuner_tui.view.live_rows import MAX_CPU_CHART
-from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window, window_title
+from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window
 from tuner_tui.view.watch_rows import (
     SORTS,
     JobScene,
@@ -207,7 +207,7 @@ class WatchScreen(SubScreen):
         """
         view, width = self.view, max(1, self.size.width - 2 * FRAME)
         if view is not None:
-            self.set_panel_title(self.gpus, f"{gpus_title(view)} · {window_title(self.window)}")
+            self.set_panel_title(self.gpus, gpus_title(view))
         if self.jobs.wanted_rows > self._job_rows:
             self._rows, self._job_rows = (0, 0), self.jobs.wanted_rows
         low = self.size.height < LOW_HEIGHT

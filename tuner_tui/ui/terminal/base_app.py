@@ -39,7 +39,7 @@ from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.terminal.cell_writer import Ascii, SafeCells, TerminalCells
 from tuner_tui.ui.terminal.terminal_driver import TerminalDriver
-from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES
+from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, SIXTEEN, THEMES
 
 Result = TypeVar("Result")
 LOST_TERMINAL = frozenset({errno.EIO, errno.EPIPE, errno.EBADF})
@@ -65,7 +65,8 @@ class BaseApp(App[None]):
         self._output_filters: list[LineFilter] = [SafeCells()] + [NoColor()] * (not colour) + [Ascii()] * ascii_only
         for available in THEMES:
             self.register_theme(available)
-        self.theme = (LIGHT if theme == "light" else DARK).name if colour else PLAIN.name
+        self._dark = SIXTEEN.name if theme == "sixteen" else DARK.name
+        self.theme = (LIGHT.name if theme == "light" else self._dark) if colour else PLAIN.name
         self.set_class(ascii_only, "-ascii")
         self._cells = TerminalCells()
         self._unsettled = 1
@@ -121,7 +122,7 @@ class BaseApp(App[None]):
     def action_theme(self) -> None:
         """Switch between dark and light; does nothing without colours."""
         if self.theme != PLAIN.name:
-            self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
+            self.theme = self._dark if self.theme == LIGHT.name else LIGHT.name
 
     # input
 

@@ -19,7 +19,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tuner_tui.view.cells import Line, Row, crop, fit, more_row
+from tuner_tui.view.cells import Line, Row, crop, fit, visible_rows
 
 
 class FullScreen(Screen[None]):
@@ -54,16 +54,24 @@ VARIABLES = {
     "bad": "error",
 }  # fmt: skip
 """Styles of cells, and the variables of the theme that have their colours."""
+SHADES = {"low": 0.5, "mid": 0.75}
+"""Shades of these colours, and how much of the colour they have; the rest is background."""
 
 
 def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
     """Return the style `name` of cells with the colours of a theme."""
     # Component classes would do the same, but Textual applies all styles anew for each of them and each canvas.
     # A fill is the colour reversed: its text has the contrast of that colour, and without colours it is still a bar.
-    filled = name.startswith("fill-")
-    variable = VARIABLES.get(name.removeprefix("fill-"))
-    colour = None if variable is None else Color.parse(variables[variable]).rich_color
-    return RichStyle(color=colour, bold=name in ("strong", "bad") or None, reverse=filled or name == "hit" or None)
+    kind, _, base = name.rpartition("-")
+    colour = None
+    if base in VARIABLES:
+        full, paper = (Color.parse(variables[variable]) for variable in (VARIABLES[base], "background"))
+        colour = paper.blend(full, SHADES.get(kind, 1))
+    return RichStyle(
+        color=None if colour is None else colour.rich_color,
+        bold=name in ("strong", "bad") or None,
+        reverse=kind == "fill" or name == "hit" or None,
+    )
 
 
 class Canvas(Widget):
@@ -129,13 +137,7 @@ class Canvas(Widget):
     def _window(self, rows: list[Row], height: int) -> list[Row]:
         """Return the visible rows, with a sign in place of the rows hidden at either end."""
         self.set_reactive(Canvas.top, max(0, min(self.top, len(rows) - height)))
-        shown = rows[self.top : self.top + height]
-        below = len(rows) - self.top - height
-        if self.top and height > 1:
-            shown[0] = more_row(self.top + 1)
-        if below > 0:
-            shown[-1] = more_row(below + 1)
-        return shown
+        return visible_rows(rows, self.top, height)
 
     def action_scroll_rows(self, by: int) -> None:
         self.top = max(0, self.top + by)
@@ -164,7 +166,7 @@ class Canvas(Widget):
 
 
 class RowsPanel(Canvas):
-    """Shows the rows that `draw` makes of `values` and a width."""
+    """Shows the rows that `draw` makes of `values`, a width, and the height that it `fills`."""
 
     REDRAW_ON = ("values",)
 
@@ -175,16 +177,18 @@ class RowsPanel(Canvas):
         draw: Callable[..., Sequence[Row]],
         *values: Any,
         can_focus: bool = False,
+        fills: bool = False,
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
         super().__init__(id=id, classes=classes)
         self._rows_of = draw
+        self._fills = fills
         self.can_focus = can_focus
         self.set_reactive(RowsPanel.values, values)
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
-        return self._rows_of(*self.values, width)
+        return self._rows_of(*self.values, width, *[height] * self._fills)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self.rows(width, 0))

@@ -5,6 +5,7 @@ Textual repaints whole spans of a widget, with a colour sequence before every pi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise, repeat
 from typing import cast
@@ -148,6 +149,8 @@ _SAME = {
     "u": "µμ",
     " ": "\u00a0\u2009\u202f⠀",
 }
+_ELLIPSIS = re.compile("(?: |[!-~]{2})…")
+"""With the cells before it that its dots need, unless a wide character could be among them."""
 RIGHT_DOTS = 0xB8
 """The right column of dots of a braille character; a dotted curve uses none of them."""
 _ASCII = {ord(fancy): plain for plain, fancies in _SAME.items() for fancy in fancies}
@@ -157,7 +160,8 @@ def to_ascii(text: str) -> str:
     """Return `text` in ASCII, cell by cell: frames, bars and marks are replaced, anything else becomes `?`."""
     if text.isascii():
         return text
-    text = text.replace(" ± ", "+/-").replace(" … ", "...").translate(_ASCII)
+    text = text.replace(" ± ", "+/-").replace(" … ", "...")
+    text = _ELLIPSIS.sub(lambda match: "." * len(match[0]), text).translate(_ASCII)
     return "".join(map(_likeness, text))
 
 
