@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from tuner_tui.core.checked_types import Identifier, PathText, Pid
+from tuner_tui.core.checked_types import Count, Identifier, PathText, Pid
 from tuner_tui.core.files import LineTail, read_regular
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
@@ -64,7 +64,7 @@ class WatchedProcess:
     role: str
     user: str | None = None
     command: tuple[str, ...] = ()
-    gpus: tuple[int, ...] = ()
+    gpus: tuple[Count, ...] = ()
     gpu_memory_bytes: int | None = None
     sm_pct: float | None = None
     cpu_pct: float | None = None
@@ -85,7 +85,7 @@ class WatchedJob:
     started_s: float | None
     processes: tuple[WatchedProcess, ...]
     run: LiveRun | None = None
-    gpus: tuple[int, ...] = ()
+    gpus: tuple[Count, ...] = ()
     gpu_memory_bytes: int | None = None
     sm_pct: float | None = None
     cpu_pct: float | None = None
