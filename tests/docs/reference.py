@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from tuner_tui.advice.findings import rows as rows_of_findings
 from tuner_tui.cli.options import build_app
 from tuner_tui.core.files import read_data_file
-from tuner_tui.runs.log_parsing.crash_table import crash_table
+from tuner_tui.runs.log_parsing import crash_table
 from tuner_tui.settings.presets import is_measured, load_preset
 from tuner_tui.ui import keys
 
@@ -92,8 +92,9 @@ def findings() -> str:
     """The causes of findings: before and while a training runs, and read from the output of one that failed."""
     live_rows = "".join(f"| `{cause}` | {when} |\n" for cause, when in sorted(_live_causes().items()))
     sentences: dict[str, dict[str, None]] = {}
-    for pattern in crash_table().patterns:
-        sentences.setdefault(pattern.cause, {})[pattern.sentence] = None
+    for part in ("messages", "frames", "signals", "classes"):
+        for row in read_data_file(crash_table.FILE)[part]:
+            sentences.setdefault(row["cause"], {})[row["say"]] = None
     crash_rows = "".join(f"| `{cause}` | {' · '.join(texts)} |\n" for cause, texts in sorted(sentences.items()))
     return (
         f"# Findings\n\n{GENERATED}The cause is what `--json` documents carry. Thresholds are in `thresholds.py`.\n\n"

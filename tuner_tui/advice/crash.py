@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,10 +28,11 @@ from tuner_tui.runs.log_parsing.crash_table import KILLED, Confidence, crash_tab
 from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import NEAR, FailureMatch, Judgement, judge
 from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of
-from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines
+from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any, parse_lines
 from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_ranks
 from tuner_tui.runs.slurm import SLURM_OUTCOMES
 from tuner_tui.runs.supervise.outcome import last_error
+from tuner_tui.settings.model import FIELDS
 
 FILE = Path(__file__).with_name("crash_words.yaml")
 CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
@@ -42,6 +44,8 @@ FULL_DISK_BYTES = 64e6
 PLENTY, PLENTY_SHARE = 4, 0.25
 """Free memory of so many times a request that failed, and this share of the host, means a limit of the process."""
 LOOKBACK_LINES = 60
+MESSENGERS = frozenset({"torch", "hydra", "omegaconf", "pydantic", "jsonargparse", "ray"})
+"""Packages that call what others have written: their release is not the one that does not fit."""
 UNEXPLAINED = "unknown"
 """The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
 
@@ -57,7 +61,8 @@ class CrashCause:
     """A cause before its remedies are looked up.
 
     `subject` is the package, precision or argument that it names, `topic` that of its pattern, `role` what the code
-    that failed was doing. `checks` is offered where no remedy is known.
+    that failed was doing. `checks` is offered where no remedy is known, and first where a package raised the exception
+    with words of its own and only its code, not the words, was recognised (`is_refusal`).
     """
 
     cause: str
@@ -70,6 +75,7 @@ class CrashCause:
     topic: str | None = None
     role: str | None = None
     checks: tuple[Remedy, ...] = ()
+    is_refusal: bool = False
 
 
 def crash_findings(situation: Situation) -> tuple[Finding, ...]:
@@ -124,18 +130,21 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
             sentence = f"An allocation of host memory failed although {format_size(free)} were free"
             remedies = (remedy("raise-process-limit"), *remedies)
     advice = _advice_in(cause.message, with_conditions=cause.topic in (None, UNEXPLAINED))
-    if cause.topic == UNEXPLAINED or not remedies:
-        remedies = (*advice, *cause.checks, *remedies)
-    elif remedies[0].name in ("correct-command", "configuration", "configuration-file", "install-some-package"):
+    first = "" if cause.topic == UNEXPLAINED or not remedies else remedies[0].name
+    if first in ("correct-command", "configuration", "configuration-file", "install-some-package"):
         detail = _detail_of(cause.message)
         named = (replace(remedies[0], why=f"{detail}{remedies[0].why}"), *remedies[1:])
         remedies = (*advice, *(named if detail or not cause.checks else ()), *cause.checks)
+    elif not first or cause.is_refusal:
+        remedies = (*advice, *cause.checks, *remedies)
     elif advice and _is_new(advice[0], remedies):
         # Remedies of a topic were written for this message; those of a cause for many.
-        first = 0 if cause.topic is None else 1
-        remedies = (*remedies[:first], *advice, *remedies[first:])
+        place = 0 if cause.topic is None else 1
+        remedies = (*remedies[:place], *advice, *remedies[place:])
     elif len(remedies) == 1:
         remedies = (*remedies, *cause.checks)
+    if cause.cause in CAUSES_OF_CALLS:
+        remedies = (*_near_name(cause, situation.log), *remedies)
     location = LEAK_LOCATIONS.get(cause.cause)
     leak = None if location is None else leak_before_oom(situation, location)
     growth = None if peak is None else peak.growth
@@ -172,6 +181,8 @@ def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | 
             return _cause_from_observer(judgement)
         case "exit":
             return _cause_from_exit(judgement, lines, state.exited is not None and state.exited.oom_kill is False)
+    if state.exited is None and not any(matches_any("success", line.text) for line in lines):
+        return _cause_from_logged_error([line for line in lines if not line.blank][-1:])
     return None
 
 
@@ -232,7 +243,10 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         cause = _cause_of_package(failure, name)
     evidence = _evidence(match, judgement.launcher, read_ranks(lines, state))
     evidence = evidence if reason is None else (evidence[0], _shorten(reason), *evidence[1:])
-    return CrashCause(cause, sentence, confidence, evidence, where, subject, message, topic, name, checks)
+    refuses = pattern is not None and not pattern.regexes and confidence != "certain" and bool(checks)
+    is_refusal = refuses and failure.calls[-1].raises and " " in failure.headline.partition(": ")[2]
+    is_refusal = is_refusal or (topic == "package-versions" and subject is None)
+    return CrashCause(cause, sentence, confidence, evidence, where, subject, message, topic, name, checks, is_refusal)
 
 
 def _sentence_of_unknown(failure: Failure) -> str:
@@ -265,13 +279,15 @@ def _explain_program_error(failure: Failure) -> tuple[str, tuple[Remedy, ...]] |
 
 def _cause_of_package(failure: Failure, role: str | None) -> str:
     """The cause of an error in a package by what its code was doing, else by whether it refused what it was given."""
-    causes: Mapping[str | None, str] = read_data_file(FILE)["causes-of-roles"]
+    document = read_data_file(FILE)
+    cause: str | None = document["causes-of-roles"].get(role)
     frame = next(iter(reversed(failure.calls)), None)
-    if frame is None or not _is_foreign(frame) or causes.get(role) not in (None, "checkpoint-io"):
-        return causes.get(role, "unknown")
-    part = "refusals" if frame.raises else "operations"
-    cause = next((cause for cause, form in read_data_file(FILE)[part].items() if re.search(form, failure.headline)), "")
-    return cause or causes.get(role, "unknown")
+    if frame is None or not _is_foreign(frame):
+        return cause or "unknown"
+    if frame.raises and _pattern("refusing-words").search(failure.headline):
+        return "bad-arguments" if cause is None or role in document["roles-of-settings"] else cause
+    forms = document["refusals" if frame.raises else "operations"] if cause in (None, "checkpoint-io") else {}
+    return next((name for name, form in forms.items() if re.search(form, failure.headline)), cause or "unknown")
 
 
 def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
@@ -354,7 +370,7 @@ def _packages(failure: Failure) -> tuple[str, ...]:
     classes_of = read_data_file(FILE)["classes-of"]
     named += islice((package for package, classes in classes_of.items() if re.search(classes, failure.headline)), 1)
     files = (frame.file for frames in (failure.calls, failure.frames) for frame in reversed(frames))
-    inner = (name for file in files for name in _named_groups("installed", file) if name != "torch")
+    inner = (name for file in files for name in _named_groups("installed", file) if name not in MESSENGERS)
     return tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3] or _named_groups("owners", failure.headline)
 
 
@@ -380,6 +396,22 @@ def _detail_of(message: str) -> str:
         re.sub(r"(?i)\W*\bplease (?:report|file|open|submit)\b.*", "", text.partition(": ")[2] or text), 240
     )
     return f"{detail}; " if detail else ""
+
+
+def _near_name(cause: CrashCause, log: Sequence[str]) -> tuple[Remedy, ...]:
+    """The name that was meant, if the message, the settings or what a configuration printed has one that is near."""
+    name = next(iter(_named_groups("refused-names", cause.message)), None)
+    if name is None or is_renamed_or_removed(name):
+        return ()
+    *_, last = re.split(r"[./]", name)
+    listed = {text for text in _named_groups("listed-names", cause.message) if text not in (name, last)}
+    printed = {text for line in log for text in _named_groups("settings-in-output", line)} - {last}
+    options = {text.replace("-", "_") for text in FIELDS} - {last.replace("-", "_")}
+    for names, where in ((listed, "the message lists"), (options, "settings have"), (printed, "the output shows")):
+        near = difflib.get_close_matches(last, names, n=1, cutoff=0.8)
+        if near:
+            return (remedy("near-name", near=near[0], name=last, where=where),)
+    return ()
 
 
 def _is_new(advice: Remedy, remedies: Sequence[Remedy]) -> bool:
@@ -447,19 +479,26 @@ def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_mem
 
 def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *evidence: str) -> CrashCause:
     """What a launcher reports that says no more than that a process failed."""
-    logged = _logged_error(lines)
+    logged = _cause_from_logged_error(lines, *evidence)
     if logged is not None:
-        text = f"ERROR: {logged}"
-        sentence = f"The program logged an error before it ended: {_shorten(logged, 160)}"
-        check = Remedy(title="correct what the program logged", why=_shorten(logged), source="the program's output")
-        shown = (_shorten(logged), *map(_shorten, evidence))
-        return CrashCause("unknown", sentence, "likely", shown, message=text, checks=(check,))
+        return logged
     who = "a process" if launcher.rank is None else f"rank {launcher.rank}"
     code = "" if launcher.exit_code is None else f" with exit code {launcher.exit_code}"
     files = (match[1] for line in lines if (match := _pattern("error-file").match(line.text)))
     sentence = f"The launcher reports that {who} failed{code}; the error of the process is not in this output"
     evidence = (*map(_shorten, evidence), *(f"its error file is {file}" for file in islice(files, 1)))
     return CrashCause("unknown", sentence, "possible", evidence, topic="rank-output")
+
+
+def _cause_from_logged_error(lines: Sequence[LogLine], *evidence: str) -> CrashCause | None:
+    """What the program itself logged as an error before it ended; None if it did not."""
+    logged = _logged_error(lines)
+    if logged is None:
+        return None
+    sentence = f"The program logged an error before it ended: {_shorten(logged, 160)}"
+    check = Remedy(title="correct what the program logged", why=_shorten(logged), source="the program's output")
+    shown = (_shorten(logged), *map(_shorten, evidence))
+    return CrashCause("unknown", sentence, "likely", shown, message=f"ERROR: {logged}", checks=(check,))
 
 
 def _logged_error(lines: Sequence[LogLine]) -> str | None:

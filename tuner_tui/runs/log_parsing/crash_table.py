@@ -53,7 +53,7 @@ class CrashPattern:
     statement: re.Pattern[str] = re.compile(r"(?!)")
     depth: int = 3
     raised: bool | None = None
-    """Whether the innermost frame raises the exception itself; None if that does not matter."""
+    """Whether the innermost frame has a `raise` of the exception, no `assert`; None if that does not matter."""
     where: frozenset[str] = frozenset()
     classes: frozenset[str] = frozenset()
     replaces: frozenset[str] = frozenset()
@@ -83,11 +83,6 @@ class CrashTable:
     signals: tuple[CrashPattern, ...]
     classes: Mapping[str, CrashPattern]
     bases: Mapping[str, str]
-
-    @property
-    def patterns(self) -> tuple[CrashPattern, ...]:
-        """All of them."""
-        return (*self.messages, *self.frames, *self.signals, *dict.fromkeys(self.classes.values()))
 
 
 @cache
@@ -195,7 +190,7 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
                 or any(map(pattern.frame.search, names[-pattern.depth :]))
                 or pattern.statement.search(innermost.statement)
             )
-            and pattern.raised in (None, innermost.raises)
+            and pattern.raised in (None, innermost.statement.startswith("raise "))
             and (by_words is None or by_words.cause in pattern.replaces)
         ),
         None,
