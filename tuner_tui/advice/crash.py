@@ -129,7 +129,10 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         if free is not None:
             sentence = f"An allocation of host memory failed although {format_size(free)} were free"
             remedies = (remedy("raise-process-limit"), *remedies)
-    advice = _advice_in(cause.message, with_conditions=cause.topic in (None, UNEXPLAINED))
+    advice = _advice_in(
+        cause.message,
+        with_conditions=cause.topic == UNEXPLAINED or (cause.topic is None and cause.cause in CAUSES_OF_CALLS),
+    )
     first = "" if cause.topic == UNEXPLAINED or not remedies else remedies[0].name
     if first in ("correct-command", "configuration", "configuration-file", "install-some-package"):
         detail = _detail_of(cause.message)
@@ -229,6 +232,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         caller = failure.calls[-1].file if failure.calls and "__init__()" in failure.headline else ""
         by_package = _named_groups("installed", caller)
         subject = name if is_renamed_or_removed(name) and not by_package else ", ".join(_packages(failure)) or None
+    elif topic == "output-exists" and judgement.launcher.reported_failure:
+        subject = "several-processes"
     elif cause == "missing-package":
         subject = missing_package(failure.headline) or subject or _failing_package(failure)
     role = role_of(failure.frames, failure.message)
@@ -371,7 +376,10 @@ def _packages(failure: Failure) -> tuple[str, ...]:
     named += islice((package for package, classes in classes_of.items() if re.search(classes, failure.headline)), 1)
     files = (frame.file for frames in (failure.calls, failure.frames) for frame in reversed(frames))
     inner = (name for file in files for name in _named_groups("installed", file) if name not in MESSENGERS)
-    return tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3] or _named_groups("owners", failure.headline)
+    known = tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3] or _named_groups("owners", failure.headline)
+    # A package that is run from a clone of its repository, of which the program itself is no part.
+    clones = [names for frame in failure.frames if (names := _named_groups("clone", frame.file.replace("\\", "/")))]
+    return known or next((names for names in reversed(clones) if names != clones[0]), ())
 
 
 def _named_groups(pattern: str, text: str) -> tuple[str, ...]:

@@ -38,12 +38,77 @@ PROGRAM = "/home/ann/train.py:<module>|main()"
         (("@transformers/modeling_utils.py:from_pretrained|raise ValueError(",), "ValueError: no", "bad-arguments"),
         (("@spam/io.py:load_checkpoint|raise Exception(",), "Exception: strange keys", "checkpoint-io"),
         (("/src/megatron/core/utils.py:ensure|assert a == b",), "AssertionError: 3 is odd", "bad-arguments"),
+        (("torch/jit/plates.py:build|raise ValueError(text)",), "ValueError: depth is 7", "bad-arguments"),
+        (
+            ("@torchmetrics/plate.py:__new__|raise ValueError(",),
+            "ValueError: arg `n` must be of type int",
+            "bad-arguments",
+        ),
+        (("_plates.pyx:spam.Plates.build",), "ValueError: depth is 7", "bad-arguments"),
+        (("@datasets/load.py:load|raise ValueError(",), "ValueError: Undefined plate 'a'", "bad-arguments"),
+        (("@deepspeed/runtime/zero/stage3.py:step|raise ValueError(",), "ValueError: a plate is bent", "bad-arguments"),
     ],
 )
 def test_an_error_of_a_package_is_named_by_what_its_code_does(places: tuple[str, ...], error: str, cause: str) -> None:
     (finding,) = read(frames(PROGRAM, *places) + error)
     assert finding.cause == cause
     assert error in finding.sentence
+
+
+def test_what_a_package_says_comes_before_what_is_known_of_its_part() -> None:
+    error = "ValueError: the plates of rank 2 are of two sizes"
+    (refused,) = read(frames(PROGRAM, "@torchmetrics/plate.py:update|raise ValueError(") + error)
+    assert refused.remedies[0].why.startswith("the plates of rank 2 are of two sizes")
+    (broken,) = read(frames(PROGRAM, "@torchmetrics/plate.py:update|return a[b]") + "IndexError: 9")
+    assert "predictions and labels" in broken.remedies[0].title
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("PlateDataset", True), ("list", True), ("PlateProcessor", True), ("PlateCache", False), ("PlateConfig", False)],
+)
+def test_a_wrong_kind_of_object_is_no_matter_of_releases(name: str, kind: bool) -> None:
+    error = f"AttributeError: '{name}' object has no attribute 'rim'"
+    (finding,) = read(frames(PROGRAM, "@spam/plate.py:load|turn(plate)") + error)
+    assert (finding.remedies[0].name == "kind-of-object") is kind or name == "list"
+    assert (finding.cause == "program-error") is kind
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("train.py: error: argument --size: invalid choice: 'largo' (choose from 'small', 'large')", "write large for"),
+        ("train.py: error: unrecognized arguments: --lerning-rate 3", "write learning_rate for lerning-rate"),
+        (
+            "plates:\n  max_plates: 9\nCould not override 'kitchen.max_plate'.\nKey 'max_plate' is not in struct",
+            "write max_p",
+        ),
+        ("train.py: error: unrecognized arguments: --ovens 3", "correct the command"),
+    ],
+)
+def test_a_name_that_is_near_is_offered(text: str, title: str) -> None:
+    (finding,) = read(text)
+    assert finding.remedies[0].title.startswith(title)
+
+
+@pytest.mark.parametrize(
+    ("end", "sentences"),
+    [
+        ("2026-03-01 10:00:02 ERROR no plate has the column 'rim'", ["no plate has the column 'rim'"]),
+        ("2026-03-01 10:00:02 ERROR no plate has the column 'rim'\nINFO going on", []),
+        ("Training completed.\n2026-03-01 10:00:02 ERROR no plate has the column 'rim'", []),
+        ("2026-03-01 10:00:02 WARNING no plate has the column 'rim'", []),
+    ],
+)
+def test_an_error_that_ends_the_output_is_told(end: str, sentences: list[str]) -> None:
+    findings = read("2026-03-01 10:00:01 INFO start\n" + end)
+    assert [finding.sentence.partition("ended: ")[2] for finding in findings] == sentences
+
+
+def test_a_package_run_from_a_clone_is_named() -> None:
+    places = ("/home/ann/spam/spam/train.py:<module>|main()", "/home/ann/ham/ham/base.py:setup|return target(**kwargs)")
+    (finding,) = read(frames(*places) + "TypeError: __init__() got an unexpected keyword argument 'rim'")
+    assert finding.remedies[0].title.startswith("bring ham to")
 
 
 @pytest.mark.parametrize(
@@ -152,3 +217,21 @@ def test_a_message_in_the_box_of_a_parser_is_read_whole() -> None:
     (finding,) = read("╭─ Error ───────────╮\n│ No such option: --depht │\n│ Perhaps --depth? │\n╰────────────╯\n")
     assert finding.cause == "bad-arguments"
     assert "--depht Perhaps --depth?" in finding.remedies[0].why
+
+
+CUT_OFF = '  File "/src/a.py", line 9, in turn\n    raise {0}(n)\n{0}: rim 4'
+
+
+@pytest.mark.parametrize(
+    ("text", "headline"),
+    [
+        ("Error in call to target 'src.plates':\nPlateError('no plate of size 9')", "PlateError: no plate of size 9"),
+        (CUT_OFF.format("Bent"), "Bent: rim 4"),
+        (CUT_OFF.format("Exception"), "Exception: rim 4"),
+        (HEAD + '  File "<generated>", line 9, in turn\nPlateViolation: no list', "PlateViolation: no list"),
+        ("7.1s\t1\t" + (HEAD + CUT_OFF).format("KeyError").replace("\n", "\n7.2s\t2\t"), "KeyError: rim 4"),
+    ],
+)
+def test_an_exception_is_read_in_any_form(text: str, headline: str) -> None:
+    (finding,) = read(text)
+    assert finding.evidence[0] == headline

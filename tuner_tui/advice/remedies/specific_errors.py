@@ -105,7 +105,7 @@ def precision(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
         bf16 = (remedy("bf16-without-scaler"),) if situation.supports("bf16") else ()
         return (*bf16, _fp32_weights(situation))
     if where == "mixed":
-        return (remedy("one-dtype"), _other_precision(situation, None))
+        return (remedy("one-dtype"),)
     return (_other_precision(situation, where),)
 
 

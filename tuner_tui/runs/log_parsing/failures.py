@@ -77,8 +77,8 @@ class CodeFrame(NamedTuple):
 
     @property
     def raises(self) -> bool:
-        """Whether its statement raises an exception of its own: it refuses what it is given."""
-        return RAISES.match(self.statement) is not None
+        """Whether its statement raises an exception of its own: it refuses what it is given. Cython shows none."""
+        return RAISES.match(self.statement) is not None or self.file.endswith(".pyx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +151,26 @@ class _ExceptionParser:
                 yield from self._parse_traceback()
             elif DRAWN.match(line.text):
                 yield from self._parse_drawing()
-            elif not line.quiet and EXCEPTION.match(line.text) and not line.text.endswith("Warning"):
-                yield self._parse_exception(line, self._frames_above(), traceback=False)
+            elif not line.quiet and self._is_exception(line.text):
+                frames, above = self._frames_above()
+                failure = self._parse_exception(line, frames, traceback=False)
+                yield replace(failure, first=above)
                 self._follow_link()
             else:
                 self.position += 1
+
+    def _is_exception(self, text: str) -> bool:
+        """Whether the current line is one, of any class if it is right below a frame and its source."""
+        if EXCEPTION.match(text):
+            return not text.endswith("Warning")
+        above = [line.text for line in self.lines[max(0, self.position - 3) : self.position]]
+        return (
+            ": " in text
+            and bool(above)
+            and above[-1][:1] == " "
+            and any(map(FRAME.match, above))
+            and ANY_EXCEPTION.match(text) is not None
+        )
 
     def _parse_traceback(self) -> Iterator[Failure]:
         """Parses a traceback up to the end of its message; yields nothing if it is cut off before any frame."""
@@ -198,15 +213,15 @@ class _ExceptionParser:
 
         Pasted output often has no indentation: the line after a frame is then its source.
         """
-        frame: CodeFrame | None = None
+        frame, is_indented = None, False
         while self.position < len(self.lines):
             text = self.lines[self.position].text
             match = FRAME.match(text)
-            if match is None and self._ends_frames(text, frame is not None):
+            if match is None and self._ends_frames(text, frame is not None and not is_indented):
                 break
             if frame is not None:
                 yield frame if match is not None else frame._replace(statement=text.strip())
-            frame = None if match is None else _frame(match)
+            frame, is_indented = None if match is None else _frame(match), text.startswith("  ")
             self.position += 1
         if frame is not None:
             yield frame
@@ -217,9 +232,10 @@ class _ExceptionParser:
         outside = text[:1] not in (" ", "\t") and bool(text.strip()) and not BAR.search(text)
         return outside and (not source_follows or EXCEPTION.match(text) is not None)
 
-    def _frames_above(self) -> tuple[CodeFrame, ...]:
-        """The frames right above the current line: of a traceback whose beginning was cut off."""
+    def _frames_above(self) -> tuple[tuple[CodeFrame, ...], int]:
+        """The frames right above the current line, of a traceback whose beginning was cut off, and where they begin."""
         frames: list[CodeFrame] = []
+        first = self.lines[self.position].number
         # Read upwards, the line above a frame is the source of the frame before it; without indentation only its place
         # tells it from other output. The line above the exception is always such a source.
         source_follows, below = True, ""
@@ -228,14 +244,17 @@ class _ExceptionParser:
             if frame is not None:
                 hidden = source_follows or below.startswith("│")
                 frames.append(_frame(frame)._replace(statement="" if hidden else below))
+                first = line.number
+            elif line.blank and source_follows and not frames:
+                continue  # what marks the failing part of a line may have been stripped
             elif not (TRACE_LINE.match(line.text) or source_follows) or line.blank:
                 break
             source_follows, below = frame is not None, line.text.strip()
-        return tuple(reversed(frames))
+        return tuple(reversed(frames)), first
 
     def _parse_exception(self, line: LogLine, frames: tuple[CodeFrame, ...], traceback: bool) -> Failure:
         """Parses the exception at the current line, with the lines of its message."""
-        match = EXCEPTION.match(line.text) or (ANY_EXCEPTION.match(line.text) if traceback else None)
+        match = EXCEPTION.match(line.text) or (ANY_EXCEPTION.match(line.text) if frames else None)
         self.position += 1
         # torch.multiprocessing.spawn raises a bare "Exception:", with the other process's traceback as message.
         spawned = line.text.rstrip() == "Exception:" and SPAWNED.match(self._next_text())
@@ -269,7 +288,7 @@ class _ExceptionParser:
             return matches_any("announcements", before) or matches_any("advice", self._next_text())
         begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME))
         goes_on = BAR.search(line.text) or reports_progress(line.text) or matches_any("handled", line.text)
-        ignored = matches_any("ignored-exceptions", line.text)
+        ignored = matches_any("ignored-exceptions", line.text) or matches_any("launcher-errors", line.text)
         return not (line.level or goes_on or begins or ignored or line.text.startswith("{'"))
 
     def _next_text(self) -> str:

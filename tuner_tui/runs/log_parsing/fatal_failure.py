@@ -75,8 +75,9 @@ class _FailureContext:
         ]
         self._logged = [line for line in lines if reports_progress(line.text)]
 
-    def survived(self, failure: Failure, later: Sequence[Failure]) -> bool:
-        """Whether the training continued after `failure`; `later` are the failures after it."""
+    def survived(self, match: FailureMatch, later: Sequence[Failure]) -> bool:
+        """Whether the training continued after the failure of `match`; `later` are the failures after it."""
+        failure = match.failure
         if failure.ignored and not failure.uncaught:
             return True
         if failure.traceback and not failure.headline:
@@ -90,7 +91,8 @@ class _FailureContext:
         # "retrying" after the first ones do not count.
         raised_again = any(again.uncaught and again.headline == failure.headline for again in later)
         return (self._is_handled(failure) and not raised_again) or (
-            not self._ended and self._is_far_from_end(failure, later)
+            # A job system writes a summary below its report that it ended the job.
+            not self._ended and match.cause != "interrupted" and self._is_far_from_end(failure, later)
         )
 
     def _makes_progress_after(self, failure: Failure) -> bool:
@@ -98,10 +100,10 @@ class _FailureContext:
         if failure.rank is not None and self._ended:
             return False
         # Without ordinary output before the traceback, it may have been held back and written at exit, after it: then
-        # only progress bars count, which are written at once.
+        # only progress bars and lines of a logger count, which are written at once.
         buffered = failure.uncaught and not any(line.number < failure.first for line in self._logged)
-        logged = any(line.number > failure.last and _is_of_rank(failure.rank, line.rank) for line in self._logged)
-        return self._bars_advance(failure) or (logged and not buffered)
+        later = (line for line in self._logged if line.number > failure.last and _is_of_rank(failure.rank, line.rank))
+        return self._bars_advance(failure) or any(line.level or not buffered for line in later)
 
     def _bars_advance(self, failure: Failure) -> bool:
         """Whether a bar advanced or a new one moved."""
@@ -187,7 +189,7 @@ def find_fatal_failure(
         )
     )
     context = _FailureContext(lines, ended=launcher.reported_failure or bool(exited_badly))
-    fatal = [match for match in matches if not context.survived(match.failure, match.failures_after(matches))]
+    fatal = [match for match in matches if not context.survived(match, match.failures_after(matches))]
     if any(_is_interrupt(match) and not match.failure.ignored for match in fatal):
         # Somebody stopped the training. What its processes then report of each other is no failure; an error of its
         # own, such as a full disk while it saved, still is.

@@ -113,6 +113,10 @@ IN_PROSE = re.compile(
 """A person's sentence that ends with an exception in quotation marks."""
 STRAIGHT_QUOTES = str.maketrans("‘’“”", "''\"\"")
 """A web page's quotation marks in place of a program's."""
+SHOWN_CLASS = re.compile(r"^((?:[a-z_]\w*\.)*[A-Z]\w*)'>(?=: )")
+"""What is left of an exception's class as Python shows it, without `<class '`."""
+SHOWN_EXCEPTION = re.compile(r"^((?:\w+\.)*[A-Z]\w*(?:Error|Exception))\(([\"'])(.{3,3900})\2,?\)$")
+"""An exception as Python shows the object, alone on its line."""
 REPEATED = re.compile(r" \[repeated \d+x across cluster\].*$")
 """What Ray writes after a line that several of its processes print."""
 MAX_PREFIXES = 4
@@ -242,6 +246,8 @@ def _without_prefixes(number: int, text: str) -> LogLine:
         local_rank = int(groups["local"]) if groups.get("local") else local_rank
         level = (groups["level"] or "")[:1] if groups.get("level") else level
         text = text[match.end() :]
+    if "'>: " in text or text.endswith(")"):
+        text = SHOWN_CLASS.sub(r"\1", SHOWN_EXCEPTION.sub(r"\1: \3", text))
     if "[repeated" in text:
         text = REPEATED.sub("", text)
     if "‘" in text or "“" in text:
@@ -381,8 +387,8 @@ def _learn_prefix(lines: Sequence[str], header: int) -> LearnedPrefix | None:
         return None
     # A launcher's table of processes (`traceback : Traceback ...`) indents all lines after the first.
     indent = plain_frames[1][2:]
-    shape = f"{re.escape(before)}(?=Traceback)" + (f"|{indent}(?=.)" if indent else "")
-    return LearnedPrefix(header, re.compile(shape), bool(indent))
+    form = f"{re.escape(before)}(?=Traceback)" + (f"|{indent}(?=.)" if indent else "")
+    return LearnedPrefix(header, re.compile(form), bool(indent))
 
 
 def _shape(prefix: str) -> str:
