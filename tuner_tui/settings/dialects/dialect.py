@@ -597,7 +597,9 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
         # A file of which a script's names say more than the tool's is the script's: `base_model` is anybody's key.
         tools = (dialects()[best], dialects()["own-script"])
         of_tool, of_script = (len(read_settings(tool, values).settings) for tool in tools)
-        is_sure = (scores[best] >= CERTAIN and 2 * of_tool >= of_script) or not dialects()[best].programs
+        is_sure = (scores[best] >= CERTAIN and 2 * of_tool >= of_script) or not (
+            tools[0].programs or tools[0].of_launcher
+        )
         return dialects()[best] if is_sure or of_tool >= of_script else dialects()["hf-sections"]
     if form == "python" and own and "()" not in "".join(keys):
         return dialects()["own-script"]

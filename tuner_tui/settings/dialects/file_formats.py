@@ -7,6 +7,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,11 @@ def parse_file(text: str, path: Path) -> ToolFile:
         case ".ipynb":
             notebook = read_python(notebook_codes(text, source), source)
             configures = any("." not in key and not key.endswith(CALLED) for key in notebook.values.keys() - {UNSLOTH})
-            commands = "" if configures else shell_lines(text, source)
-            return read_shell(commands, source) if commands else notebook
+            with suppress(PresetError):
+                return (
+                    notebook if configures else replace(read_shell(shell_lines(text, source), source), kind="notebook")
+                )
+            return notebook
         case ".args":
             return ToolFile(dict(read_options(tuple(text.split()))))  # as `HfArgumentParser` reads it
         case _ if SCRIPT_FORMS.get(suffix) == "arguments":

@@ -292,7 +292,7 @@ READS = (
     r"|\w*(?:load|read|from|get|parse)_(?:yaml|json|toml|config|cfg|params|hparams)\w*)\("
 )
 _PART = r"(?:_(?:one_)?epoch|_loop|_model|_step|ing)?"
-TRAINS = rf"\.backward\(|\b\w*Trainer\(|\.fit\(|\.train{_PART}\(\w|\bdef train{_PART}\("
+TRAINS = rf"\.backward\(|\bvalue_and_grad\(|\b\w*Trainer\(|\.fit\(|\.train{_PART}\(\w|\bdef train{_PART}\("
 READS_AND_TRAINS = rf"(?s)\A(?=.*(?:{READS}|{CONFIG_OPTION.pattern}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
 """The source of a script that reads a file of settings, or has an option for one, and trains."""
 SUBCOMMANDS = re.compile(r"add_subparsers\(|(?m:^\s*@[\w.]+\.(?:command|group)\()|typer\.Typer\(")

@@ -71,7 +71,7 @@ HYDRA_MAIN = r"@hydra\.main\(|@hydra_runner\("
 
 def is_named(path: Path) -> bool:
     """Whether a script near the file that Hydra starts names it, or its folder, as its configuration."""
-    return any(_names_configuration(source, path) for source in find_scripts(path, HYDRA_MAIN).values())
+    return any(_names_configuration(script, source, path) for script, source in find_scripts(path, HYDRA_MAIN).items())
 
 
 def hydra_command(path: Path) -> str | None:
@@ -82,7 +82,7 @@ def hydra_command(path: Path) -> str | None:
     group = group_of(path)
     primary = path if group is None else group.primary
     script = find_script(path, HYDRA_MAIN, lambda _script, source: names_file(source, primary))
-    script = script or find_script(path, HYDRA_MAIN, lambda _script, source: _names_configuration(source, primary))
+    script = script or find_script(path, HYDRA_MAIN, lambda near, source: _names_configuration(near, source, primary))
     if script is None:
         return None
     words = f"python {shlex.quote(str(script))}"
@@ -91,12 +91,12 @@ def hydra_command(path: Path) -> str | None:
     return f"{words} --config-path {{folder}} --config-name {{stem}}"
 
 
-def _names_configuration(source: str, path: Path) -> bool:
+def _names_configuration(script: Path, source: str, path: Path) -> bool:
     """Whether the source names the file, or its folder and no other file in it that has hardly a key in common."""
     if names_file(source, path):
         return True
-    folder = rf"config_path\s*=\s*[\"']([^\"']*/)?{re.escape(path.absolute().parent.name)}/?[\"']"
-    if re.search(folder, source) is None:
+    folder = re.search(r"config_path\s*=\s*[\"'](?!pkg:)([^\"']+)", source)
+    if folder is None or (script.absolute().parent / folder[1]).resolve() != path.absolute().parent.resolve():
         return False
     named = re.search(r"config_name\s*=\s*[\"']([\w-]+)", source)
     keys = set() if named is None else {*readable_values(path.with_name(f"{named[1]}.yaml"))}

@@ -135,8 +135,7 @@ def shell_lines(text: str, source: str) -> str:
             cells.append(code.partition("\n")[2])
         else:
             cells += re.findall(r"^[ \t]*!((?:[^\n]*\\\n)*[^\n]*)", code, re.MULTILINE)
-    commands = "\n".join(cells)
-    return commands if "--" in commands else ""
+    return re.sub(r"(?<!\$)\{(\w+)\}", r"$\1", "\n".join(cells))  # IPython puts Python's variables in
 
 
 def patch_python(text: str, changes: Mapping[tuple[str, ...], Any], source: str) -> str:

@@ -77,6 +77,7 @@ _GUARD = re.compile(
 )
 """A variable without which the script ends."""
 MODULE = ("-m", "--module")
+_INSTALLS = re.compile(r"(?:uv )?(?:pip3?|conda|apt|apt-get|git|curl|wget|npm)\b")
 LAUNCHERS_OF_TRAININGS = ("torchrun", "accelerate", "deepspeed", "composer", "horovodrun", "colossalai")
 LAUNCH_MODULES = ("torch.distributed", "accelerate.commands", "pip", "venv", "pytest", "unittest", "http.server")
 
@@ -358,7 +359,9 @@ def _programs() -> frozenset[str]:
 def _is_training(command: _Command, file: Path) -> bool:
     """Whether a command trains: by its options, its launcher or program, the names of script and file, its source."""
     words, script = command.words, _script_of(command.words)
-    names = (script.as_posix(), file.stem)
+    names = (script.as_posix(), "" if file.suffix == ".ipynb" else file.stem)
+    if _INSTALLS.match(" ".join(words)):
+        return False
     if says_training({**read_options(words), **read_overrides(words)}) or any(map(TRAINING.search, names)):
         return True
     if not script.name or not {*LAUNCHERS_OF_TRAININGS, *_programs()}.isdisjoint(words[:6]):

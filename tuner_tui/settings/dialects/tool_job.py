@@ -34,6 +34,7 @@ from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     is_module,
     named_for_training,
+    names_file,
     names_other_work,
     own_modules,
     project_programs,
@@ -64,7 +65,9 @@ PROGRAM = rf"(?:^|[\s`$>])((?:{LAUNCHERS}|{{}})\s[^`]*)"
 """The beginning of a command that may start a training."""
 TO_FILL_IN = re.compile(r"[$<{]|\.\.\.$|XXX|path/to/|\byour[_-]", re.IGNORECASE)
 """What a reader puts a name of their own in the place of."""
-METHOD_NAME = re.compile(r"(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo)(?![a-z])", re.IGNORECASE)
+METHOD_NAME = re.compile(r"(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo|ipo|pretrain)(?![a-z])", re.IGNORECASE)
+MOST_MORE = 2
+"""Of more words that follow, a command for another file is one for that file only."""
 NO_TRAININGS = frozenset({"eval", "evaluate", "predict", "export", "infer", "test", "validate"})
 """Words of a command that does something else with the file."""
 ENTRY_KEYS = ("path", "records_path", "id", "name", "dataset_name", "dataset")
@@ -86,7 +89,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
     job may be saved and started anywhere. Raises `SettingsError` for a file of the tool that trains nothing.
     """
     flat = flatten(without_alternatives(file.values)) if dialect.nested else file.values
-    if (file.words or dialect.form == "arguments") and path.suffix not in NO_PROGRAMS:
+    if file.words or (dialect.form == "arguments" and path.suffix not in NO_PROGRAMS):
         return _job_of_shell(dialect, file, path, flat)
     words, environment, folder = _command_of_file(dialect, file, path)
     known = words[0] != COMMAND_TO_NAME
@@ -127,9 +130,14 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
     of_script = not dialect.programs and dialect.form != "python"
     if of_script and (written := _written_command(path, file.values)) is not None:
         return written
+    script = next((word for word in shlex.split(command or "") if word.endswith(".py")), None)
+    if of_script and dialect.form != "overrides" and not dialect.of_launcher:
+        named = script is not None and names_file(read_source(Path(script)), path)
+        named = named or bool(_methods(script or "") & _methods(path.stem))
+        if not named and (written := _written_command(path, file.values, for_others=True)) is not None:
+            return written  # what a text says of a file like it counts before the keys that a script has
     if not command:
-        may_be_like = of_script and dialect.form != "overrides" and not dialect.of_launcher
-        return (_written_command(path, file.values, for_others=True) if may_be_like else None) or UNKNOWN
+        return UNKNOWN
     places = {"{folder}": str(path.absolute().parent), "{stem}": path.stem}
     words = (places.get(word, word.replace("{config}", str(path.absolute()))) for word in shlex.split(command) if word)
     return tuple(words), {}, None
@@ -145,7 +153,7 @@ def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = F
     files = [[word for word in words if re.search(r"\.(ya?ml|json|toml)$", word)] for words, _, _ in commands]
     others = {tuple(word for word in words if re.search(r"\.(py|ya?ml|json|toml)$", word)) for words, _, _ in commands}
     if len(others) > 1:  # together with others, of which nothing says which ones
-        return UNKNOWN if all(len(named) > 1 for named in files) else None
+        return UNKNOWN if for_others or all(len(named) > 1 for named in files) else None
     return min(commands, key=lambda command: len(command[0]), default=None)
 
 
@@ -173,7 +181,7 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
             for folder in folders:
                 at = [index for index, word in enumerate(words) if folder / word.rpartition("=")[2] == config]
                 if for_others and not at:
-                    at = [i for i, word in enumerate(words) if _stands_for(word, words[:i], folder, config, values)]
+                    at = [i for i in range(len(words)) if _stands_for(words, i, folder, config, values)]
                 if len(at) == 1 and _starts_training(words, folder, programs):
                     begin, equals, _ = words[at[0]].rpartition("=")
                     filled = (*words[: at[0]], f"{begin}{equals}{config}", *words[at[0] + 1 :])
@@ -181,21 +189,26 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
                         yield filled, environment, folder
 
 
-def _stands_for(word: str, before: Sequence[str], folder: Path, config: Path, values: Mapping[str, Any]) -> bool:
+def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, values: Mapping[str, Any]) -> bool:
     """Whether a word of a command is in the place of this file: a file like it, or a name to fill in."""
+    word, before, after = words[index], words[:index], words[index + 1 :]
     name, other = word.rpartition("=")[2], folder / word.rpartition("=")[2]
     script = next((word for word in before if word.endswith(".py")), None)
-    methods = {method.lower() for method in METHOD_NAME.findall(script or "")}
-    if not methods <= {method.lower() for method in METHOD_NAME.findall(config.stem)}:
+    if len(after) > MOST_MORE or not _methods(script or "") <= _methods(config.stem):
         return False
     if other.suffix == config.suffix and other.parent == config.parent and other.is_file():
         keys = flatten(values).keys()
-        return 5 * len(keys & flatten(readable_values(other)).keys()) >= 3 * len(keys) > 0
+        its_own = any(part.lower() in other.stem.lower() for part in after if len(part) > 1)  # `--language go`
+        return not its_own and 5 * len(keys & flatten(readable_values(other)).keys()) >= 3 * len(keys) > 0
     option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("--")), "")
     fits = TO_FILL_IN.search(name) is not None and (name.endswith(config.suffix) or name.startswith("$"))
     if not fits or not CONFIG_OPTION.fullmatch(f'"{option}"') or script is None or not (folder / script).is_file():
         return False
     return reads_keys(config, values, KNOWN)(folder / script, read_source(folder / script))
+
+
+def _methods(name: str) -> set[str]:
+    return {method.lower() for method in METHOD_NAME.findall(name)}
 
 
 def _command_lines(text: str, of_comments: bool, programs: Collection[str]) -> Iterator[Sequence[str]]:
