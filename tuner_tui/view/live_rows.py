@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import LABEL, WARN, Row, TextSpan, fit, join_sections, labelled_row, line
+from tuner_tui.view.cells import LABEL, WARN, Row, TextSpan, fit, join_sections, labelled_row, line, shorten
 from tuner_tui.view.charts import Axes, Curve, curve_rows, legend
 from tuner_tui.view.gpu_rows import TWO_COLUMNS_FROM, GpuScene, dense_gpu_rows, gpu_rows, gpu_wall, training_gpus
 from tuner_tui.view.host_rows import host_gauges, host_rows
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LEAST_LOSS_ROWS, USUAL_LOSS_SHARE = 6, 0.45
 """Rows of the loss chart below which other rows give way to it, and its share of the panel before details have any."""
-MAX_CPU_CHART, MOST_TEXT_ROWS = 8, 2
+MAX_CPU_CHART = 8
 OLD_SAMPLE_S = 5.0
 
 
@@ -123,7 +123,7 @@ def _sections(scene: LiveScene, width: int, layout: Layout, room: int = 0) -> li
         run = [
             labelled_row("" if n else label, part)
             for label, text in scene.next_training
-            for n, part in enumerate(wrap_text(text, max(10, width - LABEL))[:MOST_TEXT_ROWS])
+            for n, part in enumerate(_two_rows(text, max(10, width - LABEL)))
         ]
         trains, ranks = False, []
     else:
@@ -144,6 +144,11 @@ def _sections(scene: LiveScene, width: int, layout: Layout, room: int = 0) -> li
         else host_gauges(sample, width)[: None if layout.figures else 1]
     )
     return [bars, run, gpus, ranks, host]
+
+
+def _two_rows(text: str, width: int) -> list[str]:
+    first, *rest = wrap_text(text, width) or [""]
+    return [first, shorten(" ".join(rest), width)] if rest else [first]
 
 
 def _gpus(scene: LiveScene, sample: Sample, width: int, judged: bool, room: int, layout: Layout) -> list[Row]:

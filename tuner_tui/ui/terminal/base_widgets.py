@@ -65,8 +65,9 @@ def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
     kind, _, base = name.rpartition("-")
     colour = None
     if base in VARIABLES:
-        full, paper = (Color.parse(variables[variable]) for variable in (VARIABLES[base], "background"))
-        colour = paper.blend(full, SHADES.get(kind, 1))
+        colour = Color.parse(variables[VARIABLES[base]])
+        if kind in SHADES:
+            colour = Color.parse(variables["background"]).blend(colour, SHADES[kind])
     return RichStyle(
         color=None if colour is None else colour.rich_color,
         bold=name in ("strong", "bad") or None,
