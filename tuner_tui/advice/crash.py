@@ -129,10 +129,8 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         if free is not None:
             sentence = f"An allocation of host memory failed although {format_size(free)} were free"
             remedies = (remedy("raise-process-limit"), *remedies)
-    advice = _advice_in(
-        cause.message,
-        with_conditions=cause.topic == UNEXPLAINED or (cause.topic is None and cause.cause in CAUSES_OF_CALLS),
-    )
+    has_condition = cause.topic == UNEXPLAINED or (cause.topic is None and cause.cause in CAUSES_OF_CALLS)
+    advice = _advice_in(cause.message, with_conditions=has_condition)
     first = "" if cause.topic == UNEXPLAINED or not remedies else remedies[0].name
     if first in ("correct-command", "configuration", "configuration-file", "install-some-package"):
         detail = _detail_of(cause.message)
@@ -310,19 +308,14 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
         frames[-1],
     )
     package = next(iter(_named_groups("installed", inner.file)), None)
-    if package is None:
-        title, why = f"look at {_show(inner)} in {inner.place}", "the innermost line of the program in the traceback"
-        return (Remedy(title=title, why=why, source="the traceback"),)
-    is_release = _pattern("release-errors").search(failure.message) is not None
-    release = f", and the release of {package}" if is_release else ""
-    called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
-    return (
-        Remedy(
-            title=f"check what reaches {package}'s {inner.function}{release}",
-            why=f"{_detail_of(failure.message)}{_show(inner)} in {package} failed{called}",
-            source="the traceback",
-        ),
-    )
+    title, why = f"look at {_show(inner)} in {inner.place}", "the innermost line of the program in the traceback"
+    if package is not None:
+        is_release = _pattern("release-errors").search(failure.message) is not None
+        release = f", and the release of {package}" if is_release else ""
+        called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
+        title = f"check what reaches {package}'s {inner.function}{release}"
+        why = f"{_detail_of(failure.message)}{_show(inner)} in {package} failed{called}"
+    return (Remedy(title=title, why=why, source="the traceback"),)
 
 
 def _is_foreign(frame: CodeFrame) -> bool:

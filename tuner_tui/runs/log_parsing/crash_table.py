@@ -27,8 +27,6 @@ GENERAL = frozenset(
     {"precision-unsupported", "program-error", "bad-arguments", "checkpoint-io", "disk-full", "unknown", *WRAPPERS}
 )
 """Causes whose words say less than the code that raised the error."""
-KEPT: Mapping[str, frozenset[str]] = {"compile-failed": GENERAL}
-"""What a wrapper names in its message without becoming it: a compiler's missing file is none that the user gave."""
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {"frames": {"replaces": GENERAL}, "classes": {"confidence": "likely"}}
 """Fields that rows of a part of the table need not name."""
@@ -143,7 +141,11 @@ def classify(failure: Failure) -> CrashPattern | None:
     by_message = first_of(messages, inner) or first_of(messages, " ".join(inner.split()))
     if by_message is not None and (
         by_headline is None
-        or (by_headline.cause in WRAPPERS and by_message.cause not in KEPT.get(by_headline.cause, WRAPPERS))
+        # A compiler's missing file is none that the user gave.
+        or (
+            by_headline.cause in WRAPPERS
+            and by_message.cause not in (GENERAL if by_headline.cause == "compile-failed" else WRAPPERS)
+        )
         # The rows of one cause are in order, so the message as a whole only leads to a more specific one.
         or (by_headline.cause == by_message.cause and by_message.topic is not None)
     ):

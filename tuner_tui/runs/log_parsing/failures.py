@@ -164,13 +164,8 @@ class _ExceptionParser:
         if EXCEPTION.match(text):
             return not text.endswith("Warning")
         above = [line.text for line in self.lines[max(0, self.position - 3) : self.position]]
-        return (
-            ": " in text
-            and bool(above)
-            and above[-1][:1] == " "
-            and any(map(FRAME.match, above))
-            and ANY_EXCEPTION.match(text) is not None
-        )
+        is_below_frame = bool(above) and above[-1][:1] == " " and any(map(FRAME.match, above))
+        return is_below_frame and ": " in text and ANY_EXCEPTION.match(text) is not None
 
     def _parse_traceback(self) -> Iterator[Failure]:
         """Parses a traceback up to the end of its message; yields nothing if it is cut off before any frame."""
