@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -30,7 +31,9 @@ def daemon_call(call: Callable[[], ResultT]) -> Future[ResultT]:
         except BaseException as error:  # noqa: BLE001  raised where the result is asked for
             future.set_exception(error)
 
-    start_daemon_thread("daemon-call", work)
+    # `Thread.start` waits until the new thread has run, which takes long where others hold the interpreter's lock: an
+    # event loop that starts a call would stand still meanwhile.
+    _thread.start_new_thread(work, ())
     return future
 
 

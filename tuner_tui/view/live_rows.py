@@ -86,7 +86,7 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
     if scene.end is not None:
         from tuner_tui.view.end_card import end_rows  # not needed for the first frame
 
-        machine = _sections(scene._replace(state=None, next_training=(), outlook=None), width, LAYOUTS[1])
+        machine = _sections(_parts(scene._replace(state=None, next_training=(), outlook=None), width), LAYOUTS[1])
         taken = len(join_sections(machine)) + 1
         # The loss of the run says more than a machine at rest.
         if len(end_rows(scene.end, width, height)) + taken > height:
@@ -95,15 +95,17 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
     # Without details and blank rows as soon as the loss would otherwise be too low to read.
     loss = loss_scene(scene)
     least, usual = (LEAST_LOSS_ROWS, round(height * USUAL_LOSS_SHARE)) if loss is not None else (0, 0)
+    parts = _parts(scene, width)
     for layout in LAYOUTS:
-        below = join_sections(_sections(scene, width, layout), layout.apart)
+        below = join_sections(_sections(parts, layout), layout.apart)
         spare = height - len(below) - layout.apart
         if spare >= max(least, usual * layout.details):
             break
     if loss is None:
-        return join_sections(_sections(scene, width, layout, max(0, spare)), layout.apart)
-    histories = max(0, spare - max(least, usual))
-    below = join_sections(_sections(scene, width, layout, histories), layout.apart)
+        return join_sections(_sections(parts, layout, spare), layout.apart) if spare > 0 else below
+    histories = spare - max(least, usual)
+    if histories > 0:
+        below = join_sections(_sections(parts, layout, histories), layout.apart)
     rows = loss_rows(loss, width, max(0, height - len(below) - layout.apart))
     return join_sections([rows, below], layout.apart)
 
@@ -116,8 +118,25 @@ def loss_scene(scene: LiveScene) -> LossScene | None:
     return LossScene(history.loss, history.eval_loss, state.last_step, state.loss, scene.earlier, live=True)
 
 
-def _sections(scene: LiveScene, width: int, layout: Layout, room: int = 0) -> list[list[Row]]:
-    """Return the run first, then the parts of the machine, with histories in `room` rows."""
+class Parts(NamedTuple):
+    """The rows that are the same in every layout: those of each step's bar, of memory, run and ranks; and the GPUs.
+
+    `old` is the age of a sample that is not fresh, `gpu_rows` the rows of the GPUs without histories.
+    """
+
+    scene: LiveScene
+    width: int
+    step: list[Row]
+    memory: list[Row]
+    run: list[Row]
+    ranks: list[Row]
+    charted: bool
+    gpus: GpuScene | None
+    old: list[Row]
+    gpu_rows: list[Row]
+
+
+def _parts(scene: LiveScene, width: int) -> Parts:
     state, sample = scene.state, scene.sample
     if state is None:
         run = [
@@ -125,41 +144,46 @@ def _sections(scene: LiveScene, width: int, layout: Layout, room: int = 0) -> li
             for label, text in scene.next_training
             for n, part in enumerate(_two_rows(text, max(10, width - LABEL)))
         ]
-        trains, ranks = False, []
+        charted, trains, ranks = False, False, []
     else:
         charted = loss_scene(scene) is not None
         shown = RunScene(state, sample, scene.now_s, scene.limit_bytes, scene.usual_startup_s, charted)
-        run = run_rows(shown, width)[: None if layout.figures or not charted else 1]
-        trains, ranks = state.finished is None, rank_rows(state, width)
-    bars = [] if state is None else step_rows(state, scene.causes, width)
-    bars += memory_rows(state, sample, scene.outlook, width)[: None if layout.details else 1]
+        run = run_rows(shown, width)
+        trains, ranks = state.finished is None and state.phase == "training", rank_rows(state, width)
+    step = [] if state is None else step_rows(state, scene.causes, width)
+    memory = memory_rows(state, sample, scene.outlook, width)
     if sample is None:
-        return [bars, run, ranks]
-    judged = trains and state is not None and state.phase == "training"
-    gpus = _gpus(scene, sample, width, judged, room, layout)
+        return Parts(scene, width, step, memory, run, ranks, charted, None, [], [])
+    age = scene.now_s - sample.time_s
+    old = [Row(line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn")))] if age > OLD_SAMPLE_S else []
+    gpus = GpuScene(sample, scene.recent, training_gpus(sample) if trains else frozenset(), window=scene.window)
+    return Parts(scene, width, step, memory, run, ranks, charted, gpus, old, gpu_rows(gpus, width))
+
+
+def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Row]]:
+    """Return the run first, then the parts of the machine, with histories in `room` rows."""
+    scene, width, sample = parts.scene, parts.width, parts.scene.sample
+    bars = parts.step + parts.memory[: None if layout.details else 1]
+    run = parts.run[: None if layout.figures or not parts.charted else 1]
+    if sample is None or parts.gpus is None:
+        return [bars, run, parts.ranks]
+    many, gpus = len(sample.gpus), parts.gpu_rows
+    if layout.many_gpus is not None and many >= TWO_COLUMNS_FROM:
+        gpus = layout.many_gpus(parts.gpus, width)
+    elif room or many >= TWO_COLUMNS_FROM:  # many use the rows better that they take anyway
+        gpus = gpu_rows(parts.gpus, width, room + len(gpus))
     chart = 0 if sample.gpus else min(MAX_CPU_CHART, room)
     host = (
         host_rows(sample, scene.recent, width, chart, window=scene.window)
         if layout.details
         else host_gauges(sample, width)[: None if layout.figures else 1]
     )
-    return [bars, run, gpus, ranks, host]
+    return [bars, run, parts.old + gpus, parts.ranks, host]
 
 
 def _two_rows(text: str, width: int) -> list[str]:
     first, *rest = wrap_text(text, width) or [""]
     return [first, shorten(" ".join(rest), width)] if rest else [first]
-
-
-def _gpus(scene: LiveScene, sample: Sample, width: int, judged: bool, room: int, layout: Layout) -> list[Row]:
-    """Return the age of an old sample, then its GPUs, to be busy if they are `judged`, and many as the layout says."""
-    training = training_gpus(sample) if judged else frozenset()
-    age = scene.now_s - sample.time_s
-    old = [Row(line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn")))] if age > OLD_SAMPLE_S else []
-    gpus = GpuScene(sample, scene.recent, training, window=scene.window)
-    if layout.many_gpus is not None and len(sample.gpus) >= TWO_COLUMNS_FROM:
-        return old + layout.many_gpus(gpus, width)
-    return old + gpu_rows(gpus, width, room + len(gpu_rows(gpus, width)))
 
 
 NARROWEST_PLOT, SHORTEST_PLOT = 36, 6
