@@ -174,7 +174,7 @@ def test_every_reader_is_known_with_what_checks_it(repository: Path, modules: di
 
 NAMES_OF_THINGS = {
     *("pid", "start_ticks", "signal", "exit_code", "host", "job_id", "into", "after", "continued_by", "parent"),
-    *("lineage", "tuning", "run", "path", "cwd", "output_dir", "resumed_from", "interpreter", "allowed", "gpus"),
+    *("lineage", "tuning", "run", "path", "cwd", "output_dir", "resumed_from", "interpreter", "allowed", "gpu_uuids"),
 }
 """Fields that become part of a path or a command, or that name a process, in whatever file they are."""
 READ_TYPES = (*EVENT_TYPES.values(), Sample, SupervisorState, QueuedRun, SlurmJob, JobList, LaunchSpec, MachineView,

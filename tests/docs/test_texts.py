@@ -17,7 +17,7 @@ IDIOMS = re.compile(
 """Phrases that sound translated. Write `is not a size`, `continues`, `instead of`, `each other`."""
 EXPRESSION = re.compile(r"\{.*?\}")
 OTHER_NAMES = re.compile(
-    r"\b(?<!model )(?<!finish )(?<!end )GPUs?\b|\bbox(?:es)?\b|\bvms?\b|\brungs?\b|\bfield[ -]notes?\b"
+    r"\b(?<!model )(?<!finish )(?<!end )cards?\b|\bbox(?:es)?\b|\bvms?\b|\brungs?\b|\bfield[ -]notes?\b"
     r"|\bclosed[ -]form\b|\bseen\b|\bmicro-?batch(?:es)?\b|\bwait measured\b",
     re.IGNORECASE,
 )

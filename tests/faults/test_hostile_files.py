@@ -94,7 +94,7 @@ EVENTS = (
 SPEC = LaunchSpec(("python",), "/w", {"A": "b"}, ends_with=ProcessId(5, 6))
 PROCESS = ProcessSpec(CommandJob(command=("python",), env={"CUDA_VISIBLE_DEVICES": "0"}), {"A": "b"})
 TUNING = TuningRecord(
-    id="t001", title="t", created_t=1.0, job=record().job, settings={}, cwd="/w", interpreter="/p", gpus=("GPU-1",)
+    id="t001", title="t", created_t=1.0, job=record().job, settings={}, cwd="/w", interpreter="/p", gpu_uuids=("GPU-1",)
 )
 READERS = (
     Reader("run.json", "", lambda folder: read_record(folder), (RecordError,)),

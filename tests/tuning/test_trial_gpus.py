@@ -167,11 +167,11 @@ def test_without_a_gpu_the_tuning_fails_and_can_go_on(bench: Bench) -> None:
 
 def test_a_tuning_that_is_resumed_uses_the_gpus_that_are_still_there(bench: Bench) -> None:
     machine = box(*(replace(make_gpu("RTX 3090"), uuid=f"GPU-{name}") for name in "bc"))
-    with open_gpus(tuning_record(gpus=("GPU-a", "GPU-b")), bench.folder, machine) as gpus:
+    with open_gpus(tuning_record(gpu_uuids=("GPU-a", "GPU-b")), bench.folder, machine) as gpus:
         assert gpus.gpus == ("GPU-b",)
     with (
         pytest.raises(LaunchError, match=NO_GPU_LEFT),
-        open_gpus(tuning_record(gpus=("GPU-a",)), bench.folder, machine),
+        open_gpus(tuning_record(gpu_uuids=("GPU-a",)), bench.folder, machine),
     ):
         pass
     with open_gpus(tuning_record(), bench.folder, machine) as gpus:

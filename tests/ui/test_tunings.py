@@ -85,7 +85,11 @@ def test_where_trials_shall_run_is_recorded() -> None:
         folder = TuningFolder(here.start(nothing, TuningWish(9.0, placement)))
         records.append(read_tuning_record(folder))
         wait_unlocked(folder.lock)
-    assert [(record.gpus, record.on) for record in records] == [(("GPU-a", "GPU-b"), None), ((), None), ((), "ray")]
+    assert [(record.gpu_uuids, record.on) for record in records] == [
+        (("GPU-a", "GPU-b"), None),
+        ((), None),
+        ((), "ray"),
+    ]
 
 
 def test_a_command_that_no_setting_reaches_is_refused() -> None:

@@ -152,7 +152,7 @@ class TuningOptions(Struct, frozen=True, kw_only=True):
     most_minutes: float = DEFAULT_MINUTES
     save_as: str | None = None
     objective: Objective = "job"
-    gpus: tuple[GpuUuid, ...] = ()
+    gpu_uuids: tuple[GpuUuid, ...] = ()
     on: Cluster | None = None
     most_gpus: int | None = None
 

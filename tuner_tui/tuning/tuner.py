@@ -357,9 +357,9 @@ def open_gpus(record: TuningRecord, folder: TuningFolder, machine: Inventory) ->
     if record.on == "ray":
         with open_ray_workers(record, folder) as workers:
             yield workers
-    elif record.gpus:
+    elif record.gpu_uuids:
         shown = {gpu.uuid for gpu in machine.gpus}  # a tuning that is resumed may find other GPUs
-        present = tuple(uuid for uuid in record.gpus if uuid in shown)
+        present = tuple(uuid for uuid in record.gpu_uuids if uuid in shown)
         if not present:
             raise LaunchError(NO_GPU_LEFT)
         yield LocalGpus(inventory_of_trial(machine, present), present)

@@ -95,7 +95,7 @@ class Tunings:
         request = _tunable_request(config)
         gpus = self._free_gpus(request.job) if wish.placement == "gpus" else ()
         on: Cluster | None = "ray" if wish.placement == "ray" else None
-        options = TuningOptions(most_minutes=wish.minutes, gpus=gpus, on=on)
+        options = TuningOptions(most_minutes=wish.minutes, gpu_uuids=gpus, on=on)
         folder = create_tuning(request, options)
         start_tuning(folder, TunerSpec(request.job, request.environ, wish.minutes))
         return folder.path

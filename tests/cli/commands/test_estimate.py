@@ -86,7 +86,7 @@ def test_json_is_one_document(call: Call) -> None:
     assert document["total_bytes"] == pytest.approx(sum(document["parts"].values()), abs=4)
     assert document["low_bytes"] < document["total_bytes"] < document["high_bytes"]
     assert document["device"]["capacity_bytes"] == 6 * 2**30
-    assert set(document["device"]) == {"on_gpu", "capability", "capacity_bytes", "limited", "started", "gpus"}
+    assert set(document["device"]) == {"on_gpu", "capability", "capacity_bytes", "limited", "started", "gpu_count"}
     assert "cannot be started" in document["not_traced"]
     assert document["settings"]["max_length"] == 512
 

@@ -237,7 +237,7 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -
     elif parallel:
         inventory = read_training_machine(options.interpreter).inventory
         gpus = free_gpus(request.job, inventory, request.environ)[: wanted.most_gpus]
-        wanted = structs.replace(wanted, gpus=gpus)
+        wanted = structs.replace(wanted, gpu_uuids=gpus)
     twin = find_duplicate_run(request)
     if twin is not None:
         fail(f"This training is running as {twin.id}; trials at the same time would measure nothing.", ALREADY_RUNNING)
