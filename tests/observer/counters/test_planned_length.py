@@ -6,6 +6,7 @@ import sys
 import types
 from collections import UserDict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -13,7 +14,7 @@ from weakref import ref
 import pytest
 import yaml
 
-from tuner_tui.observer.site._tuner_observer.counters.planned_length import PlannedLength
+from tuner_tui.observer.site._tuner_observer.counters.planned_length import PlannedLength, named_batch
 
 LOOPS = yaml.safe_load(Path(__file__).with_name("loops.yaml").read_text())
 
@@ -277,3 +278,28 @@ def test_the_steps_of_an_epoch_are_those_that_were_counted(tmp_path: Path) -> No
     plan = variables["plan"]
     assert isinstance(plan, PlannedLength)
     assert (plan.total(30, 15.0), plan.total(30, 7.5)) == (45, 22)
+
+
+@dataclass
+class Tensor:
+    shape: tuple[int, ...]
+    grad_fn: str | None = "MulBackward0"
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ({"ratio": Tensor((64,)), "loss": Tensor(()), "observations": Tensor((512, 4), grad_fn=None)}, 64),
+        ({"output": Tensor((30, 5))}, None),
+        ({"ratio": Tensor((64,)), "values": Tensor((512,))}, None),
+    ],
+)
+def test_the_batch_of_a_replay_buffer(tmp_path: Path, rows: dict[str, Tensor], expected: int | None) -> None:
+    sizes: list[int | None] = []
+    script = "def update(minibatch_size=64):\n step()\nupdate()"
+    path = tmp_path / "train.py"
+    path.write_text(script)
+    args = types.SimpleNamespace(batch_size=512)
+    step = {"step": lambda: sizes.append(named_batch(sys._getframe(1)))}
+    exec(compile(script, str(path), "exec"), {"args": args, **step, **rows})
+    assert sizes == [expected]

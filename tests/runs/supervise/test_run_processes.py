@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tuner_tui.core.procfs import identify_process
-from tuner_tui.runs.supervise.run_processes import OBSERVER_SITE, ApartProcesses, leaves_out_observer
+from tuner_tui.runs.supervise.run_processes import OBSERVER_SITE, ApartProcesses, left_out_observer
 
 NAMES = """
 import os, sys
@@ -54,24 +54,27 @@ input()
 
 
 @pytest.mark.parametrize(
-    ("library", "path", "leaves_out"),
+    ("library", "path", "options", "reason"),
     [
-        ("libtorch_cpu.so", f"{OBSERVER_SITE}:/mine", False),
-        ("libtorch_cpu.so", "/mine", True),
-        ("libtorch_cpu.so", None, True),
-        ("libz.so", "/mine", False),
+        ("libtorch_cpu.so", f"{OBSERVER_SITE}:/mine", ["-u", "-Wignore::EncodingWarning"], None),
+        ("libtorch_cpu.so", "/mine", [], "the command replaces PYTHONPATH"),
+        ("libtorch_cpu.so", None, [], "the command replaces PYTHONPATH"),
+        ("libtorch_cpu.so", str(OBSERVER_SITE), ["-uE"], "python -uE ignores PYTHONPATH"),
+        ("libtorch_cpu.so", str(OBSERVER_SITE), ["-B", "-I"], "python -I ignores PYTHONPATH"),
+        ("libz.so", "/mine", ["-I"], None),
     ],
 )
-def test_a_command_that_replaces_the_path_of_the_observer(
-    tmp_path: Path, library: str, path: str | None, leaves_out: bool
+def test_a_command_that_leaves_out_the_observer(
+    tmp_path: Path, library: str, path: str | None, options: list[str], reason: str | None
 ) -> None:
     (tmp_path / library).write_bytes(b"0")
     env = {} if path is None else {"PYTHONPATH": path}
-    command = [sys.executable, "-S", "-c", MAPS_A_FILE, str(tmp_path / library)]
+    command = [sys.executable, *options, "-c", MAPS_A_FILE, str(tmp_path / library)]
     with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
-        answer = leaves_out_observer(process.pid)
+        answer = left_out_observer(process.pid)
         process.stdin.write(b"\n")
-    assert answer is leaves_out
+    assert (answer or "").startswith(reason or "")
+    assert (answer is None) == (reason is None)

@@ -384,13 +384,10 @@ def _losses(text: str, labels: _Labels) -> tuple[dict[str, float], dict[str, flo
 def _whole_and_parts(losses: Mapping[str, float]) -> tuple[str | None, dict[str, float]]:
     """The name of the loss of the training, and those losses that are parts of it."""
     # Of `loss_ce 1.2 loss_kl 0.1 total_loss 1.3` the sum is what the optimizer minimizes. Without a sum the first loss
-    # is taken, which nearly every script prints before its parts. A single loss is a part only by a word that says so:
-    # `mlm_loss` may be all that there is.
+    # is taken, which nearly every script prints before its parts, unless that of `backward()` is known: `reconst_loss`
+    # may be a part, and `mlm_loss` all that there is.
     totals = [name for name in losses if "total" in name or _WHOLE_WORDS.issuperset(name.split("_"))]
-    if totals or len(losses) > 1:
-        parts = {name: value for name, value in losses.items() if name not in totals}
-    else:
-        parts = {name: value for name, value in losses.items() if _PART_WORDS & set(name.split("_"))}
+    parts = {name: value for name, value in losses.items() if name not in totals}
     plain = [name for name in totals if name in ("loss", "train_loss") or "total" in name]
     return next(iter([*plain, *totals, *losses]), None), parts
 
@@ -429,23 +426,6 @@ _WHOLE_WORDS = (
         {"loss", "losses", "cost", "batch", "running", "step", "iter", "epoch", "current", "mean", "avg", "average"}
     )
     | _TRAINING
-)
-_PART_WORDS = frozenset(
-    {
-        "d",
-        "g",
-        "discriminator",
-        "generator",
-        "critic",
-        "actor",
-        "value",
-        "policy",
-        "entropy",
-        "kl",
-        "adv",
-        "adversarial",
-    }
-    | {"box", "cls", "dfl", "aux", "perceptual", "style", "content", "commitment", "regularization"}
 )
 
 

@@ -37,7 +37,7 @@ from tuner_tui.runs.supervise.run_processes import (
     ApartProcesses,
     RunProcesses,
     find_processes,
-    leaves_out_observer,
+    left_out_observer,
     signal_processes,
 )
 from tuner_tui.runs.supervise.stall import StallWatch, inspect_run
@@ -131,11 +131,6 @@ def log_line(text: str) -> None:
         return
 
 
-REPLACED_PATH = (
-    "the command replaces PYTHONPATH, which starts the observer: extend it, as in PYTHONPATH=src:$PYTHONPATH"
-)
-
-
 class TrainingMonitor:
     """Follows one supervised training. Call `done` at least once a second and after every wakeup."""
 
@@ -172,13 +167,14 @@ class TrainingMonitor:
                 self._writer.update(apart=apart)
 
     def look_for_observer(self) -> None:
-        """Record that the training is not observed, where it has replaced the variable that starts the observer."""
+        """Record that the training is not observed, where it leaves out what starts the observer."""
         if self._exit is not None or self._state.ranks or self._state.unobserved is not None:
             return
         root = self._training.process.pid
         pids = [root, *(each.pid for each in descendants_in(all_processes(), [root]))]
-        if any(map(leaves_out_observer, pids)):
-            self._record(Unobserved(t=time.time(), reason=REPLACED_PATH))
+        reason = next(filter(None, map(left_out_observer, pids)), None)
+        if reason is not None:
+            self._record(Unobserved(t=time.time(), reason=reason))
 
     def look_for_stall(self, now: ClockReading) -> None:
         """Record why the training makes no steps, if it does not."""

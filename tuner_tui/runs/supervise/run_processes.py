@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -20,6 +21,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import IO
 
@@ -37,13 +39,15 @@ from tuner_tui.core.procfs import (
     read_text,
     send_signal,
 )
-from tuner_tui.hardware.processes import read_owner
+from tuner_tui.hardware.processes import is_python, read_owner
 from tuner_tui.runs.store.folder import RunFolder
 
 PR_SET_CHILD_SUBREAPER = 36
 MAX_COMMAND_LENGTH = 120
 RUN_VARIABLE = "TUNER_RUN_DIR"
 """Set in the environment of every training; its value is the run folder."""
+_WITHOUT_SITE = re.compile(r"-[^-cmWX]*[EIS]")
+"""Options of Python that ignore its environment, isolate it or leave `sitecustomize` out, alone or as in `-uE`."""
 OBSERVER_SITE = Path(__file__).parents[2] / "observer" / "site"
 """The folder whose `sitecustomize` installs the observer in every Python process of the training."""
 
@@ -228,10 +232,18 @@ class ApartProcesses:
         return process.session != self._training.pid and not is_named(self._run, named_run(process.pid))
 
 
-def leaves_out_observer(pid: int) -> bool:
-    """Whether the process has loaded torch, and its `PYTHONPATH` does not contain the folder of the observer."""
-    folders = (_read_variable(pid, "PYTHONPATH") or "").split(os.pathsep)
-    return str(OBSERVER_SITE) not in folders and "libtorch" in read_text(f"{PROC}/{pid}/maps")
+def left_out_observer(pid: int) -> str | None:
+    """Why no observer was started in a process that has loaded torch, None if there is no reason."""
+    if str(OBSERVER_SITE) not in (_read_variable(pid, "PYTHONPATH") or "").split(os.pathsep):
+        reason = "the command replaces PYTHONPATH, which starts the observer: extend it, PYTHONPATH=src:$PYTHONPATH"
+    else:
+        command = read_command(pid)
+        options = takewhile(lambda word: word.startswith("-"), command[1:] if is_python(command) else ())
+        option = next(filter(_WITHOUT_SITE.match, options), None)
+        if option is None:
+            return None
+        reason = f"python {option} ignores PYTHONPATH, which starts the observer: leave the option out"
+    return reason if "libtorch" in read_text(f"{PROC}/{pid}/maps") else None
 
 
 def named_run(pid: int) -> str | None:

@@ -11,7 +11,7 @@ from .allocator_history import AllocatorHistory
 from .counters import memory_peaks
 from .counters.batch_log import BatchLog
 from .counters.evaluation import EvaluationDetector
-from .counters.planned_length import PlannedLength
+from .counters.planned_length import PlannedLength, named_batch
 from .counters.step_counters import StepCounters
 from .counters.training_state import TrainingStates
 from .finite_check import FiniteCheck, keep_files, keep_from_saving
@@ -31,7 +31,7 @@ from .hooks.reporter import hook_loading
 from .import_hooks import call_after, call_before, call_safely
 from .inspection import CollectiveDump
 from .session import Session, json_variable
-from .settings_in_effect import ScriptOptions, SettingsInEffect
+from .settings_in_effect import MICRO_BATCH, ScriptOptions, SettingsInEffect
 from .step_profile import StepProfiler
 
 LIGHTNING_MODULES = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
@@ -195,13 +195,19 @@ class Instrumentation:
         if not all(each.is_cpu for group in optimizer.param_groups for each in group["params"]):
             self.counters.buffer.optimizer_s = None  # a GPU takes its time after the call
         if self.counters.needs_plan():  # not at every step: it takes milliseconds
-            self.counters.set_plan(call_safely(PlannedLength, sys._getframe(1)))
+            self._read_loop(sys._getframe(1))
 
     def _own_optimizer_stepped(self, frame: Any, parameter: Any) -> None:
         """Called after the first step of an optimizer that is not torch's."""
         self.counters.optimizer_added(frame)
         self._settings_in_effect.own_optimizer_stepped(frame, parameter)
+        self._read_loop(frame)
+
+    def _read_loop(self, frame: Any) -> None:
+        """Read what the functions that lead to a step say of the length, and of the batch where no loader says it."""
         self.counters.set_plan(call_safely(PlannedLength, frame))
+        if not self.counters.has_loader:
+            self._settings_in_effect.loader_started({MICRO_BATCH: call_safely(named_batch, frame)})
 
     def _end_replay(self) -> None:
         """End the process of a replay: the rest of the script might save and upload."""

@@ -28,6 +28,7 @@ STEP_NAMES = frozenset(
 )  # fmt: skip
 MEMBER_EPOCH_NAMES = frozenset({"epoch"})
 """Names of a number of epochs among settings and constants; as a variable it is the epoch that runs."""
+BATCH_NAMES = ("batchsize", "batch")
 START_NAMES = frozenset({"startepoch", "startingepoch", "resumeepoch", "firstepoch"})
 OWNERS = frozenset(
     {"args", "arguments", "opt", "opts", "options", "config", "cfg", "conf", "hparams", "hps", "params", "flags",
@@ -524,11 +525,31 @@ OPERATIONS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def _named_length(frame: FrameType | None) -> dict[str, int]:
-    """`epochs`, `steps` and `start`, as far as functions from `frame` outwards name them.
-
-    Those of a library count until the script is reached: the step is made in it.
-    """
+    """`epochs`, `steps` and `start`, as far as functions from `frame` outwards name them."""
     length: dict[str, int] = {}
+    for name, value, is_setting in _named_values(frame):
+        _add(length, name, value, is_setting)
+    return length
+
+
+def named_batch(frame: FrameType | None) -> int | None:
+    """The rows of what a model has computed for the step, if functions from `frame` outwards name a batch of so many.
+
+    It tells the batch of a training without a loader, such as one from a replay buffer; None if several sizes fit.
+    """
+    sizes, rows = set(), set()
+    for name, value, _ in _named_values(frame):
+        if name.replace("_", "").lower().endswith(BATCH_NAMES) and type(value) is int:
+            sizes.add(value)
+        elif hasattr(type(value), "grad_fn") and value.grad_fn is not None and value.shape:
+            rows.add(int(value.shape[0]))
+    batches = sizes & rows
+    return batches.pop() if len(batches) == 1 else None
+
+
+def _named_values(frame: FrameType | None) -> Iterator[tuple[str, Any, bool]]:
+    """What the functions from `frame` outwards name. Those of a library count until the script is reached, because the
+    step is made in it."""
     in_library = True
     for _ in range(MAX_FRAMES):
         if frame is None:
@@ -536,13 +557,11 @@ def _named_length(frame: FrameType | None) -> dict[str, int]:
         kind = _kind_of(frame.f_code.co_filename)
         in_library = in_library and kind != "script"
         if kind == "script" or (in_library and kind == "library"):
-            for name, value, is_setting in _named_values(frame):
-                _add(length, name, value, is_setting)
+            yield from _named_in(frame)
         frame = frame.f_back
-    return length
 
 
-def _named_values(frame: FrameType) -> Iterator[tuple[str, Any, bool]]:
+def _named_in(frame: FrameType) -> Iterator[tuple[str, Any, bool]]:
     """Names and values, and whether each is a member of settings or a constant."""
     for variables in (variables_of(frame), frame.f_globals):
         for name, value in list(variables.items()):

@@ -201,6 +201,11 @@ class StepCounters:
         return self.step > self.first_step or (not self.buffer.optimizers and self.buffer.backwards > 0)
 
     @property
+    def has_loader(self) -> bool:
+        """Whether a DataLoader has delivered batches for a step, or for one that has not ended."""
+        return self._totals.has_loader or bool(self._pending)
+
+    @property
     def accumulation(self) -> int | None:
         """The micro batches of most steps, None before the first step."""
         return max(self._accumulated, key=self._accumulated.__getitem__) if self._accumulated else None
