@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
@@ -133,6 +134,16 @@ def test_rows_that_a_collator_makes_of_a_sample_count_once(
     for shape in batches:
         iterator.deliver((shape, None, None))
     assert iterator.samples == samples
+
+
+def test_samples_are_those_that_the_sampler_drew() -> None:
+    """Whatever a collator makes of them, such as the nodes of graphs; an IterableDataset has no numbers to draw."""
+    iterator = IteratorStats()
+    iterator.batch_size = 4
+    for drawn in ([5, 1, 7, 2], [3, 4], [None] * 4):
+        iterator.rows = deque([drawn])
+        iterator.deliver(((9, 10), None, None))
+    assert iterator.samples == 4 + 2 + 4
 
 
 def test_samples_in_one_row_without_padding_are_counted() -> None:

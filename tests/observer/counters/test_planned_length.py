@@ -156,6 +156,15 @@ def test_the_loops_around_the_first_step(
         assert all(each is not None and abs(each - total) <= within for each in training.totals[since - 1 :])
 
 
+def test_rollouts_with_several_steps_promise_no_length_at_their_first_changes(tmp_path: Path) -> None:
+    training = Training()
+    script = "played = 20\nwhile played < 100:\n for _ in range(4):\n  step()\n played += 20"
+    path = tmp_path / "train.py"
+    path.write_text(script)
+    exec(compile(script, str(path), "exec"), {"step": training.step})
+    assert training.totals == [None] * 16
+
+
 ENGINE = """
 class Engine:
     def __init__(self, update):

@@ -58,7 +58,7 @@ def main() -> None:
         num_train_epochs=2,
         logging_steps=1,
         eval_strategy="steps",
-        eval_steps=4,
+        eval_steps=5,  # the last step of an epoch: the next batches are fetched before `train()` is called
         save_steps=5,
         report_to="none",
         use_cpu=True,

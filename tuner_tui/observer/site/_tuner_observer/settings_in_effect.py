@@ -217,7 +217,8 @@ class SettingsInEffect:
         """
         if optimizers > 1:
             self._current["optimizers"] = optimizers
-        if accumulation is not None and not self._has_arguments and ACCUMULATION not in self._framework:
+        is_stated = accumulation is not None or ACCUMULATION in self._current  # one that varies later is taken back
+        if is_stated and not self._has_arguments and ACCUMULATION not in self._framework:
             self._current[ACCUMULATION] = accumulation
         self._checks += 1
         if self._first_rate is not None and self._checks > 1 and self._first_rate == self.present_rate():

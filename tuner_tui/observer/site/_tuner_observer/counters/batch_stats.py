@@ -284,12 +284,19 @@ class IteratorStats:
         shape, tokens, padding = measured
         self.batches += 1
         self.position += 1
+        drawn = None
         if self.rows:
-            self.rows_taken.append(self.rows.popleft())
+            drawn = self.rows.popleft()
+            self.rows_taken.append(drawn)
         if shape:
             self.shape = shape
             rows = shape[0]
-            self.samples += rows if rows == self.batch_size and self.rows_per_sample == 1 else self._samples_in(rows)
+            if rows == self.batch_size and self.rows_per_sample == 1:
+                self.samples += rows
+            elif type(drawn) is list and drawn and drawn[0] is not None:  # of an IterableDataset there are no numbers
+                self.samples += len(drawn)
+            else:
+                self.samples += self._samples_in(rows)
         if tokens is not None:
             self.tokens = tokens + (self.tokens or 0)
         if padding is not None:

@@ -31,7 +31,8 @@ class EvaluationDetector:
     """Tells whether the loop is evaluating.
 
     Eval mode is only a hint: some loops keep a frozen teacher in it, some never leave it. After the first optimizer
-    step in spite of it the hint is ignored for good.
+    step in spite of it the hint is ignored for good, and where a Trainer announces its evaluations: it may fetch the
+    next batches before it calls `train()` again.
     """
 
     def __init__(self, grad_enabled: Callable[[], bool]) -> None:
@@ -53,6 +54,10 @@ class EvaluationDetector:
         self._trusts_mode = True
         self._frozen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._thread = get_ident()
+
+    def ignore_mode(self) -> None:
+        """Ignore the modes of models from now on."""
+        self._trusts_mode, self._model, self._since_s = False, None, None
 
     def hook_eval_mode(self, module_class: Any, before: Callable[[], None]) -> None:
         """Hook `eval` if this class defines it; not `train()`, which Trainer calls on every module at every step.
@@ -120,7 +125,7 @@ class EvaluationDetector:
             if model is not None and not model.training:
                 # A step in eval mode: the model stays in it on purpose, as where batch norm is frozen. Trusting the
                 # mode would turn every batch from now on into an evaluation's.
-                self._trusts_mode = False
+                self.ignore_mode()
                 self.on_distrust()
             self._model = None
 

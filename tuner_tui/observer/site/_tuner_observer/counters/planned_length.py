@@ -77,6 +77,7 @@ class Limit:
         self._began: tuple[int, int] | None = None
         self._now = self._changed = (0, 0)
         self._changes = 0
+        self._makes_several = False
 
     def follow(self, frames: Mapping[CodeType, FrameType], steps: int, ahead: int) -> None:
         """Note the position after so many steps, of which the variables are `ahead`."""
@@ -90,10 +91,11 @@ class Limit:
             size *= iterations or 1
         position -= ahead
         if self._began is None:
-            self._began = position, steps
+            self._began = self._changed = position, steps
         elif position != self._now[0]:
             self._changes += 1
             self._changed = position, steps
+        self._makes_several = self._makes_several or steps > self._changed[1] + 1
         self._now = position, steps
 
     def total(self) -> int | None:
@@ -105,7 +107,7 @@ class Limit:
             return steps + self._last - position
         if position <= first or steps <= first_steps:
             return None
-        if steps - first_steps > 1.5 * (position - first) or steps > self._changed[1] + 1:
+        if steps - first_steps > 1.5 * (position - first) or self._makes_several:
             # Several steps in an iteration: their number is that from one change of the position to another.
             if self._changes < MIN_CHANGES:
                 return None

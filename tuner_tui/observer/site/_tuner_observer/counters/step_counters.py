@@ -207,8 +207,9 @@ class StepCounters:
 
     @property
     def accumulation(self) -> int | None:
-        """The micro batches of most steps, None before the first step."""
-        return max(self._accumulated, key=self._accumulated.__getitem__) if self._accumulated else None
+        """The micro batches of more than half of the steps, None if there is no such number."""
+        steps = sum(self._accumulated.values())
+        return next((number for number, count in self._accumulated.items() if 2 * count > steps), None)
 
     def read(self) -> None:
         """Process the buffered records."""

@@ -37,6 +37,7 @@ class FrameworkReporter:
     def begin(self, model: Any, phase: str, **plan: Any) -> None:
         """Report the plan and the model of a training that begins in `phase`."""
         self.counters.trainer_reports = True
+        self.counters.evaluation.ignore_mode()
         self.session.open()
         total, trainable = count_parameters(model)
         self.session.report("plan", obeys=True, parameters=total, trainable_parameters=trainable, **plan)
