@@ -183,7 +183,8 @@ def _checkpoint_text(scene: EndScene) -> str:
     """Return the folder of the newest checkpoint; `none saved` only where an observer would have seen one."""
     if (path := checkpoint_path(scene)) is not None:
         return path
-    return "none saved" if scene.context is not None and scene.state.ranks else ""
+    is_observed = scene.state.ranks and scene.state.source is None  # not read from the output
+    return "none saved" if scene.context is not None and is_observed else ""
 
 
 def checkpoint_path(scene: EndScene) -> str | None:

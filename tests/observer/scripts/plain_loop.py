@@ -15,6 +15,7 @@ def main() -> None:
     loader = DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=2, multiprocessing_context="fork")
     spawned = DataLoader(data, batch_size=SAMPLES, num_workers=1, multiprocessing_context="spawn")
     in_process = DataLoader(data, batch_size=BATCH)
+    next(iter(DataLoader(data, batch_size=SAMPLES)))  # a look at the data before the first step
     for epoch in range(EPOCHS):
         model.train()
         for inputs, targets in loader:

@@ -186,15 +186,15 @@ class IteratorStats:
     its batches. `position`: batches of this epoch so far. `epoch` counts the epochs of its loader that trained, from 1;
     `on_epoch` gives it at the first such step. `length` is the number of batches of an epoch, if known; `batch_size` is
     the loader's. `in_eval_mode`: batches not counted, because they seemed to be an evaluation's. `rows`: what the
-    sampler has drawn for batches that are not delivered yet; `rows_taken`: for those since the last step. Times are
-    those of `perf_counter`.
+    sampler has drawn for batches that are not delivered yet; `rows_taken`: for those since the last step. `exists`
+    tells whether the iterator still does. Times are those of `perf_counter`.
     """
 
     __slots__ = (
-        "_elements", "_real", "batch_size", "batches", "epoch", "estimated", "exhausted", "first_s", "has_trained",
-        "in_eval_mode", "last_s", "layout", "length", "on_epoch", "on_trained", "other_thread", "padding", "position",
-        "prefetched", "prefetches", "rows", "rows_in_eval_mode", "rows_per_sample", "rows_taken", "samples", "shape",
-        "tokens", "wait_s",
+        "_elements", "_real", "batch_size", "batches", "epoch", "estimated", "exhausted", "exists", "first_s",
+        "has_trained", "in_eval_mode", "last_s", "layout", "length", "on_epoch", "on_trained", "other_thread",
+        "padding", "position", "prefetched", "prefetches", "rows", "rows_in_eval_mode", "rows_per_sample",
+        "rows_taken", "samples", "shape", "tokens", "wait_s",
     )  # fmt: skip
 
     def __init__(self, prefetches: bool = False) -> None:
@@ -202,6 +202,7 @@ class IteratorStats:
         self.prefetched: BatchMeasure | None = None
         self.prefetches = prefetches
         self.on_trained: Callable[[], None] | None = None
+        self.exists: Callable[[], object] = lambda: True
         self.shape: tuple[int, ...] = ()
         self.has_trained = self.exhausted = self.estimated = self.other_thread = False
         self._real = self._elements = 0.0

@@ -487,6 +487,8 @@ class StepCounters:
         Without a loader a step has a micro batch for each call of `backward`, and at least one. A step without a batch
         in a training with a loader consumed the one that was requested in eval mode last.
         """
+        if not self._totals.has_loader and len(self._pending) > 1:
+            self._drop_looks()
         spans, trained = self.buffer.no_grad_spans, self._pending
         # Nearly every step: one loader, nothing without gradients. Only the other steps pay for the classification.
         if len(self._pending) < 2 and (not spans or spans[0][1] > now):
@@ -522,6 +524,13 @@ class StepCounters:
         for iterator in self._pending:
             iterator.clear()
         self._pending.clear()
+
+    def _drop_looks(self) -> None:
+        """Drop the batches that were only looked at before the first step, as in `next(iter(loader))`."""
+        kept = [each for each in self._pending if each.exists() is not None]
+        if kept and len(kept) < len(self._pending):
+            self._pending = kept
+            self.clock.restart(min(each.first_s or each.last_s for each in kept))
 
     # the length of a plain loop
 
