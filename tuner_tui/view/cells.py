@@ -240,6 +240,20 @@ def labelled_row(label: str, *parts: str | TextSpan | Line) -> Row:
     return Row(line(TextSpan(align_left(label, LABEL - 1) + " ", "dim"), *parts))
 
 
+def labelled_rows(
+    label: str, text: str, width: int, style: Style = "", labels: int = LABEL, most: int = 99
+) -> list[Row]:
+    """Return a dim label in `labels` cells with a text that is wrapped, to `most` rows at most."""
+    room = max(10, width - labels)
+    parts = wrap_text(text, room) or [""]
+    parts[most - 1 :] = [shorten(" ".join(parts[most - 1 :]), room)] if len(parts) > most else parts[most - 1 :]
+    heads = [label, *[""] * len(parts)]
+    return [
+        Row(line(TextSpan(align_left(head, labels), "dim"), TextSpan(part, style)))
+        for head, part in zip(heads, parts, strict=False)
+    ]
+
+
 BLANK = Row(())
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_share
 from tuner_tui.runs.events.progress import mean_rates
 from tuner_tui.view import number_format as f
@@ -17,6 +16,7 @@ from tuner_tui.view.cells import (
     TextSpan,
     align_left,
     join_sections,
+    labelled_rows,
     line,
     line_width,
     side_by_side,
@@ -273,13 +273,8 @@ MOST_SENTENCE_ROWS = 3
 
 
 def _fact_rows(fact: Fact, width: int) -> list[Row]:
-    room = max(10, width - LABEL)
-    texts = [shorten_path(fact.text, room)] if fact.label == "checkpoint" else wrap_text(fact.text, room)
-    labels = (fact.label, *[""] * len(texts))
-    return [
-        Row(line(TextSpan(align_left(label, LABEL), "dim"), TextSpan(text, fact.style)))
-        for label, text in zip(labels, texts, strict=False)
-    ][:MOST_SENTENCE_ROWS]
+    text = shorten_path(fact.text, width - LABEL) if fact.label == "checkpoint" else fact.text
+    return labelled_rows(fact.label, text, width, fact.style, LABEL, MOST_SENTENCE_ROWS)
 
 
 def shorten_path(path: str, width: int) -> str:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import LABEL, WARN, Row, TextSpan, fit, join_sections, labelled_row, line, shorten
+from tuner_tui.view.cells import WARN, Row, TextSpan, fit, join_sections, labelled_rows, line
 from tuner_tui.view.charts import Axes, Curve, curve_rows, legend
 from tuner_tui.view.gpu_rows import TWO_COLUMNS_FROM, GpuScene, dense_gpu_rows, gpu_rows, gpu_wall, training_gpus
 from tuner_tui.view.host_rows import host_gauges, host_rows
@@ -139,11 +138,7 @@ class Parts(NamedTuple):
 def _parts(scene: LiveScene, width: int) -> Parts:
     state, sample = scene.state, scene.sample
     if state is None:
-        run = [
-            labelled_row("" if n else label, part)
-            for label, text in scene.next_training
-            for n, part in enumerate(_two_rows(text, max(10, width - LABEL)))
-        ]
+        run = [row for pair in scene.next_training for row in labelled_rows(*pair, width, most=2)]
         charted, trains, ranks = False, False, []
     else:
         charted = loss_scene(scene) is not None
@@ -179,11 +174,6 @@ def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Row]]:
         else host_gauges(sample, width)[: None if layout.figures else 1]
     )
     return [bars, run, parts.old + gpus, parts.ranks, host]
-
-
-def _two_rows(text: str, width: int) -> list[str]:
-    first, *rest = wrap_text(text, width) or [""]
-    return [first, shorten(" ".join(rest), width)] if rest else [first]
 
 
 NARROWEST_PLOT, SHORTEST_PLOT = 36, 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tuner_tui.core.text import wrap_text
@@ -23,6 +24,7 @@ from tuner_tui.view.cells import (
     align_left,
     align_right,
     fit,
+    labelled_rows,
     line,
     line_width,
     shorten,
@@ -144,7 +146,6 @@ def _value(settings: Settings, name: str) -> str:
     return format_value(name, getattr(settings, name)) or UNKNOWN
 
 
-LABEL = 8
 STOPPED_SENTENCES: Mapping[str, tuple[str, Style, str]] = {
     "aborted": (WARN, "warn", "Stopped; all measurements are kept. R resumes it."),
     "killed": (WARN, "warn", "The tuner process died. R resumes it."),
@@ -268,12 +269,7 @@ def _field_label(knob: str) -> str:
     return FIELDS[knob].label if knob in FIELDS else knob
 
 
-def _labelled_rows(label: str, text: str, width: int, style: Style = "") -> list[Row]:
-    texts = wrap_text(text, max(20, width - LABEL)) or [""]
-    return [
-        Row(line(TextSpan(f"{label if at == 0 else '':<{LABEL}}", "dim"), TextSpan(part, style)))
-        for at, part in enumerate(texts)
-    ]
+_labelled_rows = partial(labelled_rows, labels=8)
 
 
 class LiveTrial(NamedTuple):
