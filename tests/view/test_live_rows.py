@@ -14,7 +14,7 @@ from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Samp
 from tuner_tui.runs.events.progress import History
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.view.cells import LABEL, Row, fit, line_width, plain_text
-from tuner_tui.view.gpu_rows import GpuScene, gpu_rows, training_gpus
+from tuner_tui.view.gpu_rows import GpuScene, gpu_rows, gpus_in_use
 from tuner_tui.view.host_rows import core_rows
 from tuner_tui.view.live_rows import LiveScene, live_rows
 from tuner_tui.view.run_rows import RunScene, outcome_sentence, rank_rows, run_rows
@@ -180,7 +180,9 @@ def test_colour_means_state() -> None:
 def test_a_gpu_without_the_training_is_not_judged() -> None:
     first, second = samples(1, gpus=2)[-1].gpus
     other = replace(second, memory_used_bytes=0)
-    assert training_gpus(replace(samples(1)[-1], gpus=(first, other))) == {0}
+    sample = replace(samples(1)[-1], gpus=(first, other))
+    assert gpus_in_use(sample) == {0}
+    assert not gpus_in_use(sample, "cpu"), "what other programs hold is not of a training on the CPU"
 
 
 @pytest.mark.parametrize("width", [20, 30, 36, 47, 60, 72, 80, 116, 160, 196])

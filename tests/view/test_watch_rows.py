@@ -12,12 +12,12 @@ from tuner_tui.view.gpu_rows import format_indices
 from tuner_tui.view.watch_rows import (
     JobScene,
     format_command,
+    gpus_of_runs,
     job_places,
     job_rows,
     jobs_by_gpu,
     snapshot_rows,
     sorted_jobs,
-    training_gpus,
 )
 
 OPENED = frozenset(job.pid for job in JOBS)
@@ -45,7 +45,7 @@ def test_each_gpu_names_its_job() -> None:
     jobs = jobs_by_gpu(view())
     assert jobs[0] == "r007 llama-1b-sft"
     assert jobs[4].endswith("finetune.py --config big.yaml")
-    assert training_gpus(view()) == {0, 1, 2, 3}
+    assert gpus_of_runs(view()) == {0, 1, 2, 3}
 
 
 def test_a_snapshot_has_gpus_host_and_jobs() -> None:

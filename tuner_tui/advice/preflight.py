@@ -22,7 +22,7 @@ from tuner_tui.hardware.probe_script import PACKAGES
 from tuner_tui.memory.closed_form import fixed_sizes, trained_bytes
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
 from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect, leaf_pattern
-from tuner_tui.settings.distributed import best_kind, is_same_kind, training_gpus
+from tuner_tui.settings.distributed import best_kind, gpus_of_job, is_same_kind
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
 from tuner_tui.settings.rules import find_problems
@@ -157,7 +157,7 @@ def settings_checks(
     """Checks that the settings fit together and fit the machine."""
     cores_here = inventory.cpu.usable_cores
     problems = find_problems(
-        settings, gpus=training_gpus(inventory, job), interpreter=interpreter, job=job, cores=cores_here
+        settings, gpus=gpus_of_job(inventory, job), interpreter=interpreter, job=job, cores=cores_here
     )
     for problem in problems:
         right = " ".join(f"--set {name}={format_value(name, value)}" for name, value in problem.fix.items())

@@ -139,7 +139,7 @@ ACCELERATE_MULTI_PROCESS_OPTIONS = frozenset({"multi_gpu", "tpu", "use_fsdp", "u
 NUMBER = re.compile(r"[0-9]{1,6}")
 
 
-def training_gpus(inventory: Inventory, job: BuiltinJob | CommandJob | None) -> tuple[Gpu, ...]:
+def gpus_of_job(inventory: Inventory, job: BuiltinJob | CommandJob | None) -> tuple[Gpu, ...]:
     """The visible GPUs that a training uses.
 
     Of unequal ones the built-in job takes the best alone where one process would split each batch: every step would

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.tuning.followed_remedies import follow_remedies
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
 from tuner_tui.view.comparison_rows import ComparisonScene
-from tuner_tui.view.gpu_rows import training_gpus
+from tuner_tui.view.gpu_rows import gpus_in_use
 from tuner_tui.view.run_rows import outcome_sentence
 
 FIRST_LOG_LINES = 200
@@ -126,7 +127,9 @@ def follow_run(run: RunFolder) -> FollowedRun:
         ended = view.state.finished is not None
         if view.record is None:
             return None
-        context = read_run_context(run, view.record, ended, training_gpus)
+        context = read_run_context(
+            run, view.record, ended, partial(gpus_in_use, device=view.state.in_effect.get("device"))
+        )
         return replace(context, remedy=follow_remedies(run)) if ended else context
 
     return FollowedRun(RunReader(run), LogReader(run.output_log), RunDiagnoser(run), read_context=read_context)

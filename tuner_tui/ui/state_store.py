@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tuner_tui.advice.estimate import EstimateRequest, MemoryOutlook
-from tuner_tui.settings.distributed import training_gpus
+from tuner_tui.settings.distributed import gpus_of_job
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.settings.rules import Problem, find_problems
@@ -102,7 +102,7 @@ class StateStore:
             return None
 
         inventory, job = state.inventory, state.loaded.job
-        gpus = None if inventory is None else training_gpus(inventory, job)
+        gpus = None if inventory is None else gpus_of_job(inventory, job)
         cores = None if inventory is None else inventory.cpu.usable_cores
 
         def check(settings: Settings) -> tuple[Problem, ...]:

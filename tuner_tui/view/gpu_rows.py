@@ -327,10 +327,14 @@ def _memory_style(used: float | None) -> Style:
     return "good" if used <= NEARLY_FULL else "bad"
 
 
-def training_gpus(sample: Sample) -> frozenset[int]:
-    """Return the GPUs that hold memory of the sampled processes; of any, where the driver does not say whose it is."""
+def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
+    """Return the GPUs that hold memory of the sampled processes, of a training on `device` as it reported it; of any
+    process, where the driver does not say whose it is.
+    """
     # Inside a container the driver reports the process ids of the host, or none at all, and no GPU would match. Then
     # every GPU with a gigabyte in use is taken for one that trains.
+    if device == "cpu":
+        return frozenset()
     pids = {process.pid for process in sample.processes}
     held = {gpu.index for gpu in sample.gpus if any(process.pid in pids for process in gpu.processes or ())}
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})

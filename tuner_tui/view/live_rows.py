@@ -11,7 +11,7 @@ from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import WARN, Row, TextSpan, fit, join_sections, labelled_rows, line
 from tuner_tui.view.charts import Axes, Curve, curve_rows, legend
-from tuner_tui.view.gpu_rows import TWO_COLUMNS_FROM, GpuScene, dense_gpu_rows, gpu_rows, gpu_wall, training_gpus
+from tuner_tui.view.gpu_rows import TWO_COLUMNS_FROM, GpuScene, dense_gpu_rows, gpu_rows, gpu_wall, gpus_in_use
 from tuner_tui.view.host_rows import host_gauges, host_rows
 from tuner_tui.view.loss_chart import LossScene, loss_rows
 from tuner_tui.view.run_bars import memory_rows, step_rows
@@ -151,7 +151,9 @@ def _parts(scene: LiveScene, width: int) -> Parts:
         return Parts(scene, width, step, memory, run, ranks, charted, None, [], [])
     age = scene.now_s - sample.time_s
     old = [Row(line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn")))] if age > OLD_SAMPLE_S else []
-    gpus = GpuScene(sample, scene.recent, training_gpus(sample) if trains else frozenset(), window=scene.window)
+    device = None if state is None else state.in_effect.get("device")
+    training = gpus_in_use(sample, device) if trains else frozenset[int]()
+    gpus = GpuScene(sample, scene.recent, training, window=scene.window)
     return Parts(scene, width, step, memory, run, ranks, charted, gpus, old, gpu_rows(gpus, width))
 
 

@@ -219,11 +219,11 @@ def watched_gpu_rows(
         return [*remark_rows(view.problem.sentence, width, WARN, "warn"), *remark_rows(view.problem.advice, width)]
     if view is None or not view.sample.gpus:
         return [Row(line(TextSpan("asking the driver …", "dim")))]
-    scene = GpuScene(watched_gpus(view, only), recent, training_gpus(view), jobs_by_gpu(view), window)
+    scene = GpuScene(watched_gpus(view, only), recent, gpus_of_runs(view), jobs_by_gpu(view), window)
     return gpu_rows(scene, width, room) + [row for note in view.notes for row in remark_rows(note, width)]
 
 
-def training_gpus(view: MachineView) -> frozenset[int]:
+def gpus_of_runs(view: MachineView) -> frozenset[int]:
     """Return the GPUs of the runs of this program that train now, which should be busy."""
     return frozenset(
         gpu for job in view.jobs if job.run is not None and job.run.phase == "training" for gpu in job.gpus

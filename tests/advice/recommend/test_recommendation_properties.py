@@ -14,7 +14,7 @@ from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.known_gpus import KnownGpu, known_gpus
 from tuner_tui.settings.apply import build_command
-from tuner_tui.settings.distributed import training_gpus
+from tuner_tui.settings.distributed import gpus_of_job
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.rules import Problem, find_problems
@@ -22,7 +22,7 @@ from tuner_tui.settings.rules import Problem, find_problems
 
 def wrong(found: Settings, inventory: Inventory, interpreter: Interpreter | None, job: Any) -> tuple[Problem, ...]:
     cores = inventory.cpu.usable_cores
-    return find_problems(found, gpus=training_gpus(inventory, job), interpreter=interpreter, job=job, cores=cores)
+    return find_problems(found, gpus=gpus_of_job(inventory, job), interpreter=interpreter, job=job, cores=cores)
 
 
 @given(inventories, interpreters, jobs)

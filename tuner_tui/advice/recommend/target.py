@@ -17,7 +17,7 @@ from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import ModelShape, known_shape
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, to_hf
-from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, process_count, training_gpus
+from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, gpus_of_job, process_count
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings, Value
 from tuner_tui.settings.rules import RuleContext
@@ -142,7 +142,7 @@ def target_of(
     accelerate: AccelerateConfig | None = None,
 ) -> TrainingTarget:
     """The target of a training. `accelerate` is the configuration found for `accelerate launch`."""
-    gpus = training_gpus(inventory, job)
+    gpus = gpus_of_job(inventory, job)
     if RuleContext(gpus, interpreter, job).no_gpu:
         gpus = ()
     launched = process_count(job, len(gpus), accelerate)

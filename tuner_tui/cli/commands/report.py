@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from tuner_tui.runs.read.run_context import read_run_context
 from tuner_tui.tuning.followed_remedies import follow_remedies
 from tuner_tui.ui.report_file import render_report, report_problem
 from tuner_tui.view.end_card import end_scene
-from tuner_tui.view.gpu_rows import training_gpus
+from tuner_tui.view.gpu_rows import gpus_in_use
 
 
 def report(
@@ -41,7 +42,8 @@ def report(
         fail(view.record_problem or f"The record of {folder.id} cannot be read.")
     if view.state.finished is None:
         fail(f"{folder.id} has not ended: {view.status.sentence}")
-    context = replace(read_run_context(folder, record, True, training_gpus), remedy=follow_remedies(folder))
+    gpus = partial(gpus_in_use, device=view.state.in_effect.get("device"))
+    context = replace(read_run_context(folder, record, True, gpus), remedy=follow_remedies(folder))
     scene = end_scene(folder.id, view, context, diagnose(situation_of_run(folder, view)))
     if output is None:
         print_line(render_report(scene, ".md").rstrip())
