@@ -68,6 +68,7 @@ def _parts(scene: StatusScene, width: int) -> Line:
 
 def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:
     from tuner_tui.runs.events.progress import phase_at  # not before there is a run: see `run_rows`
+    from tuner_tui.runs.events.types import SIGNALLED
 
     phase = phase_at(state, scene.now_s)
     stalled = phase == "stalled"
@@ -76,7 +77,8 @@ def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:
     )
     name = line(TextSpan(f"  {scene.trains}", "dim")) if scene.trains else ()
     doing = line("  ", TextSpan(_phase_words(state, phase, scene.now_s), "bad" if stalled else ""))
-    asked = line(TextSpan(f"  {WARN} {state.stop_requested} requested", "warn")) if state.stop_requested else ()
+    request = "SIGTERM received" if state.stop_requested == SIGNALLED else f"{state.stop_requested} requested"
+    asked = line(TextSpan(f"  {WARN} {request}", "warn")) if state.stop_requested else ()
     done = state.step / state.total_steps if state.step is not None and state.total_steps else None
     share = line(TextSpan(align_right(format_share(done), 6), "strong")) if done is not None else ()
     steps = _steps(state)

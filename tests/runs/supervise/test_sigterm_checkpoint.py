@@ -19,7 +19,7 @@ from tuner_tui.runs.supervise.training_process import StopTimeouts
 from tuner_tui.settings.job import CommandJob
 
 TRAINER = """
-    import os, sys, torch
+    import os, signal, sys, torch
     from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
     torch.set_num_threads(1)
 
@@ -32,6 +32,9 @@ TRAINER = """
     class Order(TrainerCallback):
         def on_step_end(self, args, state, control, **_):
             if state.global_step == 5:
+                if sys.argv[2] == "kill":
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    return
                 with open(os.environ["TUNER_RUN_DIR"] + "/control", "w") as file:
                     file.write("terminate")
 
@@ -43,20 +46,25 @@ TRAINER = """
 """
 
 
-def command(box: Sandbox) -> CommandJob:
-    words = (sys.executable, str(box.root / "train.py"), str(box.root / "out"))
+def command(box: Sandbox, sender: str = "supervisor") -> CommandJob:
+    words = (sys.executable, str(box.root / "train.py"), str(box.root / "out"), sender)
     return CommandJob(command=words, apply="inject", env={"OMP_NUM_THREADS": "1"})
 
 
 @pytest.mark.full
 @pytest.mark.train
-def test_a_trainer_saves_when_it_is_terminated(box: Sandbox) -> None:
+@pytest.mark.parametrize(
+    ("sender", "by"), [("supervisor", "on request"), ("kill", "by a SIGTERM from another program")]
+)
+def test_a_trainer_saves_when_it_is_terminated(box: Sandbox, sender: str, by: str) -> None:
     pytest.importorskip("transformers", minversion="5")
-    folder = launch(prepare(replace(box.request(TRAINER, job=command(box)), stop_timeouts=StopTimeouts())))
+    folder = launch(prepare(replace(box.request(TRAINER, job=command(box, sender)), stop_timeouts=StopTimeouts())))
     box.folders.append(folder)
     last = wait_ended(folder)
     state = RunReader(folder).poll().state
     assert (last.outcome, last.exit_code) == ("stopped", 0), folder.output_log.read_text()
+    assert last.sentence is not None
+    assert last.sentence.startswith(f"Stopped {by} at step"), last.sentence
     assert state.injected == {"enable_jit_checkpoint": True}
     assert state.not_injected == ()
     assert state.step is not None

@@ -89,7 +89,8 @@ def _folded(state: RunState, event: ev.Event) -> RunState:
         case ev.Ended():
             state = _ended(state, event)
         case ev.StopRequested() if event.how != "checkpoint":
-            state = replace(state, stop_requested=event.how)
+            ordered = state.stop_requested if event.how == ev.SIGNALLED else None  # an order sends the signal itself
+            state = replace(state, stop_requested=ordered or event.how)
         case ev.Hung():
             state = replace(state, hung=event)
         case ev.Profiled():

@@ -69,9 +69,13 @@ class Launched(Event):
     argv: tuple[str, ...] = ()
 
 
+SIGNALLED = "SIGTERM"
+"""How a stop was requested that was no order of this program."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested(Event):
-    """A checkpoint or a stop was requested; `how` is an `Order`."""
+    """A checkpoint or a stop was requested; `how` is an `Order`, or `SIGTERM` if the training got one and ends."""
 
     how: str
 

@@ -20,7 +20,7 @@ from tuner_tui.core.redaction import redact_argv, redact_text
 from tuner_tui.hardware.system_info import Cgroups, listening_pids
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import Event, Exited, Finished, OutOfMemory
+from tuner_tui.runs.events.types import SIGNALLED, Event, Exited, Finished, OutOfMemory
 from tuner_tui.runs.log_parsing.failures import LauncherReport, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import Judgement, judge
 from tuner_tui.runs.log_parsing.lines import ANSI, LogLine, parse_lines, read_head_and_tail, read_tail
@@ -230,7 +230,7 @@ def determine_outcome(state: RunState, exited: Exited, log: ExitLog = NO_LOG) ->
     if exited.exit_code is None and exited.signal is None:
         return _unwatched_outcome(state, log)
     if state.stop_requested is not None:
-        return RunOutcome("stopped", f"Stopped on request{_at_step(state)}.")
+        return _stopped(state)
     if log.failed_node is not None:
         return RunOutcome("failed", f"Node {log.failed_node} was lost{_at_step(state)}: Slurm reports its failure.")
     return RunOutcome("failed", _failure_sentence(state, exited, judgement.launcher, log))
@@ -277,16 +277,21 @@ def _unwatched_outcome(state: RunState, log: ExitLog) -> RunOutcome:
     if state.ranks and all(rank.ended for rank in state.ranks.values()):
         return _clean_exit_outcome(state)
     if state.stop_requested is not None:
-        return RunOutcome("stopped", f"Stopped on request{_at_step(state)}.")
+        return _stopped(state)
     return RunOutcome("lost", f"The training ended{_at_step(state)} without a supervisor; how is unknown.")
 
 
 def _clean_exit_outcome(state: RunState) -> RunOutcome:
     unfinished = state.total_steps is None or state.step is None or state.step < state.total_steps
     if state.stop_requested is not None and unfinished:
-        return RunOutcome("stopped", f"Stopped on request{_at_step(state)}.")
+        return _stopped(state)
     seen = "; no optimizer step was observed" if state.ended_without_step else ""
     return RunOutcome("completed", f"Completed{_at_step(state)}{seen}.")
+
+
+def _stopped(state: RunState) -> RunOutcome:
+    by = "by a SIGTERM from another program" if state.stop_requested == SIGNALLED else "on request"
+    return RunOutcome("stopped", f"Stopped {by}{_at_step(state)}.")
 
 
 def _memory_sentence(state: RunState, judgement: Judgement) -> str:

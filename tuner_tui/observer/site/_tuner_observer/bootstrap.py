@@ -41,6 +41,7 @@ HOOKED_MODULES = (
     "datasets",
     "transformers.modeling_utils",
     "transformers.training_args",
+    "transformers.trainer_jit_checkpoint",
     "transformers.trainer",
     "lightning.pytorch.trainer.trainer",
     "pytorch_lightning.trainer.trainer",

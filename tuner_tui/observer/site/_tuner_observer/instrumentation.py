@@ -155,6 +155,8 @@ class Instrumentation:
             injection.hook_trainer_resume(module, self._session)
         elif name == "transformers.training_args":
             injection.hook_sigterm_checkpoint(module, self._session)
+        elif name == "transformers.trainer_jit_checkpoint":
+            injection.hook_sigterm_stop(module, self._session)
         elif name == "safetensors.torch":
             torch_save.hook_safetensors(module, self.counters, self._saved)
         elif name in LIGHTNING_MODULES:

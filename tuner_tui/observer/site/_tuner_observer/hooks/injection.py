@@ -340,6 +340,15 @@ def hook_sigterm_checkpoint(module: Any, session: Session) -> None:
         inject_training_arguments(module, _SigtermInjection(session, {SIGTERM_FIELD: True}))
 
 
+def hook_sigterm_stop(module: Any, session: Session) -> None:
+    """Report that a Trainer saves and ends because of a SIGTERM: it exits as if it had completed."""
+    call_before(
+        module.CheckpointManager,
+        "execute_jit_checkpoint",
+        lambda manager: session.report("stop-requested", how="SIGTERM"),
+    )
+
+
 class _SigtermInjection(InjectionLog):
     """Applies only where it is safe: several ranks would stop at different steps, a handler of the script must not be
     replaced, and only the main thread may set one.
