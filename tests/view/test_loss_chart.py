@@ -60,3 +60,22 @@ def test_a_spike_does_not_bend_the_smoothed_line() -> None:
 def test_the_axis_of_a_growing_run_moves_seldom() -> None:
     ys = [y for y in losses(900).ys if y is not None]
     assert len({loss_range(ys[:points]) for points in range(50, 900)}) <= 12
+
+
+def test_the_axis_grows_with_the_run_until_a_third_of_it_unless_an_earlier_run_is_drawn() -> None:
+    def foot(shown: LossScene) -> str:
+        return texts(shown)[-1].rpartition("─ ")[2]
+
+    assert [foot(scene(points)) for points in (5, 100, 290)] == [
+        "9 of 900 steps",
+        "180 of 900 steps",
+        "450 of 900 steps",
+    ]
+    assert foot(scene(301)) == foot(scene(5)._replace(earlier=("r007", losses(800)))) == "900 steps"
+
+
+def test_labels_of_the_axis_differ_however_flat_the_loss_is() -> None:
+    ys = tuple(0.69 + 1e-4 * math.sin(x) for x in range(100))
+    flat = LossScene(Series("loss", "", tuple(map(float, range(100))), ys), Series("eval loss", "", (), ()))
+    labels = [row.split("┤")[0] for row in texts(flat) if "┤" in row]
+    assert len(set(labels)) == len(labels) == 3

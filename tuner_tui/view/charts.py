@@ -252,13 +252,17 @@ class Mark(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """The axes of a chart: how values are written, the last x and its unit, and the ends of y (None: of the curves)."""
+    """The axes of a chart: how values are written, the last x and its unit, and the ends of y (None: of the curves).
+
+    `margin` is the least number of cells to the left of the y axis.
+    """
 
     number: Callable[[float | None], str]
     end: float | None = None
     unit: str = "steps"
     y_range: tuple[float, float] | None = None
     from_zero: bool = False
+    margin: int = 0
 
 
 LEAST_LABEL = 5
@@ -286,10 +290,10 @@ def curve_rows(
     ys = [y for each in points for _, y in each] + [0.0] * axes.from_zero
     low, high = axes.y_range or axis_range(ys)
     end = axis_end(max(each[-1][0] for each in points if each), axes.end)
-    labels = {0: axes.number(high), body - 1: axes.number(low)}
-    if body >= ROOM_FOR_MIDDLE:
-        labels[(body - 1) // 2] = axes.number(high - (high - low) * ((body - 1) // 2) / (body - 1))
-    margin = max(LEAST_LABEL, *map(text_width, labels.values()))
+    labelled = (0, (body - 1) // 2, body - 1) if body >= ROOM_FOR_MIDDLE else (0, body - 1)
+    values = [high - (high - low) * row / (body - 1) for row in labelled]
+    labels = dict(zip(labelled, axis_labels(values, axes.number), strict=True))
+    margin = max(LEAST_LABEL, axes.margin, *map(text_width, labels.values()))
     room = width - margin - 1
     if room < NARROWEST_CURVES:
         return (first,)
@@ -314,6 +318,16 @@ def curve_rows(
         for y, cells in enumerate(grid.lines())
     )
     return (first, *body_rows, Row(line(TextSpan(" " * (margin + 1) + _axis_text(end, axes.unit, room), "dim"))))
+
+
+def axis_labels(values: Sequence[float], number: Callable[[float | None], str]) -> list[str]:
+    """Return the values as `number` writes them, or with as many digits as it takes for them to differ."""
+    texts = [number(value) for value in values]
+    for digits in range(4, 9):
+        if len(set(texts)) == len(texts) or not texts[0].replace(".", "").isdigit():
+            break
+        texts = [f"{value:#.{digits}g}" for value in values]
+    return texts
 
 
 def legend(title: str, curves: Sequence[Curve], width: int) -> Line:

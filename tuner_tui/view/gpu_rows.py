@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -115,8 +114,8 @@ def gpu_columns(gpus: int, width: int) -> int:
 def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> list[Row]:
     """Return a heading and a row of gauges for each GPU, and the problems in words.
 
-    Of `room` rows, what is left goes to histories: below each GPU, else to one of all. Many GPUs stand in two
-    `columns`, and very many are a wall of cells, with the worst in the rows that are left, at least five.
+    Of `room` rows, what is left goes to histories below each of few GPUs; more have theirs in their rows. Many GPUs
+    stand in two `columns`, and very many are a wall of cells, with the worst in the rows left, at least five.
     """
     gpus = scene.sample.gpus
     columns = columns or gpu_columns(len(gpus), width)
@@ -131,8 +130,7 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> li
     lines = -(-len(gpus) // columns)
     spare = room - 1 - lines - len(problems)
     height = min(TALLEST_HISTORY, spare // lines) if gpus and spare // lines >= LEAST_HISTORY else 0
-    of_all = [] if height or len(gpus) < 2 else _history_of_all(scene, width, min(TALLEST_HISTORY, spare - 1))
-    return [*_in_columns(scene, gpus, columns, width, height), *problems, *of_all]
+    return [*_in_columns(scene, gpus, columns, width, height if len(gpus) <= FEW_GPUS else 0), *problems]
 
 
 def dense_gpu_rows(scene: GpuScene, width: int) -> list[Row]:
@@ -340,8 +338,9 @@ def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
 
 
-LEAST_HISTORY, TALLEST_HISTORY = 3, 10
-"""Rows of a history: from those of its scale on, as fewer say no more than the trace in the row of gauges."""
+LEAST_HISTORY, TALLEST_HISTORY, FEW_GPUS = 3, 8, 2
+"""Rows of a history: from those of its scale on, as fewer say no more than the trace in the row of gauges; and the
+GPUs up to which each has one."""
 SCALE = 16
 """Cells to the right of a history, for the values of its full height."""
 
@@ -357,27 +356,6 @@ def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Column
 
     seconds = _column_seconds(scene, number)
     return history_columns(scene.recent, (index, field), figure, scene.sample.time_s, number, seconds)
-
-
-def _history_of_all(scene: GpuScene, width: int, height: int) -> list[Row]:
-    """Return a heading and `height` rows with the mean load and memory of all GPUs."""
-    columns = 2 * max(0, width - INDEX - SCALE)
-    if height < LEAST_HISTORY or not columns or not scene.recent:
-        return []
-
-    def mean_of(name: str, past: Sample) -> float | None:
-        values = [value for gpu in past.gpus if (value := getattr(gpu, name)) is not None and not gpu.lost]
-        return sum(values) / len(values) if values else None
-
-    seconds, now_s = _column_seconds(scene, columns), scene.sample.time_s
-    loads, memory = (
-        history_columns(scene.recent, ("all", name), partial(mean_of, name), now_s, columns, seconds)
-        for name in ("utilisation_pct", "memory_used_bytes")
-    )
-    gpus = scene.sample.gpus
-    total_bytes = sum(gpu.memory_total_bytes or 0 for gpu in gpus) // len(gpus)
-    names = Row(line(TextSpan(f"mean of {len(gpus)} GPUs", "dim")))
-    return [names, *history_rows(loads, memory, total_bytes, "gauge", height, columns * seconds)]
 
 
 def _gpu_history(scene: GpuScene, gpu: GpuSample, columns: int, height: int) -> list[Row]:

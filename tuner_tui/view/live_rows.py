@@ -13,7 +13,7 @@ from tuner_tui.view.cells import WARN, Row, TextSpan, fit, join_sections, labell
 from tuner_tui.view.charts import Axes, Curve, curve_rows, legend
 from tuner_tui.view.gpu_rows import TWO_COLUMNS_FROM, GpuScene, dense_gpu_rows, gpu_rows, gpu_wall, gpus_in_use
 from tuner_tui.view.host_rows import host_gauges, host_rows
-from tuner_tui.view.loss_chart import LossScene, loss_rows
+from tuner_tui.view.loss_chart import LossScene, growing_end, loss_rows
 from tuner_tui.view.run_bars import memory_rows, step_rows
 from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows
 from tuner_tui.view.sample_history import WINDOWS, Window
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.view.end_card import EndScene
 
-LEAST_LOSS_ROWS, USUAL_LOSS_SHARE = 6, 0.45
-"""Rows of the loss chart below which other rows give way to it, and its share of the panel before details have any."""
-MAX_CPU_CHART = 8
+LEAST_LOSS_ROWS, WANTED_LOSS_SHARE = 6, 0.55
+"""Rows of the loss chart for which figures and GPUs give way, and its share of the panel before details and blank rows
+have any: a third of the screen."""
+MAX_CPU_CHART = 3
 OLD_SAMPLE_S = 5.0
 
 
@@ -93,20 +94,21 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
         return join_sections([end_rows(scene.end, width, height - taken), *machine])
     # Without details and blank rows as soon as the loss would otherwise be too low to read.
     loss = loss_scene(scene)
-    least, usual = (LEAST_LOSS_ROWS, round(height * USUAL_LOSS_SHARE)) if loss is not None else (0, 0)
+    least, wanted = (LEAST_LOSS_ROWS, round(height * WANTED_LOSS_SHARE)) if loss is not None else (0, 0)
     parts = _parts(scene, width)
     for layout in LAYOUTS:
         below = join_sections(_sections(parts, layout), layout.apart)
         spare = height - len(below) - layout.apart
-        if spare >= max(least, usual * layout.details):
+        if spare >= max(least, wanted * layout.apart):
             break
     if loss is None:
         return join_sections(_sections(parts, layout, spare), layout.apart) if spare > 0 else below
-    histories = spare - max(least, usual)
+    histories = spare - max(least, wanted)
     if histories > 0:
         below = join_sections(_sections(parts, layout, histories), layout.apart)
-    rows = loss_rows(loss, width, max(0, height - len(below) - layout.apart))
-    return join_sections([rows, below], layout.apart)
+    apart = layout.apart or spare > wanted
+    rows = loss_rows(loss, width, max(0, height - len(below) - apart))
+    return join_sections([rows, below], apart)
 
 
 def loss_scene(scene: LiveScene) -> LossScene | None:
@@ -173,7 +175,7 @@ def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Row]]:
     host = (
         host_rows(sample, scene.recent, width, chart, window=scene.window)
         if layout.details
-        else host_gauges(sample, width)[: None if layout.figures else 1]
+        else host_gauges(sample, width)[: None if layout.apart else 1]
     )
     return [bars, run, parts.old + gpus, parts.ranks, host]
 
@@ -188,7 +190,7 @@ def plots_rows(history: History, last_step: int | None, width: int, height: int,
         title = ", ".join(filter(None, (series.name, "" if series.unit == "B" else series.unit)))
         newest = next((number(y) for y in reversed(series.ys) if y is not None and math.isfinite(y)), number(None))
         curve = Curve(newest, series.xs, series.ys)
-        heading, axes = legend(title, (curve,), cell_width), Axes(number, last_step, from_zero=from_zero)
+        heading, axes = legend(title, (curve,), cell_width), Axes(number, end, unit, from_zero=from_zero)
         return curve_rows(heading, (curve,), axes, cell_width - 1, cell_height)
 
     series = (
@@ -197,6 +199,9 @@ def plots_rows(history: History, last_step: int | None, width: int, height: int,
         (history.samples_s, f.significant, True),
         (history.learning_rate, f.exponent, True),
         (history.memory_bytes, format_size, True),
+    )
+    end, unit = growing_end(
+        max((each.xs[-1] for each in (history.loss, history.samples_s) if each.xs), default=0.0), last_step
     )
     plots: list[Callable[[], Sequence[Row]]] = [
         partial(plot, *each) for each in series if each[0].xs or each[0] is history.samples_s

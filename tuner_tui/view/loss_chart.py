@@ -9,7 +9,7 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import BAD, Line, Row, Style, TextSpan, line, line_width
+from tuner_tui.view.cells import BAD, LABEL, Line, Row, Style, TextSpan, line, line_width
 from tuner_tui.view.charts import Axes, Curve, Mark, axis_range, curve_rows
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ FORECASTS_A_RUN = 50
 """How often a run has a new forecast: one that moves with each point cannot be read, and costs bytes."""
 SPIKE_DEVIATIONS, SPIKE_SHARE = 8.0, 0.5
 """A spike is that many median deviations above the smoothed loss, and that share of it; judgement."""
+AXIS_ENDS, AXIS_ROOM = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5), 1.5
+"""Shares of the steps planned at which the x axis ends until a third of a run is made, lest its curve is a smear; and
+how far beyond the newest step it ends at least, lest it moves often."""
 CLIPPED_SPANS = 1.5
 """The axis ends that many spans of the middle nine tenths of the loss above them: the rest is drawn at its edge."""
 
@@ -45,7 +48,7 @@ class LossScene(NamedTuple):
 
 
 def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
-    """Return `height` rows: a heading that explains the signs, the curves, and the steps up to the last planned one.
+    """Return `height` rows: a heading that explains the signs, the curves, and the steps.
 
     Raw losses are dim dots, the smoothed loss is a line, evaluations are `◆`, an earlier run is dotted, the forecast is
     dashed between the dotted edges of its range; `▴` is a spike above the axis or the noise, `✗` a loss that was no
@@ -68,9 +71,18 @@ def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
     shown = [y for y in smoothed if y is not None] + [y for _, y in evaluations]
     if forecast is not None:
         shown += [forecast.low, forecast.high]
-    axes = Axes(f.significant, scene.last_step, y_range=loss_range(shown) if shown else None)
+    end, unit = scene.last_step, "steps"
+    if scene.earlier is None and xs:
+        end, unit = growing_end(xs[-1], end)
+    axes = Axes(f.significant, end, unit, loss_range(shown) if shown else None, margin=LABEL - 1)
     heading = _heading(scene, evaluations, forecast, width)
     return curve_rows(heading, tuple(curves), axes, width, height, tuple(marks))
+
+
+def growing_end(newest: float, plan: float | None) -> tuple[float | None, str]:
+    """Return the end of an axis of steps and its unit: less than the plan until a third of it is made."""
+    share = next((share for share in AXIS_ENDS if plan and share * plan >= AXIS_ROOM * newest), 1.0)
+    return (plan, "steps") if not plan or share == 1.0 else (share * plan, f"of {plan:,.0f} steps")
 
 
 def _heading(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.core.units import GIB
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import LABEL, WARN, Row, Style, TextSpan, align_right, join_fitting, labelled_row, line
+from tuner_tui.view.cells import LABEL, WARN, Row, Style, TextSpan, join_fitting, labelled_row, line
 from tuner_tui.view.charts import BarMark, BarPart, bar_marks, stacked_bar, unnamed_parts
 
 if TYPE_CHECKING:
@@ -27,11 +27,8 @@ STEP_STYLES: Mapping[str, Style] = {
     DATA: "fill-dim", COMPUTE: "fill-curve", OPTIMIZER: "fill-second", REST: "fill-dim",
     EVALUATION: "fill-second", SAVING: "fill-dim",
 }  # fmt: skip
-STEP_MEANINGS: Mapping[str, str] = {DATA: "waiting for data", COMPUTE: "forward, backward and optimizer"}
 NOTABLE_SHARE = 0.1
 """The share of the time from which the largest avoidable part stands out although no finding is about it."""
-FIGURE = 16
-"""Cells at the right of a bar for what it is a whole of."""
 
 
 def step_shares(state: RunState) -> dict[str, float]:
@@ -74,17 +71,13 @@ def step_rows(state: RunState, causes: Sequence[str], width: int) -> list[Row]:
     shares = step_shares(state)
     if not shares:
         return []
-    meanings = STEP_MEANINGS if OPTIMIZER not in shares else {**STEP_MEANINGS, COMPUTE: "forward and backward"}
-    parts = [BarPart(name, share, STEP_STYLES[name], meanings.get(name, "")) for name, share in shares.items()]
+    parts = [BarPart(name, share, STEP_STYLES[name]) for name, share in shares.items()]
     avoidable = avoidable_part(shares, causes)
     parts = [
-        part._replace(name=f"{WARN} {part.name}", meaning="", style="fill-warn") if part.name == avoidable else part
+        part._replace(name=f"{WARN} {part.name}", style="fill-warn") if part.name == avoidable else part
         for part in parts
     ]
-    speed = state.rates.steps_s
-    unit, scale = ("ms", 1000) if speed and speed > 1 else ("s", 1)
-    time = f"{f.significant(scale / speed)} {unit}" if speed else ""
-    return [_bar_row("step", parts, time, width)]
+    return [labelled_row("step", stacked_bar(parts, max(0, width - LABEL)))]
 
 
 def avoidable_part(shares: Mapping[str, float], causes: Sequence[str]) -> str | None:
@@ -95,11 +88,6 @@ def avoidable_part(shares: Mapping[str, float], causes: Sequence[str]) -> str | 
     avoidable = [name for name in shares if name not in (COMPUTE, OPTIMIZER)]
     largest = max(avoidable, key=lambda name: shares[name], default=None)
     return largest if largest is not None and shares[largest] >= NOTABLE_SHARE else None
-
-
-def _bar_row(label: str, parts: Sequence[BarPart], figure: str, width: int) -> Row:
-    room = max(0, width - LABEL - FIGURE)
-    return labelled_row(label, stacked_bar(parts, room), align_right(figure, FIGURE))
 
 
 def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOutlook | None, width: int) -> list[Row]:
@@ -115,19 +103,25 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
     sizes = measured or ({} if estimate is None else _estimated_parts(estimate))
     if not sizes or not capacity:
         return []
-    parts = [BarPart(name, size / capacity, MEMORY_STYLES[name]) for name, size in sizes.items()]
+    # Of the RAM of the machine others use a part, which its gauge shows too; a limit of the process is its own.
+    host = None if measured or outlook is None or outlook.on_gpu or sample is None else sample.host
+    on_host = host is not None and host.ram_used_bytes is not None and host.ram_total_bytes == capacity
+    if on_host and host is not None and sample is not None:
+        of_run = sum(process.rss_bytes or 0 for process in sample.processes)
+        sizes[OTHERS] = max(0, (host.ram_used_bytes or 0) - of_run)
+    styles = {**MEMORY_STYLES, OTHERS: "fill-dim"} if on_host else MEMORY_STYLES
+    parts = [BarPart(name, size / capacity, styles[name]) for name, size in sizes.items()]
     used = sum(sizes.values())
-    parts.append(BarPart("free", max(0.0, 1 - used / capacity), "dim"))
+    figure = f"{(f.gib if used < 9.5 * GIB else f.whole_gib)(used)}/{f.whole_gib(capacity)} GiB"
+    parts.append(BarPart("free", max(0.0, 1 - used / capacity), "dim", f"{figure} · free"))
     marks = []
     peak = None if state is None else _peak_bytes(state)
     if measured and peak is not None:
         marks.append(BarMark(peak / capacity, "▲", f"peak {f.gib(peak)} GiB"))
     if outlook is not None and estimate is not None and (outlook.on_gpu or not measured):
         marks.append(_next_run_mark(estimate, capacity))
-    room = max(0, width - LABEL - FIGURE)
-    figure = f"{(f.gib if used < 9.5 * GIB else f.whole_gib)(used)}/{f.whole_gib(capacity)} GiB"
-    on_host = not measured and outlook is not None and not outlook.on_gpu
-    bar = _bar_row("RAM" if on_host else "memory", parts, figure, width)
+    room = max(0, width - LABEL)
+    bar = labelled_row("RAM" if on_host else "memory", stacked_bar(parts, room))
     names = join_fitting(unnamed_parts(parts, bar.line), width - LABEL) if state is None else ""
     legend = [Row(line(" " * LABEL, TextSpan(names, "dim")))] if names else []
     return [bar, Row(line(" " * LABEL, *bar_marks(marks, room))), *legend]

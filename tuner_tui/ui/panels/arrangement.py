@@ -23,7 +23,7 @@ STRIP = "pages"
 WIDE_COLUMNS, WIDE_ROWS = 170, 46
 NORMAL_COLUMNS, NORMAL_ROWS = 96, 30
 TROUBLES_MOST_ROWS = 9
-LEAST_BELOW_ROWS, BELOW_PERCENT, WANTED_BELOW_PERCENT = 8, 20, 34
+LEAST_BELOW_ROWS, BELOW_PERCENT, WANTED_BELOW_PERCENT = 6, 16, 34
 """Rows of the panel below the findings, and its share of the height: the larger one while it is the page selected."""
 SETTINGS_COLUMNS = 40
 

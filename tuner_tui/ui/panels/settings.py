@@ -338,8 +338,9 @@ class SettingsPanel(Vertical):
         self.list.cursor = next(matches, self.list.cursor)
 
     def _fitting_groups(self, view: SettingsView) -> frozenset[str]:
-        """Return the first groups that fit without scrolling."""
-        groups = tuple(group_fields(view.specs))
+        """Return the first groups that fit without scrolling, without those of which only the command knows most."""
+        fields = group_fields(view.specs).items()
+        groups = [group for group, specs in fields if 2 * sum(s.name in view.unknown for s in specs) <= len(specs)]
         for count in range(len(groups), 0, -1):
             if len(form_rows(view, groups[:count], self.next_run)) <= self.list.size.height:
                 return frozenset(groups[:count])
