@@ -317,7 +317,7 @@ class FakeBackend(Backend):
         return self.box.inventory
 
     def read_job(self, job: Job) -> JobFacts:
-        return JobFacts(Path(job.interpreter or INTERPRETER.path), None, self.box.own)
+        return JobFacts(Path(job.interpreter or INTERPRETER.path), None, self.box.own, dict.fromkeys(self.box.own, "train.py"))
 
     def probe_interpreter(self, python: Path, versions_only: bool) -> Interpreter:
         return replace(self.box.interpreter, path=str(python))

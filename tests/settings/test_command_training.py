@@ -52,6 +52,7 @@ args = TrainingArguments("out", per_device_train_batch_size=48, fp16=True)
     )  # fmt: skip
     assert (found.model, found.task) == ("bert-base-uncased", "classification")
     assert found.settings == {"per_device_train_batch_size": 48, "precision": "fp16"}
+    assert set(found.sources.values()) == {"train.py"}
 
 
 ARGPARSE = """

@@ -99,4 +99,4 @@ async def test_in_whatever_order_the_answers_come_nothing_is_said_too_early(
         gates.let_all_through()
         await until(pilot, settled(pilot, box))
         await until(pilot, lambda: "reading …" not in screen_text(app_of(pilot)))
-        assert " 16 observed" in screen_text(app)
+        assert " 16 train.py" in screen_text(app)

@@ -117,7 +117,7 @@ def test_what_is_drawn_stays_as_the_run_goes_on() -> None:
 
 def test_gaps_and_infinities_are_left_out_and_too_few_points_say_so() -> None:
     assert "no points yet" not in texts(Curve("", (0.0, 1.0, 2.0, 3.0), (2.0, None, float("inf"), 1.0)))
-    assert texts(Curve("–", (0.0, 1.0), (None, 2.0)))[:2] == ["loss  –", "no points yet"]
+    assert texts(Curve("–", (0.0, 1.0), (None, 2.0)))[:2] == ["loss  –", "one point yet"]
 
 
 def test_a_level_line_is_one_row_of_dots() -> None:

@@ -17,7 +17,7 @@ from tuner_tui.view.cells import LABEL, Row, fit, line_width, plain_text
 from tuner_tui.view.gpu_rows import GpuScene, gpu_rows, gpus_in_use
 from tuner_tui.view.host_rows import core_rows
 from tuner_tui.view.live_rows import LiveScene, live_rows
-from tuner_tui.view.run_rows import RunScene, outcome_sentence, rank_rows, run_rows
+from tuner_tui.view.run_rows import RunScene, epoch_text, outcome_sentence, rank_rows, run_rows
 
 NOW_S = START_S + 0.4
 NEXT_TRAINING = (("preset", "demo · a first training"), ("model", "tiny · classification"), ("length", "400 steps"))
@@ -346,3 +346,18 @@ def test_the_usual_time_of_a_start_reaches_the_live_panel() -> None:
     began = starting((30.0, "importing"), (20.0, "loading-model"))
     shown = LiveScene(START_S, began, History(), None, (), usual_startup_s=41.0)
     assert "loading the model 20 s   usually 41 s in all" in text(shown, 100, 20)
+
+
+@pytest.mark.parametrize(
+    ("reported", "planned", "words"),
+    [(0.0, 2.0, "epoch 0.28 of 2"), (0.383, 3.0, "epoch 0.38 of 3"), (0.0, None, "epoch 0"), (1.0, None, "epoch 1")],
+)
+def test_the_epoch_moves_within_its_first_one(reported: float, planned: float | None, words: str) -> None:
+    assert epoch_text(replace(running(START_S), epoch=reported, planned_epochs=planned)) == words
+
+
+def test_an_evaluation_of_the_loss_alone_has_no_row_without_a_value() -> None:
+    state = running(START_S)
+    assert "evaluated" in text(scene(state), 74, 30)
+    loss_only = replace(state, evaluations=(replace(state.evaluations[-1], metrics={"eval_loss": 0.69}),))
+    assert "evaluated" not in text(scene(loss_only), 74, 30)

@@ -76,8 +76,11 @@ def test_a_stall_is_red_with_its_age_and_without_a_time_left() -> None:
 
 def test_the_end_of_a_run_is_outcome_and_time() -> None:
     out = finished("out-of-memory", "Out of memory while training at step 12: [enforce fail].")
-    assert text(scene(out)) == "✗ Out of memory   r007   1,240 of 9,000 steps in 7 min 35 s"
-    assert text(scene(finished("completed", "Completed."))) == "✓ Completed   r007   1,240 of 9,000 steps in 7 min 35 s"
+    assert text(scene(out)) == "✗ Out of memory   r007 demo   1,240 of 9,000 steps in 7 min 35 s"
+    assert (
+        text(scene(finished("completed", "Completed.")))
+        == "✓ Completed   r007 demo   1,240 of 9,000 steps in 7 min 35 s"
+    )
 
 
 def test_steps_of_an_unknown_whole_have_no_dash() -> None:

@@ -34,7 +34,8 @@ _NO_NAME = re.compile(r"[<$]|\{\{|.*\.(py|ya?ml|toml)$|(none|null|true|false)?$"
 class CommandTraining:
     """Model and task, each None if not named, the settings that the command names, and its tool's `eval_strategy`.
 
-    `upcasts`: its script prepares a quantized model by peft, which makes the rest of the weights fp32.
+    `sources` has the name of the file in which a setting is, for those that are in one. `upcasts`: its script prepares
+    a quantized model by peft, which makes the rest of the weights fp32.
     """
 
     model: str | None = None
@@ -42,6 +43,7 @@ class CommandTraining:
     settings: Mapping[str, Value] = field(default_factory=dict)
     eval_strategy: Value = "no"
     upcasts: bool = False
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def in_effect(self) -> Mapping[str, Value]:
@@ -81,9 +83,13 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     tools = [dialect_of_command(words), *(file.dialect for file in files.values() if file.dialect is not None)]
     evaluates = [tool.defaults["eval_strategy"] for tool in tools if "eval_strategy" in tool.defaults]
     settings: dict[str, Value] = {}
-    for file in files.values():
+    origins: dict[str, str] = {}
+    for path, file in files.items():
         settings |= file.preset.settings
-    settings |= _settings_of_options(options)
+        origins |= dict.fromkeys(file.preset.settings, path.name)
+    given = _settings_of_options(options)
+    settings |= given
+    origins = {name: file for name, file in origins.items() if name not in given}
     names = (
         _model_of(options),
         *(_model_of_file(path, files.get(path)) for path in (*configurations, *scripts)),
@@ -92,7 +98,7 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     model = next((name for name in names if name is not None), None)
     upcasts = any("prepare_model_for_kbit_training(" in source for source in sources)
     task = next((task for source in sources if (task := task_of_source(source)) is not None), None)
-    return CommandTraining(model, task, settings, evaluates[-1], upcasts)
+    return CommandTraining(model, task, settings, evaluates[-1], upcasts, origins)
 
 
 def _overrides(words: Sequence[str]) -> dict[str, str]:

@@ -377,6 +377,12 @@ class Origin:
     detail: str = ""
     remedy: AppliedRemedy | None = field(default=None, compare=False)
 
+    @property
+    def label(self) -> str:
+        """The kind of source in a word; `observed` only of what a run showed, else the file that it was read from."""
+        read = self.kind == OriginKind.OBSERVED and self.detail and not self.detail.startswith("in ")
+        return self.detail if read else self.kind.value
+
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
@@ -407,8 +413,8 @@ class Resolved:
         newest = max((remedy.run for remedy in remedies.values()), key=lambda run: (len(run), run), default="")
         return tuple(remedy for remedy in remedies.values() if remedy.run == newest)
 
-    def with_own(self, values: Mapping[str, Value]) -> Resolved:
-        """These settings with a command's own `values` in place of defaults."""
+    def with_own(self, values: Mapping[str, Value], sources: Mapping[str, str] = MappingProxyType({})) -> Resolved:
+        """These settings with a command's own `values` in place of defaults; `sources` name the files they are in."""
         weak = {name: value for name, value in values.items() if self.origin(name).kind in WEAK_ORIGINS}
-        origins = dict.fromkeys(weak, Origin(OriginKind.OBSERVED, "in the command"))
+        origins = {name: Origin(OriginKind.OBSERVED, sources.get(name, "command")) for name in weak}
         return Resolved(self.settings.changed(**weak), {**self.origins, **origins})

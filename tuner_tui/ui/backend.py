@@ -42,7 +42,7 @@ from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir, state_di
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
-from tuner_tui.settings.command_training import own_settings
+from tuner_tui.settings.command_training import CommandTraining, read_command
 from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, write_settings
 from tuner_tui.settings.dialects.file_formats import render_export
 from tuner_tui.settings.distributed import read_accelerate_config
@@ -224,7 +224,8 @@ class Backend:
         """Find the Python that trains `job`, and read the files that its command names."""
         cwd = job.cwd if job.kind == "command" else None
         python = training_python(job, os.environ, Path(Path.cwd(), cwd or ""))
-        return JobFacts(python, read_accelerate_config(job, os.environ, Path.cwd()), own_settings(job))
+        own = read_command(job.command, Path(cwd or "")) if job.kind == "command" else CommandTraining()
+        return JobFacts(python, read_accelerate_config(job, os.environ, Path.cwd()), own.in_effect, own.sources)
 
     def probe_interpreter(self, python: Path, versions_only: bool) -> Interpreter:
         """Ask `python` for the versions of its packages, or for everything, which may take seconds."""

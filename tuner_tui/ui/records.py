@@ -74,11 +74,15 @@ class TrainingConfig:
 
 
 class JobFacts(NamedTuple):
-    """The Python that trains a job, the file with which accelerate starts it, and the values that it names itself."""
+    """The Python that trains a job, the file with which accelerate starts it, and the values that it names itself.
+
+    `sources` are the names of the files in which these values are.
+    """
 
     python: Path
     accelerate: AccelerateConfig | None
     own: Mapping[str, Value]
+    sources: Mapping[str, str] = MappingProxyType({})
 
 
 class LaunchOffer(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,10 +56,10 @@ class UiState:
 
     What was not read yet is None. `loaded` is what was loaded or saved last, `editing` the history of settings since
     then; they are read together with `folder`, that of the followed run, which is None where none is. `view` and
-    `findings` are those of this run, `context` are earlier ones. `own` are the settings that the command names itself.
-    `accelerate` is the file with which accelerate starts the job. `tuning` is the one that runs, or the last one until
-    its result was looked at. `past` and `future` are what was shown before and after presets were loaded, newest last.
-    `saved_job` is the job as it was loaded or saved.
+    `findings` are those of this run, `context` are earlier ones. `own` are the settings that the command names itself,
+    and `sources` the files in which they are. `accelerate` is the file with which accelerate starts the job. `tuning`
+    is the one that runs, or the last one until its result was looked at. `past` and `future` are what was shown before
+    and after presets were loaded, newest last. `saved_job` is the job as it was loaded or saved.
     """
 
     loaded: TrainingConfig | None = None
@@ -72,6 +72,7 @@ class UiState:
     context: RunContext | None = None
     saved_job: Job | None = None
     own: Mapping[str, Value] | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
     accelerate: AccelerateConfig | None = None
     tuning: TuningView | None = None
     past: tuple[LoadedSettings, ...] = ()
@@ -223,7 +224,7 @@ class UiState:
         if same:
             return self
         own, (run, seen) = self.own or {}, self._seen_in_run
-        completed = editing.map(lambda resolved: _with_seen(resolved.with_own(own), seen, run))
+        completed = editing.map(lambda resolved: _with_seen(resolved.with_own(own, self.sources), seen, run))
         return self if completed == editing else replace(self, editing=completed)
 
     @property

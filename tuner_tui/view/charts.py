@@ -286,7 +286,8 @@ def curve_rows(
     if height < 4:
         return (first,)[:height]
     if all(len(each) < 2 for each in points):
-        return (first, Row(line(TextSpan("no points yet", "dim"))), *[Row(())] * body)
+        count = "one point" if any(points) else "no points"
+        return (first, Row(line(TextSpan(f"{count} yet", "dim"))), *[Row(())] * body)
     ys = [y for each in points for _, y in each] + [0.0] * axes.from_zero
     low, high = axes.y_range or axis_range(ys)
     end = axis_end(max(each[-1][0] for each in points if each), axes.end)

@@ -174,7 +174,7 @@ def _figure_rows(scene: RunScene, width: int) -> list[Row]:
     optimizer = [
         "" if state.learning_rate is None else f"LR {f.exponent(state.learning_rate)}",
         "" if state.grad_norm is None else f"grad norm {f.significant(state.grad_norm)}",
-        "" if state.epoch is None else f"epoch {f.significant(state.epoch)}",
+        epoch_text(state),
     ]
     if state.loss is not None and not scene.charted:
         style = finite_style(state.loss) or "strong"
@@ -185,6 +185,17 @@ def _figure_rows(scene: RunScene, width: int) -> list[Row]:
         parts = [f"{name} {f.metric(value)}" for name, value in state.loss_parts.items()]
         rows.append(labelled_row("parts", join_fitting(parts, width - LABEL)))
     return rows
+
+
+def epoch_text(state: RunState) -> str:
+    """Return `epoch 0.86 of 2`; where a training reports whole epochs only, its share of the steps planned counts."""
+    epoch, planned = state.epoch, state.planned_epochs
+    if planned and state.total_steps and state.step is not None and (epoch is None or epoch % 1 == 0):
+        epoch = planned * state.step / state.total_steps
+    if epoch is None:
+        return ""
+    number = f"{epoch:.0f}" if epoch % 1 == 0 else f"{epoch:.2f}"
+    return f"epoch {number} of {planned:g}" if planned else f"epoch {number}"
 
 
 def _amount(value: float | None, unit: str) -> str:
@@ -222,12 +233,12 @@ def format_metrics(metrics: Mapping[str, float]) -> list[str]:
 
 def _eval_rows(state: RunState, width: int) -> list[Row]:
     """Return the newest evaluation's metrics; its loss is part of the grid."""
-    if not state.evaluations:
+    text = "  ".join(format_metrics(state.evaluations[-1].metrics)) if state.evaluations else ""
+    if not text:
         return []
-    last = state.evaluations[-1]
-    text, at = "  ".join(format_metrics(last.metrics)), f"  at step {f.count(last.step)}"
+    at = f"  at step {f.count(state.evaluations[-1].step)}"
     fits = text_width(text + at) <= width - LABEL
-    return [labelled_row("evaluated", shorten(text + at if fits else text or at.strip(), width - LABEL))]
+    return [labelled_row("evaluated", shorten(text + at if fits else text, width - LABEL))]
 
 
 RANK_CELL = 6

@@ -161,7 +161,7 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     value = getattr(view.resolved.settings, spec.name)
     changed = value != getattr(view.saved.settings, spec.name)
     tone: FieldTone = "changed" if changed else ""
-    origin = view.resolved.origin(spec.name).kind.value
+    origin = view.resolved.origin(spec.name).label
     if spec.name in view.unknown:
         value_text, origin = UNKNOWN, READING if view.reading else "its own"
     else:
@@ -184,7 +184,7 @@ def field_help(view: SettingsView, spec: FieldSpec) -> FieldHelpText:
     origin = view.resolved.origin(spec.name)
     # The reason of a recommendation has its own line.
     recommended = origin.kind == "recommended"
-    came = "" if recommended else f"{origin.kind.value} {origin.detail}".strip()
+    came = "" if recommended else " ".join(dict.fromkeys((origin.label, origin.detail))).strip()
     came = "the command's own value is not known" if spec.name in view.unknown else came
     takes = spec.bounds or " · ".join(spec.choices or spec.suggestions)
     facts = " · ".join(part for part in (spec.name, spec.unit, takes, came) if part)
@@ -217,16 +217,18 @@ def group_help(view: SettingsView, group: str) -> FieldHelpText:
 def effective_batch(view: SettingsView, width: int) -> str:
     """Return `effective batch 128 = 16 × 4 × 2 processes`, or `× 2 GPUs` for one process, in at most `width` cells.
 
-    Where only the run can tell whether one process shares a step among the GPUs, both stand there.
+    Empty while a factor is unknown. Where only the run can tell whether one process shares a step among the GPUs, both
+    stand there.
     """
     settings, spread = view.resolved.settings, view.spread
-    factors = [UNKNOWN if name in view.unknown else str(getattr(settings, name)) for name in KNOBS[:2]]
-    parts = " × ".join(factors)
+    if not view.unknown.isdisjoint(KNOBS[:2]):
+        return ""
+    parts = " × ".join(str(getattr(settings, name)) for name in KNOBS[:2])
     many = f" × {spread.processes} processes" if spread.processes > 1 else ""
     many += f" × {spread.gpu_count} GPUs" if spread.gpu_count > 1 else ""
     perhaps = f" (× {spread.perhaps} GPUs with a Trainer)" if spread.perhaps > 1 else ""
     product = settings.effective_batch(spread.processes * spread.gpu_count)
-    batch = f"batch {UNKNOWN if UNKNOWN in factors else product} = {parts}{many}"
+    batch = f"batch {product} = {parts}{many}"
     texts = (f"effective {batch}{perhaps}", f"{batch}{perhaps}", f"{batch}{perhaps.replace(' with a Trainer', '?')}")
     return next((text for text in texts if len(text) <= width), batch)
 

@@ -60,7 +60,8 @@ def _parts(scene: StatusScene, width: int) -> Line:
     if scene.waits:
         return line(TextSpan(f"{RUNNING} {scene.name} waiting", "warn"), f"  {scene.waits}")
     if state.finished is not None:
-        return line(*(TextSpan(f"{text}   ", style) for text, style in outcome_parts(state, scene.name)))
+        parts = outcome_parts(state, f"{scene.name} {scene.trains}".rstrip())
+        return line(*(TextSpan(f"{text}   ", style) for text, style in parts))
     if scene.lost:
         return line(TextSpan(f"{BAD} {scene.name} lost", "bad"), f"  {scene.lost}")
     return _running_line(scene, state, width)
