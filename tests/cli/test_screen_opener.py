@@ -13,12 +13,18 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 import pytest
 
 from tests.cli.commands.test_run import shell
+from tests.runs.builders import whole_run
+from tuner_tui.cli.screen_opener import run_to_open
+from tuner_tui.runs.store.folder import runs_dir
+from tuner_tui.runs.store.supervisor_state import read_supervisor_state, write_supervisor_state
+from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.palette import wants_colour
 
 __all__ = ["shell"]
@@ -131,6 +137,24 @@ def test_a_wrong_value_on_the_command_line_ends_with_2(terminals: list[Terminal]
 )  # fmt: skip
 def test_colour_is_shown_where_it_can_be_and_is_wanted(environ: dict[str, str], wanted: bool) -> None:
     assert wants_colour(environ) is wanted
+
+
+def test_a_run_that_failed_or_ended_since_the_last_look_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path))
+    assert run_to_open(Backend()) is None
+    run = whole_run(runs_dir())
+    assert run_to_open(Backend()) == run.path
+    assert run_to_open(Backend(flags={"seed": "7"})) is None, "another training is asked for"
+    Backend().is_first_start()
+    os.utime(run.state, (1.0, 1.0))
+    assert run_to_open(Backend()) is None, "its end was seen"
+    ended = read_supervisor_state(run.state)
+    assert ended is not None
+    write_supervisor_state(run.state, replace(ended, outcome="failed", exit_code=1))
+    os.utime(run.state, (1.0, 1.0))
+    assert run_to_open(Backend()) == run.path
 
 
 def test_the_demo_opens_without_reading_presets_or_importing_typer(tmp_path: Path) -> None:

@@ -317,7 +317,8 @@ class FakeBackend(Backend):
         return self.box.inventory
 
     def read_job(self, job: Job) -> JobFacts:
-        return JobFacts(Path(job.interpreter or INTERPRETER.path), None, self.box.own, dict.fromkeys(self.box.own, "train.py"))
+        python, own = Path(job.interpreter or INTERPRETER.path), self.box.own
+        return JobFacts(python, None, own, dict.fromkeys(own, "train.py"))
 
     def probe_interpreter(self, python: Path, versions_only: bool) -> Interpreter:
         return replace(self.box.interpreter, path=str(python))
@@ -330,7 +331,7 @@ class FakeBackend(Backend):
     ) -> tuple[Finding, ...]:
         return ()
 
-    def open_run(self, folder: Path) -> TrainingConfig:
+    def open_run(self, folder: Path, shown: TrainingConfig | None = None) -> TrainingConfig:
         return self.box.opened
 
     def offer_launch(self, config: TrainingConfig) -> LaunchOffer:

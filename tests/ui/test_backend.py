@@ -15,9 +15,11 @@ from tests.fakes.tuning_views import FakeTunings
 from tests.fakes.ui_backend import FakeBackend
 from tests.runs.builders import whole_run
 from tuner_tui.advice.finding import Remedy
+from tuner_tui.runs.events.types import InEffect
+from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.record import read_record, write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Resolved, Value
+from tuner_tui.settings.model import Resolved, Settings, Value
 from tuner_tui.settings.presets import find_preset
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import BackendError
@@ -114,3 +116,9 @@ def test_a_retry_starts_at_step_0_without_a_checkpoint_and_says_so(tmp_path: Pat
     assert offer.sentence == (
         "r001 has no checkpoint to resume from; a new run starts at step 0, with micro batch 8 → 4, accumulation 1 → 2."
     )
+    command = CommandJob(command=(sys.executable, "-c", "pass"), apply="inject")
+    write_record(folder, replace(record, job=command, resolved=Resolved(Settings())))
+    with folder.events.open("ab") as events:
+        events.write(encode_event(InEffect(t=3.0, values={"per_device_train_batch_size": 32})))
+    offer = backend.offer_retry(folder.path, Remedy("smaller", "", change), "gpu-oom", None)
+    assert "with micro batch 32 → 4," in offer.sentence, "the command brought its batch itself"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.ui_backend import FakeBox, FakeEstimates, opened, running
-from tests.ui.pilots import SIZE, app_of, screen_text, settled, until
+from tests.ui.pilots import SIZE, app_of, dialog, screen_text, settled, until
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.backend import Backend
@@ -100,3 +100,23 @@ async def test_in_whatever_order_the_answers_come_nothing_is_said_too_early(
         await until(pilot, settled(pilot, box))
         await until(pilot, lambda: "reading …" not in screen_text(app_of(pilot)))
         assert " 16 train.py" in screen_text(app)
+
+
+async def test_what_is_typed_while_the_screen_reads_is_answered_in_its_order_and_starts_nothing() -> None:
+    box = FakeBox()
+    gates = Gates(box)
+    app = gates.app(None)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("e", *"python t.py")
+        await until(pilot, lambda: app._session is not None)
+        assert dialog(pilot) == ""
+        gates.let_all_through()
+        await until(pilot, lambda: dialog(pilot) == "Job" and "python t.py" in screen_text(app))
+        assert not box.launched
+
+
+async def test_q_leaves_a_screen_that_never_finishes_reading() -> None:
+    app = Gates(FakeBox()).app(None)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("q")
+        await until(pilot, lambda: not app.is_running)

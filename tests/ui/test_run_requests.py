@@ -40,7 +40,7 @@ from tuner_tui.runs.supervise.stall import Inspection
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.ui.feeds import BackendError
-from tuner_tui.ui.records import TrainingConfig
+from tuner_tui.ui.records import LaunchOffer, TrainingConfig
 from tuner_tui.ui.screens.dialogs import Choice
 
 T = TypeVar("T")
@@ -315,6 +315,30 @@ async def test_r_in_the_list_resumes_the_run_under_the_cursor_with_its_own_setti
         await press_to(pilot, "Resume", "up", "R")
         await press_until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"), "y")
         assert box.restarted == [("r006", None)]
+
+
+async def test_t_trains_the_run_that_was_opened_and_only_after_its_start_was_seen() -> None:
+    run = RunRow("r006", "ended", "Failed.", "/runs/r006", outcome="failed", what="python train.py")
+    box = FakeBox(view=ended("failed", "Failed."), runs=[run])
+    prepared = Event()
+    offer = box.backend().offer_launch
+
+    def late(config: TrainingConfig) -> LaunchOffer:
+        prepared.wait()
+        return offer(config)
+
+    async with on_screen(box, backend=box.backend(open_run=lambda *_: with_command(), offer_launch=late)) as pilot:
+        await press_to(pilot, "Runs", "r")
+        await press_until(pilot, lambda: job_of(pilot) == COMMAND_JOB, "enter")
+        assert app_of(pilot).session.state.folder == Path("/runs/r006")
+        await until(pilot, lambda: app_of(pilot).main.view is not None)
+        await press_to(pilot, "Train", "t")
+        pilot.app.post_message(Key("enter", None))  # typed before the start is described
+        prepared.set()
+        await until(pilot, lambda: "enter start" in screen_text(pilot.app))
+        assert not box.launched
+        await press_until(pilot, lambda: len(box.launched) == 1, "enter")
+        assert box.launched[0].job == COMMAND_JOB
 
 
 async def test_the_end_is_shared_with_two_keys_and_its_checkpoint_is_copied() -> None:

@@ -22,7 +22,8 @@ from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.screens.pickers import run_items
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.status_text import idle_line, launch_sentence, next_stop_question, next_training, quiet_line
-from tuner_tui.view.cells import READING
+from tuner_tui.view.cells import GOOD, READING, plain_text
+from tuner_tui.view.finding_rows import good_rows
 
 FOLDER = Path("/runs/r007")
 
@@ -33,6 +34,9 @@ def test_a_run_that_goes_on_and_none_at_all() -> None:
     assert "t trains" in quiet_line(ready)
     over = quiet_line(UiState(folder=FOLDER, view=ended("completed", "Completed."), findings=()))
     assert over == "No problems found in this run. t starts another one."
+    failed = quiet_line(UiState(folder=FOLDER, view=ended("failed", "It exited with code 1."), findings=()))
+    assert "No problems" not in failed
+    assert GOOD not in plain_text(good_rows(failed, 90)[0].line)
 
 
 def test_nothing_is_said_of_what_was_not_read() -> None:

@@ -69,15 +69,31 @@ def open_screen(
 def read_start(backend: Backend, preset: str | None, folder: Path | None) -> tuple[TrainingConfig, Path | None]:
     """Return what the settings form shows first, and the run to follow; reads files.
 
-    Without a preset and a run: of the newest live run, else of the preset used last.
+    Without a preset and a run: of the newest live run, else of the newest run if it has to be looked at, else of the
+    preset used last.
     """
-    from tuner_tui.runs.read.status import live_runs
-    from tuner_tui.runs.store.folder import runs_dir
-
     if preset is None and folder is None:
-        folder = next((run.path for run in live_runs(runs_dir())), None)
+        folder = run_to_open(backend)
         preset = last_preset() if folder is None else None
     return backend.load_preset(preset or FIRST_PRESET) if folder is None else backend.open_run(folder), folder
+
+
+def run_to_open(backend: Backend) -> Path | None:
+    """Return the newest live run; else the newest run if it failed, or ended since a screen was opened the last time.
+
+    Settings that are passed are for another training than one that has ended.
+    """
+    from tuner_tui.runs.read.status import live_runs, read_status
+    from tuner_tui.runs.store.folder import list_runs, runs_dir
+    from tuner_tui.ui.backend import was_opened_since
+
+    live = next(live_runs(runs_dir()), None)
+    newest = next(iter(list_runs(runs_dir())), None)
+    if live is not None or newest is None or backend.flags:
+        return None if live is None else live.path
+    status = read_status(newest)
+    seen = status.outcome in ("completed", "stopped") and was_opened_since(newest)
+    return newest.path if status.kind in ("ended", "lost") and not seen else None
 
 
 def last_preset() -> str | None:

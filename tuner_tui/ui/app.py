@@ -51,7 +51,7 @@ class TunerApp(BaseApp):
         self._session: ScreenSession | None = None
         self._open_backend = open_backend
         self._start = start
-        self._early: list[Callable[[ScreenSession], object]] = []
+        self._can_answer.clear()
 
     @property
     def session(self) -> ScreenSession:
@@ -74,11 +74,8 @@ class TunerApp(BaseApp):
 
     async def _open_session(self) -> None:
         self._session = await to_daemon_thread(self._load_session)
-        self.session.start(self._start)
-        for request in self._early:
-            request(self.session)
-        if not self._requests:
-            self.let_input_through()
+        await self.session.start(self._start)
+        self._can_answer.set()
 
     def _load_session(self) -> ScreenSession:
         # The one late import of the screen: YAML, NVML, advice and tuning take longer than the first frame.
@@ -87,11 +84,7 @@ class TunerApp(BaseApp):
         return ScreenSession(self, self.main, self._open_backend())
 
     def _request(self, request: Callable[[ScreenSession], object]) -> None:
-        """Serve a request now, or as soon as the session is open; until then input waits."""
-        if self._session is None:
-            self._early.append(request)
-            self.hold_input()
-        else:
+        if self._session is not None:  # until then input waits
             request(self._session)
 
     def action_leave(self) -> None:

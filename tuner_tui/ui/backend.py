@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, PeakMemo
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.preflight import environment_findings
 from tuner_tui.advice.recommend.recommendation import with_recommended
+from tuner_tui.advice.situation import situation_of_state
 from tuner_tui.core.files import make_private, write_atomic, write_durable
 from tuner_tui.core.ownership import sharing_problem
 from tuner_tui.hardware.detect import read_inventory
@@ -36,7 +38,7 @@ from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.queue.listing import QueueLine, list_queue
 from tuner_tui.runs.queue.queued_run import revive_waiter
 from tuner_tui.runs.queue.submission import enqueue, queue_need
-from tuner_tui.runs.read.reader import RunRow, list_run_or_damage
+from tuner_tui.runs.read.reader import RunReader, RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir, state_dir
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job
@@ -48,7 +50,7 @@ from tuner_tui.settings.dialects.file_formats import render_export
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import BuiltinJob, Job, same_training
-from tuner_tui.settings.model import FIELDS, Resolved, format_value
+from tuner_tui.settings.model import FIELDS, Resolved, Settings, format_value
 from tuner_tui.settings.presets import (
     FileUpdate,
     Preset,
@@ -237,16 +239,21 @@ class Backend:
 
     # runs
 
-    def open_run(self, folder: Path) -> TrainingConfig:
-        """Return settings and job of a run, or of the demo if its record cannot be read or is another user's."""
+    def open_run(self, folder: Path, shown: TrainingConfig | None = None) -> TrainingConfig:
+        """Return settings and job of a run; `shown`, or the demo, if its record cannot be read or is another user's.
+
+        Where the run trains the job shown, this one is kept: it has the secrets that the record hides.
+        """
         record = readable_record(RunFolder(folder))
         if record is None or sharing_problem(folder) is not None:
-            return self.load_preset(DEMO)
+            return shown or self.load_preset(DEMO)
+        same = shown is not None and same_training(redact_job(shown.job), record.job)
         return TrainingConfig(
             record.resolved,
-            self._with_interpreter(record.job),
+            shown.job if shown is not None and same else self._with_interpreter(record.job),
             record.preset,
             as_it_ran=True,
+            cwd=Path(record.cwd) if getattr(record.job, "cwd", None) is None else None,
             memory_limit_bytes=record.memory_limit_bytes,
         )
 
@@ -271,7 +278,7 @@ class Backend:
             )
         same = config is not None and same_training(redact_job(config.job), record.job)
         plan = plan_restart(run, resolved=config.resolved, job=config.job) if config and same else plan_restart(run)
-        changes = _changed_settings(record, plan.request.resolved)
+        changes = _changed_settings(_settings_of_run(run, record), record, plan.request.resolved)
         offered: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
         return LaunchOffer(_restart_sentence(plan, changes), (), offered)
 
@@ -283,16 +290,13 @@ class Backend:
         """
         run = RunFolder(folder)
         record = read_record(run)
-        resolved = (
-            EditHistory.of(record.resolved)
-            .apply(remedy.change, remedy.origin(cause, run.id, record.resolved.settings))
-            .current
-        )
+        before = _settings_of_run(run, record)
+        resolved = EditHistory.of(record.resolved).apply(remedy.change, remedy.origin(cause, run.id, before)).current
         same = config is not None and same_training(redact_job(config.job), record.job)
         job = config.job if config is not None and same else None
         plan = plan_restart(run, resolved=resolved, job=job, allow_from_scratch=True)
         offered: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
-        return LaunchOffer(_restart_sentence(plan, _changed_settings(record, resolved)), (), offered)
+        return LaunchOffer(_restart_sentence(plan, _changed_settings(before, record, resolved)), (), offered)
 
     @translate_errors()
     def write_report(self, scene: EndScene, name: str) -> Path:
@@ -356,13 +360,14 @@ class Backend:
 
     def is_first_start(self) -> bool:
         """Return whether no screen was opened and no run started before; the next time it is not the first."""
-        marker = runs_dir().with_name("opened")
+        marker = _opened_marker()
+        known = marker.exists()
         try:
             make_private(marker.parent)
-            marker.touch(exist_ok=False)
-        except OSError:  # it is there, or nothing can be written there
+            marker.touch()
+        except OSError:  # nothing can be written there
             return False
-        return not list_runs(runs_dir())
+        return not known and not list_runs(runs_dir())
 
     @translate_errors()
     def wake_queue(self) -> None:
@@ -384,6 +389,18 @@ class Backend:
             return folder
 
         return LaunchOffer("", [*launch_summary(prepared), ("Waits for", gpus)], start)
+
+
+def _opened_marker() -> Path:
+    """The file whose time is that of the last start of a screen."""
+    return runs_dir().with_name("opened")
+
+
+def was_opened_since(run: RunFolder) -> bool:
+    """Return whether a screen was opened since the run ended; `Backend.is_first_start` opens the next one."""
+    with suppress(OSError):
+        return run.state.stat().st_mtime <= _opened_marker().stat().st_mtime
+    return False
 
 
 def _length(training: TrainingConfig | RunRecord) -> tuple[float, int | None]:
@@ -408,9 +425,15 @@ def _restart_sentence(plan: RestartPlan, changes: Sequence[str]) -> str:
     return f"{begin}, {manner}."
 
 
-def _changed_settings(record: RunRecord, resolved: Resolved) -> list[str]:
-    """Return texts such as `micro batch 8 → 4`, one for each setting that changes."""
-    before, after = record.resolved.settings, resolved.settings
+def _settings_of_run(run: RunFolder, record: RunRecord) -> Settings:
+    """Return the settings that the run used: those observed in it where it was given none."""
+    settings = situation_of_state(RunReader(run).poll().state, record).settings
+    return record.resolved.settings if settings is None else settings
+
+
+def _changed_settings(before: Settings, record: RunRecord, resolved: Resolved) -> list[str]:
+    """Return texts such as `micro batch 8 → 4`, one for each setting that is another than `before`."""
+    after = resolved.settings
     chosen = record.resolved.chosen | resolved.chosen  # others only describe what the command does by itself
     return [
         f"{spec.label} {format_value(name, getattr(before, name)) or 'none'} → "

@@ -54,14 +54,15 @@ def translate_errors() -> Iterator[None]:
 class TrainingConfig:
     """What would be trained: resolved settings, job, and the name of the preset.
 
-    `as_it_ran`: the settings are those of a run, so no recommendation replaces them. `base` is the preset as it was
-    read; saving keeps its other fields. `notes` are shown when it is loaded.
+    `as_it_ran`: the settings are those of a run, so no recommendation replaces them; `cwd` is its folder. `base`
+    is the preset as it was read; saving keeps its other fields. `notes` are shown when it is loaded.
     """
 
     resolved: Resolved
     job: Job
     preset: str | None
     as_it_ran: bool = False
+    cwd: Path | None = None
     memory_limit_bytes: int | None = None
     base: Preset | None = None
     notes: tuple[str, ...] = ()
@@ -69,7 +70,11 @@ class TrainingConfig:
     def launch_request(self) -> LaunchRequest:
         """Return what is asked of the launcher to train this."""
         return LaunchRequest(
-            job=self.job, resolved=self.resolved, preset=self.preset, memory_limit_bytes=self.memory_limit_bytes
+            job=self.job,
+            resolved=self.resolved,
+            cwd=self.cwd or Path.cwd(),
+            preset=self.preset,
+            memory_limit_bytes=self.memory_limit_bytes,
         )
 
 

@@ -36,7 +36,10 @@ def _measured(view: RunView) -> tuple[object, ...]:
 
 
 class RunRequests(Requests):
-    """Serves requests about runs. `show_run` gets the folder of each run that is followed from then on."""
+    """Serves requests about runs. `show_run` gets the folder of each run that is followed from then on.
+
+    `load` shows other settings, with their job.
+    """
 
     def __init__(
         self,
@@ -44,9 +47,11 @@ class RunRequests(Requests):
         store: StateStore,
         backend: Backend,
         show_run: Callable[[Path | None], None],
+        load: Callable[[TrainingConfig], None],
     ) -> None:
         super().__init__(app, store, backend)
         self._show_run = show_run
+        self._load = load
 
     # following
 
@@ -56,6 +61,16 @@ class RunRequests(Requests):
             self._app.run_task(to_daemon_thread, lambda: self._backend.adopt_run(folder))
         self._show_run(folder)
         self._store.update(replace(self._state, folder=folder, view=None, findings=None, context=None))
+
+    async def open(self, folder: Path) -> None:
+        """Follow the run in `folder`, and show its job and settings: they are what `t` trains again."""
+        shown, changed = self._state.current, self._state.dirty
+        config = await to_daemon_thread(lambda: self._backend.open_run(folder, shown))
+        self.follow(folder)
+        if shown is None or (config.job, config.resolved.settings) != (shown.job, shown.resolved.settings):
+            self._load(config)
+            if changed:
+                self._app.show_note(f"Loaded the settings of {folder.name}. u restores your changes.")
 
     def show_view(self, view: RunView) -> None:
         """Show news of the followed run."""
@@ -87,7 +102,7 @@ class RunRequests(Requests):
         if picked is None or picked.folder is None:
             return
         if picked.order == "open":
-            self.follow(picked.folder)
+            await self.open(picked.folder)
         elif picked.order == "resume":
             await self._restart(picked.folder, None)
         elif self._state.folder in (None, picked.folder):
@@ -150,7 +165,7 @@ class RunRequests(Requests):
         offer = partial(to_daemon_thread, lambda: self._backend.offer_restart(folder, config))
         continued = await self._start("Resume", offer)
         if continued is not None:
-            self.follow(continued)
+            await self.open(continued)
 
     async def retry(self, finding: Finding, remedy: Remedy) -> None:
         """Start the followed run, which has ended, again with `remedy`: from its last checkpoint if it has one."""
@@ -163,9 +178,12 @@ class RunRequests(Requests):
         offer = await to_daemon_thread(lambda: self._backend.offer_retry(folder, remedy, finding.cause, current))
         effect = f" {remedy.batch_note[:1].upper()}{remedy.batch_note[1:]}." if remedy.batch_note else ""
         self._app.show_note(f"{offer.sentence}{effect}")
-        self.follow(await to_daemon_thread(offer.start))
+        started = await to_daemon_thread(offer.start)
         if current is not None and view.record is not None and current.job == view.record.job:
+            self.follow(started)
             self._store.update(self._state.with_remedy(finding, remedy))
+        else:
+            await self.open(started)
 
     # what a run leaves
 
@@ -266,7 +284,7 @@ class RunRequests(Requests):
             elif picked.folder is not None and picked.order == "remove":
                 await self._remove(picked.folder)
             elif picked.folder is not None:
-                self.follow(picked.folder)
+                await self.open(picked.folder)
                 return
 
     async def _remove(self, folder: Path) -> None:

@@ -54,7 +54,7 @@ class ScreenSession:
         self._run: FollowedRun | None = None
         self._store = StateStore(backend, main, self._ask_estimate, self._keep_draft)
         self.settings = SettingsRequests(app, self._store, backend)
-        self._runs = RunRequests(app, self._store, backend, self._show_run)
+        self._runs = RunRequests(app, self._store, backend, self._show_run, self.settings.load)
         self._tuning = TuningRequests(app, self._store, backend)
         self._actions: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "train": self._runs.train,
@@ -91,14 +91,17 @@ class ScreenSession:
         """Return what is printed in the terminal after the app has exited."""
         return exit_message(self.state)
 
-    def start(self, choose: Callable[[Backend], tuple[TrainingConfig, Path | None]]) -> None:
-        """Start to read. `choose` returns what the settings form shows first and the run to follow."""
+    async def start(self, choose: Callable[[Backend], tuple[TrainingConfig, Path | None]]) -> None:
+        """Start to read. `choose` returns what the settings form shows first and the run to follow.
+
+        Returns once these are shown, so that a request finds what it is about.
+        """
         samples = self._hardware.samples(self._backend.open_sampler)
         self._app.run_task(poll, samples, partial(setattr, self._main, "sample"), "The hardware cannot be sampled")
-        self._app.run_task(self._open_first, choose)
         self._app.run_task(self._read_inventory)
         self._app.run_task(self._tuning.watch_status)
         self._app.run_task(to_daemon_thread, self._backend.wake_queue)
+        await self._open_first(choose)
 
     async def _open_first(self, choose: Callable[[Backend], tuple[TrainingConfig, Path | None]]) -> None:
         try:

@@ -207,7 +207,9 @@ class UiState:
         """
         if self.loaded is None or self.editing is None or job == self.loaded.job:
             return self
-        editing, loaded = self.editing, replace(self.loaded, job=job)
+        same_script = getattr(job, "command", ())[:2] == getattr(self.loaded.job, "command", ())[:2]
+        cwd = self.loaded.cwd if same_script else None  # another command is one of the folder of the screen
+        editing, loaded = self.editing, replace(self.loaded, job=job, cwd=cwd)
         if isinstance(job, CommandJob):
             dropped = WEAK_ORIGINS
             if loaded.preset == DEMO:

@@ -16,6 +16,7 @@ from tuner_tui.ui.state import UiState
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import READING, shorten
 from tuner_tui.view.estimate_rows import VERDICTS, figures_of
+from tuner_tui.view.finding_rows import UNEXPLAINED
 from tuner_tui.view.settings_form import SettingsView
 from tuner_tui.view.tuning_rows import tuning_sentence, tuning_status
 
@@ -166,6 +167,9 @@ def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
         return f"The machine is fine, but the settings cannot train yet: {wrong}"
     if state.folder is None:
         return "No problems found. t trains with these settings, p loads a preset, ? shows all keys."
+    status = None if state.view is None else state.view.status
+    if status is not None and status.kind in ("ended", "lost") and status.outcome not in ("completed", "stopped"):
+        return UNEXPLAINED
     return "No problems found in this run. t starts another one."
 
 

@@ -18,6 +18,7 @@ KEYS = "[a]pply  [d]iff  [w]hy"
 RETRY_KEYS = "[enter] apply, run again  [d]iff  [w]hy"
 """For a remedy of what ended the run."""
 MOST_DETAILS = 3
+UNEXPLAINED = "Why this run ended so is not known; E opens the output at its last error."
 LOOK_KEYS = "[w]hy"
 GAP = "   "
 ROOM_FOR_KEYS, ROOM_FOR_RETRY, ROOM_FOR_DETAILS = 48, 72, 12
@@ -40,13 +41,10 @@ def choices(findings: Sequence[Finding]) -> tuple[FindingChoice, ...]:
 
 
 def good_rows(text: str, width: int) -> list[Row]:
-    """Return the lines of `text` behind a mark that all is well, unless that is not known yet."""
-    if text == READING:
-        return [Row(line(TextSpan(text, "dim")))]
+    """Return the lines of `text` behind a mark that all is well, unless that is not known."""
+    mark = TextSpan("" if text in (READING, UNEXPLAINED) else f"{GOOD} ", "good")
     parts = [part for paragraph in text.split("\n") if paragraph for part in wrap_text(paragraph, max(10, width - 2))]
-    return [
-        Row(line(TextSpan("  " if at else f"{GOOD} ", "good"), TextSpan(part, "dim"))) for at, part in enumerate(parts)
-    ]
+    return [Row(line("  " if at and mark.text else mark, TextSpan(part, "dim"))) for at, part in enumerate(parts)]
 
 
 def replay_rows(replay: Replay, width: int) -> list[Row]:

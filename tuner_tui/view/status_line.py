@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner_tui.core.units import UNKNOWN, format_duration, format_rough_duration, format_share
+from tuner_tui.core.units import UNKNOWN, format_duration, format_rough_duration, format_share, format_short_duration
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
     BAD,
@@ -61,7 +61,9 @@ def _parts(scene: StatusScene, width: int) -> Line:
         return line(TextSpan(f"{RUNNING} {scene.name} waiting", "warn"), f"  {scene.waits}")
     if state.finished is not None:
         parts = outcome_parts(state, f"{scene.name} {scene.trains}".rstrip())
-        return line(*(TextSpan(f"{text}   ", style) for text, style in parts))
+        age_s = scene.now_s - state.finished.t
+        ago = TextSpan(f"{format_short_duration(age_s)} ago" if age_s >= 60 else "", "dim")
+        return line(*(TextSpan(f"{text}   ", style) for text, style in (*parts, ago)))
     if scene.lost:
         return line(TextSpan(f"{BAD} {scene.name} lost", "bad"), f"  {scene.lost}")
     return _running_line(scene, state, width)

@@ -109,6 +109,9 @@ async def test_the_footer_shows_what_can_be_done_and_takes_clicks() -> None:
         panel.selected = 1  # its second remedy changes no setting
         await until(pilot, lambda: "Apply" not in app_of(pilot).main.query_one(KeyFooter).render().plain)
         assert "Train" not in text
+        await pilot.press("3")
+        await until(pilot, lambda: "enter Why" in app_of(pilot).main.query_one(KeyFooter).render().plain)
+        await press_to(pilot, "Why", "enter")
 
 
 async def test_the_palette_does_what_the_keys_do() -> None:
@@ -116,6 +119,7 @@ async def test_the_palette_does_what_the_keys_do() -> None:
     async with on_screen(box) as pilot:
         await pilot.press("ctrl+p")
         await press_until(pilot, lambda: pilot.app.screen.query_one(OptionList).option_count < 6, *"train")
+        await press_to(pilot, "Train", "enter")
         await press_until(pilot, lambda: box.launched, "enter")
 
 

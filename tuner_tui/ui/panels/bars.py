@@ -50,6 +50,8 @@ class KeyFooter(Widget):
     """Actions without an object now; their keys are hidden."""
     signs: reactive[Mapping[str, str]] = reactive({})
     """Actions with news, and the text shown first in place of their description."""
+    labels: reactive[Mapping[str, str]] = reactive({})
+    """Actions whose description depends on what they do now."""
 
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, self._read_keys)
@@ -98,8 +100,9 @@ class KeyFooter(Widget):
     def _fitting(self) -> tuple[list[Key], list[Key]]:
         right = [entry for action in RIGHT for entry in self.shown if entry[2] == action]
         news = [(key_text, self.signs[action], action) for key_text, _, action in self.shown if action in self.signs]
+        named = ((key_text, self.labels.get(action, label), action) for key_text, label, action in self.shown)
         left: list[Key] = []
-        for entry in (*news, *(entry for entry in self.shown if entry[2] not in {*self.signs, *self.idle})):
+        for entry in (*news, *(entry for entry in named if entry[2] not in {*self.signs, *self.idle})):
             if entry[2] not in RIGHT and _width([*left, entry, *right]) <= self.size.width:
                 left.append(entry)
         return left, right

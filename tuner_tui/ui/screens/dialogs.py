@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -144,7 +146,10 @@ class NameScreen(Dialog[str]):
 
 
 class LaunchScreen(Dialog[bool]):
-    """Asks whether to start what `tell` has described; until then nothing can be started. Returns True to start it."""
+    """Asks whether to start what `tell` has described. Returns True to start it.
+
+    A key that was typed before it was described starts nothing: it was not meant for what nobody has seen.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y,enter", "start", "Start", id="launch.yes", tooltip="Start it"),
@@ -156,14 +161,14 @@ class LaunchScreen(Dialog[bool]):
         self.heading = heading
         self._verb = verb
         self._sentence, self._about = Static("Reading settings and hardware …", markup=False), Static()
-        self._told = False
+        self._told_s = math.inf
 
     def body(self) -> Iterable[Widget]:
         yield VerticalScroll(self._sentence, self._about)
 
     def tell(self, sentence: str, lines: Sequence[tuple[str, str]] = ()) -> None:
         """Say what will happen in one `sentence`, with labelled `lines` about it."""
-        self._told = True
+        self._told_s = time.monotonic()
         self.hint = f"enter {self._verb} · esc back"
         for box in self.query("#dialog"):
             box.border_subtitle = self.hint
@@ -171,7 +176,7 @@ class LaunchScreen(Dialog[bool]):
         self._about.update(Group("", launch_table(lines)) if lines else "")
 
     def action_start(self) -> None:
-        if self._told:
+        if self.app.typed_s >= self._told_s:  # type: ignore[attr-defined]
             self.dismiss(True)
 
 

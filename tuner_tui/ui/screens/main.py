@@ -134,15 +134,23 @@ class MainScreen(FullScreen):
     def watch_running(self) -> None:
         self._show_idle_keys()
 
+    def watch_context(self) -> None:
+        self._show_idle_keys()
+
     def _show_idle_keys(self) -> None:
         idle = {f"app.do('{action}')" for action in (("train", "tune") if self.running else ("stop", "checkpoint"))}
-        status, step = (None, None) if self.view is None else (self.view.status, self.view.state.step)
-        if status is None or status.outcome in (None, "completed") or not step:
+        outcome = None if self.view is None else self.view.status.outcome
+        saved = self.view is not None and (self.view.state.checkpoint or (self.context and self.context.checkpoint))
+        if outcome in (None, "completed") or not saved:
             idle.add("app.do('restart')")
-        remedy = None if self.choice is None else self.choice.remedy
-        if remedy is None or not remedy.can_apply:
-            idle.add("app.remedy('apply')")
-        self.query_one(KeyFooter).idle = frozenset(idle)
+        finding, remedy = self.choice or (None, None)
+        usable = remedy is not None and remedy.can_apply
+        idle.add("" if usable else "app.remedy('apply')")
+        idle.add("" if finding is not None else "app.remedy('retry')")
+        again = remedy is not None and finding is not None and can_retry(finding, remedy) and not self.running
+        enter = "Apply, run again" if again else "Apply" if usable else "Why"
+        footer = self.query_one(KeyFooter)
+        footer.idle, footer.labels = frozenset(idle), {"app.remedy('retry')": enter}
 
     # layout
 

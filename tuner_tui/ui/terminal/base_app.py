@@ -71,6 +71,10 @@ class BaseApp(App[None]):
         self._cells = TerminalCells()
         self._unsettled = 1
         """How many of the start and the changes of size have not led to a whole frame yet."""
+        self.typed_s = 0.0
+        """When the key was pressed that is handled now, in seconds of the monotonic clock."""
+        self._can_answer = asyncio.Event()
+        self._can_answer.set()
         self._input: asyncio.Queue[Event] | None = None
         self._requests: set[object] = set()
         self._answered = asyncio.Event()
@@ -127,14 +131,20 @@ class BaseApp(App[None]):
     # input
 
     async def on_event(self, event: Event) -> None:
-        """Queue keys, pastes and clicks: each is handled once everything is done that the one before has led to."""
+        """Queue keys, pastes and clicks: each is handled once everything is done that the one before has led to.
+
+        Until the app can answer, all of them wait, but for those that leave it.
+        """
         if not isinstance(event, InputEvent | Paste) or event.is_forwarded:
             await super().on_event(event)
             return
         if self._input is None:
             self._input = asyncio.Queue()
             self.run_worker(self._handle_input(self._input))
-        if not isinstance(event, Key) or self._input.qsize() < MAX_WAITING_KEYS:
+        leaves = isinstance(event, Key) and (event.key == "ctrl+c" or (event.key == "q" and self._input.empty()))
+        if leaves and not self._can_answer.is_set():
+            self.action_leave()
+        elif not isinstance(event, Key) or self._input.qsize() < MAX_WAITING_KEYS:
             self._input.put_nowait(event)
 
     async def _handle_input(self, events: asyncio.Queue[Event]) -> None:
@@ -142,7 +152,9 @@ class BaseApp(App[None]):
         # slow line several keys arrive at once: of `/warmup` the letters would be taken as commands by the screen on
         # which `/` is about to open the search.
         while True:
+            await self._can_answer.wait()
             event = await events.get()
+            self.typed_s = event.time
             if self.screen_stack and not self._exit:  # else nothing is left to take it
                 target = self._focused_node
                 await super().on_event(event)
