@@ -132,7 +132,7 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     has_condition = cause.topic == UNEXPLAINED or (cause.topic is None and cause.cause in CAUSES_OF_CALLS)
     advice = _advice_in(cause.message, with_conditions=has_condition)
     first = "" if cause.topic == UNEXPLAINED or not remedies else remedies[0].name
-    if first in ("correct-command", "configuration", "configuration-file", "install-some-package"):
+    if first in ("correct-command", "configuration", "configuration-file", "target-key", "install-some-package"):
         detail = _detail_of(cause.message)
         named = (replace(remedies[0], why=f"{detail}{remedies[0].why}"), *remedies[1:])
         remedies = (*advice, *(named if detail or not cause.checks else ()), *cause.checks)
@@ -146,6 +146,10 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         remedies = (*remedies, *cause.checks)
     if cause.cause in CAUSES_OF_CALLS:
         remedies = (*_near_name(cause, situation.log), *remedies)
+    stated = "|".join({*_named_groups("already-set", "\n".join((cause.message, *situation.log)))})
+    if stated:  # what is set already comes last
+        is_set = re.compile(rf"(?:{stated})(?![\W_]*(?:false|off|none|0))", re.IGNORECASE)
+        remedies = tuple(sorted(remedies, key=lambda each: bool(is_set.search(each.title.replace(" ", "_")))))
     location = LEAK_LOCATIONS.get(cause.cause)
     leak = None if location is None else leak_before_oom(situation, location)
     growth = None if peak is None else peak.growth
@@ -230,10 +234,18 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         caller = failure.calls[-1].file if failure.calls and "__init__()" in failure.headline else ""
         by_package = _named_groups("installed", caller)
         subject = name if is_renamed_or_removed(name) and not by_package else ", ".join(_packages(failure)) or None
+        passed_on = not failure.calls or "**" in failure.calls[-1].statement or not _is_foreign(failure.calls[-1])
+        if _pattern("of-configuration").match(lines[failure.first - 1].text):
+            topic = "target-key"
+        elif subject and subject != name and passed_on and "unexpected keyword" in failure.headline:
+            topic = "program-releases"
     elif topic == "output-exists" and judgement.launcher.reported_failure:
         subject = "several-processes"
     elif cause == "missing-package":
         subject = missing_package(failure.headline) or subject or _failing_package(failure)
+    ranks = read_ranks(lines, state)
+    if cause == "collective-timeout" and topic is None and ranks.are_out_of_step:
+        topic = "same-steps"
     role = role_of(failure.frames, failure.message)
     name = None if role is None else role.name
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
@@ -244,7 +256,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         cause, sentence, checks = "program-error", *program_error
     if cause == "unknown" and pattern is None:
         cause = _cause_of_package(failure, name)
-    evidence = _evidence(match, judgement.launcher, read_ranks(lines, state))
+    evidence = _evidence(match, judgement.launcher, ranks)
     evidence = evidence if reason is None else (evidence[0], _shorten(reason), *evidence[1:])
     refuses = pattern is not None and not pattern.regexes and confidence != "certain" and bool(checks)
     is_refusal = refuses and failure.calls[-1].raises and " " in failure.headline.partition(": ")[2]
@@ -485,6 +497,9 @@ def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *ev
         return logged
     who = "a process" if launcher.rank is None else f"rank {launcher.rank}"
     code = "" if launcher.exit_code is None else f" with exit code {launcher.exit_code}"
+    if str(launcher.exit_code) in {each for line in lines for each in _named_groups("expected-exits", line.text)}:
+        sentence = f"The training left{code}, which the job system takes for no failure"
+        return CrashCause("unknown", sentence, "likely", tuple(map(_shorten, evidence)), topic="resumes-itself")
     files = (match[1] for line in lines if (match := _pattern("error-file").match(line.text)))
     sentence = f"The launcher reports that {who} failed{code}; the error of the process is not in this output"
     evidence = (*map(_shorten, evidence), *(f"its error file is {file}" for file in islice(files, 1)))

@@ -19,6 +19,8 @@ CONTEXT_BYTES = 2 * GIB
 """More than CUDA's context, libraries and NCCL take of a GPU outside PyTorch's allocator."""
 MANY_BYTES = 6 * GIB
 """What a process holds outside of PyTorch's allocator without cause; context, NCCL and graphs take less. Judgement."""
+FRAGMENTED_SHARE, NEARLY = 0.1, 0.9
+"""Fragmentation: this share of what PyTorch holds is unused; with what is free, it is nearly the request or more."""
 NONSENSE_BYTES = 2**50
 """Containers report such sizes of other processes, and PyTorch such a limit where none is set."""
 
@@ -137,13 +139,18 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
         evidences.append(
             f"{format_limit(figures.by_metal)} are held beside PyTorch's tensors, by Metal's caches or others"
         )
-    if tried is not None and figures.cached is not None and figures.cached >= tried:
-        remedies.append(remedy("expandable-segments"))
+    cached = figures.cached
+    if tried is not None and held and cached is not None and cached >= FRAGMENTED_SHARE * held:
+        unused = cached + (free or 0)
+        remedies += (remedy("expandable-segments"),) if unused >= NEARLY * tried else ()
+        if NEARLY * tried <= unused < tried:
+            evidences.append(f"{format_limit(unused)} are free or held unused, of {format_limit(tried)} asked for")
     refused = not (others or limited) and tried is not None and free is not None and free >= max(4 * tried, GIB)
     if refused and free is not None:
         remedies.append(remedy("free-but-refused"))
         evidences.append(f"the driver refused it although {format_limit(free)} are free")
-    return MemoryReading(tuple(remedies), tuple(evidences), is_whole=refused)
+    refusal = "The driver refused GPU memory although enough is free" if refused else None
+    return MemoryReading(tuple(remedies), tuple(evidences), refusal, refused)
 
 
 def other_processes(figures: MemoryFigures) -> tuple[str, ...]:

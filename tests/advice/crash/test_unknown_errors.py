@@ -108,7 +108,7 @@ def test_an_error_that_ends_the_output_is_told(end: str, sentences: list[str]) -
 def test_a_package_run_from_a_clone_is_named() -> None:
     places = ("/home/ann/spam/spam/train.py:<module>|main()", "/home/ann/ham/ham/base.py:setup|return target(**kwargs)")
     (finding,) = read(frames(*places) + "TypeError: __init__() got an unexpected keyword argument 'rim'")
-    assert finding.remedies[0].title.startswith("bring ham to")
+    assert finding.remedies[0].title.startswith("install the release of ham")
 
 
 @pytest.mark.parametrize(

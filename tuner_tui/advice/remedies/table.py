@@ -146,9 +146,7 @@ FACTS: Mapping[str, Callable[[Situation], object]] = {
     "runs-tf32": lambda situation: situation.supports("tf32"),
     "runs-fused": lambda situation: situation.supports("fused"),
     "peft-installed": lambda situation: situation.has_package("peft"),
-    "launch-blocking": lambda situation: (
-        "AMD_SERIALIZE_KERNEL=3" if situation.backend == "hip" else "CUDA_LAUNCH_BLOCKING=1"
-    ),
+    "launch-blocking": lambda situation: read_table("launch-blocking")[situation.backend or "cuda"],
     "built-in-job": lambda situation: isinstance(situation.job, BuiltinJob),
     # On random weights LoRA learns next to nothing.
     "random-weights": lambda situation: isinstance(situation.job, BuiltinJob) and situation.job.model in SHAPES,

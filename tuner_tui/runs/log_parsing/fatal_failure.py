@@ -40,6 +40,8 @@ FAR = 12
 """Ordinary lines after a failure that a process which ends does not write."""
 MESSAGE_ALONE = re.compile(r"(?:CUDA|HIP|cuDNN|NCCL) error: ")
 """The beginning of an exception's message that stands without the exception's type."""
+PECULIAR_CHARS, LAST_LINES = 30, 40
+"""So much that a certain pattern matches at the beginning of one of the last lines needs no exception's type either."""
 WATCHDOG = re.compile(r"^.*watchdog thread terminated with exception: (?=\S)")
 """NCCL's watchdog also forwards errors of kernels, which are the cause then."""
 
@@ -312,6 +314,8 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
         pattern = first_of(crash_table().bare, text)
         if pattern is None and (MESSAGE_ALONE.match(text) or (text is not line.text and "what():" in line.text)):
             pattern = first_of(crash_table().messages, text)
+        elif pattern is None and line.number >= len(lines) - LAST_LINES and not matches_any("handled", text):
+            pattern = next((each for each in crash_table().messages if _is_peculiar(each, text)), None)
         if pattern is not None:
             message = native_message(lines, line.number, paragraph=pattern.cause == "bad-arguments")
             frames = stack if line.number in crash_lines else ()
@@ -320,6 +324,11 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
             specific = first_of(crash_table().bare, message) if pattern.cause == "unknown" else None
             matches.append(FailureMatch(failure, specific or pattern))
     return matches
+
+
+def _is_peculiar(pattern: CrashPattern, text: str) -> bool:
+    matches = (regex.match(text) for regex in pattern.regexes if pattern.confidence == "certain")
+    return any(match is not None and match.end() >= PECULIAR_CHARS for match in matches)
 
 
 OUT_OF_MEMORY_CAUSES = frozenset({"gpu-oom", "host-oom"})

@@ -20,7 +20,7 @@ LOST_PEER = re.compile(r"connection|broken ?pipe|\bpeer|remote|socket|nccl|gloo|
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """The first collective in which a rank waited until the watchdog's limit: its number in its process group."""
+    """The lowest collective in which a rank waited until the watchdog's limit: its number in its process group."""
 
     number: int
     operation: str
@@ -56,12 +56,21 @@ class RankReport:
             for each in sorted(collectives, key=lambda each: each.number)
         ]
         others = frozenset(range(self.world_size or 0)) - self.waiting.keys()
+        if self.are_out_of_step:
+            step = "ranks are out of step" + ("" if collectives.pop().group else " if these are of one process group")
+            return (*where[:4], step)
         if len(collectives) > 1 or self.world_size is None or not others <= self.seen:
             return (*where[:4], "which rank was waited for is not known")
         missing = (
             f"{name_ranks(others)} did not join it" if others else "no rank is missing: all waited in the same one"
         )
         return (*where, missing)
+
+    @property
+    def are_out_of_step(self) -> bool:
+        """Whether ranks waited in different collectives of one group, which each begins after the one before."""
+        collectives = set(self.waiting.values())
+        return len(collectives) > len({each.group for each in collectives})
 
     def _at(self, collective: Collective) -> Iterable[int]:
         return (rank for rank, waited in self.waiting.items() if waited == collective)
@@ -88,6 +97,8 @@ def read_ranks(lines: Sequence[LogLine], state: RunState) -> RankReport:
             collective = Collective(int(match["number"]), match["operation"], group["group"] if group else "")
             if rank >= 0:
                 seen.add(rank)
-                waiting.setdefault(rank, collective)
+                before = waiting.setdefault(rank, collective)
+                if before.group == collective.group and collective.number < before.number:
+                    waiting[rank] = collective
     # A process group of some ranks prints a smaller size than the training.
     return RankReport(max(sizes, default=None), frozenset(seen), waiting, frozenset(absent))
