@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes.live_run import START_S, finished, history, sample
+from tests.fakes.live_run import GIB, START_S, finished, history, sample
 from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY
 from tuner_tui.runs.events.progress import History
 from tuner_tui.runs.events.run_state import RunState
@@ -45,7 +45,7 @@ def test_the_headline_says_outcome_length_speed_and_cost() -> None:
         "✓ Completed   r007 llama-1b-sft   1,240 of 9,000 steps in 7 min 35 s"
         "   5 % faster than r005, the fastest of 2 before   GPUs 0.61 kWh · € 0.18"
     )
-    assert lines(scene())[0] == "5 % faster than r005, the fastest of 2 before   GPUs 0.61 kWh · € 0.18"
+    assert lines(scene(), width=150)[0] == lines(scene(), width=150, keys=False)[0]
 
 
 def test_a_run_with_a_remedy_says_whether_it_helped_and_how_to_take_it_back() -> None:
@@ -76,7 +76,7 @@ def test_the_facts_are_loss_evaluation_speed_memory_checkpoint_and_the_best_chan
     shown = facts(scene(findings=(DATA_WAIT,)))
     assert shown["loss"].startswith("4.0")
     assert shown["loss"].endswith("→ 1.8404")
-    assert shown["best eval"] == "1.7131 at step 1,000"
+    assert shown["best eval"] == "◆ 1.7131 at step 1,000"
     assert shown["metrics"] == "accuracy 0.8412"
     assert shown["speed"] == "3.12 steps/s · 48.0k tokens/s"
     assert shown["peak memory"] == "61.2 of 79.6 GiB"
@@ -97,7 +97,7 @@ def test_what_is_unknown_is_absent() -> None:
 def test_the_time_is_one_bar_with_its_parts_in_words() -> None:
     shown = "\n".join(lines(scene()))
     # 396.8 s of training in 455 s, of which 2 % waited; 16 s of evaluation and 4 s of saving.
-    for part in ("waiting for data 2 %", "computing 85 %", "evaluation 4 %", "saving 1 %", "start-up 8 %"):
+    for part in ("data 2 %", "compute 85 %", "evaluation 4 %", "saving 1 %", "start-up 8 %"):
         assert part in shown
 
 
@@ -107,7 +107,7 @@ def test_the_time_is_one_bar_with_its_parts_in_words() -> None:
         ("completed", (), "t v S C x"),
         ("completed", (DATA_WAIT,), "t a v S C x"),
         ("stopped", (), "R t v S C x"),
-        ("out-of-memory", (OUT_OF_MEMORY,), "enter R t v S C x"),
+        ("out-of-memory", (OUT_OF_MEMORY,), "enter R t E v S C x"),
     ],
 )
 def test_the_keys_are_those_that_can_do_something(outcome: str, findings: tuple[Any, ...], keys: str) -> None:
@@ -120,6 +120,24 @@ def test_after_out_of_memory_enter_resumes_or_starts_again_and_the_remedy_stands
     assert next_keys(out)[0] == ("enter", "apply the remedy below and resume")
     assert next_keys(out._replace(context=RunContext()))[0][1] == "apply the remedy below and start again"
     assert "next time" not in facts(out), "it stands in the findings"
+
+
+def test_a_failed_run_says_what_ended_it_and_the_key_to_its_log() -> None:
+    shown = lines(scene("out-of-memory", "It ran out.", findings=(OUT_OF_MEMORY,)), width=74)
+    assert OUT_OF_MEMORY.sentence in shown
+    assert OUT_OF_MEMORY.evidence[0] in shown
+    assert any("E log at the error" in text for text in shown)
+    assert sum(text.startswith("loss") for text in shown) == 1
+
+
+def test_the_peak_of_a_run_without_a_gpu_is_that_of_its_ram() -> None:
+    state = finished("completed", "")
+    ranks = {
+        number: replace(rank, latest=replace(rank.latest, allocated_peak_bytes=None, rss_peak_bytes=2 * GIB))
+        for number, rank in state.ranks.items()
+        if rank.latest is not None
+    }
+    assert facts(scene(state=replace(state, ranks=ranks)))["peak memory"] == "2.0 of 512.0 GiB RAM"
 
 
 def test_the_reason_stands_once_and_a_long_path_keeps_its_end() -> None:

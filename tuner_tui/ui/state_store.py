@@ -101,7 +101,7 @@ class StateStore:
         if state.loaded is None or state.editing is None:
             return None
 
-        inventory, job = state.inventory, state.loaded.job
+        inventory, job, spread = state.inventory, state.loaded.job, state.data_parallel
         gpus = None if inventory is None else gpus_of_job(inventory, job)
         cores = None if inventory is None else inventory.cpu.usable_cores
 
@@ -115,7 +115,7 @@ class StateStore:
             problems=check(state.editing.current.settings),
             preset=state.loaded.preset,
             job_edited=state.job_edited,
-            spread=state.data_parallel,
+            spread=spread if inventory and state.interpreter else spread._replace(perhaps=0),
             check=check,
             in_effect=state.values_in_effect,
             unknown=state.unknown_values,

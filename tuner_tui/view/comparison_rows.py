@@ -117,7 +117,7 @@ def _plot(scene: ComparisonScene, width: int, height: int) -> list[Row]:
 
 
 def _head(scene: ComparisonScene, width: int) -> list[Row]:
-    """Return what came of each run, what the second is against the first, and what the colours mean."""
+    """Return what the second run is against the first, what came of each, and what the colours mean."""
     named = max(len(name) for name in scene.names) + GAP
     rows = [
         Row(line(TextSpan(f"{name:<{named}}", style), text, TextSpan("".join(f" · {part}" for part in result), "dim")))
@@ -133,7 +133,7 @@ def _head(scene: ComparisonScene, width: int) -> list[Row]:
         spans = [TextSpan(whose, "dim")]
         for text, tone in parts:
             spans += [TextSpan(" · " if len(spans) > 1 else "", "dim"), TextSpan(text, tone or "strong")]
-        rows.append(Row(line(*spans)))
+        rows.insert(0, Row(line(*spans)))
         legend = line(TextSpan("better", "good"), TextSpan(" or ", "dim"), TextSpan("worse", "warn"))
         rows.append(Row(line(*legend, TextSpan(f" in {scene.names[1]}; what is equal is left out", "dim"))))
     if not scene.comparison.comparable:
@@ -234,8 +234,11 @@ def _setting(row: ChangedSetting) -> Entry:
         UNKNOWN_KIND if origin.kind == UNKNOWN_KIND else format_value(row.name, value) or "(empty)"
         for value, origin in sides
     )
-    # A recommendation is named without its reasons, which are long.
-    names = (origin.kind if origin.kind == "recommended" else f"{origin.kind} {origin.name}" for _, origin in sides)
+    # A recommendation is named without its reasons, which are long, a remedy without the id of its cause.
+    names = (
+        origin.kind if origin.kind in ("recommended", "remedy") else f"{origin.kind} {origin.name}"
+        for _, origin in sides
+    )
     origins = " → ".join(dict.fromkeys(shorten(name.rstrip(), MAX_VALUE_WIDTH) for name in names))
     return Entry(FIELDS[row.name].label, first, second, origins)
 

@@ -10,12 +10,13 @@ from tuner_tui.core.units import format_share
 from tuner_tui.runs.events.progress import mean_rates
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
+    LABEL,
     Line,
     Row,
     Style,
     TextSpan,
-    align_left,
     join_sections,
+    labelled_row,
     labelled_rows,
     line,
     line_width,
@@ -25,7 +26,9 @@ from tuner_tui.view.cells import (
 )
 from tuner_tui.view.charts import BarPart, stacked_bar, unnamed_parts
 from tuner_tui.view.finding_rows import can_retry, choices
+from tuner_tui.view.loss_chart import EVALUATION as EVALUATION_SIGN
 from tuner_tui.view.loss_chart import LossScene, loss_rows
+from tuner_tui.view.run_bars import COMPUTE, DATA, EVALUATION, SAVING
 from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sentence, peak_memory
 
 if TYPE_CHECKING:
@@ -69,18 +72,17 @@ class Fact(NamedTuple):
     style: Style = ""
 
 
-LEAST_SHARE = 0.005
+LEAST_SHARE, START_UP = 0.005, "start-up"
 TIME_STYLES: dict[str, Style] = {
-    "computing": "fill-curve", "waiting for data": "fill-warn", "evaluation": "fill-second", "saving": "fill-good",
-    "start-up": "fill-dim",
+    COMPUTE: "fill-curve", DATA: "fill-warn", EVALUATION: "fill-second", SAVING: "fill-good", START_UP: "fill-dim",
 }  # fmt: skip
-LABEL = 12
+FACT = 12
 LEAST_KWH = 0.01
 LONGEST_TITLE = 32
 """Cells of a remedy's title up to which it stands at its key."""
 WIDE_FROM, FACTS_SHARE = 90, 0.42
 """From this width on the loss stands beside the facts, which have this share of it."""
-LEAST_CHART, MOST_CHART = 6, 24
+LEAST_CHART, MOST_CHART, ROOM_APART = 6, 24, 6
 EQUAL_SPEED = 0.015
 """Speeds that differ by less are called the same: the noise between identical runs."""
 
@@ -88,11 +90,11 @@ EQUAL_SPEED = 0.015
 def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> list[Row]:
     """Return the card in `width` cells; the chart takes what the rest leaves of `height` rows.
 
-    With the `keys` of the screen it ends with them, and begins with what the status line does not say.
+    With the `keys` of the screen it says what ended a failed run, and ends with the keys.
     """
     facts = [row for fact in end_facts(scene) for row in _fact_rows(fact, width)]
-    parts = _against_earlier_and_energy(scene) if keys else headline(scene)
-    head = [*(_flowing_rows(map(line, parts), width) if parts else ()), *_sentence_rows(scene, width)]
+    head = [*_flowing_rows(map(line, headline(scene)), width), *_sentence_rows(scene, width)]
+    head += _reason_rows(scene, width) if keys else []
     texts = (line(TextSpan(key, "curve"), f" {does}") for key, does in next_keys(scene))
     foot = [_time_rows(scene, width), _flowing_rows(texts, width) if keys else []]
     if width >= WIDE_FROM:
@@ -101,17 +103,18 @@ def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> lis
         chart = loss_chart(scene, at - 2, max(LEAST_CHART, min(MOST_CHART, max(len(facts), height - 9))))
         return join_sections([head, side_by_side(chart, facts, at) if chart else facts, *foot])
     room = height - len(head) - len(facts) - sum(map(len, foot))
-    chart = loss_chart(scene, width, min(MOST_CHART, room)) if room >= LEAST_CHART else []
-    return join_sections([head, facts, chart, *foot], apart=room - len(chart) >= 4)
+    apart = room >= LEAST_CHART + ROOM_APART
+    chart = loss_chart(scene, width, min(MOST_CHART, room - 4 * apart)) if room >= LEAST_CHART else []
+    return join_sections([head, facts, chart, *foot], apart)
 
 
 def loss_chart(scene: EndScene, width: int, height: int) -> list[Row]:
-    """Return the loss of the run, next to facts that name its values; nothing with fewer than two points."""
+    """Return the loss of the run without a heading: the facts name its values; nothing with fewer than two points."""
     loss = scene.history.loss
     if len(loss.xs) < 2:
         return []
     shown = LossScene(loss, scene.history.eval_loss, scene.state.step, scene.state.loss, named=False)
-    return list(loss_rows(shown, width, height))
+    return list(loss_rows(shown, width, height + 1))[1:]
 
 
 def headline(scene: EndScene) -> list[TextSpan]:
@@ -156,7 +159,7 @@ def end_facts(scene: EndScene) -> list[Fact]:
     )
     facts = [
         Fact("loss", _loss_text(state, scene.history)),
-        Fact("best eval", "" if best is None else f"{f.metric(best)} at step {f.count(best_step)}"),
+        Fact("best eval", "" if best is None else f"{EVALUATION_SIGN} {f.metric(best)} at step {f.count(best_step)}"),
         Fact("metrics", "" if not state.evaluations else " · ".join(format_metrics(state.evaluations[-1].metrics))),
         Fact("speed", " · ".join(filter(None, rates))),
         Fact("peak memory", peak_memory(state, scene.sample).removeprefix("peak ")),
@@ -217,6 +220,8 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
             keys.insert(0, ("enter", f"apply the remedy below and {how}"))
         else:
             keys.append(("a", f"apply “{title}”" if len(title) <= LONGEST_TITLE else "apply the remedy below"))
+    if scene.state.outcome not in ("completed", "stopped"):
+        keys.append(("E", "log at the error"))
     if scene.context is not None and scene.context.remedy is not None:
         keys.append(("U", "take the remedy back"))
     keys += [("v", "compare"), ("S", "save as preset")]
@@ -232,11 +237,11 @@ def time_spent(state: RunState) -> list[tuple[str, float]]:
     seconds = state.finished.t - state.launched_t
     longest = max(state.counters, key=lambda steps: steps.train_s)
     parts = {
-        "waiting for data": longest.data_wait_s,
-        "computing": longest.train_s - longest.data_wait_s,
-        "evaluation": longest.eval_s,
-        "saving": longest.save_s,
-        "start-up": seconds - longest.train_s - longest.eval_s - longest.save_s,
+        DATA: longest.data_wait_s,
+        COMPUTE: longest.train_s - longest.data_wait_s,
+        EVALUATION: longest.eval_s,
+        SAVING: longest.save_s,
+        START_UP: seconds - longest.train_s - longest.eval_s - longest.save_s,
     }
     return [(name, spent / seconds) for name, spent in parts.items() if seconds > 0 and spent / seconds >= LEAST_SHARE]
 
@@ -269,12 +274,21 @@ def _sentence_rows(scene: EndScene, width: int) -> list[Row]:
     return [row for part in parts for row in part]
 
 
+def _reason_rows(scene: EndScene, width: int) -> list[Row]:
+    """Return what ended the run by the first finding about that, and what shows it."""
+    finding = next((finding for finding in scene.findings if finding.severity == "failed"), None)
+    if finding is None:
+        return []
+    evidence = (row for text in finding.evidence for row in wrapped_rows(text, width, "dim")[:MOST_SENTENCE_ROWS])
+    return [*wrapped_rows(finding.sentence, width, "strong"), *evidence]
+
+
 MOST_SENTENCE_ROWS = 3
 
 
 def _fact_rows(fact: Fact, width: int) -> list[Row]:
-    text = shorten_path(fact.text, width - LABEL) if fact.label == "checkpoint" else fact.text
-    return labelled_rows(fact.label, text, width, fact.style, LABEL, MOST_SENTENCE_ROWS)
+    text = shorten_path(fact.text, width - FACT) if fact.label == "checkpoint" else fact.text
+    return labelled_rows(fact.label, text, width, fact.style, FACT, MOST_SENTENCE_ROWS)
 
 
 def shorten_path(path: str, width: int) -> str:
@@ -290,6 +304,6 @@ def _time_rows(scene: EndScene, width: int) -> list[Row]:
     bar = stacked_bar(parts, width - LABEL)
     legend = [line(TextSpan(text, "dim")) for text in unnamed_parts(parts, bar)]
     return [
-        Row(line(TextSpan(align_left("time", LABEL), "dim"), *bar)),
+        labelled_row("time", bar),
         *(Row(line(" " * LABEL, *row.line)) for row in _flowing_rows(legend, width - LABEL) if legend),
     ]

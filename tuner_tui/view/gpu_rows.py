@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
@@ -41,13 +40,15 @@ STALE_S = 3.0
 class GpuScene(NamedTuple):
     """The newest sample and the recent ones, oldest first, of which charts show `window`.
 
-    `training` are the GPUs that should be busy, as a training runs on them. `jobs` names what runs on each GPU.
+    `training` are the GPUs that should be busy, as a training runs on them. `jobs` names what runs on each GPU, and
+    has those of runs of this program in `own`; where it is given each GPU is coloured by what it does.
     """
 
     sample: Sample
     recent: Sequence[Sample]
     training: frozenset[int] = frozenset()
-    jobs: Mapping[int, str] = MappingProxyType({})
+    jobs: Mapping[int, str] | None = None
+    own: frozenset[int] = frozenset()
     window: Window = WINDOWS[0]
 
 
@@ -58,6 +59,8 @@ NARROWEST_TRACE, USUAL_TRACE = 10, 21
 TRACE_FULL = 400 / 3
 """A trace in a row fills three of its four dots, so that the traces of two rows stay apart."""
 WIDEST_JOB = 40
+HOT_C = 85.0
+"""Near the temperature at which data-centre GPUs lower their clocks, 85 to 90 °C."""
 BUSY_PCT = 50.0
 """A GPU that trains and was busy for less of the last seconds is marked as idle."""
 NEARLY_FULL = 0.95
@@ -153,7 +156,7 @@ def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, height: 
     """Return a heading, and for each GPU a row of gauges with `height` rows of history below it."""
     if not gpus:
         return []
-    layout = gpu_layout(width, history=not height and bool(scene.recent), jobs=bool(scene.jobs))
+    layout = gpu_layout(width, history=not height and bool(scene.recent), jobs=scene.jobs is not None)
     rows = [Row(_heading(scene, layout, _history_columns(width, layout, height)))]
     for gpu in gpus:
         rows.append(Row(_lost_gpu(gpu) if _is_lost_in_words(gpu, width) else _gauges(scene, gpu, layout)))
@@ -208,7 +211,7 @@ def _state_style(scene: GpuScene, gpu: GpuSample) -> Style:
     """Return the style of the GPU's state: bad with a problem, warn for one that trains and idles, good for busy."""
     if gpu_mark(gpu)[0].strip() or (memory_share(gpu) or 0) > NEARLY_FULL:
         return "bad"
-    if gpu.index in scene.training:
+    if gpu.index in scene.training or scene.jobs is not None:
         return busy_style(scene, gpu)
     return "good" if (gpu.utilisation_pct or 0) >= BUSY_PCT else "gauge"
 
@@ -257,7 +260,8 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         parts.append(TextSpan(align_right(_power_text(gpu, short=layout.power < POWER_TEXT), layout.power), old))
     if layout.heat:
         heat = UNKNOWN if gpu.temperature_c is None else f"{f.integer(gpu.temperature_c)} °C"
-        parts.append(TextSpan(align_right(heat, layout.heat), old))
+        hot: Style = "bad" if (gpu.temperature_c or 0) >= HOT_C else ""
+        parts.append(TextSpan(align_right(heat, layout.heat), old or hot))
     if layout.clock:
         clock = UNKNOWN if gpu.clock_sm_mhz is None else f"{f.tens(gpu.clock_sm_mhz)} MHz"
         parts.append(TextSpan(align_right(clock, layout.clock), old or "dim"))
@@ -265,7 +269,8 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         columns = _columns(scene, gpu, "utilisation_pct", _history_columns(0, layout, 0))
         parts += [" ", area_lines(columns, TRACE_FULL, 1, old or busy_style(scene, gpu))[0]]
     if layout.job:
-        parts.append(TextSpan(align_left(f"  {scene.jobs.get(gpu.index, '')}", layout.job), "dim"))
+        job = (scene.jobs or {}).get(gpu.index) or ("free" if busy == 0 else "")
+        parts.append(TextSpan(align_left(f"  {job}", layout.job), "curve" if gpu.index in scene.own else "dim"))
     return line(*parts)
 
 
@@ -307,14 +312,19 @@ def _power_text(gpu: GpuSample, short: bool) -> str:
 
 
 def busy_style(scene: GpuScene, gpu: GpuSample) -> Style:
-    """Return good for a GPU that is kept busy, warn for one that trains and idles, judged over some seconds."""
-    if gpu.index not in scene.training:
+    """Return good for a GPU that is kept busy, warn for one that trains or has a job and idles, over some seconds."""
+    if gpu.index not in scene.training and not (scene.jobs or {}).get(gpu.index):
         return "gauge"
+    return "good" if is_busy(scene, gpu) else "warn"
+
+
+def is_busy(scene: GpuScene, gpu: GpuSample) -> bool:
+    """True if the GPU was busy for at least half of the last seconds, or if that is not known."""
     # NVML's utilisation is that of a sixth of a second to a second: between two steps, while a batch is copied or a
     # checkpoint is written, it drops to zero. Only a mean over several seconds says whether the GPU waits for data.
     earlier = [find_gpu(past, gpu.index) for past in samples_within(scene.recent, scene.sample.time_s, JUDGED_S)]
     utilisations = [past.utilisation_pct for past in earlier if past is not None and past.utilisation_pct is not None]
-    return "good" if not utilisations or sum(utilisations) / len(utilisations) >= BUSY_PCT else "warn"
+    return not utilisations or sum(utilisations) / len(utilisations) >= BUSY_PCT
 
 
 def _memory_style(used: float | None) -> Style:

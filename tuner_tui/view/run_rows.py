@@ -203,10 +203,15 @@ def _amount(value: float | None, unit: str) -> str:
 
 
 def peak_memory(state: RunState, sample: Sample | None) -> str:
-    """Return the allocator's peak against the memory of the smallest GPU: ranks may have different GPUs."""
+    """Return the allocator's peak against the memory of the smallest GPU: ranks may have different GPUs.
+
+    Of a run that used no GPU, the peak of its RAM.
+    """
     peaks = [steps.allocated_peak_bytes for steps in state.counters if steps.allocated_peak_bytes is not None]
     if not peaks:
-        return ""
+        resident = [steps.rss_peak_bytes for steps in state.counters if steps.rss_peak_bytes is not None]
+        total = sample and sample.host.ram_total_bytes
+        return f"peak {f.gib(sum(resident))}{f' of {f.gib(total)}' if total else ''} GiB RAM" if resident else ""
     totals = [gpu.memory_total_bytes for gpu in sample.gpus if gpu.memory_total_bytes] if sample else []
     of = f" of {f.gib(min(totals))}" if totals else ""
     return f"peak {f.gib(max(peaks))}{of} GiB"

@@ -25,7 +25,8 @@ DEFAULT_STEPS = 100
 class DataParallel(NamedTuple):
     """Processes, and the GPUs among which each of them splits a step.
 
-    `perhaps` is the number of GPUs it would use if the command builds a Trainer, which is not known before it runs.
+    `perhaps` is the number of GPUs it would use if the command builds a Trainer, which is not known before it runs; 0
+    before machine and interpreter were read.
     """
 
     processes: int = 1
@@ -221,7 +222,7 @@ def effective_batch(view: SettingsView, width: int) -> str:
     stand there.
     """
     settings, spread = view.resolved.settings, view.spread
-    if not view.unknown.isdisjoint(KNOBS[:2]):
+    if not spread.perhaps or not view.unknown.isdisjoint(KNOBS[:2]):
         return ""
     parts = " × ".join(str(getattr(settings, name)) for name in KNOBS[:2])
     many = f" × {spread.processes} processes" if spread.processes > 1 else ""

@@ -26,7 +26,7 @@ from tuner_tui.view.cells import (
     text_width,
     visible_rows,
 )
-from tuner_tui.view.gpu_rows import GpuScene, format_indices, gpu_rows
+from tuner_tui.view.gpu_rows import GpuScene, format_indices, gpu_rows, is_busy
 from tuner_tui.view.host_rows import host_rows
 from tuner_tui.view.sample_history import WINDOWS, Window
 from tuner_tui.view.status_line import progress_bar
@@ -219,8 +219,16 @@ def watched_gpu_rows(
         return [*remark_rows(view.problem.sentence, width, WARN, "warn"), *remark_rows(view.problem.advice, width)]
     if view is None or not view.sample.gpus:
         return [Row(line(TextSpan("asking the driver …", "dim")))]
-    scene = GpuScene(watched_gpus(view, only), recent, gpus_of_runs(view), jobs_by_gpu(view), window)
-    return gpu_rows(scene, width, room) + [row for note in view.notes for row in remark_rows(note, width)]
+    scene = watched_scene(view, recent, only, window)
+    return gpu_rows(scene, width, room, columns=1) + [row for note in view.notes for row in remark_rows(note, width)]
+
+
+def watched_scene(
+    view: MachineView, recent: Sequence[Sample], only: Sequence[int] = (), window: Window = WINDOWS[0]
+) -> GpuScene:
+    """Return the GPUs of a machine, or only those in `only`, with what runs on them."""
+    own = frozenset(gpu for job in view.jobs if job.run is not None for gpu in job.gpus)
+    return GpuScene(watched_gpus(view, only), recent, gpus_of_runs(view), jobs_by_gpu(view), own, window)
 
 
 def gpus_of_runs(view: MachineView) -> frozenset[int]:
@@ -235,7 +243,7 @@ def jobs_by_gpu(view: MachineView) -> dict[int, str]:
     descriptions: dict[int, str] = {}
     for job in sorted(view.jobs, key=lambda job: (job.run is not None, job.gpu_memory_bytes or 0)):
         run = "" if job.run is None else " ".join(filter(None, (job.run.run, job.run.preset)))
-        words = run or format_command(job.command)
+        words = run or " ".join(filter(None, (job.user, format_command(job.command))))
         if words:
             descriptions.update(dict.fromkeys(job.gpus, words))
     return descriptions
@@ -260,6 +268,16 @@ def gpus_title(view: MachineView) -> str:
         name = gpu.name.removeprefix("NVIDIA ")
         names[name] = names.get(name, 0) + 1
     return " · ".join(["GPUs", *(f"{number} × {name}" for name, number in names.items())])
+
+
+def gpus_in_sum(view: MachineView, recent: Sequence[Sample]) -> str:
+    """Return what all GPUs do, such as `6 busy, 1 idle, 1 lost · 4.1 of 5.6 kW`."""
+    gpus, scene = [gpu for gpu in view.sample.gpus if not gpu.lost], watched_scene(view, recent)
+    busy, lost = sum(is_busy(scene, gpu) for gpu in gpus), len(view.sample.gpus) - len(gpus)
+    counts = ((busy, "busy"), (len(gpus) - busy, "idle"), (lost, "lost"))
+    power, limit = (sum(getattr(gpu, name) or 0 for gpu in gpus) / 1000 for name in ("power_w", "power_limit_w"))
+    watts = f" · {power:.1f}{f' of {limit:.1f}' if limit else ''} kW" if power else ""
+    return ", ".join(f"{count} {state}" for count, state in counts if count) + watts
 
 
 def snapshot_rows(view: MachineView, width: int) -> list[Row]:

@@ -71,15 +71,14 @@ async def test_a_box_that_cannot_be_watched_says_why() -> None:
         await until(pilot, lambda: any("Permission denied" in note.message for note in app._notifications))
 
 
-async def test_rows_that_the_jobs_do_not_need_show_histories() -> None:
+async def test_each_of_many_gpus_is_one_line_with_its_history_and_the_title_has_their_sum() -> None:
     async with watching(FakeWatch(view())) as (app, pilot):
         await pilot.resize_terminal(200, 60)
-        await until(pilot, lambda: screen_text(app).count("busy, 0–100 %") == 8)
+        await until(pilot, lambda: "6 busy, 1 idle, 1 lost · 3.8 of 4.9 kW" in screen_text(app))
+        assert screen_text(app).count("busy, last 2 min") == 1
+        assert "dave python -m ipykernel_launcher" in screen_text(app)
         assert all(job.user in screen_text(app) for job in JOBS if job.user), "all jobs have room"
-        assert " 2 min" in screen_text(app)
-        await press_until(pilot, lambda: " 12 min" in screen_text(app), "z")
-        await press_until(pilot, lambda: screen_text(app).count("busy, 0–100 %") < 8, "home", "enter")
-        await press_until(pilot, lambda: screen_text(app).count("busy, 0–100 %") == 8, "enter")
+        await press_until(pilot, lambda: "busy, last 1" in screen_text(app), "z")
     async with watching(FakeWatch(gpuless_view())) as (app, pilot):
         await until(pilot, lambda: "busy, 0–100 %" in screen_text(app))
         assert "No NVIDIA driver is installed" in screen_text(app)

@@ -299,7 +299,8 @@ def _memory_sentence(state: RunState, judgement: Judgement) -> str:
         return f"The kernel killed the training{_at_step(state)}: the machine or its cgroup ran out of memory."
     event = judgement.event
     if isinstance(event, OutOfMemory):
-        where = f" while {event.where}" if event.where else ""
+        where = " in the optimizer step" if event.where == "optimizer-step" else f" while {event.where}"
+        where = where if event.where else ""
         whose = f" on rank {event.rank}" if len(state.ranks) > 1 and event.rank is not None else ""
         return f"Out of memory{whose}{where}{_at_step(state)}: {_first_line(event.message)}"
     if judgement.by == "log" and judgement.match is not None:

@@ -66,11 +66,19 @@ class TroubleshootingPanel(Canvas, can_focus=True):
         self._change()
 
     def on_resize(self, _event: Resize) -> None:
+        self._show_hidden()
         self.post_message(self.RowsChanged())
 
     def _change(self) -> None:
         self.redraw()
+        self._show_hidden()
         self.post_message(self.RowsChanged())
+
+    def _show_hidden(self) -> None:
+        """Say below rows that have no room how many findings there are, and by which keys the rest is reached."""
+        count = len(self.findings)
+        hidden = len(self._rows()) > self.size.height > 0
+        self.border_subtitle = f"{count} finding{'s' * (count > 1)} · 3 then ↓ for the rest" if hidden else ""
 
     def on_click(self, event: Click) -> None:
         rows, at = self._rows(), event.y - 1 + self.top

@@ -23,6 +23,7 @@ from tuner_tui.view.watch_rows import (
     SORTS,
     JobScene,
     Place,
+    gpus_in_sum,
     gpus_title,
     job_places,
     job_rows,
@@ -207,7 +208,8 @@ class WatchScreen(SubScreen):
         """
         view, width = self.view, max(1, self.size.width - 2 * FRAME)
         if view is not None:
-            self.set_panel_title(self.gpus, gpus_title(view))
+            parts = [gpus_title(view), gpus_in_sum(view, self._seen) if view.sample.gpus else ""]
+            self.set_panel_title(self.gpus, " · ".join(filter(None, parts)))
         if self.jobs.wanted_rows > self._job_rows:
             self._rows, self._job_rows = (0, 0), self.jobs.wanted_rows
         low = self.size.height < LOW_HEIGHT
