@@ -129,6 +129,28 @@ def test_keys_that_arrive_together_are_taken_in_order(tmp_path: Path) -> None:
         assert b"warmup_steps" in terminal.wait_for(b"warmup_steps")
 
 
+def test_the_shell_gets_the_terminal_on_ctrl_z_and_gives_it_back(tmp_path: Path) -> None:
+    words = f"{sys.executable} -m tuner_tui watch; echo at the shell; fg"
+    with Watch(tmp_path, program=["sh", "-mc", words]) as terminal:
+        assert b"CPU" in terminal.wait_for(b"CPU")
+        terminal.press(b"\x1a")
+        output = terminal.wait_for(b"at the shell")
+        output += terminal.wait_for(b"\x1b[?1049h")
+        assert output.index(LEFT) < output.index(b"at the shell") < output.index(b"\x1b[?1049h")
+        assert b"Quit" in terminal.wait_for(b"Quit"), "everything is written again"
+
+
+def test_what_is_pasted_is_no_key(tmp_path: Path) -> None:
+    """Neither after a sequence of colours nor where a sequence of the paste itself is read in two parts."""
+    with Watch(tmp_path, "watch") as terminal:
+        assert b"CPU" in terminal.wait_for(b"CPU")
+        for part in (b"\x1b[20", b"0~a\x1b[31mq\x1b[0mq\x1bq\x1b", b"[201", b"~?"):
+            terminal.press(part)
+            terminal.read(0.3)
+        assert b"Help" in terminal.wait_for(b"Help"), "the key after it"
+        assert not terminal.ended
+
+
 def test_ctrl_c_before_the_first_frame_says_nothing(tmp_path: Path) -> None:
     for delay_s in (0.15, 0.3, 0.45):
         with Watch(tmp_path, "watch") as terminal:

@@ -119,6 +119,13 @@ class BaseApp(App[None]):
         self._cells.forget()
         self.screen.refresh()
 
+    def action_suspend_process(self) -> None:
+        """Return to the shell, whose `fg` continues; with the whole job, as the shell waits for each process of it."""
+        if self._driver is not None and self._driver.can_suspend:
+            os.killpg(0, signal.SIGTSTP)
+        else:
+            self.show_note("No shell can continue the screen after ctrl+z; q closes it.", "warning")
+
     def action_leave(self) -> None:
         """Close the screen; trainings continue."""
         self.exit()

@@ -1,21 +1,63 @@
-"""The terminal: draws on standard output, each frame in one write."""
+"""The terminal: draws on standard output, each frame in one write, and reads what is pasted as text."""
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import termios
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from textual._ansi_sequences import SYNC_END, SYNC_START
+from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
 from textual.app import App
+from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Paste
+from textual.message import Message
 
+from tuner_tui.core.procfs import read_stat
 from tuner_tui.ui.terminal.first_frame import ENTER_SCREEN, SHELL_MODES, STDIN, STDOUT, restore_terminal_on_signals
 
 FRAME_BYTES = 1 << 20
 """More than any frame, so that each is one write(2)."""
+ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*\x07?|.?)", re.DOTALL)
+
+
+class InputParser(XTermParser):
+    """Textual's parser of input, which would take what follows an escape sequence in pasted text for keys."""
+
+    _newest = ""
+    """The newest input, which may be a part of the start of a paste."""
+    _pasted: str | None = None
+    """The text of a paste that has not ended yet."""
+
+    def feed(self, data: str) -> Iterable[Message]:
+        if not data:  # the end of the input
+            yield from super().feed(data)
+        while data:
+            if self._pasted is not None:
+                text, end, data = (self._pasted + data).partition(BRACKETED_PASTE_END)
+                self._pasted = None if end else text
+                if end:
+                    yield Paste(ESCAPE_SEQUENCE.sub("", text).replace("\x00", ""))
+                continue
+            fed, text = len(self._newest), self._newest + data
+            start = text.find(BRACKETED_PASTE_START)
+            if start < 0:
+                plain, data, self._newest = data, "", text[1 - len(BRACKETED_PASTE_START) :]
+            else:
+                # Of a start that comes in two parts Textual has the first: it gets a whole one, and its end.
+                split = BRACKETED_PASTE_START[fed - start :] + BRACKETED_PASTE_END
+                plain = split if start < fed else text[fed:start]
+                data, self._newest, self._pasted = text[start + len(BRACKETED_PASTE_START) :], "", ""
+            yield from super().feed(plain) if plain else ()
+
+
+linux_driver.XTermParser = InputParser  # type: ignore[misc]  # the driver creates it in the middle of its loop
 
 
 class TerminalDriver(LinuxDriver):
@@ -62,6 +104,13 @@ class TerminalDriver(LinuxDriver):
         """End the thread that writes: what is written later is not queued for it."""
         super().close()
         self._writer_thread = None
+
+    @property
+    def can_suspend(self) -> bool:
+        """Whether a shell has started the program as a job, which it can continue."""
+        leader = read_stat(os.getpgrp())
+        shell = None if leader is None else read_stat(leader.parent)
+        return leader is not None and shell is not None and shell.session == leader.session
 
     # Both in the event loop: a handler may interrupt another one, or a write that holds the lock of the writer's queue.
 
