@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.fakes.ui_backend import FakeBox
-from tests.ui.pilots import ScreenPilot, app_of, on_screen, press_to, press_until, said, screen_text, until
+from tests.ui.pilots import ScreenPilot, app_of, on_screen, press_to, press_until, screen_text, until
 from tuner_tui.runs.queue.listing import QueueLine
 from tuner_tui.ui.screens.pickers import queue_items
 
@@ -60,5 +60,5 @@ async def test_the_training_shown_is_queued_after_a_look() -> None:
         await open_queue(pilot)
         assert box.queue_wakes == 2  # by the start of the screen and now
         await press_until(pilot, lambda: "1 of 2 GPUs" in screen_text(pilot.app), "a")
-        await press_until(pilot, lambda: "Queued as r009." in said(pilot), "enter")
+        await press_until(pilot, lambda: "r009  waiting" in screen_text(pilot.app), "enter")
         await until(pilot, lambda: "llama-1b-sft" in screen_text(pilot.app))

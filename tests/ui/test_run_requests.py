@@ -95,10 +95,8 @@ async def test_no_second_training_while_one_runs() -> None:
 async def test_stopping_asks_first() -> None:
     box = busy_box()
     async with on_screen(box) as pilot:
-        for answer in ("n", "y"):
+        for answer in ("n", "escape", "enter"):
             await press_to(pilot, "Stop", "s")
-            await pilot.press("enter")
-            assert dialog(pilot) == "Stop"
             assert not box.orders
             await press_to(pilot, "", answer)
         await until(pilot, lambda: box.orders == [("r007", "stop")])
@@ -213,7 +211,7 @@ async def test_the_command_is_edited() -> None:
     async with on_screen(FakeBox(opened=with_command())) as pilot:
         await press_to(pilot, "Job", "e")
         await pilot.press("end", "space", *"--x")
-        await pilot.press("down", "down", "down", *"out")
+        await pilot.press("down", "down", "down", "down", *"out")
         await press_to(pilot, "", "enter")
         assert job_of(pilot) == CommandJob(command=("python", "train.py", "--x"), apply="inject", cwd="out")
         assert app_of(pilot).session.state.dirty

@@ -146,14 +146,24 @@ TASKS = (
         size=(80, 24),
     ),
     Task(
+        "fit the batch",
+        "f",
+        lambda pilot, box: batch(pilot) == (16, 4) and "16 is the largest that fits with" in said(pilot),
+    ),
+    Task(
+        "fit the batch after a smaller one was tried",
+        "minus f",
+        lambda pilot, box: value(pilot, BATCH) > 8 and "the effective batch stays" in said(pilot),
+    ),
+    Task(
         "start on 2 GPUs",
-        'e =Job up up "2 enter = t =Train enter',
+        "e =Job down right enter = t =Train enter",
         processes,
         demo,
     ),
     Task(
         "start a script of one's own on 2 GPUs",
-        'e =Job down "2 enter = t =Train enter',
+        "e =Job down right enter = t =Train enter",
         processes,
         script,
     ),

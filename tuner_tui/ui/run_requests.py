@@ -145,7 +145,10 @@ class RunRequests(Requests):
         offer = await to_daemon_thread(lambda: make_offer(current))
         sentence = launch_sentence(current, self._store.outlook, self._state.batch_note)
         tuning = await self._tuning_beside()
-        return LaunchOffer(sentence, [*offer.lines, *([("Meanwhile", tuning)] if tuning else [])], offer.start)
+        view = self._store.settings_view(self._state)
+        problems = [] if view is None else [("Problem", problem.sentence) for problem in view.problems]
+        meanwhile = [("Meanwhile", tuning)] if tuning else []
+        return LaunchOffer(sentence, [*problems, *offer.lines, *meanwhile], offer.start)
 
     async def _tuning_beside(self) -> str:
         """Return what a training does to the tuning that runs; empty without one."""

@@ -174,6 +174,8 @@ class ScreenSession:
     def do(self, action: str) -> None:
         """Do what `action`, one of those of `keys`, says."""
         match action:
+            case "fit":
+                self.settings.fit_batch()
             case "undo":
                 self.settings.undo()
             case "redo":

@@ -12,11 +12,13 @@ from types import MappingProxyType
 
 from msgspec import structs
 
+from tuner_tui.advice.batch_scaling import BatchSplit, rebalance
 from tuner_tui.advice.estimate import EstimateRequest
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.recommend.duration_estimate import summarise_duration
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.core.units import UNKNOWN
+from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.settings.errors import FieldError, PresetError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Value
@@ -125,6 +127,33 @@ class SettingsRequests(Requests):
                 state = state.with_edit(name, text)
         self._store.request_estimate(state)
 
+    def fit_batch(self) -> None:
+        """Take the largest micro batch that fits by the estimate and keeps the effective batch, and say so."""
+        outlook, editing, unknown = self._store.outlook, self._state.editing, self._state.unknown_values
+        if outlook is None or editing is None:
+            self._app.show_note("The memory is still being estimated.", "warning")
+            return
+        settings, most = editing.current.settings, outlook.largest
+        micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
+        split = BatchSplit(micro, accumulation, self._state.data_parallel.processes)
+        if most is None or split.change.keys() & unknown:
+            why = "a run shows the batch of this command first" if most else outlook.unknown or "not known yet"
+            note = f"The largest micro batch that fits is not known: {why}. o measures it with short runs."
+        elif most < 1:
+            note = "By the estimate not even a micro batch of 1 fits; m shows where the memory goes."
+        elif (
+            fitted := rebalance(micro, accumulation, split.processes, min(most, micro * accumulation))
+        ).split == split:
+            note = f"Micro batch {micro} is the largest that fits with this effective batch; up to {most:,} would fit."
+        else:
+            changes = ", ".join(self._differences(fitted.split.change))
+            origin = Origin(OriginKind.EDITED, "the largest that fits")
+            self._store.update(self._state.with_changes(fitted.split.change, origin))
+            batches = f"effective batch {fitted.wanted:,} → {fitted.split.effective:,}"
+            kept = "the effective batch stays" if fitted.exact else batches
+            note = f"{changes}: {kept}. By the estimate up to {most:,} would fit; u undoes it."
+        self._app.show_note(note)
+
     def undo(self) -> None:
         """Undo the last change of settings."""
         self._go_to(self._state.with_undo())
@@ -187,7 +216,8 @@ class SettingsRequests(Requests):
     async def edit_job(self) -> None:
         """Open the job editor."""
         if self._state.loaded is not None:
-            job = await self._app.ask(JobScreen(self._state.loaded.job, self._preview))
+            gpus = () if self._state.inventory is None else visible_gpus(self._state.inventory)
+            job = await self._app.ask(JobScreen(self._state.loaded.job, self._preview, len(gpus)))
             if job is not None:
                 self._use_job(job)
 
@@ -196,8 +226,9 @@ class SettingsRequests(Requests):
         self._app.run_task(self._probe_interpreter, job)
 
     async def _preview(self, job: Job) -> str:
-        """Return the command that `job` would start with the settings shown, and what does not reach it."""
-        config = self._state.with_job(job).current
+        """Return what is wrong with a start of `job`, its command, and which settings do not reach it."""
+        state = self._state.with_job(job)
+        config, view = state.current, self._store.settings_view(state)
         if config is None:
             return ""
         try:
@@ -205,6 +236,7 @@ class SettingsRequests(Requests):
         except BackendError as error:
             return str(error)
         words = {
+            "Problem": None if view is None else " ".join(problem.sentence for problem in view.problems),
             "Starts": lines.get("Command"),
             "Set inside": lines.get("Set inside"),
             "Not applied": lines.get("Not applied"),

@@ -48,7 +48,7 @@ class StateStore:
         state = state.with_seen(before)
         self.state = state
         if before.form_differs(state):
-            self._screen.settings_view = self._settings_view()
+            self._screen.settings_view = self.settings_view(state)
             self.request_estimate()
             self._keep_draft()
         elif self._screen.settings_view is not None and before.view is not state.view:
@@ -96,8 +96,8 @@ class StateStore:
         )
         return replace(state, editing=replace(editing, current=current, saved=saved))
 
-    def _settings_view(self) -> SettingsView | None:
-        state = self.state
+    def settings_view(self, state: UiState) -> SettingsView | None:
+        """Return what the form shows of a state, with the problems of its settings; None before they are known."""
         if state.loaded is None or state.editing is None:
             return None
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from rich.console import Group
@@ -62,7 +63,7 @@ def launch_table(lines: Iterable[tuple[str, str]]) -> Table:
     not_applied = False
     for label, content in lines:
         not_applied = label == "Not applied" or (not_applied and not label)
-        style = "bold" if label in ("Command", "Not applied") else "dim" if not_applied else ""
+        style = "bold" if label in ("Problem", "Command", "Not applied") else "dim" if not_applied else ""
         table.add_row(Text(label, "bold" if label == "Not applied" else "dim"), Text(content, style))
     return table
 
@@ -95,24 +96,26 @@ class Dialog(ModalScreen[Result]):
 
 
 class ConfirmScreen(Dialog[bool]):
-    """Asks `question` and returns True only for `y`: Enter is pressed too easily by habit."""
+    """Asks `question` and returns True for a yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", "Yes", id="confirm.yes", tooltip="Confirm"),
-        Binding("n", "answer(False)", "No", id="confirm.no", tooltip="Cancel"),
+        Binding("enter,y", "confirm", "Yes", id="confirm.yes", tooltip="Confirm"),
+        Binding("n", "leave", "No", id="confirm.no", show=False),
     ]
+    ready = True
+    """Whether the dialog can be confirmed."""
 
-    def __init__(self, heading: str, question: str, yes: str = "yes") -> None:
+    def __init__(self, heading: str, question: str = "", verb: str = "yes") -> None:
         super().__init__()
-        self.heading = heading
-        self.hint = f"y {yes} · n no"
-        self._question = question
+        self.heading, self._question = heading, question
+        self.hint = f"enter {verb} · esc cancel"
 
     def body(self) -> Iterable[Widget]:
-        yield Static(self._question, markup=False)
+        yield VerticalScroll(Static(self._question, markup=False))
 
-    def action_answer(self, yes: bool) -> None:
-        self.dismiss(yes)
+    def action_confirm(self) -> None:
+        if self.ready:
+            self.dismiss(True)
 
 
 class NameScreen(Dialog[str]):
@@ -121,7 +124,7 @@ class NameScreen(Dialog[str]):
     `problem` returns what is wrong with a name; it is shown, and the dialog stays.
     """
 
-    hint = "enter save · esc back"
+    hint = "enter save · esc cancel"
 
     def __init__(self, heading: str, name: str, problem: Callable[[str], str | None], about: str) -> None:
         super().__init__()
@@ -145,21 +148,14 @@ class NameScreen(Dialog[str]):
             self.query_one("#message", Static).update(problem)
 
 
-class LaunchScreen(Dialog[bool]):
-    """Asks whether to start what `tell` has described. Returns True to start it.
+class LaunchScreen(ConfirmScreen):
+    """Asks whether to start what `tell` has described.
 
     A key that was typed before it was described starts nothing: it was not meant for what nobody has seen.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y,enter", "start", "Start", id="launch.yes", tooltip="Start it"),
-        Binding("n", "leave", "Back", id="launch.no", show=False),
-    ]
-
     def __init__(self, heading: str, verb: str = "start") -> None:
-        super().__init__()
-        self.heading = heading
-        self._verb = verb
+        super().__init__(heading, verb=verb)
         self._sentence, self._about = Static("Reading settings and hardware …", markup=False), Static()
         self._told_s = math.inf
 
@@ -169,29 +165,23 @@ class LaunchScreen(Dialog[bool]):
     def tell(self, sentence: str, lines: Sequence[tuple[str, str]] = ()) -> None:
         """Say what will happen in one `sentence`, with labelled `lines` about it."""
         self._told_s = time.monotonic()
-        self.hint = f"enter {self._verb} · esc back"
-        for box in self.query("#dialog"):
-            box.border_subtitle = self.hint
         self._sentence.update(Text(sentence, "bold"))
         self._about.update(Group("", launch_table(lines)) if lines else "")
 
-    def action_start(self) -> None:
+    def action_confirm(self) -> None:
         if self.app.typed_s >= self._told_s:  # type: ignore[attr-defined]
-            self.dismiss(True)
+            super().action_confirm()
 
 
-class DiffScreen(Dialog[bool]):
+class DiffScreen(ConfirmScreen):
     """Shows what a remedy changes, its expected effect and when it takes effect; returns True to apply it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a,y,enter", "apply", "Apply", id="diff.apply", tooltip="Apply the new values to the settings"),
-        Binding("n", "leave", "Back", id="diff.leave", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("a", "confirm", "Apply", id="diff.apply", show=False)]
 
     def __init__(self, remedy: Remedy, changes: Sequence[SettingChange], when: str) -> None:
-        super().__init__()
-        self.heading = remedy.title
-        self.hint = "a apply · esc back" if changes else "esc back"
+        super().__init__(remedy.title, verb="apply")
+        self.ready = bool(changes)
+        self.hint = self.hint if changes else "esc back"
         self._remedy = remedy
         self._changes = changes
         self._when = when
@@ -213,10 +203,6 @@ class DiffScreen(Dialog[bool]):
             text.append(f"\n{change.label:<{label}}   ").append(f"{change.old:>{old}}  →  ", "dim")
             text.append(change.new, new_style)
         return text
-
-    def action_apply(self) -> None:
-        if self._changes:
-            self.dismiss(True)
 
 
 class WhyScreen(Dialog[None]):
@@ -362,16 +348,20 @@ class Choice(Widget, can_focus=True):
         def control(self) -> Choice:
             return self.choice
 
-    def __init__(self, choices: Sequence[str], value: str, *, id: str | None = None) -> None:
+    def __init__(
+        self, choices: Sequence[str], value: str, words: Mapping[str, str] = MappingProxyType({}), *, id: str
+    ) -> None:
+        """`words` are shown in place of choices."""
         super().__init__(id=id)
-        self._choices = tuple(choices)
-        self.set_reactive(Choice.value, value if value in self._choices else self._choices[0])
+        self._choices, self._words = tuple(choices), words
+        self.set_reactive(Choice.value, value or self._choices[0])
 
     def render(self) -> Text:
-        return Text.assemble(("◂ ", "dim"), self.value, (" ▸", "dim"))
+        return Text.assemble(("◂ ", "dim"), self._words.get(self.value, self.value), (" ▸", "dim"))
 
     def action_turn(self, by: int) -> None:
-        self.value = self._choices[(self._choices.index(self.value) + by) % len(self._choices)]
+        at = self._choices.index(self.value) if self.value in self._choices else 0
+        self.value = self._choices[(at + by) % len(self._choices)]
         self.post_message(self.Changed(self))
 
     def on_click(self, event: Click) -> None:

@@ -57,7 +57,7 @@ class InputParser(XTermParser):
             yield from super().feed(plain) if plain else ()
 
 
-linux_driver.XTermParser = InputParser  # type: ignore[misc]  # the driver creates it in the middle of its loop
+linux_driver.XTermParser = InputParser  # type: ignore[attr-defined]  # the driver creates it in the middle of its loop
 
 
 class TerminalDriver(LinuxDriver):
