@@ -269,7 +269,9 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         columns = _columns(scene, gpu, "utilisation_pct", _history_columns(0, layout, 0))
         parts += [" ", area_lines(columns, TRACE_FULL, 1, old or busy_style(scene, gpu))[0]]
     if layout.job:
-        job = (scene.jobs or {}).get(gpu.index) or ("free" if busy == 0 else "")
+        job = (scene.jobs or {}).get(gpu.index) or (
+            "free" if busy == 0 and (gpu.memory_used_bytes or GIB) < GIB else ""
+        )
         parts.append(TextSpan(align_left(f"  {job}", layout.job), "curve" if gpu.index in scene.own else "dim"))
     return line(*parts)
 

@@ -18,8 +18,8 @@ from tuner_tui.view.cells import (
     shorten,
     text_width,
 )
-from tuner_tui.view.gpu_rows import GpuScene, gpu_columns, gpu_rows, memory_share
-from tuner_tui.view.watch_rows import gpus_of_runs, gpus_title, job_description, jobs_by_gpu, remark_rows
+from tuner_tui.view.gpu_rows import gpu_columns, gpu_rows, memory_share
+from tuner_tui.view.watch_rows import gpus_title, job_description, jobs_by_gpu, remark_rows, watched_scene
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import GpuSample, Sample
@@ -97,7 +97,7 @@ def host_rows(
     head = Row(line(name, TextSpan(join_fitting(load, width - text_width(name.text)))))
     problem = [] if machine.problem is None else remark_rows(machine.problem.sentence, width - INDENT, WARN, "warn")
     unnamed = dict.fromkeys((gpu.index for gpu in machine.sample.gpus), "") if has_jobs else {}
-    scene = GpuScene(machine.sample, recent, gpus_of_runs(machine), {**unnamed, **jobs_by_gpu(machine)} or None)
+    scene = watched_scene(machine, recent)._replace(jobs={**unnamed, **jobs_by_gpu(machine)} or None)
     runs = [Row(job_description(job, width - INDENT, "")) for job in machine.jobs if job.run is not None]
     left = room - 1 - len(problem) - len(runs)
     below = [*problem, *gpu_rows(scene, width - INDENT, left, columns), *runs]
