@@ -197,7 +197,7 @@ def _measured(scene: ComparisonScene, width: int) -> list[Row]:
 def _other_sections(scene: ComparisonScene, width: int) -> list[Row]:
     comparison = scene.comparison
     silent = [name for name, observed in zip(scene.names, comparison.observed, strict=True) if not observed]
-    none = "; ".join(f"{name} reported nothing" for name in silent)
+    none = f"not known of {' and '.join(silent)}" if silent else ""
     parts = (("In effect", comparison.in_effect), ("Versions", comparison.versions), ("From", comparison.code))
     return join_sections(
         _section(title, scene, _others(rows), width, none if title == "In effect" else "") for title, rows in parts
