@@ -32,9 +32,9 @@ def test_markdown_has_outcome_facts_chart_and_time(run: RunFolder) -> None:
     assert "**✓ Completed** · 100 steps in 7 s" in text
     assert "| loss | 4.0000 → 1.5000 |" in text
     assert "| checkpoint | none saved |" in text
-    assert "```text\nloss" in text
+    assert "┤" in text.partition("```text\n")[2]
     assert "kWh" not in text
-    assert "| computing | 64 % |" in text
+    assert "| compute | 64 % |" in text
 
 
 @pytest.mark.parametrize(("kind", "start"), [("svg", "<svg"), ("html", "<!DOCTYPE html>")])
