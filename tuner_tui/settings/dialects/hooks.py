@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from tuner_tui.core.files import read_data_file
@@ -18,6 +18,7 @@ from tuner_tui.settings.dialects.script_search import (
     is_module,
     named_for_training,
     names_file,
+    names_other_work,
     read_source,
     reads_keys,
 )
@@ -166,6 +167,8 @@ TORCHTUNE_COMMENT = re.compile(r"\btune run\s+((?:--[\w-]+[ =][\w.-]+\s+)*)([A-Z
 def torchtune_command(values: Mapping[str, Any], path: Path) -> str:
     """The recipe that the file's comments name, else the one that its name or its model's component belongs to."""
     named = TORCHTUNE_COMMENT.search(read_source(path))
+    if "optimizer" not in values and named is not None and names_other_work(PurePath(named[2])):
+        raise SettingsError(f"is for `tune run {named[2]}`, which does not train")
     if named is not None and ("teacher_model" in values) == ("distillation" in named[2]):
         return f"tune run {named[1]}{named[2]} --config {{config}}"
     model = values.get("model")

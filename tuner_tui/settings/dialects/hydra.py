@@ -61,8 +61,7 @@ def group_of(path: Path) -> Group | None:
             primary = min(
                 related, key=lambda file: (name not in related[file], file.stem not in PRIMARY_STEMS, file.stem)
             )
-            is_listed = name in related[primary] or not related[primary] & _with_parents(name)
-            return Group(name, primary, name if is_listed else f"+{name}")
+            return Group(name, primary, name if name in _all_groups(primary) else f"+{name}")
     return None
 
 
@@ -126,6 +125,20 @@ def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
         set_nested(whole, group.name.split("/"), None)
         composed = unflatten({group.name.replace("/", "."): composed})
     return overlaid(whole, composed)
+
+
+def _all_groups(primary: Path) -> set[str]:
+    """The groups of the whole configuration: those that the primary one chooses, and that the chosen files choose."""
+    groups: set[str] = set()
+    waiting = [primary]
+    for path in waiting:  # grows while it is read
+        groups |= _chosen_groups(path) or set()
+        for entry in readable_values(path).get("defaults") or ():
+            for group, name in _choices(entry):
+                file = _find(path, group, name)
+                if file is not None and file not in waiting and len(waiting) < MOST_FILES:
+                    waiting.append(file)
+    return groups
 
 
 def _chosen_groups(path: Path, prefix: str = "") -> set[str] | None:

@@ -13,10 +13,12 @@ from typing import Any
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects.dialect import flatten, says_training
 from tuner_tui.settings.dialects.script_search import TRAINING, names_other_work
-from tuner_tui.settings.dialects.shell_script import read_shell
+from tuner_tui.settings.dialects.shell_script import read_shell, script_of
 from tuner_tui.settings.errors import PresetError
+from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import ToolFile, parse_tool_text
 
+LONGEST_NAMES = 200
 KINDS = Path(__file__).with_name("job_files.yaml")
 COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 EXPRESSION = re.compile(r"\$\{\{\s*[\w.]*\.([\w-]+)\s*\}\}")
@@ -50,19 +52,32 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
             continue
         rows: list[dict[str, Any]] = read_data_file(KINDS)["kinds"]
         row = next((row for row in rows if {*row["keys"]} <= file.values.keys()), {})
+        row = row or ({"kind": "job of a container"} if _lists_words(file.values) else {})
         kind = kind or row.get("kind", "")
         if row and (found := _best_command(_started(file.values), source)) is not None:
             given = flatten(file.values.get(row.get("arguments", ""), {}))
             fixed = {key.removesuffix(".value"): value for key, value in given.items() if key.endswith(".value")}
             folder = "" if found.folder == row.get("folder") else found.folder
             return replace(found, kind=row["kind"], values={**found.values, **fixed}, folder=folder)
-    if kind:
+    if kind and row.get("keys"):
         raise PresetError(
             f"{source}: is a {kind} in which no training is started: open the configuration or the script that trains"
         )
     if refused is not None and "{{" in text:
         raise PresetError(f"{source}: is a template, filled in by Helm or Jinja: open what it becomes") from refused
     return parse_tool_text(text, source, suffix)
+
+
+def _lists_words(node: Any) -> bool:
+    """Whether a section has the image of a container, and its command as a list of words."""
+    if isinstance(node, list):
+        return any(map(_lists_words, node))
+    if not isinstance(node, Mapping):
+        return False
+    is_container = isinstance(node.get("command", node.get("args")), list) and any(
+        "image" in key.lower() for key in node
+    )
+    return is_container or any(map(_lists_words, node.values()))
 
 
 def _recipes(text: str) -> Iterator[tuple[str, str]]:
@@ -84,28 +99,30 @@ def _started(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | None:
     """The command that trains by its name, its script's or its options; None where one of several may be it.
 
-    Of several that train, the one with most options, which then says that there are others.
+    Of several that train none is taken: what is returned names them.
     """
-    files: list[tuple[bool, ToolFile]] = []
+    files: list[tuple[str, ToolFile]] = []
     for name, text in texts:
         with suppress(PresetError):
             file = read_shell(text, source)
             if not names_other_work(PurePath(name.replace(" ", "-"))):
-                files.append((bool(TRAINING.search(name)), file))
-    trains = [file for named, file in files if named or _names_training(file)] or [file for _, file in files]
-    if len({file.words for _, file in files}) > 1 and not any(named or _names_training(file) for named, file in files):
+                files.append((name, file))
+    named = [(name, file) for name, file in files if TRAINING.search(name)]
+    trains = named or [(name, file) for name, file in files if _names_training(file)]
+    if len({file.words for _, file in files}) > 1 and not trains:
         return None
-    named = [file for is_named, file in files if is_named and file in trains]
-    best = max(named or trains, key=lambda file: len(file.values), default=None)
-    others = {file.words for file in named or trains}
-    if best is None or len(others) == 1:
-        return best
-    return replace(best, incomplete=(*best.incomplete, f"it starts {len(others)} commands, of which this is one"))
+    by_words = {file.words: (name, file) for name, file in reversed(trains or files)}
+    if len(by_words) < 2:
+        return next((file for _, file in by_words.values()), None)
+    names = ", ".join(dict.fromkeys(name.strip() for name, _ in reversed(by_words.values())))
+    several = f"it starts {len(by_words)} trainings: {shorten_text(names, LONGEST_NAMES)}"
+    return replace(trains[0][1], values={}, command=(), incomplete=(several,))
 
 
 def _names_training(file: ToolFile) -> bool:
     """Whether the words of a command say that it trains."""
-    return says_training(file.values) or TRAINING.search(" ".join(file.words)) is not None
+    names = (script_of(file.words).name, *(PurePath(word).name for word in file.words[:3]))
+    return says_training(file.values) or any(map(TRAINING.search, names))
 
 
 def _scripts(node: Any, environment: Mapping[str, str], name: str) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,7 @@ ENTRY = re.compile(r"(?:main|run)(?:_\w+)?")
 """The name of a script that a project is started by."""
 OTHER_WORK = re.compile(
     r"(?:^|[_.-])(?:eval|predict|infer|generat|test|bench|score|merg|export|convert|pre_?proc|prepar|decont|dedup|tokeniz"
-    r"|download|upload|plot|setup|serve|creat|make_|sweep|optuna)",
+    r"|download|upload|plot|setup|serve|creat|make_|build|pack_|collect|quantiz|sweep|optuna)",
     re.IGNORECASE,
 )
 CONFIG_OPTION = re.compile(

@@ -26,6 +26,7 @@ from tuner_tui.settings.dialects.script_search import (
     named_for_training,
     names_other_work,
     own_modules,
+    read_source,
 )
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS
@@ -69,7 +70,7 @@ _TO_FILL_IN = re.compile(r"\"[^\"]*\"|'[^']*'|(<[A-Za-z][\w .-]*>)")
 _ENVIRONMENT = re.compile(r"activate$|conda\.sh$|\.?(?:bashrc|bash_profile|profile|zshrc)$|/etc/|lmod|modules?\.sh$")
 """Files that a script sources for its Python, not for the settings of its training."""
 _LAUNCHES = re.compile(
-    r"(?:python|pypy)[\d.]*|\$\{?PYTHON\w*\}?|torchrun|accelerate|deepspeed|srun|mpirun|uv|poetry|ray|horovodrun|colossalai|pixi|pdm|hatch|conda|(?:micro)?mamba|rye|singularity|apptainer|composer|numactl|nohup|time|exec|sudo|env"
+    r"(?:python|pypy)[\d.]*|\$\{?PYTHON\w*\}?|torchrun|accelerate|deepspeed|srun|mpirun|uv|poetry|ray|horovodrun|colossalai|pixi|pdm|hatch|conda|(?:micro)?mamba|rye|singularity|apptainer|docker|podman|composer|numactl|nohup|time|exec|sudo|env"
 )
 _GUARD = re.compile(
     r"\$\{([A-Za-z_]\w*):?\?|-z[ \t]+\"?\$\{?([A-Za-z_]\w*)(?::?-)?\}?\"?(?:[ \t]*\]\]?)?[ \t]*(?:&&|;?\s*then\b)"
@@ -77,7 +78,15 @@ _GUARD = re.compile(
 )
 """A variable without which the script ends."""
 MODULE = ("-m", "--module")
-_INSTALLS = re.compile(r"(?:uv )?(?:pip3?|conda|apt|apt-get|git|curl|wget|npm)\b")
+_PREPARES = re.compile(
+    r"(?:uv )?(?:pip3?|apt|apt-get|git|curl|wget|npm|module|ml|source|cd|pushd|mkdir|ls|cat|cp|which)(?![\w.-])"
+    r"|(?:conda|(?:micro)?mamba|pyenv|spack|pixi)(?! .*\brun\b)(?![\w.-])"
+)
+"""A command that makes the environment of a training; its words are never programs."""
+_SETS = frozenset({"set", "export", "echo", "printf", "fi", "exit", "shopt", "ulimit", "unset", "shift", "return"})
+"""Commands of a script that only sets variables for another one."""
+ONLY_SETS = "it only sets variables, for the script that sources it"
+_SOURCED = re.compile(r"(?m)^[ \t]*(?:source|\.)[ \t]+[\"']?([\w./-]+)[\"']?[ \t]*$")
 LAUNCHERS_OF_TRAININGS = ("torchrun", "accelerate", "deepspeed", "composer", "horovodrun", "colossalai")
 LAUNCH_MODULES = ("torch.distributed", "accelerate.commands", "pip", "venv", "pytest", "unittest", "http.server")
 
@@ -95,7 +104,8 @@ class _Command:
     """The command that trains: its words, and the part of the script that it stands in.
 
     `starts` says whether the script itself starts it; else its words are those of a variable or of another shell.
-    `folder` is where the script has changed to, `reasons` what its words lack.
+    `folder` is where the script has changed to, `reasons` what its words lack. `only_set`: no command of it does more
+    than set variables.
     """
 
     words: tuple[str, ...] = ()
@@ -105,6 +115,7 @@ class _Command:
     exported: Mapping[str, str] = field(default_factory=dict)
     folder: str = ""
     reasons: tuple[str, ...] = ()
+    only_set: bool = False
 
 
 def read_shell(text: str, source: str) -> ToolFile:
@@ -112,6 +123,7 @@ def read_shell(text: str, source: str) -> ToolFile:
 
     Variables that the script sets are put in; a command that needs others is not given, only its options.
     """
+    text = _with_sourced(text, Path(source).absolute())
     best = _find_command(text, Path(source).absolute().parent)
     if not best.words or not _is_training(best, Path(source).absolute()):
         raise PresetError(
@@ -133,6 +145,8 @@ def read_shell(text: str, source: str) -> ToolFile:
     guards = ((match[1] or match[2], code[: match.start()]) for match in _GUARD.finditer(code))
     needed |= dict.fromkeys(f"${name}" for name, before in guards if not re.search(rf"\b{name}:?=", before))
     reasons = (*((f"it needs {', '.join(needed)}",) if needed else ()), *best.reasons)
+    if best.only_set:
+        reasons = (ONLY_SETS,)
     runs = best.starts and not open_words and not reasons and bool(words) and not words[0].startswith("-")
     return ToolFile(
         {**read_options(words), **read_overrides(words)},
@@ -142,6 +156,16 @@ def read_shell(text: str, source: str) -> ToolFile:
         folder=best.folder,
         incomplete=reasons,
     )
+
+
+def _with_sourced(text: str, file: Path) -> str:
+    """`text` with the files that it sources in their place, where they lie by the script or above it."""
+
+    def sourced(match: re.Match[str]) -> str:
+        paths = (above / match[1] for above in file.parents[:FOLDERS_UP])
+        return match[0] if _ENVIRONMENT.search(match[1]) else next(filter(None, map(read_source, paths)), match[0])
+
+    return _SOURCED.sub(sourced, text)
 
 
 def patch_shell(text: str, changes: Mapping[tuple[str, ...], Any], source: str) -> str:
@@ -245,7 +269,7 @@ def _find_command(text: str, place: Path = Path()) -> _Command:
     in_document: list[_Command] = []
     document: str | None = None
     document_runs = False
-    folder, depth = "", 0
+    folder, depth, only_set = "", 0, True
     reasons: list[str] = []
     # One pass from top to bottom, as the shell runs it: assignments are remembered, variables in later lines are put
     # in, and the command with most options of a training wins. Branches and loops are not followed. Of a command that
@@ -276,7 +300,9 @@ def _find_command(text: str, place: Path = Path()) -> _Command:
                     before = variables.get(name, assignments[name])
                     if depth and before != assignments[name]:
                         reasons.append(f"{name} has several values")
-                        assignments[name] = f"{_open_options(f'{before} {assignments[name]}', name)}${name}"
+                        extends = assignments[name].startswith(before)
+                        changed = assignments[name].removeprefix(before) if extends else f"{before} {assignments[name]}"
+                        assignments[name] = f"{before if extends else ''} {_open_options(changed, name)}${name}".strip()
                 variables |= assignments
                 exported |= assignments if words[0] == "export" else {}
                 for value in assignments.values():
@@ -284,8 +310,9 @@ def _find_command(text: str, place: Path = Path()) -> _Command:
                     if _score(inner) > _score(of_variable.words):
                         of_variable = _Command(inner, start, end)
                 continue
-            if words[:1] in (("echo",), ("printf",)) or (words and words[0].startswith("-")):
+            if not words or words[0] in _SETS or words[0].startswith("-"):
                 continue  # or what is left of a command that a comment has ended
+            only_set = False
             if words[:1] == ("let",):
                 terms = [word.partition("=") for word in words[1:]]
                 values = {name: _arithmetic(_with_values(term, variables)) for name, _, term in terms}
@@ -294,31 +321,33 @@ def _find_command(text: str, place: Path = Path()) -> _Command:
                 folder = str(PurePosixPath(folder, words[1]))
             if words[:1] in (("source",), (".",)) and len(words) > 1 and not _ENVIRONMENT.search(words[1]):
                 reasons.append(f"{words[1]} is sourced before it")
+            if _PREPARES.match(" ".join(words)):
+                continue
             runs = starts
             inner = max(split_commands(_of_other_shell(words)), key=_score, default=())
-            if _score(inner) > _score(words):
+            if _score(inner) > _score(words) or (_starts_script(inner) and not script_of(words).name):
                 words, runs = inner, runs and words[0] == "eval"
             gaps = [_CUT] * cut + [f"it needs {name}" for name in filter(None, _TO_FILL_IN.findall(line))]
             command = _Command(words, start, end, runs, dict(exported), folder, (*reasons, *gaps))
             if _starts_script(words) and (starts or document_runs) and not _does_other_work(words):
                 (started if starts else in_document).append(command)
-            others = names_other_work(_script_of(words)) or _does_other_work(words)
+            others = names_other_work(script_of(words)) or _does_other_work(words)
             if _score(words) > _score(best.words) and not others:
                 best = command
         opened = _HERE_DOCUMENT.search(line)
         document = opened[1] if opened else None if line.strip() == document else document
         document_runs = bool(opened and _OTHER_SHELL.search(line)) or (document_runs and opened is None)
     if _score(of_variable.words) > max(_score(best.words), MOST_WITHOUT):
-        return of_variable
-    started = [command for command in started if not names_other_work(_script_of(command.words))]
-    named = named_for_training(_script_of(command.words) for command in started)
-    started = [command for command in started if _script_of(command.words) in named] or started
+        return replace(of_variable, only_set=only_set)
+    started = [command for command in started if not names_other_work(script_of(command.words))]
+    named = named_for_training(script_of(command.words) for command in started)
+    started = [command for command in started if script_of(command.words) in named] or started
     if not best.words:
         best = (started or in_document or [best])[-1]
     # A command of the same script, or with nearly as much of a training, is lost where only the best one is started.
-    script, score = _script_of(best.words), _score(best.words)
+    script, score = script_of(best.words), _score(best.words)
     rivals = [
-        command for command in started if _script_of(command.words) == script or 2 * _score(command.words) >= score
+        command for command in started if script_of(command.words) == script or 2 * _score(command.words) >= score
     ]
     if len({command.words for command in (*rivals, best)}) > 1:
         best = replace(best, reasons=(*best.reasons, f"it starts {len(rivals)} commands, of which this is one"))
@@ -347,7 +376,7 @@ def _is_cut(text: str, end: int) -> bool:
 def _starts_script(words: tuple[str, ...]) -> bool:
     """Whether a command starts a Python script or module, or a known tool."""
     program = next((PurePosixPath(word).name for word in words if not _ASSIGNMENT.fullmatch(word)), "")
-    return bool(_script_of(words).name) and (bool(_LAUNCHES.fullmatch(program)) or program in _programs())
+    return bool(script_of(words).name) and (bool(_LAUNCHES.fullmatch(program)) or program in _programs())
 
 
 @cache
@@ -358,10 +387,8 @@ def _programs() -> frozenset[str]:
 
 def _is_training(command: _Command, file: Path) -> bool:
     """Whether a command trains: by its options, its launcher or program, the names of script and file, its source."""
-    words, script = command.words, _script_of(command.words)
+    words, script = command.words, script_of(command.words)
     names = (script.as_posix(), "" if file.suffix == ".ipynb" else file.stem)
-    if _INSTALLS.match(" ".join(words)):
-        return False
     if says_training({**read_options(words), **read_overrides(words)}) or any(map(TRAINING.search, names)):
         return True
     if not script.name or not {*LAUNCHERS_OF_TRAININGS, *_programs()}.isdisjoint(words[:6]):
@@ -378,7 +405,7 @@ def _does_other_work(words: tuple[str, ...]) -> bool:
     return is_for_other_work({**read_options(words), **read_overrides(words)})
 
 
-def _script_of(words: tuple[str, ...]) -> PurePosixPath:
+def script_of(words: tuple[str, ...]) -> PurePosixPath:
     """The script or the module of a command, such as `src/train` of `src.train`, or the program of a known tool."""
     modules = (name for word, name in pairwise(words) if word in MODULE and not name.startswith(LAUNCH_MODULES))
     script = next((word for word in words if word.endswith(".py") and "=" not in word), None)
@@ -425,7 +452,7 @@ def _score(words: tuple[str, ...]) -> int:
 def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
     """The `key=value` words after the script, where one is in a section or names a setting, as Hydra reads them."""
     names = [PurePosixPath(word if word.endswith(".py") else word.replace(".", "/")) for word in words]
-    script = _script_of(words)
+    script = script_of(words)
     after = words[names.index(script) :] if script in names and script.name else ()
     matches = [match for match in map(_OVERRIDE.fullmatch, after) if match is not None]
     overrides = {match[1]: match[2] for match in matches}

@@ -42,7 +42,7 @@ from tuner_tui.settings.dialects.script_search import (
     reads_keys,
     texts_above,
 )
-from tuner_tui.settings.dialects.shell_script import LAUNCH_MODULES, MODULE, read_options, split_commands
+from tuner_tui.settings.dialects.shell_script import LAUNCH_MODULES, MODULE, ONLY_SETS, read_options, split_commands
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import (
     COMMAND_TO_NAME,
@@ -251,8 +251,9 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     task = task_of_script or _task(dialect, flat, model, (str(path), *file.command))
     common: dict[str, Any] = {"model": model, "task": task, "data": data}
     if not file.command or (file.folder and folder is None):
-        whole = (COMMAND_TO_NAME,) if file.kind else ("bash", str(path.absolute()))
-        return CommandJob(command=whole, apply="none" if file.kind else "inject", **common)
+        if file.kind or ONLY_SETS in file.incomplete:
+            return CommandJob(command=(COMMAND_TO_NAME,), apply="none", **common)
+        return CommandJob(command=("bash", str(path.absolute())), apply="inject", **common)
     of_hydra = dialect.form == "overrides"
     tool = dialect if of_hydra else dialect_of_command(file.command)
     mode: ApplyMode = "placeholders" if of_hydra else default_apply_mode(file.command)
