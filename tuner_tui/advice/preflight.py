@@ -246,7 +246,9 @@ def program_checks(job: BuiltinJob | CommandJob, files: FileSystem) -> Iterator[
     """Whether the job's program, and the script that it starts, are there."""
     if isinstance(job, BuiltinJob):
         return
-    scripts = [word for word in job.command[1:] if word.endswith(".py") and not word.startswith("-")]
+    scripts = [
+        word for word in job.command[1:] if word.endswith(".py") and "=" not in word and not word.startswith("-")
+    ]
     for script in scripts[:1]:
         if not files.exists(script):
             advice = "Start from the folder of the checkout, or give the command with your script after --."

@@ -37,7 +37,8 @@ def recommend_report(
 ) -> list[str]:
     """Return the whole report, as wide as the terminal within limits; `of_file`: with the command that a file gives."""
     width = min(MAX_WIDTH, max(MIN_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns))
-    batch_known = "per_device_train_batch_size" in recommendation.values or not trains_other_task(job)
+    is_text = modelled_job(job) is not None and not trains_other_task(job)
+    batch_known = is_text or "per_device_train_batch_size" in {*recommendation.values, *resolved.given}
     sources = "; ".join(value.source for value in (*recommendation.advised, *recommendation.rejected))
     used = [note for note in FIELD_NOTES if note in sources]
     starts = job.command if of_file and isinstance(job, CommandJob) and not job.is_unnamed else ()
@@ -63,10 +64,7 @@ def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation) 
     if trains_other_task(job):
         return "your command" if modelled is None else modelled.model
     if modelled is None:
-        return (
-            f"your command; its model and task are unknown (--model, --task), taken for classification with "
-            f"{recommendation.settings.max_length:,} tokens"
-        )
+        return "your command; its model and task are unknown (--model, --task)"
     task = "classification" if modelled.task == "classification" else "causal language modelling"
     whose = ", the job of the tuning notes" if job == DEFAULT_JOB else ""
     return f"{task} with {modelled.model}, {recommendation.settings.max_length:,} tokens a sample{whose}"

@@ -18,7 +18,7 @@ from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware import capabilities
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.dialects.dialect import OF_TRANSFORMERS, dialect_by_name
+from tuner_tui.settings.dialects.dialect import HF, OF_TRANSFORMERS, dialect_by_name
 from tuner_tui.settings.dialects.hf import (
     BITSANDBYTES_OPTIMIZERS,
     OPTIMIZERS,
@@ -159,12 +159,13 @@ def _samples(job: BuiltinJob | CommandJob | None) -> int | None:
     return job.max_samples if isinstance(job, BuiltinJob) else None
 
 
-def _has_strategies(job: BuiltinJob | CommandJob | None) -> bool:
-    """Whether evaluations depend on a strategy, as those of Transformers; other programs have an interval."""
-    if not isinstance(job, CommandJob) or job.is_unnamed:
+def _of_trainer(job: BuiltinJob | CommandJob | None) -> bool:
+    """Whether the job is known to have the strategies and defaults of Transformers; other programs have their own."""
+    if not isinstance(job, CommandJob):
         return True
-    of_script = job.apply == "hf-args" and not any(map(OF_TRANSFORMERS.match, read_options(job.command)))
-    return dialect_by_name(job.dialect).extends_hf and not of_script
+    tool = dialect_by_name(job.dialect)
+    names = any(map(OF_TRANSFORMERS.match, {*read_options(job.command), *job.aliases}))
+    return tool.extends_hf and (bool(tool.programs) or names or (job.apply == "yaml" and tool.name == HF))
 
 
 def _effective_batch(settings: Settings, job: BuiltinJob | CommandJob | None) -> int:
@@ -211,7 +212,8 @@ WORDS: Mapping[str, Callable[[Settings, RuleContext], Any]] = {
     "batch_exceeds_data": lambda settings, context: (
         (samples := _samples(context.job)) is not None and _effective_batch(settings, context.job) > samples
     ),
-    "names_eval_steps": lambda settings, context: settings.eval_steps is not None and _has_strategies(context.job),
+    "names_eval_steps": lambda settings, context: settings.eval_steps is not None and _of_trainer(context.job),
+    "of_trainer": lambda _, context: _of_trainer(context.job),
     "never_evaluates": lambda settings, _: (
         settings.max_steps is not None and settings.eval_steps is not None and settings.eval_steps > settings.max_steps
     ),

@@ -35,7 +35,7 @@ A100_40, A100_80, H100, H200 = (
 )
 GB10, P40 = make_gpu("GB10"), make_gpu("P40")
 LLAMA = BuiltinJob(task="causal-lm", model="meta-llama/Llama-3.2-1B")
-COMMAND = CommandJob(command=("python", "train.py"))
+COMMAND = CommandJob(command=("python", "train.py"), model="bert-base-uncased", task="classification")
 TABLE = yaml.load(Path(__file__).with_name("recommendations.yaml").read_text("utf-8"), yaml.CSafeLoader)
 ROWS = [pytest.param(row, id=rule) for rule, rows in TABLE.items() if rule != "anchors" for row in rows]
 
@@ -246,7 +246,7 @@ def test_loader(inventory, workers, prefetch, said):
 
 
 def test_processes_share_the_cores():
-    job = CommandJob(command=("python", "train.py"), launcher="torchrun", processes=8)
+    job = structs.replace(COMMAND, launcher="torchrun", processes=8)
     found = recommend(box(*(make_gpu("H100", i, 79.6) for i in range(8)), cores=48), python(), job)
     assert found.settings.dataloader_num_workers == 4
     assert found.effective_batch == 256

@@ -215,4 +215,5 @@ def test_a_command_and_the_model_that_it_names(call: Call) -> None:
     assert document["job"]["command"] == list(words[2:])
     plain = call("--", "python", "train.py").stdout
     assert "For your command; its model and task are unknown" in plain
+    assert all(part not in plain for part in ("per_device_train_batch_size", "learning_rate", "Effective batch"))
     assert "causal language modelling with Qwen/Qwen2.5-7B" in call(*words[1:]).stdout

@@ -252,10 +252,14 @@ def _recommend(
     tf32(draft)
     attention(draft)
     compilation(draft)
-    if trains_other_task(job):
+    if trains_other_task(job) or modelled_job(job) is None:
         _recommend_for_other_task(draft, replace(workload, trace=trace))
     else:
-        _recommend_for_text(draft, workload, lengths)
+        _recommend_for_text(draft, workload)
+    if not trains_other_task(job):
+        batch_and_learning_rate.sampling(draft, lengths)
+        if lengths is not None:
+            batch_and_learning_rate.note_lengths(draft, lengths)
     advised = tuple(draft.advised[name] for name in FIELDS if name in draft.advised)
     return Recommendation(
         advised,
@@ -274,14 +278,15 @@ def _recommend_for_other_task(draft: RecommendationDraft, workload: Workload) ->
         if workload.trace is not None:
             batch_and_learning_rate.checkpointing(draft, workload)
             batch_and_learning_rate.recommend_batch(draft, workload)
-        draft.note("other-task" if workload.trace is None else "other-task-traced")
+        is_known = trains_other_task(draft.target.job)
+        draft.note("other-task-traced" if workload.trace else "other-task" if is_known else "task-unknown")
     except TraceError as error:
         draft.note("other-task")
         draft.notes.append(str(error))
     recommend_data_loading(draft)
 
 
-def _recommend_for_text(draft: RecommendationDraft, workload: Workload, lengths: SampleLengths | None) -> None:
+def _recommend_for_text(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends what the memory model and the field notes tell of classifiers and causal language models only."""
     modelled = modelled_job(draft.target.job)
     if modelled is not None and workload.shape is None:
@@ -293,9 +298,6 @@ def _recommend_for_text(draft: RecommendationDraft, workload: Workload, lengths:
     recommend_data_loading(draft)
     batch_and_learning_rate.learning_rate(draft, workload)
     batch_and_learning_rate.warmup(draft)
-    batch_and_learning_rate.sampling(draft, lengths)
-    if lengths is not None:
-        batch_and_learning_rate.note_lengths(draft, lengths)
     if not draft.target.on_gpu and isinstance(draft.target.job, BuiltinJob) and workload.is_large:
         draft.note("slow-on-cpu", model=workload.label)
 

@@ -166,6 +166,8 @@ def library_word(name: str, value: Any) -> Any:
     if not isinstance(value, str) or value in names:
         return value
     bare = re.sub(r"[\W_]|(?<=[a-z])(?:lr)?(?:scheduler|schedule)$|^get", "", value.rpartition(".")[2].lower())
+    if value.startswith("torchao."):  # its low-bit optimizers have the names of those of bitsandbytes
+        bare = f"torchao{bare}"
     return next((known for known in names if known.replace("_", "") == bare), words.get(bare, value))
 
 

@@ -58,8 +58,12 @@ def group_of(path: Path) -> Group | None:
         if not related and listed and is_named(next(iter(listed))):
             related = listed  # its files choose the group, as an experiment does
         if related:
+            sources = "".join(find_scripts(path, HYDRA_MAIN).values())
+            stems = {stem.removesuffix(".yaml") for stem in re.findall(r"config_name\s*=\s*[\"']([^\"']+)", sources)}
+            started = [file for file in listed if file.stem in stems]
             primary = min(
-                related, key=lambda file: (name not in related[file], file.stem not in PRIMARY_STEMS, file.stem)
+                started or related,
+                key=lambda file: (not started and name not in listed[file], file.stem not in PRIMARY_STEMS, file.stem),
             )
             return Group(name, primary, name if name in _all_groups(primary) else f"+{name}")
     return None

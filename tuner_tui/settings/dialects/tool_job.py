@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from tuner_tui.settings.dialects.python_source import CLASS
 from tuner_tui.settings.dialects.script_search import (
     CONFIG_OPTION,
     FOLDERS_UP,
+    files_in,
     is_module,
     named_for_training,
     names_file,
@@ -61,14 +63,29 @@ APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "place
 NO_PROGRAMS = (".ipynb", ".args")
 CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerator")
 LAUNCHERS = r"uv|poetry|python3?|torchrun|accelerate|deepspeed|composer|bash|sh"
-PROGRAM = rf"(?:^|[\s`$>])((?:{LAUNCHERS}|{{}})\s[^`]*)"
+PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}})\s[^`]*)"
 """The beginning of a command that may start a training."""
 TO_FILL_IN = re.compile(r"[$<{]|\.\.\.$|XXX|path/to/|\byour[_-]", re.IGNORECASE)
 """What a reader puts a name of their own in the place of."""
 METHOD_NAME = re.compile(r"(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo|ipo|pretrain)(?![a-z])", re.IGNORECASE)
 MOST_MORE = 2
 """Of more words that follow, a command for another file is one for that file only."""
-NO_TRAININGS = frozenset({"eval", "evaluate", "predict", "export", "infer", "test", "validate"})
+NO_TRAININGS = frozenset(
+    {
+        "eval",
+        "evaluate",
+        "predict",
+        "export",
+        "infer",
+        "test",
+        "validate",
+        "preprocess",
+        "quantize",
+        "generate",
+        "merge",
+    }
+    | {"inference", "chat", "api", "webchat", "serve", "deploy", "download", "convert", "merge-lora", "print_config"}
+)
 """Words of a command that does something else with the file."""
 ENTRY_KEYS = ("path", "records_path", "id", "name", "dataset_name", "dataset")
 """What an entry of a list of datasets calls its dataset."""
@@ -128,7 +145,7 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
     else:
         command = (dialect.choose_command and dialect.choose_command(file.values, path)) or dialect.command
     of_script = not dialect.programs and dialect.form != "python"
-    if of_script and (written := _written_command(path, file.values)) is not None:
+    if dialect.form != "python" and (written := _written_command(path, file.values)) is not None:
         return written
     script = next((word for word in shlex.split(command or "") if word.endswith(".py")), None)
     if of_script and dialect.form != "overrides" and not dialect.of_launcher:
@@ -150,11 +167,27 @@ def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = F
     with nearly the same keys, or with a name to fill in, has this file in that place.
     """
     commands = list(_written_commands(path, values, for_others))
+    if not commands and not for_others:
+        return next(_scripts_for(path), None)
     files = [[word for word in words if re.search(r"\.(ya?ml|json|toml)$", word)] for words, _, _ in commands]
     others = {tuple(word for word in words if re.search(r"\.(py|ya?ml|json|toml)$", word)) for words, _, _ in commands}
     if len(others) > 1:  # together with others, of which nothing says which ones
         return UNKNOWN if for_others or all(len(named) > 1 for named in files) else None
     return min(commands, key=lambda command: len(command[0]), default=None)
+
+
+def _scripts_for(path: Path) -> Iterator[Started]:
+    """The shell scripts near the file that train by it and need only variables of where they are started."""
+    config = path.absolute()
+    for script in texts_above(path):
+        text = read_source(script)
+        if config.name in text and SCRIPT_FORMS.get(script.suffix):
+            with suppress(SettingsError):
+                shell = parse_file(text, script)
+                folders = script.absolute().parents[: FOLDERS_UP + 1]
+                names = {os.path.normpath(above / word) for word in shell.words for above in folders}
+                if str(config) in names and [reason[:8] for reason in shell.incomplete] == ["it needs"]:
+                    yield ("bash", str(script.absolute())), {}, None
 
 
 def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -> Iterator[Started]:
@@ -184,7 +217,8 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
                     at = [i for i in range(len(words)) if _stands_for(words, i, folder, config, values)]
                 if len(at) == 1 and _starts_training(words, folder, programs):
                     begin, equals, _ = words[at[0]].rpartition("=")
-                    filled = (*words[: at[0]], f"{begin}{equals}{config}", *words[at[0] + 1 :])
+                    program = words[0] if (folder / words[0]).is_file() else Path(words[0]).name
+                    filled = (program, *words[1 : at[0]], f"{begin}{equals}{config}", *words[at[0] + 1 :])
                     if not any(TO_FILL_IN.search(word) for word in filled):
                         yield filled, environment, folder
 
@@ -201,7 +235,8 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         its_own = any(part.lower() in other.stem.lower() for part in after if len(part) > 1)  # `--language go`
         return not its_own and 5 * len(keys & flatten(readable_values(other)).keys()) >= 3 * len(keys) > 0
     option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("--")), "")
-    fits = TO_FILL_IN.search(name) is not None and (name.endswith(config.suffix) or name.startswith("$"))
+    is_name = TO_FILL_IN.search(name) or ("/" not in name and config.parent / name not in files_in(config.parent, "*"))
+    fits = is_name and (name.endswith(config.suffix) or name.startswith("$"))
     if not fits or not CONFIG_OPTION.fullmatch(f'"{option}"') or script is None or not (folder / script).is_file():
         return False
     return reads_keys(config, values, KNOWN)(folder / script, read_source(folder / script))
