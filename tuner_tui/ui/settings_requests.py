@@ -420,6 +420,9 @@ def _preset_figures(outlook: PresetOutlook | None) -> str:
     if outlook is None:
         return ""
     estimate, duration = outlook.memory.estimate, outlook.memory.duration
-    memory = "not known" if estimate is None else f"{VERDICTS[estimate.verdict][0]} {figures_of(estimate)}"
+    memory = "not known"
+    if estimate is not None:  # nothing of a preset for other machines is marked as fitting
+        mark = VERDICTS[estimate.verdict][0] if outlook.suits or estimate.verdict != "fits" else " "
+        memory = f"{mark} {figures_of(estimate)}"
     time = UNKNOWN if duration is None or duration.range_s is None else summarise_duration(duration)
     return f"{memory:<29} {time:<14}  "

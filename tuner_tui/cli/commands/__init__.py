@@ -23,7 +23,7 @@ ALIASES = {
 """Commands of the release before, and what they are now."""
 SYNONYMS = {
     "bench": "tune", "check": "doctor", "compare": "diff", "help": "--help", "history": "ps", "kill": "stop",
-    "list": "ps", "monitor": "watch", "optimize": "tune", "plan": "estimate", "search": "tune",
+    "list": "ps", "ls": "ps", "monitor": "watch", "optimize": "tune", "plan": "estimate", "search": "tune",
     "start": "run", "status": "ps", "sweep": "tune", "tail": "logs", "top": "watch", "train": "run", "why": "diagnose",
 }  # fmt: skip
 """What other programs call a command: only a hint names it."""
