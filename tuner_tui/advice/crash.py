@@ -146,10 +146,9 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         remedies = (*remedies, *cause.checks)
     if cause.cause in CAUSES_OF_CALLS:
         remedies = (*_near_name(cause, situation.log), *remedies)
-    stated = "|".join({*_named_groups("already-set", "\n".join((cause.message, *situation.log)))})
-    if stated:  # what is set already comes last
-        is_set = re.compile(rf"(?:{stated})(?![\W_]*(?:false|off|none|0))", re.IGNORECASE)
-        remedies = tuple(sorted(remedies, key=lambda each: bool(is_set.search(each.title.replace(" ", "_")))))
+    stated = "|".join(_named_groups("already-set", "\n".join((cause.message, *situation.log)))) or "(?!)"
+    is_set = re.compile(rf"(?:{stated})(?![\W_]*(?:false|off|none|0))", re.IGNORECASE)  # these come last
+    remedies = tuple(sorted(remedies, key=lambda each: bool(is_set.search(each.title.replace(" ", "_")))))
     location = LEAK_LOCATIONS.get(cause.cause)
     leak = None if location is None else leak_before_oom(situation, location)
     growth = None if peak is None else peak.growth
@@ -251,8 +250,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
     checks = _check_the_call(failure) if topic == UNEXPLAINED or cause in CAUSES_OF_CALLS else ()
-    program_error = _explain_program_error(failure) if pattern is None else None
-    if program_error is not None:
+    if program_error := _explain_program_error(failure) if pattern is None else None:
         cause, sentence, checks = "program-error", *program_error
     if cause == "unknown" and pattern is None:
         cause = _cause_of_package(failure, name)
@@ -447,10 +445,10 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
     detail = _pattern("details", re.MULTILINE).search(failure.message)
     if detail is not None and detail[0] not in failure.headline:
         evidence.append(_shorten(detail[0]))
-    stall = ranks.stall() if match.cause == "collective-timeout" else ()
-    if stall:
+    follows = match.pattern is not None and match.pattern.consequence
+    if stall := ranks.stall() if match.cause == "collective-timeout" else ():
         evidence += stall
-    elif failure.rank is not None and _may_follow_another(match):
+    elif failure.rank is not None and (LOST_PEER.search(failure.headline) if match.cause == "unknown" else follows):
         evidence.append(f"rank {failure.rank} reports it; which rank failed first is not known")
     elif failure.rank is not None:
         evidence.append(f"{'first failed' if ranks.all_seen else 'raised'} on rank {failure.rank}")
@@ -463,14 +461,6 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
     if launcher.exit_code:
         evidence.append(f"the launcher reports exit code {launcher.exit_code}")
     return tuple(evidence)
-
-
-def _may_follow_another(match: FailureMatch) -> bool:
-    """Whether a rank may have failed because another one had."""
-    pattern = match.pattern
-    if pattern is None or pattern.cause == "unknown":
-        return LOST_PEER.search(match.failure.headline) is not None
-    return pattern.consequence
 
 
 def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_memory: bool) -> CrashCause:
@@ -492,8 +482,7 @@ def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_mem
 
 def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *evidence: str) -> CrashCause:
     """What a launcher reports that says no more than that a process failed."""
-    logged = _cause_from_logged_error(lines, *evidence)
-    if logged is not None:
+    if logged := _cause_from_logged_error(lines, *evidence):
         return logged
     who = "a process" if launcher.rank is None else f"rank {launcher.rank}"
     code = "" if launcher.exit_code is None else f" with exit code {launcher.exit_code}"
@@ -508,8 +497,7 @@ def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *ev
 
 def _cause_from_logged_error(lines: Sequence[LogLine], *evidence: str) -> CrashCause | None:
     """What the program itself logged as an error before it ended; None if it did not."""
-    logged = _logged_error(lines)
-    if logged is None:
+    if (logged := _logged_error(lines)) is None:
         return None
     sentence = f"The program logged an error before it ended: {_shorten(logged, 160)}"
     check = Remedy(title="correct what the program logged", why=_shorten(logged), source="the program's output")

@@ -139,12 +139,11 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
         evidences.append(
             f"{format_limit(figures.by_metal)} are held beside PyTorch's tensors, by Metal's caches or others"
         )
-    cached = figures.cached
-    if tried is not None and held and cached is not None and cached >= FRAGMENTED_SHARE * held:
-        unused = cached + (free or 0)
-        remedies += (remedy("expandable-segments"),) if unused >= NEARLY * tried else ()
-        if NEARLY * tried <= unused < tried:
-            evidences.append(f"{format_limit(unused)} are free or held unused, of {format_limit(tried)} asked for")
+    cached, unused = figures.cached or 0, (figures.cached or 0) + (free or 0)
+    if tried is not None and held and cached >= FRAGMENTED_SHARE * held and unused >= NEARLY * tried:
+        remedies.append(remedy("expandable-segments"))
+        short = f"{format_limit(unused)} are free or held unused, of {format_limit(tried)} asked for"
+        evidences += () if unused >= tried else (short,)
     refused = not (others or limited) and tried is not None and free is not None and free >= max(4 * tried, GIB)
     if refused and free is not None:
         remedies.append(remedy("free-but-refused"))

@@ -77,9 +77,10 @@ class _FailureContext:
         ]
         self._logged = [line for line in lines if reports_progress(line.text)]
 
-    def survived(self, match: FailureMatch, later: Sequence[Failure]) -> bool:
-        """Whether the training continued after the failure of `match`; `later` are the failures after it."""
+    def survived(self, match: FailureMatch, matches: Sequence[FailureMatch]) -> bool:
+        """Whether the training continued after the failure of `match`, one of `matches`."""
         failure = match.failure
+        later = [each.failure for each in matches if each.failure.first > failure.last]
         if failure.ignored and not failure.uncaught:
             return True
         if failure.traceback and not failure.headline:
@@ -175,9 +176,6 @@ class FailureMatch:
         """Whether a process may report it because another one was interrupted. OpenBLAS interrupts a process itself."""
         return self.cause in ECHOES and (self.pattern is None or self.pattern.topic != "process-limit")
 
-    def failures_after(self, matches: Iterable[FailureMatch]) -> tuple[Failure, ...]:
-        return tuple(match.failure for match in matches if match.failure.first > self.failure.last)
-
 
 def find_fatal_failure(
     lines: Sequence[LogLine], launcher: LauncherReport, exited_badly: bool | None
@@ -191,7 +189,7 @@ def find_fatal_failure(
         )
     )
     context = _FailureContext(lines, ended=launcher.reported_failure or bool(exited_badly))
-    fatal = [match for match in matches if not context.survived(match, match.failures_after(matches))]
+    fatal = [match for match in matches if not context.survived(match, matches)]
     if any(_is_interrupt(match) and not match.failure.ignored for match in fatal):
         # Somebody stopped the training. What its processes then report of each other is no failure; an error of its
         # own, such as a full disk while it saved, still is.
@@ -315,7 +313,9 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
         if pattern is None and (MESSAGE_ALONE.match(text) or (text is not line.text and "what():" in line.text)):
             pattern = first_of(crash_table().messages, text)
         elif pattern is None and line.number >= len(lines) - LAST_LINES and not matches_any("handled", text):
-            pattern = next((each for each in crash_table().messages if _is_peculiar(each, text)), None)
+            certain = (row for row in crash_table().messages if row.confidence == "certain")
+            begun = ((row, form.match(text)) for row in certain for form in row.regexes)
+            pattern = next((row for row, match in begun if match and match.end() >= PECULIAR_CHARS), None)
         if pattern is not None:
             message = native_message(lines, line.number, paragraph=pattern.cause == "bad-arguments")
             frames = stack if line.number in crash_lines else ()
@@ -324,11 +324,6 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
             specific = first_of(crash_table().bare, message) if pattern.cause == "unknown" else None
             matches.append(FailureMatch(failure, specific or pattern))
     return matches
-
-
-def _is_peculiar(pattern: CrashPattern, text: str) -> bool:
-    matches = (regex.match(text) for regex in pattern.regexes if pattern.confidence == "certain")
-    return any(match is not None and match.end() >= PECULIAR_CHARS for match in matches)
 
 
 OUT_OF_MEMORY_CAUSES = frozenset({"gpu-oom", "host-oom"})

@@ -57,8 +57,8 @@ class RankReport:
         ]
         others = frozenset(range(self.world_size or 0)) - self.waiting.keys()
         if self.are_out_of_step:
-            step = "ranks are out of step" + ("" if collectives.pop().group else " if these are of one process group")
-            return (*where[:4], step)
+            condition = "" if collectives.pop().group else " if these are of one process group"
+            return (*where[:4], f"ranks are out of step{condition}")
         if len(collectives) > 1 or self.world_size is None or not others <= self.seen:
             return (*where[:4], "which rank was waited for is not known")
         missing = (
@@ -69,8 +69,7 @@ class RankReport:
     @property
     def are_out_of_step(self) -> bool:
         """Whether ranks waited in different collectives of one group, which each begins after the one before."""
-        collectives = set(self.waiting.values())
-        return len(collectives) > len({each.group for each in collectives})
+        return len({*self.waiting.values()}) > len({each.group for each in self.waiting.values()})
 
     def _at(self, collective: Collective) -> Iterable[int]:
         return (rank for rank, waited in self.waiting.items() if waited == collective)
@@ -97,8 +96,6 @@ def read_ranks(lines: Sequence[LogLine], state: RunState) -> RankReport:
             collective = Collective(int(match["number"]), match["operation"], group["group"] if group else "")
             if rank >= 0:
                 seen.add(rank)
-                before = waiting.setdefault(rank, collective)
-                if before.group == collective.group and collective.number < before.number:
-                    waiting[rank] = collective
+                waiting[rank] = min(waiting.get(rank, collective), collective, key=lambda each: each.number)
     # A process group of some ranks prints a smaller size than the training.
     return RankReport(max(sizes, default=None), frozenset(seen), waiting, frozenset(absent))
