@@ -188,18 +188,11 @@ def _rate(ranks: Sequence[TrialMeasured], of: Callable[[TrialMeasured], int | No
 def _breakdown(ranks: Sequence[TrialMeasured], situation: Situation) -> StepBreakdown:
     slowest = max(ranks, key=lambda rank: rank.seconds)
     seconds, tokens, padding = slowest.seconds, slowest.tokens, slowest.padding_tokens
-    busy = [
-        gpu.utilisation_pct / 100
-        for sample in situation.samples
-        for gpu in sample.gpus
-        if gpu.utilisation_pct is not None and _is_training_at(sample.time_s, situation)
-    ]
     return StepBreakdown(
         cpu_busy=_cpu_busy(situation),
         data_wait=_share(slowest.data_wait_s, seconds),
         optimizer=_share(slowest.optimizer_s, seconds),
         padding=None if padding is None or not tokens else padding / (padding + tokens),
-        gpu_busy=sum(busy) / len(busy) if busy and len(situation.samples[-1].gpus) == 1 else None,
     )
 
 

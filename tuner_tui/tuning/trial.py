@@ -26,14 +26,13 @@ MAX_IDLE_CPU = 0.5
 class StepBreakdown:
     """Shares of a step's time, each from 0 to 1, or None if not observed.
 
-    `padding` is the share of tokens that are padding, `gpu_busy` the share of time with any kernel running, `cpu_busy`
-    the share of the usable cores that the training and its workers used.
+    `padding` is the share of tokens that are padding, `cpu_busy` that of the usable cores that the training and its
+    workers used.
     """
 
     data_wait: float | None = None
     optimizer: float | None = None
     padding: float | None = None
-    gpu_busy: float | None = None
     cpu_busy: float | None = None
 
     @property
