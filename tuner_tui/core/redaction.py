@@ -159,11 +159,6 @@ def redact_text(text: str) -> str:
     return _RANDOM.sub(lambda match: HIDDEN if _looks_random(match[0]) else match[0], text)
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether a variable or option of this name holds a secret; `max_tokens` and `tokenizer` do not."""
-    return _certainty(name) is not None and name not in ("PWD", "OLDPWD")
-
-
 @lru_cache(maxsize=4096)
 def _certainty(name: str) -> str | None:
     """How surely something of this name is secret: `sure`, `likely`, `vague` or None."""
