@@ -212,15 +212,13 @@ class _LoopFinder:
     that calls the script are not seen, those outside it neither, except for `ENGINES`. `epochs` is a named number.
     """
 
-    def __init__(self, frame: FrameType | None, epochs: int | None) -> None:
+    def __init__(self, innermost: FrameType | None, epochs: int | None) -> None:
         self.loops: list[Loop] = []
         self.limits: list[Limit] = []
         self.breaks = False
         self._epochs = epochs
         in_script = False
-        for _ in range(MAX_FRAMES):
-            if frame is None:
-                break
+        for frame in calling_frames(innermost, MAX_FRAMES):
             engine = ENGINES.get(frame.f_globals.get("__name__", ""))
             kind = _kind_of(frame.f_code.co_filename)
             if engine is not None:
@@ -230,7 +228,6 @@ class _LoopFinder:
             in_script = kind == "script"
             if kind != "other":
                 self._read(frame)
-            frame = frame.f_back
 
     def _read_engine(self, frame: FrameType, epoch: str, epochs: str) -> None:
         """A loop over batches of unknown number, in one over epochs."""
@@ -466,6 +463,13 @@ def _length(value: Any) -> int | None:
         return None
 
 
+def calling_frames(frame: FrameType | None, most: int) -> Iterator[FrameType]:
+    """`frame` and those of its callers, the innermost first."""
+    while frame is not None and most:
+        yield frame
+        frame, most = frame.f_back, most - 1
+
+
 def variables_of(frame: FrameType) -> Mapping[str, Any]:
     """The local variables of a function, in a dictionary that keeps nothing alive."""
     variables = frame.f_locals
@@ -549,18 +553,15 @@ def named_batch(frame: FrameType | None) -> int | None:
     return batches.pop() if len(batches) == 1 else None
 
 
-def _named_values(frame: FrameType | None) -> Iterator[tuple[str, Any, bool]]:
-    """What the functions from `frame` outwards name. Those of a library count until the script is reached, because the
-    step is made in it."""
+def _named_values(innermost: FrameType | None) -> Iterator[tuple[str, Any, bool]]:
+    """What the functions from `innermost` outwards name. Those of a library count until the script is reached, because
+    the step is made in it."""
     in_library = True
-    for _ in range(MAX_FRAMES):
-        if frame is None:
-            break
+    for frame in calling_frames(innermost, MAX_FRAMES):
         kind = _kind_of(frame.f_code.co_filename)
         in_library = in_library and kind != "script"
         if kind == "script" or (in_library and kind == "library"):
             yield from _named_in(frame)
-        frame = frame.f_back
 
 
 def _named_in(frame: FrameType) -> Iterator[tuple[str, Any, bool]]:

@@ -15,13 +15,14 @@ import sys
 import time
 import zlib
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 from weakref import ref
 
 from ..import_hooks import call_after, call_safely
 from ..session import Session, json_safe
 from .memory_peaks import HostCopy, copy_to_host
-from .planned_length import LIBRARIES, MAX_FRAMES, variables_of
+from .planned_length import LIBRARIES, MAX_FRAMES, calling_frames, variables_of
 from .step_counters import StepCounters
 
 FIRST_STEPS = 3
@@ -219,17 +220,14 @@ def _numpy() -> Any:
     return sys.modules.get("numpy.random")
 
 
-def _script_counters(frame: Any) -> dict[str, int]:
+def _script_counters(innermost: FrameType) -> dict[str, int]:
     """The variables of the script that count, of the innermost function that has them."""
     counters: dict[str, int] = {}
-    for _ in range(MAX_FRAMES):
-        if frame is None:
-            break
+    for frame in calling_frames(innermost, MAX_FRAMES):
         if not any(library in frame.f_code.co_filename for library in LIBRARIES):
             variables = variables_of(frame)
             for names in (variables, getattr(variables.get("self"), "__dict__", {})):
                 for name in SCRIPT_COUNTERS.intersection(names):
                     if type(names[name]) is int:
                         counters.setdefault(name, names[name])
-        frame = frame.f_back
     return counters

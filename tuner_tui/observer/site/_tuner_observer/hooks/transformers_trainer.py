@@ -8,6 +8,7 @@ import sys
 from types import FrameType
 from typing import Any
 
+from ..counters.planned_length import calling_frames
 from ..counters.step_counters import StepCounters
 from ..import_hooks import call_safely
 from ..session import Session
@@ -128,14 +129,11 @@ def ignores_accumulation(model: Any) -> bool | None:
     return "loss_fct" in forward.__code__.co_varnames
 
 
-def _calling_trainer(frame: FrameType | None) -> Any:
-    for _ in range(MAX_FRAMES):
-        if frame is None:
-            return None
+def _calling_trainer(innermost: FrameType) -> Any:
+    for frame in calling_frames(innermost, MAX_FRAMES):
         trainer = frame.f_locals.get("self")
         if hasattr(trainer, "model_accepts_loss_kwargs") and hasattr(trainer, "compute_loss_func"):
             return trainer
-        frame = frame.f_back
     return None
 
 
