@@ -45,8 +45,7 @@ def estimate_report(
         *(() if lengths is None else ("", *wrap_text(data_sentence(lengths, settings), WIDTH))),
         "",
         *wrap_text(
-            f"Basis: {best.rests_on}. {_assumption_sentence(estimator)}{_memory_kind_sentence(estimator, best)}",
-            WIDTH,
+            f"Basis: {best.rests_on}. {_assumption_sentence(estimator)}{_memory_kind_sentence(estimator, best)}", WIDTH
         ),
     ]
 

@@ -159,8 +159,7 @@ def first_sentence(command: str) -> str:
 
 
 MemoryLimit = Annotated[
-    str | None,
-    typer.Option("--memory-limit", metavar="SIZE", help="Limit the memory of the training, such as 6GiB."),
+    str | None, typer.Option("--memory-limit", metavar="SIZE", help="Limit the memory of the training, such as 6GiB.")
 ]
 ModelName = Annotated[
     str | None,
@@ -182,8 +181,7 @@ RunName = Annotated[
     str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="Name of the run, such as r007.")
 ]
 PresetName = Annotated[
-    str | None,
-    typer.Option("--preset", metavar="P", autocompletion=complete_preset, help="Name or file of a preset."),
+    str | None, typer.Option("--preset", metavar="P", autocompletion=complete_preset, help="Name or file of a preset.")
 ]
 SettingValues = Annotated[
     list[str] | None,
@@ -195,8 +193,7 @@ SettingValues = Annotated[
     ),
 ]
 OtherGpus = Annotated[
-    str | None,
-    typer.Option("--gpu", metavar="GPUS", help="Plan for other GPUs, such as T4,2x3090,A100-80GB or 24GiB."),
+    str | None, typer.Option("--gpu", metavar="GPUS", help="Plan for other GPUs, such as T4,2x3090,A100-80GB or 24GiB.")
 ]
 AssumedMemory = Annotated[
     str | None, typer.Option("--memory", metavar="SIZE", help="Assume this much memory per GPU, such as 24GiB.")

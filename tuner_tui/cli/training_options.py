@@ -59,8 +59,7 @@ class TrainingOptions:
     """The training that a command line describes."""
 
     command: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="-- COMMAND", help="Your training command; default: the preset's job."),
+        list[str] | None, typer.Argument(metavar="-- COMMAND", help="Your training command; default: the preset's job.")
     ] = None
     preset: PresetName = None
     values: SettingValues = None

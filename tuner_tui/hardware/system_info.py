@@ -123,12 +123,7 @@ MODEL_KEYS = ("model name", "Model", "cpu model", "Processor")
 """The key of the processor's name in /proc/cpuinfo, which depends on the architecture; best one first."""
 
 
-def read_cpu(
-    cgroups: Cgroups,
-    *,
-    proc: Path = PROC,
-    affinity: Callable[[int], set[int]] = os.sched_getaffinity,
-) -> Cpu:
+def read_cpu(cgroups: Cgroups, *, proc: Path = PROC, affinity: Callable[[int], set[int]] = os.sched_getaffinity) -> Cpu:
     """The processor and how much of it this process may use."""
     allowed = len(affinity(0))
     siblings = {read_text(path) for path in TOPOLOGY.glob("cpu[0-9]*/topology/thread_siblings_list")} - {""}

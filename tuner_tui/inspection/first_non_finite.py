@@ -161,11 +161,7 @@ class Replay:
 
 
 def judge_replay(
-    step: int,
-    resumed_at: int,
-    reports: Sequence[ReplayReport],
-    before: Sequence[StepBatch],
-    again: Sequence[StepBatch],
+    step: int, resumed_at: int, reports: Sequence[ReplayReport], before: Sequence[StepBatch], again: Sequence[StepBatch]
 ) -> Replay:
     """Compare the losses before `step` of the run and its replay, and choose the rank where it began."""
     causes = [report for report in reports if report.cause is not None]

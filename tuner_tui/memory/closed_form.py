@@ -104,11 +104,7 @@ def number_sizes(shape: ModelShape, settings: Settings, device: Device, code: Tr
     compute = 2 if mixed else stream
     casts = mixed and stream == 4
     return NumberSizes(
-        compute=compute,
-        stream=stream,
-        mask=1 if device.on_gpu else compute,
-        casts=casts,
-        wide=casts and device.on_gpu,
+        compute=compute, stream=stream, mask=1 if device.on_gpu else compute, casts=casts, wide=casts and device.on_gpu
     )
 
 

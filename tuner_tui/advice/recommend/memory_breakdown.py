@@ -93,8 +93,5 @@ def _change(kind: str, settings: Settings) -> dict[str, Value] | None:
         return {"quantization": "nf4"}
     if kind == "logits and loss" and settings.per_device_train_batch_size > 1:
         half = settings.per_device_train_batch_size // 2
-        return {
-            "per_device_train_batch_size": half,
-            "gradient_accumulation_steps": settings.effective_batch() // half,
-        }
+        return {"per_device_train_batch_size": half, "gradient_accumulation_steps": settings.effective_batch() // half}
     return None

@@ -52,8 +52,7 @@ def estimate(
     plan: PlanOptions,
     context: typer.Context,
     by: Annotated[
-        str | None,
-        typer.Option(metavar="PART", help="Break memory down by kind, module, line, or part of the step."),
+        str | None, typer.Option(metavar="PART", help="Break memory down by kind, module, line, or part of the step.")
     ] = None,
     memory_limit: MemoryLimit = None,
     as_json: AsJson = False,

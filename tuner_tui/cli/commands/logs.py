@@ -36,8 +36,7 @@ def logs(
         bool, typer.Option("-f", "--follow", help="Show the last 100 lines and follow until the run ends.")
     ] = False,
     events: Annotated[
-        bool,
-        typer.Option("--events", help="Print what happened and, with -f, the progress, instead of the output."),
+        bool, typer.Option("--events", help="Print what happened and, with -f, the progress, instead of the output.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON lines: events, or anchor (byte offset), text, unfinished.")

@@ -24,8 +24,7 @@ MAX_TITLE = 60
 
 def queue(
     restart: Annotated[
-        bool,
-        typer.Option("--restart", help="Queue runs again that were waiting before a reboot, in this environment."),
+        bool, typer.Option("--restart", help="Queue runs again that were waiting before a reboot, in this environment.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

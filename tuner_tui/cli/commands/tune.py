@@ -151,8 +151,7 @@ def _exit_code(
 def tune(
     training: TrainingOptions,
     free_batch: Annotated[
-        bool,
-        typer.Option("--free-batch", help="Let the effective batch change; prints the matching learning rate."),
+        bool, typer.Option("--free-batch", help="Let the effective batch change; prints the matching learning rate.")
     ] = False,
     objective: Annotated[
         str,

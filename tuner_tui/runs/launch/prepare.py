@@ -33,13 +33,7 @@ from tuner_tui.runs.launch.command import (
     with_config,
 )
 from tuner_tui.runs.launch.launchers import launcher_command, training_python
-from tuner_tui.runs.launch.resume import (
-    RESUME_VARIABLE,
-    OwnResume,
-    find_own_resume,
-    takes_checkpoint,
-    with_checkpoint,
-)
+from tuner_tui.runs.launch.resume import RESUME_VARIABLE, OwnResume, find_own_resume, takes_checkpoint, with_checkpoint
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint, named_outputs
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status

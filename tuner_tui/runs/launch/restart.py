@@ -115,9 +115,7 @@ def plan_restart(
 
 
 def restart(
-    plan: RestartPlan,
-    timeout_s: float = STOP_TIMEOUT_S,
-    start: Callable[[RunFolder, LaunchSpec], None] | None = None,
+    plan: RestartPlan, timeout_s: float = STOP_TIMEOUT_S, start: Callable[[RunFolder, LaunchSpec], None] | None = None
 ) -> RunFolder:
     """Ask a live run to save and stop, wait for its end, and launch the new run; return the folder of the new run.
 

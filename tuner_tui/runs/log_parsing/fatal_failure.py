@@ -14,13 +14,7 @@ from typing import Literal, TypeVar
 
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised
-from tuner_tui.runs.log_parsing.crash_table import (
-    WRAPPERS,
-    CrashPattern,
-    classify,
-    crash_table,
-    first_of,
-)
+from tuner_tui.runs.log_parsing.crash_table import WRAPPERS, CrashPattern, classify, crash_table, first_of
 from tuner_tui.runs.log_parsing.failures import (
     FRAME_OF_BOX,
     Failure,

@@ -260,7 +260,7 @@ _ACCURACY_OF = re.compile(
 """Of the network or its test images, not of one class: `Accuracy of plane: 45 %`."""
 _LABEL = re.compile(
     rf"(?<![\w.])(?:(?P<evaluates>{EVALUATION_WORDS})|train(?:ing)?)\b(?!\.py)"
-    rf"(?![ _./-]{{0,2}}(?:{METRICS})\b(?!:\s+[a-z]))",
+    rf"(?![ _./-]{{0,2}}(?:{METRICS})\b(?!:\s+[a-z]))"
 )
 _CAMEL_CASE = re.compile(r"(?<=[nltdv])(?=[A-Z])")
 """Where `TrainLoss`, `ValAcc`, `EvalLoss`, `TestAcc`, `ValidLoss` and `DevLoss` begin their second word."""
@@ -288,7 +288,7 @@ _BATCHES = re.compile(r"(?P<count>\d+)\s?/\s{0,6}(?P<total>\d+)\s?(?P<name>batch
 _EPOCH_AND_BATCH = re.compile(r"\s*\[(?P<epoch>\d+)/(?P<epochs>\d+)\]\s?\[(?P<count>\d+)/(?P<total>\d+)\]")
 """dcgan's main.py and its many copies print both without a word."""
 _EPOCH = re.compile(
-    r"(?<![\w/])ep(?:och)?\b['\"]?[ \t:=#\[(]{0,5}(?P<count>\d+(?:\.\d+)?)(?:\s{0,2}(?:/|of)\s{0,2}(?P<total>\d+))?",
+    r"(?<![\w/])ep(?:och)?\b['\"]?[ \t:=#\[(]{0,5}(?P<count>\d+(?:\.\d+)?)(?:\s{0,2}(?:/|of)\s{0,2}(?P<total>\d+))?"
 )
 
 

@@ -18,14 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner_tui.core.checked_types import IDENTIFIER, Count, GpuUuid, Identifier, Time
-from tuner_tui.core.files import (
-    acquire_lock,
-    append_line,
-    is_locked,
-    make_private,
-    read_regular,
-    write_atomic,
-)
+from tuner_tui.core.files import acquire_lock, append_line, is_locked, make_private, read_regular, write_atomic
 from tuner_tui.core.json_dataclass import from_json, to_json
 from tuner_tui.core.procfs import ProcessId, identify_process, read_stat, this_machine
 from tuner_tui.runs.store.folder import RunFolder

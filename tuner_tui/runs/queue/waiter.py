@@ -22,12 +22,7 @@ from tuner_tui.core.files import LockedError, acquire_lock, is_locked, opened_re
 from tuner_tui.core.ownership import require_unshared
 from tuner_tui.hardware.environment import VISIBLE_DEVICES
 from tuner_tui.hardware.sampler import Sampler, open_sampler
-from tuner_tui.runs.queue.gpu_occupancy import (
-    READY_TIMEOUT_S,
-    ActiveRun,
-    read_active,
-    read_occupancies,
-)
+from tuner_tui.runs.queue.gpu_occupancy import READY_TIMEOUT_S, ActiveRun, read_active, read_occupancies
 from tuner_tui.runs.queue.queued_run import (
     QueuedRun,
     QueueError,

@@ -190,11 +190,7 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
     trained = [each for each in ranks if each.train_s > 0]
     rows: list[tuple[str, str, float | None]] = [
         ("throughput", "samples/s", known_sum(each.samples / each.train_s for each in trained)),
-        (
-            "tokens",
-            "tokens/s",
-            known_sum(each.tokens / each.train_s for each in trained if each.tokens is not None),
-        ),
+        ("tokens", "tokens/s", known_sum(each.tokens / each.train_s for each in trained if each.tokens is not None)),
         ("step time", "s", max((each.train_s / each.own_steps for each in trained if each.own_steps), default=None)),
         ("data wait", "share", mean_rates(view.state.ranks.values()).data_wait_share),
         ("padding", "share", _padding(trained)),

@@ -76,10 +76,7 @@ def live_runs(root: Path) -> Iterator[RunFolder]:
 
 
 def read_status(
-    folder: RunFolder,
-    machine: Machine | None = None,
-    now: float | None = None,
-    snapshot: ProcessSnapshot | None = None,
+    folder: RunFolder, machine: Machine | None = None, now: float | None = None, snapshot: ProcessSnapshot | None = None
 ) -> RunStatus:
     """The status of the run in `folder` for `machine` (default: this one) at `now` (default: the current time).
 

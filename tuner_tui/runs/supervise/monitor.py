@@ -41,12 +41,7 @@ from tuner_tui.runs.supervise.run_processes import (
     signal_processes,
 )
 from tuner_tui.runs.supervise.stall import StallWatch, inspect_run
-from tuner_tui.runs.supervise.training_process import (
-    ExitStatus,
-    StopEscalation,
-    StopTimeouts,
-    SupervisedTraining,
-)
+from tuner_tui.runs.supervise.training_process import ExitStatus, StopEscalation, StopTimeouts, SupervisedTraining
 
 
 class RunWriter:

@@ -101,10 +101,7 @@ def knob_changes(best: SettingsResult, space: SearchSpace) -> Iterator[KnobChang
         if True in _other_values("tf32", now, space):  # under autocast, matrix products are in 16 bit already
             yield _compute_change("tf32", True, parts, TF32)
     for value in _other_values("attn_implementation", now, space):
-        over_sdpa = {
-            "flash_attention_2": FLASH_OVER_SDPA,
-            "flash_attention_3": FLASH_3_OVER_SDPA,
-        }.get(str(value))
+        over_sdpa = {"flash_attention_2": FLASH_OVER_SDPA, "flash_attention_3": FLASH_3_OVER_SDPA}.get(str(value))
         kernel = SDPA_OVER_EAGER if now.attn_implementation == "eager" else over_sdpa
         if kernel is not None and value != "eager":
             yield _compute_change("attn_implementation", value, parts, kernel)
