@@ -45,17 +45,9 @@ def throttle_reasons(reasons: int) -> tuple[str, ...]:
 
 LIBRARY = "libnvidia-ml.so.1"
 ARCHITECTURES = {
-    2: "Kepler",
-    3: "Maxwell",
-    4: "Pascal",
-    5: "Volta",
-    6: "Turing",
-    7: "Ampere",
-    8: "Ada",
-    9: "Hopper",
-    10: "Blackwell",
-    13: "Rubin",
-}
+    2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada", 9: "Hopper",
+    10: "Blackwell", 13: "Rubin",
+}  # fmt: skip
 """NVML_DEVICE_ARCH_* of nvml.h."""
 
 # NVML error codes (nvmlReturn_t in nvml.h).

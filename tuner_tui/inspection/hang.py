@@ -31,18 +31,10 @@ NEVER_ENDS: tuple[HangKind, ...] = (
 QUEUE_CALLS = 5
 """Innermost calls among which that of the queue or the pipe is."""
 OF_ACTIVITY: Mapping[str, HangKind] = {
-    "debugger": "debugger",
-    "storage": "storage",
-    "network": "network",
-    "lock": "lock",
-    "queue": "queue",
-    "sleep": "sleep",
-    "child process": "child-process",
-    "computing": "computing",
-    "saving": "computing",
-    "evaluating": "computing",
-    "compiling": "computing",
-}
+    "debugger": "debugger", "storage": "storage", "network": "network", "lock": "lock", "queue": "queue",
+    "sleep": "sleep", "child process": "child-process", "computing": "computing", "saving": "computing",
+    "evaluating": "computing", "compiling": "computing",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,9 @@ from tuner_tui.runs.store.record import RunRecord, read_record, readable_record
 
 CHECKPOINT_NAME = re.compile(r"checkpoint-(\d+)")
 MODEL_FILES = (
-    "model.safetensors",
-    "pytorch_model.bin",
-    "model.safetensors.index.json",
-    "pytorch_model.bin.index.json",
-    "adapter_model.safetensors",
-    "adapter_model.bin",
-)
+    "model.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "pytorch_model.bin.index.json",
+    "adapter_model.safetensors", "adapter_model.bin",
+)  # fmt: skip
 STATE_FILE = "trainer_state.json"
 MAX_STATE_BYTES = 256 << 20
 """A log history of a million steps."""

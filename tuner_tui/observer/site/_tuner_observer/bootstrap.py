@@ -24,36 +24,15 @@ if TYPE_CHECKING:  # a process without torch should not import `typing`
 
 
 HOOKED_MODULES = (
-    "argparse",
-    "torch.nn.modules.module",
-    "torch.optim.optimizer",
-    "torch.optim.lr_scheduler",
-    "torch.utils.data.dataloader",
-    "torch.profiler.profiler",
-    "torch.distributed.distributed_c10d",
-    "torch.nn.parallel.distributed",
-    "torch.amp.grad_scaler",
-    "torch.cuda.amp.grad_scaler",
-    "torch.amp.autocast_mode",
-    "torch._dynamo.callback",
-    "torch._dynamo.eval_frame",
-    "safetensors.torch",
-    "datasets",
-    "transformers.modeling_utils",
-    "transformers.training_args",
-    "transformers.trainer_jit_checkpoint",
-    "transformers.trainer",
-    "lightning.pytorch.trainer.trainer",
-    "pytorch_lightning.trainer.trainer",
-    "wandb.sdk.wandb_run",
-    "torch.utils.tensorboard.writer",
-    "tensorboardX.writer",
-    "mlflow.tracking.fluent",
-    "trackio.run",
-    "accelerate.accelerator",
-    "lightning.fabric.fabric",
-    "lightning_fabric.fabric",
-)
+    "argparse", "torch.nn.modules.module", "torch.optim.optimizer", "torch.optim.lr_scheduler",
+    "torch.utils.data.dataloader", "torch.profiler.profiler", "torch.distributed.distributed_c10d",
+    "torch.nn.parallel.distributed", "torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler", "torch.amp.autocast_mode",
+    "torch._dynamo.callback", "torch._dynamo.eval_frame", "safetensors.torch", "datasets",
+    "transformers.modeling_utils", "transformers.training_args", "transformers.trainer_jit_checkpoint",
+    "transformers.trainer", "lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer",
+    "wandb.sdk.wandb_run", "torch.utils.tensorboard.writer", "tensorboardX.writer", "mlflow.tracking.fluent",
+    "trackio.run", "accelerate.accelerator", "lightning.fabric.fabric", "lightning_fabric.fabric",
+)  # fmt: skip
 
 
 class Observer:

@@ -15,15 +15,9 @@ if TYPE_CHECKING:  # a process without torch should not import `typing`
 
 OUT_OF_MEMORY_TYPES = ("OutOfMemoryError", "MemoryError", "_ArrayMemoryError")
 OUT_OF_MEMORY_MESSAGES = (
-    "out of memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "not enough memory",
-    "cublas_status_alloc_failed",
-    "cudnn_status_alloc_failed",
-    "unable to allocate",
-    "std::bad_alloc",
-)
+    "out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory",
+    "cublas_status_alloc_failed", "cudnn_status_alloc_failed", "unable to allocate", "std::bad_alloc",
+)  # fmt: skip
 OTHER_MEMORY_MESSAGES = ("out of resource: shared memory", "more than 1eb memory", "bus error")
 LAUNCHER_ERRORS = ("ChildFailedError",)
 MAX_MESSAGE_LENGTH = 4000
