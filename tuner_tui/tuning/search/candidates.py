@@ -217,12 +217,12 @@ class JointMoves:
             return
         micro = max(sizes.micro, self._size_with_checkpointing(sizes))
         after = sizes.with_micro(micro).changed(**{CHECKPOINTING: True})
-        bound = None if growth is None else (1 + growth) / knobs.CHECKPOINTING_COST.value - 1
+        bound = None if growth is None else (1 + growth) / knobs.factor("checkpointing-cost").value - 1
         yield self._change(CHECKPOINTING, after, bound, "gradient checkpointing makes room for a larger micro batch")
 
     def _size_with_checkpointing(self, sizes: MicroBatchSizes) -> int:
         """The size that fits with the usual saving; without a memory model, at most twice the present size."""
-        saving, model = knobs.CHECKPOINTING_ACTIVATIONS.value, sizes.memory_model()
+        saving, model = knobs.factor("checkpointing-activations").value, sizes.memory_model()
         if model is not None:
             return sizes.largest_allowed(model.steeper(saving).largest_batch(self._limit_bytes))
         twice = (self.best.peak_bytes or 0) * 2 * saving  # as if all memory were activations
@@ -234,11 +234,12 @@ class JointMoves:
             return
         model, micro = sizes.memory_model(), sizes.micro
         if model is not None and self.context.space.limit_bytes is not None:
-            steeper = model.steeper(knobs.KEPT_ACTIVATIONS.value)
+            steeper = model.steeper(knobs.factor("kept-activations").value)
             micro = max(1, min(micro, sizes.largest_allowed(steeper.largest_batch(self._limit_bytes))))
         micro = self._below_failed(sizes, sizes.with_micro(micro).changed(**{CHECKPOINTING: False}))
-        bound = knobs.compute_bound(self.best.breakdown, knobs.RECOMPUTING)
-        reason = f"saves the recomputation ({knobs.RECOMPUTING.source})"
+        recomputing = knobs.factor("recomputing")
+        bound = knobs.compute_bound(self.best.breakdown, recomputing)
+        reason = f"saves the recomputation ({recomputing.source})"
         yield self._change(CHECKPOINTING, sizes.with_micro(micro).changed(**{CHECKPOINTING: False}), bound, reason)
 
     def _below_failed(self, sizes: MicroBatchSizes, settings: Settings) -> int:

@@ -8,13 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
-from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_3090, NOTES_T4
+from tuner_tui.advice.recommend.notes import fill_in
+from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.model import Settings, Value, format_value
 from tuner_tui.tuning.search.results import SettingsResult
 from tuner_tui.tuning.search.space import PERSISTENT, PIN, PREFETCH, WORKERS, SearchSpace
 from tuner_tui.tuning.trial import StepBreakdown
 
+FILE = Path(__file__).with_name("factors.yaml")
+ATTENTION_KERNELS = ("sdpa-over-eager", "flash_attention_2", "flash_attention_3")
+"""Those whose factor is known."""
 SAMPLING = "train_sampling_strategy"
 WORKER_MARGIN = 1.25
 """Safety factor on the loading time when the number of workers is computed."""
@@ -29,24 +35,11 @@ class Factor:
     source: str
 
 
-SIXTEEN_BIT = Factor(16, "× the products of FP32", "NVIDIA A100 data sheet: 312 over 19.5 TFLOPS, dense")
-SIXTEEN_BIT_AFTER_TF32 = Factor(2, "× the products of TF32", "NVIDIA A100 data sheet: 312 over 156 TFLOPS, dense")
-SIXTEEN_BIT_ON_CPU = Factor(2, "× FP32", f"{JUDGEMENT}: only processors with AMX gain, most lose")
-TF32 = Factor(8, "× the products of FP32", "NVIDIA A100 data sheet: 156 over 19.5 TFLOPS")
-COMPILE = Factor(1.5, "× a step", f"{NOTES_T4}, {NOTES_3090}: 1.1–1.5×")
-SDPA_OVER_EAGER = Factor(3, "× a step", "FlashAttention (Dao et al. 2022): GPT-2 at 1,024 tokens")
-FLASH_OVER_SDPA = Factor(1.15, "× a step", f"{JUDGEMENT}: SDPA runs the same kind of kernel, padding included")
-FLASH_3_OVER_SDPA = Factor(2, "× attention", "FlashAttention-3 (Shah et al. 2024): 1.5–2.0× on H100")
-RECOMPUTING = Factor(4 / 3, "× a step", "one more forward pass (Chen et al. 2016), a third of forward and backward")
-CHECKPOINTING_COST = Factor(1.2, "× a step", f"{NOTES_T4}, {NOTES_3090}: about 20 % slower")
-CHECKPOINTING_ACTIVATIONS = Factor(0.6, "of the activations", f"{NOTES_T4}, {NOTES_3090}: about 40 % less")
-KEPT_ACTIVATIONS = Factor(
-    6,
-    "× the activations",
-    f"{JUDGEMENT}: a layer keeps up to 17 times its input (Korthikanti et al. 2022), one is live",
-)
-FEWER_WORKERS = Factor(0.15, "of throughput", f"{JUDGEMENT}: workers take cores from the training")
-SMALLER_ON_CPU = Factor(0.1, "of throughput", f"{JUDGEMENT}: caches may hold a smaller batch")
+@cache
+def factor(name: str) -> Factor:
+    """The largest factor known for a change, a row of `factors.yaml`."""
+    row = read_data_file(FILE)[name]
+    return Factor(row["value"], row["unit"], fill_in(row["source"]))
 
 
 def gain_without(share: float | None) -> float | None:
@@ -94,19 +87,17 @@ def knob_changes(best: SettingsResult, space: SearchSpace) -> Iterator[KnobChang
     """Yield every change of one knob away from the best settings, whatever its bound."""
     now, parts = best.settings, best.breakdown
     if now.precision == "fp32":  # never back, and never from one 16-bit type to the other
-        sixteen_bit = SIXTEEN_BIT_AFTER_TF32 if now.tf32 else SIXTEEN_BIT
+        on_gpu = "sixteen-bit-after-tf32" if now.tf32 else "sixteen-bit"
         for value in _other_values("precision", now, space):
-            factor = sixteen_bit if space.on_gpu else SIXTEEN_BIT_ON_CPU
-            yield _compute_change("precision", value, parts, factor)
+            yield _compute_change("precision", value, parts, on_gpu if space.on_gpu else "sixteen-bit-on-cpu")
         if True in _other_values("tf32", now, space):  # under autocast, matrix products are in 16 bit already
-            yield _compute_change("tf32", True, parts, TF32)
+            yield _compute_change("tf32", True, parts, "tf32")
     for value in _other_values("attn_implementation", now, space):
-        over_sdpa = {"flash_attention_2": FLASH_OVER_SDPA, "flash_attention_3": FLASH_3_OVER_SDPA}.get(str(value))
-        kernel = SDPA_OVER_EAGER if now.attn_implementation == "eager" else over_sdpa
-        if kernel is not None and value != "eager":
+        kernel = "sdpa-over-eager" if now.attn_implementation == "eager" else str(value)
+        if kernel in ATTENTION_KERNELS:
             yield _compute_change("attn_implementation", value, parts, kernel)
     if True in _other_values("torch_compile", now, space):
-        yield _compute_change("torch_compile", True, parts, COMPILE)
+        yield _compute_change("torch_compile", True, parts, "compile")
     # Another optimizer than the same with fused kernels would change the result of the training.
     if now.optim == "adamw_torch" and "adamw_torch_fused" in _other_values("optim", now, space):
         bound = gain_without(parts.optimizer)
@@ -137,7 +128,7 @@ def loader_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) 
     crowded = space.cores is not None and now.dataloader_num_workers >= space.cores
     if smaller and (crowded or not space.on_gpu):
         change = _with_workers(smaller[-1], now, space)
-        yield KnobChange(WORKERS, change, FEWER_WORKERS.value, "workers use cores of the training process")
+        yield KnobChange(WORKERS, change, factor("fewer-workers").value, "workers use cores of the training process")
 
 
 def _more_workers(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> tuple[int, ...]:
@@ -172,6 +163,7 @@ def _other_values(name: str, now: Settings, space: SearchSpace) -> list[Value]:
     return [value for value in space.candidates.get(name, ()) if value != present]
 
 
-def _compute_change(knob: str, value: Value, parts: StepBreakdown, factor: Factor) -> KnobChange:
-    reason = f"computing, {factor.value:.3g} {factor.unit} at best ({factor.source})"
-    return KnobChange(knob, {knob: value}, compute_bound(parts, factor), reason)
+def _compute_change(knob: str, value: Value, parts: StepBreakdown, name: str) -> KnobChange:
+    most = factor(name)
+    reason = f"computing, {most.value:.3g} {most.unit} at best ({most.source})"
+    return KnobChange(knob, {knob: value}, compute_bound(parts, most), reason)

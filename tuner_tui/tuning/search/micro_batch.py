@@ -120,7 +120,7 @@ class MicroBatchSizes:
             return None
         sizes = self.allowed or range(1, self.micro)
         half = max((size for size in sizes if size <= self.micro // 2), default=1)
-        return SizeOption(half, knobs.SMALLER_ON_CPU.value, "a smaller batch may be faster without a GPU")
+        return SizeOption(half, knobs.factor("smaller-on-cpu").value, "a smaller batch may be faster without a GPU")
 
     def search(self) -> BatchSearch | None:
         """Return the search for the largest size; None if the memory limit is unknown."""
