@@ -17,7 +17,7 @@ from pathlib import Path
 from tuner_tui.core.checked_types import Identifier, JobId, Time
 from tuner_tui.core.child_process import EndlessOutputError, run_command
 from tuner_tui.core.daemon_thread import daemon_call
-from tuner_tui.core.files import LockedError, acquire_lock, read_regular, write_atomic
+from tuner_tui.core.files import LockedError, acquire_lock, read_data_file, read_regular, write_atomic
 from tuner_tui.core.json_dataclass import from_json, to_json
 from tuner_tui.core.redaction import redact_text
 
@@ -76,35 +76,11 @@ def _why(name: str, output: bytes, code: int) -> str:
 # The states of jobs
 
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED"})
-ENDS = {
-    "COMPLETED": ("completed", "ended in Slurm"),
-    "CANCELLED": ("stopped", "was cancelled in Slurm"),
-    "TIMEOUT": ("time-limit", "was ended at its time limit"),
-    "DEADLINE": ("time-limit", "was ended at its deadline"),
-    "PREEMPTED": ("preempted", "was preempted by another job"),
-    "REVOKED": ("killed", "was revoked"),
-    "NODE_FAIL": ("node-lost", "ended because a node failed"),
-    "BOOT_FAIL": ("failed", "could not start: a node failed to boot"),
-    "OUT_OF_MEMORY": ("out-of-memory", "ran out of the memory that was allocated on the host"),
-    "FAILED": ("failed", "failed"),
-}
-"""Outcome and words of each state in which a job has ended."""
+TABLE = Path(__file__).with_name("slurm.yaml")
 TAKEN = frozenset({"preempted", "node-lost", "requeued"})
 """Outcomes of a run whose job Slurm puts back into its queue, unless it was submitted with `--no-requeue`."""
 SLURM_OUTCOMES = TAKEN | {"time-limit"}
 """Outcomes that only Slurm gives a run."""
-REASONS = {
-    "": "not looked at yet",
-    "None": "not looked at yet",
-    "Resources": "waiting for resources",
-    "Priority": "jobs with a higher priority are before it",
-    "Dependency": "waiting for another job to end",
-    "BeginTime": "its start time has not come",
-    "JobHeldUser": "held by its user",
-    "JobHeldAdmin": "held by an administrator",
-    "ReqNodeNotAvail": "nodes that it needs are down or reserved",
-}
-"""Reasons of `squeue` (https://slurm.schedmd.com/job_reason_codes.html) in words; the others are shown as they are."""
 MAX_TEXT = 120
 SEPARATOR = "\x1f"
 SQUEUE_FORMAT = SEPARATOR.join(("%i", "%T", "%N", "%S", "%r"))
@@ -128,13 +104,19 @@ class JobState:
     @property
     def ended(self) -> bool:
         """Whether it will not run any more."""
-        return self.state in ENDS
+        return self.state in read_data_file(TABLE)["ends"]
+
+    @property
+    def end(self) -> tuple[str, str]:
+        """Outcome and words of a job that has ended."""
+        outcome, words = read_data_file(TABLE)["ends"][self.state]
+        return outcome, words
 
     @property
     def reason_words(self) -> str:
         """Why it waits."""
         since = f" (expected start {self.start.replace('T', ' ')})" if self.start else ""
-        return f"{REASONS.get(self.reason, self.reason)}{since}"
+        return f"{read_data_file(TABLE)['reasons'].get(self.reason, self.reason)}{since}"
 
     @property
     def place(self) -> str:

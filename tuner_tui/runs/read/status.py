@@ -16,7 +16,6 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.queue.queued_run import QueueError, waiting_run, waiting_sentence
 from tuner_tui.runs.read.event_sampling import read_events
 from tuner_tui.runs.slurm import (
-    ENDS,
     LOG_FILE,
     SLURM_OUTCOMES,
     TAKEN,
@@ -182,7 +181,7 @@ def _ended_once(
 
 def _revised(folder: RunFolder, ended: SupervisorState, job: SlurmJob, state: JobState | None) -> SupervisorState:
     """The end of a run as Slurm reports it, where that says more than the exit of the training."""
-    outcome, words = ("", "ended") if state is None else ENDS[state.state]
+    outcome, words = ("", "ended") if state is None else state.end
     cancelled = is_cancelled(folder.path) and outcome != "out-of-memory"
     if job.waits_again:
         revised = replace(ended, sentence=f"{ended.sentence} {job.name} {words} before it continued the run.")
@@ -214,10 +213,10 @@ def _ended_in_slurm(
 ) -> RunStatus:
     """How a run ended that could not record it, by its own files or else by the state of its job."""
     if is_locked(folder.lock):
-        return RunStatus("running", f"{job.name} {ENDS[state.state][1]}; its supervisor records the end.")
+        return RunStatus("running", f"{job.name} {state.end[1]}; its supervisor records the end.")
     settled = None if supervision is None else settle(folder, supervision, read_events(folder))
     if settled is None:
-        outcome, words = ENDS[state.state]
+        outcome, words = state.end
         if supervision is None:
             outcome, words = ("stopped", words) if outcome == "stopped" else ("failed", words)
             words += " before the training started"
