@@ -237,6 +237,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     for key, value in [*flat.items()] if dialect.nested else ():  # kohya's `optimizer_args = ["weight_decay=0.1"]`
         words = value if isinstance(value, list) and all(isinstance(word, str) for word in value) else []
         flat |= {f"{key}.{name}": text for name, equals, text in (word.partition("=") for word in words) if equals}
+    flat = without_other_meanings(flat)
     switched: Mapping[str, Value] = {}
     if dialect.read_more is hooks.read_scripts_own:
         flat, switched = _apply_switches(flat)
@@ -342,6 +343,7 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
     With `agreeing`, one of several with the same value counts: enough to read it, not to change it.
     """
     keys: dict[str, str] = {}
+    flat = without_other_meanings(flat)
     settings = {key: name for name, key in dialect.names.items()}
     words = read_data_file(TABLES)["words"]
     only_with, elsewhere, switch = words["only_with"], words["elsewhere"], "|".join(words["section_switches"])
@@ -383,6 +385,20 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
             if ending:
                 break  # several, of which none is known to be meant
     return keys
+
+
+def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The values without those whose name says something else beside another key, or that one of several stages has."""
+    beside: Mapping[str, str] = read_data_file(TABLES)["words"]["not_beside"]
+    patterns = {key: beside[name] for key in flat if (name := key.rpartition(".")[2]) in beside}
+    gone = {key for key, pattern in patterns.items() if any(re.search(pattern, other) for other in flat)}
+    stage = re.compile(rf"((?:.*\.)?)({read_data_file(TABLES)['words']['stages']})\.(.+)")
+    of_stages = {key: match.groups() for key in flat if (match := stage.fullmatch(key)) is not None}
+    for key, (above, name, inner) in of_stages.items():
+        others = {other for section, other, _ in of_stages.values() if section == above} - {name}
+        if others and not any((above, other, inner) in of_stages.values() for other in others):
+            gone.add(key)
+    return {key: value for key, value in flat.items() if key not in gone}
 
 
 def says_training(flat: Mapping[str, Any]) -> bool:

@@ -24,6 +24,7 @@ from tuner_tui.settings.dialects.dialect import (
     keys_in_file,
     leaf_pattern,
     without_alternatives,
+    without_other_meanings,
 )
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file
 from tuner_tui.settings.dialects.hf import RENAMED, is_other_library
@@ -292,7 +293,10 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     of_hydra = dialect.form == "overrides"
     tool = dialect if of_hydra else dialect_of_command(file.command)
     mode: ApplyMode = "placeholders" if of_hydra else default_apply_mode(file.command)
-    spelled = {**{name: key for key, name in RENAMED.items() if key in flat}, **keys_in_file(dialect, flat)}
+    spelled = {
+        **{name: key for key, name in RENAMED.items() if key in without_other_meanings(flat)},
+        **keys_in_file(dialect, flat),
+    }
     given = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in file.words if word.startswith("--")}
     aliases = {
         name: key
