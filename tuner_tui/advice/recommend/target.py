@@ -22,13 +22,11 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings, Value
 from tuner_tui.settings.rules import RuleContext
 
-OF_PYTORCH = frozenset(
-    {
-        "per_device_train_batch_size", "gradient_accumulation_steps", "precision", "tf32", "torch_compile",
-        "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory",
-        "dataloader_persistent_workers",
-    }
-)  # fmt: skip
+OF_PYTORCH = frozenset({
+    "per_device_train_batch_size", "gradient_accumulation_steps", "precision", "tf32", "torch_compile",
+    "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory",
+    "dataloader_persistent_workers",
+})  # fmt: skip
 """Settings that every training with PyTorch can have, whatever reads its configuration."""
 
 

@@ -176,12 +176,8 @@ def find_fatal_failure(
 ) -> FailureMatch | None:
     """The failure that ended the training. `exited_badly` is None if the exit status is unknown."""
     exceptions = find_exceptions(lines)
-    matches = _keep_first_and_last(
-        sorted(
-            (*_match_exceptions(exceptions), *_match_bare_lines(lines, exceptions)),
-            key=lambda match: match.failure.first,
-        )
-    )
+    matched = (*_match_exceptions(exceptions), *_match_bare_lines(lines, exceptions))
+    matches = _keep_first_and_last(sorted(matched, key=lambda match: match.failure.first))
     context = _FailureContext(lines, ended=launcher.reported_failure or bool(exited_badly))
     fatal = [match for match in matches if not context.survived(match, matches)]
     if any(_is_interrupt(match) and not match.failure.ignored for match in fatal):

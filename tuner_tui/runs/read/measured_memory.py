@@ -71,6 +71,7 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
     if (last is None or last.own_steps < MIN_STEPS) and ran_out is None:
         return None
     on_gpu = last is not None and last.allocated_peak_bytes is not None
+    limits = (record.memory_limit_bytes, _capacity(words), _reached(words, last))
     return MeasuredRun(
         folder.id,
         record.resolved.settings,
@@ -78,10 +79,7 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
         reserved_bytes=None if last is None else last.reserved_peak_bytes,
         resident_bytes=None if last is None or on_gpu else last.rss_peak_bytes,
         ran_out=ran_out,
-        limit_bytes=min(
-            [limit for limit in (record.memory_limit_bytes, _capacity(words), _reached(words, last)) if limit],
-            default=None,
-        ),
+        limit_bytes=min(filter(None, limits), default=None),
     )
 
 

@@ -44,9 +44,7 @@ def factor(name: str) -> Factor:
 
 def gain_without(share: float | None) -> float | None:
     """Return the gain if this share of a step's time vanished, or None if the share is unknown."""
-    if share is None:
-        return None
-    return 1 / (1 - min(max(share, 0.0), 0.99)) - 1
+    return None if share is None else 1 / (1 - min(max(share, 0.0), 0.99)) - 1
 
 
 def compute_share(breakdown: StepBreakdown) -> float:

@@ -29,13 +29,11 @@ SAFE_MEMORY_SHARE = 0.75
 """A training that takes at most this share of the limit does not run out of memory on its own."""
 MIN_MEMORY_SAVING = 0.03
 """Of two equally fast settings, the one that takes this much less memory is better."""
-MEMORY_NEUTRAL = frozenset(
-    {
-        "per_device_train_batch_size", "gradient_accumulation_steps", "train_sampling_strategy", "optim",
-        "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory",
-        "dataloader_persistent_workers", "tf32",
-    }
-)  # fmt: skip
+MEMORY_NEUTRAL = frozenset({
+    "per_device_train_batch_size", "gradient_accumulation_steps", "train_sampling_strategy", "optim",
+    "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory",
+    "dataloader_persistent_workers", "tf32",
+})  # fmt: skip
 """Fields that do not change how peak memory depends on the micro batch; all others do."""
 FUSED = "_fused"
 _memory_key = attrgetter(*(name for name in FIELDS if name not in MEMORY_NEUTRAL))

@@ -452,9 +452,6 @@ def keep_files(torch: Any) -> None:
     def is_kept(path: Any) -> bool:
         return isinstance(path, (str, os.PathLike)) and os.path.isfile(path) and os.stat(path).st_mtime < began_s
 
-    def is_not_moved(source: Any, target: Any, *_: Any, **__: Any) -> bool:
-        return os.path.abspath(source) in unwritten or is_kept(target)
-
     def opened(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
         writes = mode[:1] in ("w", "a") and call_safely(is_kept, file)
         return open_file(os.devnull if writes else file, mode, *args, **kwargs)
@@ -462,7 +459,7 @@ def keep_files(torch: Any) -> None:
     replacing(torch.serialization, "save")(save_to_memory)
     torch.save = torch.serialization.save
     for name in ("rename", "replace"):
-        _refuse(os, name, is_not_moved)
+        _refuse(os, name, lambda source, target, *_, **__: os.path.abspath(source) in unwritten or is_kept(target))
     for name in ("remove", "unlink"):
         _refuse(os, name, lambda path, **options: not options and is_kept(path))
     _refuse(os, "symlink", lambda _, target, *__, **___: os.path.lexists(target))
