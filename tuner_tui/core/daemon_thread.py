@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -26,6 +27,8 @@ def daemon_call(call: Callable[[], ResultT]) -> Future[ResultT]:
 
     # Any exception, KeyboardInterrupt too, belongs to whoever asks for the result; in a thread it would be printed.
     def work() -> None:
+        sys.settrace(threading.gettrace())  # as `Thread` does, for debuggers, coverage and profilers
+        sys.setprofile(threading.getprofile())
         try:
             future.set_result(call())
         except BaseException as error:  # noqa: BLE001  raised where the result is asked for

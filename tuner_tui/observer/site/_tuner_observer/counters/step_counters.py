@@ -207,9 +207,9 @@ class StepCounters:
 
     @property
     def accumulation(self) -> int | None:
-        """The micro batches of more than half of the steps, None if there is no such number."""
+        """The micro batches of at least half of the steps, the smaller of two such numbers; None if there is none."""
         steps = sum(self._accumulated.values())
-        return next((number for number, count in self._accumulated.items() if 2 * count > steps), None)
+        return min((number for number, count in self._accumulated.items() if 2 * count >= steps), default=None)
 
     def read(self) -> None:
         """Process the buffered records."""
