@@ -16,43 +16,15 @@ FindingRule = Callable[[Situation], Finding | None]
 
 
 RULES: tuple[FindingRule, ...] = (
-    gpu.lost_gpu,
-    gpu.driver_error,
-    step_time.stalled,
-    non_finite.non_finite_values,
-    non_finite.diverged,
-    non_finite.loss_spikes,
-    memory.memory_grows,
-    memory.swapping,
-    step_time.cpu_contended,
-    step_time.data_wait,
-    step_time.slow_rank,
-    step_time.evaluation_share,
-    step_time.save_share,
-    gpu.throttled,
-    gpu.other_process,
-    not_applied.not_resumed,
-    not_applied.unfaithful_resume,
-    not_applied.shared_output,
-    step_time.no_steps,
-    not_applied.settings_not_in_effect,
-    not_applied.fallback_cannot_act,
-    not_applied.not_observed,
-    non_finite.loss_scale,
-    memory.host_memory_near_limit,
-    memory.small_shm,
-    memory.disk_nearly_full,
-    gpu.gpu_memory_near_limit,
-    gpu.compiling,
-    gpu.gpu_underused,
-    gpu.launch_bound,
-    step_time.own_code,
-    step_time.between_steps,
-    gpu.slow_kernels,
-    gpu.gpu_memory_unused,
-    step_time.padding,
-    step_time.worker_warning,
-)
+    gpu.lost_gpu, gpu.driver_error, step_time.stalled, non_finite.non_finite_values, non_finite.diverged,
+    non_finite.loss_spikes, memory.memory_grows, memory.swapping, step_time.cpu_contended, step_time.data_wait,
+    step_time.slow_rank, step_time.evaluation_share, step_time.save_share, gpu.throttled, gpu.other_process,
+    not_applied.not_resumed, not_applied.unfaithful_resume, not_applied.shared_output, step_time.no_steps,
+    not_applied.settings_not_in_effect, not_applied.fallback_cannot_act, not_applied.not_observed,
+    non_finite.loss_scale, memory.host_memory_near_limit, memory.small_shm, memory.disk_nearly_full,
+    gpu.gpu_memory_near_limit, gpu.compiling, gpu.gpu_underused, gpu.launch_bound, step_time.own_code,
+    step_time.between_steps, gpu.slow_kernels, gpu.gpu_memory_unused, step_time.padding, step_time.worker_warning,
+)  # fmt: skip
 """All rules. Among findings of one severity without a measured cost, this order is kept; rules on the measured
 breakdown of a step come before rules on single figures."""
 
@@ -60,18 +32,10 @@ LOG_RULES: tuple[FindingRule, ...] = (non_finite.diverged, step_time.worker_warn
 """Rules that read the log: a log without a run is all they need, and the others have nothing to judge."""
 
 SPEED_RULES: tuple[FindingRule, ...] = (
-    step_time.cpu_contended,
-    step_time.data_wait,
-    step_time.slow_rank,
-    gpu.throttled,
-    gpu.gpu_underused,
-    gpu.launch_bound,
-    step_time.own_code,
-    step_time.between_steps,
-    gpu.slow_kernels,
-    gpu.gpu_memory_unused,
+    step_time.cpu_contended, step_time.data_wait, step_time.slow_rank, gpu.throttled, gpu.gpu_underused,
+    gpu.launch_bound, step_time.own_code, step_time.between_steps, gpu.slow_kernels, gpu.gpu_memory_unused,
     step_time.padding,
-)
+)  # fmt: skip
 """Rules that judge a training while it runs; one that has ended keeps their findings."""
 JUDGED_OUTCOMES = ("completed", "stopped")
 

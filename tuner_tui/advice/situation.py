@@ -239,12 +239,7 @@ def situation_of_run(folder: RunFolder, view: RunView | None = None) -> Situatio
 
 
 def build_situation(
-    view: RunView,
-    *,
-    now_s: float,
-    inventory: Inventory | None,
-    log: tuple[str, ...],
-    folder: RunFolder | None = None,
+    view: RunView, *, now_s: float, inventory: Inventory | None, log: tuple[str, ...], folder: RunFolder | None = None
 ) -> Situation:
     """The situation of a run that was read already: used by the screen, `diagnose`, the tuner and the fallback.
 

@@ -19,13 +19,7 @@ from tuner_tui.hardware import capabilities
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.dialects.dialect import HF, OF_TRANSFORMERS, dialect_by_name
-from tuner_tui.settings.dialects.hf import (
-    BITSANDBYTES_OPTIMIZERS,
-    OPTIMIZERS,
-    SCHEDULES,
-    SCRIPT_FIELDS,
-    to_hf,
-)
+from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS, OPTIMIZERS, SCHEDULES, SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.distributed import process_count
 from tuner_tui.settings.job import SHAPES, BuiltinJob, CommandJob, named_model
