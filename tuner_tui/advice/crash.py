@@ -140,8 +140,8 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         remedies = (*advice, *cause.checks, *remedies)
     elif advice and _is_new(advice[0], remedies):
         # Remedies of a topic were written for this message; those of a cause for many.
-        place = 0 if cause.topic is None else 1
-        remedies = (*remedies[:place], *advice, *remedies[place:])
+        position = 0 if cause.topic is None else 1
+        remedies = (*remedies[:position], *advice, *remedies[position:])
     elif len(remedies) == 1:
         remedies = (*remedies, *cause.checks)
     if cause.cause in CAUSES_OF_CALLS:
@@ -379,10 +379,10 @@ def _packages(failure: Failure) -> tuple[str, ...]:
     named += islice((package for package, classes in classes_of.items() if re.search(classes, failure.headline)), 1)
     files = (frame.file for frames in (failure.calls, failure.frames) for frame in reversed(frames))
     inner = (name for file in files for name in _named_groups("installed", file) if name not in MESSENGERS)
-    known = tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3] or _named_groups("owners", failure.headline)
+    packages = tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3] or _named_groups("owners", failure.headline)
     # A package that is run from a clone of its repository, of which the program itself is no part.
     clones = [names for frame in failure.frames if (names := _named_groups("clone", frame.file.replace("\\", "/")))]
-    return known or next((names for names in reversed(clones) if names != clones[0]), ())
+    return packages or next((names for names in reversed(clones) if names != clones[0]), ())
 
 
 def _named_groups(pattern: str, text: str) -> tuple[str, ...]:

@@ -361,13 +361,13 @@ class Backend:
     def is_first_start(self) -> bool:
         """Return whether no screen was opened and no run started before; the next time it is not the first."""
         marker = _opened_marker()
-        known = marker.exists()
+        was_opened = marker.exists()
         try:
             make_private(marker.parent)
             marker.touch()
         except OSError:  # nothing can be written there
             return False
-        return not known and not list_runs(runs_dir())
+        return not was_opened and not list_runs(runs_dir())
 
     @translate_errors()
     def wake_queue(self) -> None:

@@ -36,10 +36,10 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     Raises `PresetError`, for a file of one of these kinds without a command that trains as well.
     """
     if MAKEFILE.fullmatch(Path(source).name):
-        found = _best_command(_recipes(text), source)
-        if found is None or not (found.incomplete or _names_training(found)):
+        command = _best_command(_recipes(text), source)
+        if command is None or not (command.incomplete or _names_training(command)):
             raise PresetError(f"{source}: is a Makefile in which no training is started: open the script that trains")
-        return replace(found, kind="Makefile")
+        return replace(command, kind="Makefile")
     documents = re.split(r"(?m)^---(?:[ \t].*)?$", text) if suffix not in (".json", ".toml") else [text]
     if suffix == ".json" and '"configurations"' in text:  # editors allow comments
         documents = [TRAILING_COMMA.sub("", COMMENT.sub("", text))]
@@ -54,11 +54,11 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         row = next((row for row in rows if {*row["keys"]} <= file.values.keys()), {})
         row = row or ({"kind": "job of a container"} if _lists_words(file.values) else {})
         kind = kind or row.get("kind", "")
-        if row and (found := _best_command(_started(file.values), source)) is not None:
+        if row and (command := _best_command(_started(file.values), source)) is not None:
             given = flatten(file.values.get(row.get("arguments", ""), {}))
             fixed = {key.removesuffix(".value"): value for key, value in given.items() if key.endswith(".value")}
-            folder = "" if found.folder == row.get("folder") else found.folder
-            return replace(found, kind=row["kind"], values={**found.values, **fixed}, folder=folder)
+            folder = "" if command.folder == row.get("folder") else command.folder
+            return replace(command, kind=row["kind"], values={**command.values, **fixed}, folder=folder)
     if kind and row.get("keys"):
         raise PresetError(
             f"{source}: is a {kind} in which no training is started: open the configuration or the script that trains"

@@ -394,10 +394,10 @@ def _is_training(command: _Command, file: Path) -> bool:
     if not script.name or not {*LAUNCHERS_OF_TRAININGS, *_programs()}.isdisjoint(words[:6]):
         return True
     folders = [above / command.folder for above in file.parents[:FOLDERS_UP]]
-    found = next((path for folder in folders if (path := folder / script.with_suffix(".py")).is_file()), None)
-    if found is None:  # elsewhere, or no file at all
+    source_file = next((path for folder in folders if (path := folder / script.with_suffix(".py")).is_file()), None)
+    if source_file is None:  # elsewhere, or no file at all
         return _score(words) > 0 or ENTRY.fullmatch(script.stem) is not None
-    return script.stem in ("main", "run") or any(re.search(TRAINS, source) for _, source in own_modules(found))
+    return script.stem in ("main", "run") or any(re.search(TRAINS, source) for _, source in own_modules(source_file))
 
 
 def _does_other_work(words: tuple[str, ...]) -> bool:
