@@ -6,18 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.units import UNKNOWN, format_duration, format_rough_duration, format_share, format_short_duration
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import (
-    BAD,
-    WARN,
-    Line,
-    Style,
-    TextSpan,
-    align_left,
-    align_right,
-    fit,
-    line,
-    line_width,
-)
+from tuner_tui.view.cells import BAD, WARN, Line, Style, TextSpan, align_left, align_right, fit, line, line_width
 from tuner_tui.view.charts import half_cell_bar
 from tuner_tui.view.run_rows import PHASES, finite_style, outcome_parts
 

@@ -14,12 +14,7 @@ from typing import Any
 
 from tuner_tui.settings.dialects.dialect import set_nested, unflatten
 from tuner_tui.settings.dialects.python_source import TO_GIVE, overlaid
-from tuner_tui.settings.dialects.script_search import (
-    files_in,
-    find_script,
-    find_scripts,
-    names_file,
-)
+from tuner_tui.settings.dialects.script_search import files_in, find_script, find_scripts, names_file
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.yaml_reader import parse_tool_text, read_text, readable_values
 

@@ -72,7 +72,7 @@ class Dialog(ModalScreen[Result]):
     """A modal box with a heading and a line of hints. Escape returns None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Back", id="dialog.leave", tooltip="Close without an answer"),
+        Binding("escape", "leave", "Back", id="dialog.leave", tooltip="Close without an answer")
     ]
     heading = ""
     hint = "esc back"
@@ -270,7 +270,7 @@ class MemoryScreen(Dialog[None]):
     """Shows the `parts` of the peak by kind, or by module and kind, each with what reduces it, once they are known."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "switch", "By module", id="memory.switch", tooltip="Show the parts by module, or by kind"),
+        Binding("m", "switch", "By module", id="memory.switch", tooltip="Show the parts by module, or by kind")
     ]
     heading = "Memory"
 

@@ -24,7 +24,7 @@ class HelpScreen(Dialog[None]):
     """Shows the name of each of `keys` by group, then the `glossary`; the palette explains each key."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark,f1,q", "leave", "Back", id="help.leave", show=False),
+        Binding("question_mark,f1,q", "leave", "Back", id="help.leave", show=False)
     ]
     heading = "Help"
     hint = "ctrl+p explains each action · esc back"
@@ -100,9 +100,7 @@ class PaletteScreen(PickScreen[PaletteCommand]):
     def __init__(self, keys: Mapping[str, Sequence[Binding]]) -> None:
         items = [
             PickerItem(
-                f"{key.description} ({key_label(key.key.split(',')[0])})",
-                key.tooltip,
-                PaletteCommand(page, key.action),
+                f"{key.description} ({key_label(key.key.split(',')[0])})", key.tooltip, PaletteCommand(page, key.action)
             )
             for page, bindings in keys.items()
             for key in bindings
