@@ -135,18 +135,9 @@ def _runs(feature: str, context: RuleContext) -> bool:
     return context.weakest_gpu is not None and bool(capabilities.supports([context.weakest_gpu], feature))
 
 
-def _devices(context: RuleContext) -> tuple[int, str]:
-    """What processes of a training have for themselves on this machine: GPUs, else CPU cores; 0 where it is unknown."""
-    return (context.cores or 0, "usable core") if context.no_gpu else (len(context.gpus or ()), "GPU")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _lacks_devices(context: RuleContext) -> bool:
+def _lacks_gpus(context: RuleContext) -> bool:
     processes = 1 if context.job is None or context.job.launcher == "plain" else context.job.processes
-    return processes > _devices(context)[0] > 0
+    return not context.no_gpu and processes > len(context.gpus or ()) > 0
 
 
 def _samples(job: BuiltinJob | CommandJob | None) -> int | None:
@@ -197,10 +188,10 @@ WORDS: Mapping[str, Callable[[Settings, RuleContext], Any]] = {
         context.cores is not None and settings.dataloader_num_workers > context.cores
     ),
     "fewer_workers": lambda _, context: max(1, min(MAX_WORKERS, (context.cores or 0) - SPARE_CORES)),
-    "cores": lambda _, context: _counted(context.cores or 0, "usable core"),
+    "cores": lambda _, context: "1 usable core" if context.cores == 1 else f"{context.cores} usable cores",
     "processes": lambda _, context: 1 if context.job is None else process_count(context.job),
-    "devices": lambda _, context: _counted(*_devices(context)),
-    "more_processes_than_devices": lambda _, context: _lacks_devices(context),
+    "gpus": lambda _, context: "only GPU" if len(context.gpus or ()) == 1 else f"{len(context.gpus or ())} GPUs",
+    "more_processes_than_gpus": lambda _, context: _lacks_gpus(context),
     "samples": lambda _, context: _samples(context.job),
     "effective_batch": lambda settings, context: _effective_batch(settings, context.job),
     "batch_exceeds_data": lambda settings, context: (
