@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 import textual._compositor
+import textual._xterm_parser
+import textual.drivers.linux_driver
 from rich.console import Console
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
@@ -49,7 +51,11 @@ USED: dict[type, set[str]] = {
     },
     Console: {"_color_system"},
 }
-MODULES = {textual._compositor: {"ChopsUpdate", "CompositorUpdate", "LayoutUpdate"}}
+MODULES = {
+    textual._compositor: {"ChopsUpdate", "CompositorUpdate", "LayoutUpdate"},
+    textual._xterm_parser: {"BRACKETED_PASTE_END", "BRACKETED_PASTE_START"},
+    textual.drivers.linux_driver: {"XTermParser"},
+}
 
 
 def assigned_names(tree: ast.AST) -> set[str]:
