@@ -121,6 +121,18 @@ def test_a_vt100_gets_no_colour(terminals: list[Terminal], tmp_path: Path) -> No
     assert terminal.written.isascii()
 
 
+@pytest.mark.parametrize(("command", "text"), [("demo", SHOWN), ("watch", b"CPU")])
+def test_the_light_theme_has_a_white_background(
+    terminals: list[Terminal], tmp_path: Path, command: str, text: bytes
+) -> None:
+    terminal = Terminal(tmp_path, command, "--theme", "light", TERM="xterm-256color")
+    terminals.append(terminal)
+    terminal.read_until(text)
+    terminal.press(b"q")
+    assert terminal.end() == 0
+    assert b"\x1b[48;5;231m" in terminal.written or b";48;5;231m" in terminal.written
+
+
 def test_a_wrong_value_on_the_command_line_ends_with_2(terminals: list[Terminal], tmp_path: Path) -> None:
     wrong = Terminal(tmp_path, "screen", "demo", "--set", "seed=many")
     terminals.append(wrong)

@@ -44,7 +44,7 @@ _RUN_ID = re.compile(r"r\d+", re.ASCII)
 
 
 def open_watch(
-    words: Sequence[str] = (), once: bool = False, as_json: bool = False, ascii_only: bool = False
+    words: Sequence[str] = (), once: bool = False, as_json: bool = False, theme: str = "dark", ascii_only: bool = False
 ) -> NoReturn:
     """Watch the machine, the job of a process id or run, or the hosts in `words`; exits the program."""
     prints = once or as_json or not (sys.stdout.isatty() and sys.stdin.isatty())
@@ -52,12 +52,12 @@ def open_watch(
     if here and len(words) > 1:
         fail(f"{here[0]} is on this machine: watch it alone, or only hosts.")
     if words and not here:
-        _watch_hosts(words, prints, once, as_json, ascii_only)
+        _watch_hosts(words, prints, once, as_json, theme, ascii_only)
     target = next(iter(here), None)
     pid = None if target is None else _pid_of(target)
     if prints:
         raise SystemExit(_print_machine(pid, once, as_json))
-    open_machine_screen(pid, target, ascii_only)
+    open_machine_screen(pid, target, theme, ascii_only)
 
 
 def _is_here(word: str) -> bool:
@@ -127,7 +127,9 @@ def _print_texts(next_text: Callable[[], tuple[str, bool]], once: bool, interrup
     return TERMINATED if interrupts.terminated else INTERRUPTED
 
 
-def _watch_hosts(words: Sequence[str], prints: bool, once: bool, as_json: bool, ascii_only: bool) -> NoReturn:
+def _watch_hosts(
+    words: Sequence[str], prints: bool, once: bool, as_json: bool, theme: str, ascii_only: bool
+) -> NoReturn:
     """Watch the hosts in `words` on a screen, or print them."""
     from tuner_tui.hosts import HostsWatcher, parse_host
     from tuner_tui.settings.presets import preset_names
@@ -145,7 +147,7 @@ def _watch_hosts(words: Sequence[str], prints: bool, once: bool, as_json: bool, 
             raise SystemExit(_print_hosts(watcher, once, as_json))
         from tuner_tui.ui.screens.hosts import HostsScreen
 
-        raise SystemExit(run_watch_app(iter(watcher.look, ()), HostsScreen, ascii_only))
+        raise SystemExit(run_watch_app(iter(watcher.look, ()), HostsScreen, theme, ascii_only))
     finally:
         watcher.close()
 

@@ -8,6 +8,7 @@ import io
 import os
 import re
 from collections.abc import Callable
+from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -200,3 +201,13 @@ AssumedMemory = Annotated[
 ]
 AsciiOnly = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class ThemeName(StrEnum):
+    """Names of the themes."""
+
+    DARK = "dark"
+    LIGHT = "light"
+
+
+Theme = Annotated[ThemeName, typer.Option("--theme", help="Colours.")]

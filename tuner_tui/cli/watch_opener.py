@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.machine_monitor import MachineMonitor
 
 
-def open_machine_screen(pid: int | None = None, target: str | None = None, ascii_only: bool = False) -> NoReturn:
+def open_machine_screen(
+    pid: int | None = None, target: str | None = None, theme: str = "dark", ascii_only: bool = False
+) -> NoReturn:
     """Watch this machine, or with a `pid` only the job of that process, which the user named `target`."""
 
     def open_machine() -> MachineMonitor:
@@ -28,14 +30,14 @@ def open_machine_screen(pid: int | None = None, target: str | None = None, ascii
 
     heading = " · ".join(filter(None, (socket.gethostname(), target)))
     views = machine_views(open_machine, pid)
-    raise SystemExit(run_watch_app(views, lambda: WatchScreen(pid is not None, heading), ascii_only))
+    raise SystemExit(run_watch_app(views, lambda: WatchScreen(pid is not None, heading), theme, ascii_only))
 
 
-def run_watch_app(views: Iterator[Any], screen: Callable[[], Any], ascii_only: bool) -> int:
+def run_watch_app(views: Iterator[Any], screen: Callable[[], Any], theme: str, ascii_only: bool) -> int:
     """Show `views` on the screen until it is closed, and return its exit code."""
     exit_on_interrupt()
     app = WatchApp(
-        views, screen, theme=theme_for("dark", os.environ), colour=wants_colour(os.environ), ascii_only=ascii_only
+        views, screen, theme=theme_for(theme, os.environ), colour=wants_colour(os.environ), ascii_only=ascii_only
     )
     app.run()
     return app.return_code or 0

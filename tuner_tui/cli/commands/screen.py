@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from tuner_tui.cli.commands.run import run
-from tuner_tui.cli.options import AsciiOnly, InterpreterPath, SettingValues
+from tuner_tui.cli.options import AsciiOnly, InterpreterPath, SettingValues, Theme, ThemeName
 from tuner_tui.cli.screen_opener import open_named
 from tuner_tui.settings.job import MAX_FALLBACKS
 from tuner_tui.settings.resolve import parse_flags
 
 DEMO_PRESET = "demo"
-
-
-class ThemeName(StrEnum):
-    """Names of the themes."""
-
-    DARK = "dark"
-    LIGHT = "light"
-
-
-Theme = Annotated[ThemeName, typer.Option("--theme", help="Colours.")]
 
 
 def screen(

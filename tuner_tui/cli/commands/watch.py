@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tuner_tui.cli.machine_watcher import open_watch
-from tuner_tui.cli.options import AsciiOnly
+from tuner_tui.cli.options import AsciiOnly, Theme, ThemeName
 
 
 def watch(
@@ -22,6 +22,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines; with --once, one document.")] = False,
     ascii_only: AsciiOnly = False,
+    theme: Theme = ThemeName.DARK,
 ) -> None:
     """Watch GPUs and the jobs on them, here or on other hosts.
 
@@ -29,4 +30,4 @@ def watch(
     job until it ends. Hosts are asked by ssh, with your configuration and keys; where tuner-tui is not installed,
     nvidia-smi answers. It never touches what it watches.
     """
-    open_watch(words or (), once, as_json, ascii_only)
+    open_watch(words or (), once, as_json, theme.value, ascii_only)
