@@ -76,8 +76,8 @@ import os, sys
 from pathlib import Path
 from tuner_tui.runs.supervise.training_process import LaunchSpec, StartedTraining
 argv = (sys.executable, "-I", "-S", "-c", {PRINT_LIMIT!r})
-StartedTraining(LaunchSpec(argv, "/", data_limit_bytes=int(sys.argv[1])), Path(sys.argv[2]))
-os.wait()
+training = StartedTraining(LaunchSpec(argv, "/", data_limit_bytes=int(sys.argv[1])), Path(sys.argv[2]))
+os.wait()  # while `training` lives: what it holds would wait for a child that has ended when it is deleted
 """
 
 
