@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes.memory_outlooks import estimated
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box, opened
-from tests.ui.pilots import ScreenPilot, app_of, dialog, settled, until, value
+from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, press_to, screen_text, settled, until, value
 from tuner_tui.advice.estimate import MemoryOutlook
 
 Box = Callable[[], FakeBox]
@@ -63,8 +63,13 @@ def test_settings_that_do_not_fit_together(snap_compare: Compare) -> None:
     snapshot(snap_compare, box, USUAL, "slash", *"prefetch", "enter")
 
 
-def test_diff(snap_compare: Compare) -> None:
-    snapshot(snap_compare, failed_box(), USUAL, "d", title="micro batch 16 → 8, accumulation 4 → 8")
+async def test_the_diff_of_a_remedy_has_old_and_new_values() -> None:
+    async with on_screen(failed_box(), size=USUAL) as pilot:
+        await press_to(pilot, "micro batch 16 → 8, accumulation 4 → 8", "d")
+        text = screen_text(app_of(pilot))
+        assert "16  →  8" in text
+        assert "4  →  8" in text
+        assert "enter apply" in text
 
 
 def test_help(snap_compare: Compare) -> None:
