@@ -15,9 +15,17 @@ COLOURLESS = ("dumb", "vt100", "vt102", "vt220", "linux-m", "xterm-mono")
 
 def theme_for(theme: str, environ: Mapping[str, str]) -> str:
     """Return the `theme` wanted, but `sixteen` for the dark one where Rich would take no more colours than that."""
-    true_colour = environ.get("COLORTERM", "").strip().lower() in ("truecolor", "24bit")
-    many = true_colour or environ.get("TERM", "").endswith(("256color", "kitty"))
-    return theme if many or theme != "dark" else "sixteen"
+    return theme if has_many_colours(environ) or theme != "dark" else "sixteen"
+
+
+def has_true_colour(environ: Mapping[str, str]) -> bool:
+    """Return whether Rich would write 24-bit colours."""
+    return environ.get("COLORTERM", "").strip().lower() in ("truecolor", "24bit")
+
+
+def has_many_colours(environ: Mapping[str, str]) -> bool:
+    """Return whether Rich would write more than sixteen colours."""
+    return has_true_colour(environ) or environ.get("TERM", "").endswith(("256color", "kitty"))
 
 
 def wants_colour(environ: Mapping[str, str]) -> bool:

@@ -388,9 +388,9 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
 
 
 def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The values without those whose name says something else beside another key, or that one of several stages has."""
-    beside: Mapping[str, str] = read_data_file(TABLES)["words"]["not_beside"]
-    patterns = {key: beside[name] for key in flat if (name := key.rpartition(".")[2]) in beside}
+    """The values without those whose name means something else next to another key, or that belong to one stage."""
+    excluding: Mapping[str, str] = read_data_file(TABLES)["words"]["not_beside"]
+    patterns = {key: excluding[name] for key in flat if (name := key.rpartition(".")[2]) in excluding}
     gone = {key for key, pattern in patterns.items() if any(re.search(pattern, other) for other in flat)}
     stage = re.compile(rf"((?:.*\.)?)({read_data_file(TABLES)['words']['stages']})\.(.+)")
     of_stages = {key: match.groups() for key in flat if (match := stage.fullmatch(key)) is not None}

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from tuner_tui.ui.palette import DARK_COLOURS, DARK_VARIABLES, wants_colour
+from tuner_tui.ui.palette import DARK_COLOURS, DARK_VARIABLES, has_many_colours, has_true_colour, wants_colour
 from tuner_tui.ui.panels.arrangement import PAGES, Box, arrange, panel_title
 
 STDIN, STDOUT = 0, 1
@@ -79,11 +79,8 @@ def _looks(environ: Mapping[str, str]) -> list[str]:
         return [""] * 4
     from rich.color import Color, ColorSystem
 
-    if environ.get("COLORTERM", "").strip().lower() in ("truecolor", "24bit"):
-        system = ColorSystem.TRUECOLOR
-    else:
-        many = environ.get("TERM", "").endswith(("256color", "kitty"))
-        system = ColorSystem.EIGHT_BIT if many else ColorSystem.STANDARD
+    system = ColorSystem.EIGHT_BIT if has_many_colours(environ) else ColorSystem.STANDARD
+    system = ColorSystem.TRUECOLOR if has_true_colour(environ) else system
 
     def look(colour: str, foreground: bool = True) -> str:
         return f"\x1b[{';'.join(Color.parse(colour).downgrade(system).get_ansi_codes(foreground))}m"
