@@ -132,8 +132,9 @@ def test_the_time_limit_ends_in_a_checkpoint_from_which_the_requeued_job_resumes
     attach = [sys.executable, "-m", "tuner_tui", "logs", "-f", "--events", first.id]
     following = subprocess.Popen(attach, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     cluster.ask("scancel", "--signal=USR2", "--batch", job.job_id)
-    status = wait_for(first, lambda status: status.kind == "pending" and "start time" in status.sentence)
-    assert f"Slurm job {job.job_id} reached its time limit and continues the run: " in status.sentence
+    limit_reached = f"Slurm job {job.job_id} reached its time limit and continues the run: "
+    # Slurm lists the job as waiting a moment before the job's script has written why it does.
+    wait_for(first, lambda status: status.kind == "pending" and f"{limit_reached}its start time" in status.sentence)
     assert "pending" in tuner("ps").stdout
     # A node refuses what starts in the second in which it ended the job: that is why Slurm puts it off.
     cluster.ask("scontrol", "update", f"JobId={job.job_id}", "StartTime=now+3")

@@ -41,7 +41,7 @@ def fake_box(scenario: Scenario) -> Iterator[tuple[dict[str, str], Path]]:
         library = build_library(folder)
         if library is None:
             raise SystemExit(f"skipped: {NO_COMPILER}")
-        own = {key: str(folder / key.lower()) for key in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")}
+        own = {key: str(folder / key.lower()) for key in ("TUNER_STATE_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")}
         yield {**scenario.environment(library, folder), **own, **SSH_TERMINAL}, folder
 
 
