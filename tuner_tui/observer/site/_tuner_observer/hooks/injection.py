@@ -345,7 +345,7 @@ def hook_sigterm_stop(module: Any, session: Session) -> None:
     call_before(
         module.CheckpointManager,
         "execute_jit_checkpoint",
-        lambda manager: session.report("stop-requested", how="SIGTERM"),
+        lambda _manager: session.report("stop-requested", how="SIGTERM"),
     )
 
 
