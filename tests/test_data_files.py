@@ -6,7 +6,6 @@ A message names the row, so that whoever added it finds the mistake.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 from tuner_tui.advice.findings import rows as rows_of_findings
@@ -121,7 +120,7 @@ def test_gpus() -> None:
 
 def test_tools() -> None:
     problems = []
-    parts = {field.name for field in fields(dialect.Dialect)} - {"name"}
+    parts = {*dialect.Dialect.__struct_fields__} - {"name"}
     for tool, row in read_data_file(dialect.TABLES).items():
         if tool in ("shared", "words"):
             continue

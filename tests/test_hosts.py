@@ -6,22 +6,22 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from tests.fakes.hosts import FakeSsh
 from tests.fakes.watched_box import GIB, view
-from tuner_tui.core.json_dataclass import to_json
+from tuner_tui.core.json_struct import to_json
 from tuner_tui.hosts import BadReportError, Host, HostsWatcher, HostView, ReportReader, parse_host, parse_machine
 from tuner_tui.runs.read.machine_monitor import MachineView
 from tuner_tui.view.cells import plain_text
 from tuner_tui.view.hosts_rows import host_rows
 
 PATIENCE_S = 60.0
-REPORT = json.dumps(asdict(view())).encode() + b"\n"
+REPORT = json.dumps(to_builtins(view())).encode() + b"\n"
 Views = dict[str, HostView]
 
 
@@ -113,7 +113,7 @@ def test_what_ssh_or_a_shell_would_read_otherwise_is_no_host(word: str) -> None:
 
 
 def test_what_watch_prints_is_read_whole_with_unknown_keys_ignored() -> None:
-    machine = parse_machine(json.dumps({**asdict(view()), "colour": "green"}))
+    machine = parse_machine(json.dumps({**to_builtins(view()), "colour": "green"}))
     assert machine.sample.gpus[4].throttle == ("power cap",)
     assert machine.sample.gpus[7].lost
     (run,) = [job.run for job in machine.jobs if job.run is not None]

@@ -177,8 +177,10 @@ NAMES_OF_THINGS = {
     *("lineage", "tuning", "run", "path", "cwd", "output_dir", "resumed_from", "interpreter", "allowed", "gpu_uuids"),
 }
 """Fields that become part of a path or a command, or that name a process, in whatever file they are."""
-READ_TYPES = (*EVENT_TYPES.values(), Sample, SupervisorState, QueuedRun, SlurmJob, JobList, LaunchSpec, MachineView,
-              RunRecord, TuningRecord, TuningStarted, TrialStarted, TrialCompleted, TuningEnded)  # fmt: skip
+READ_TYPES: tuple[type, ...] = (
+    *EVENT_TYPES.values(), Sample, SupervisorState, QueuedRun, SlurmJob, JobList, LaunchSpec, MachineView,
+    RunRecord, TuningRecord, TuningStarted, TrialStarted, TrialCompleted, TuningEnded,
+)  # fmt: skip
 
 
 def fields_of(cls: type, seen: set[type]) -> Iterator[tuple[str, Any]]:

@@ -15,14 +15,16 @@ import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from tuner_tui.core.child_process import ChildProcess
 from tuner_tui.core.daemon_thread import start_daemon_thread
-from tuner_tui.core.json_dataclass import from_json
+from tuner_tui.core.json_struct import from_json
 from tuner_tui.core.text import drop_control, escape_control
 from tuner_tui.core.units import MIB, format_duration, format_size
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
@@ -54,8 +56,7 @@ tuner-tui watch --json
 exec nvidia-smi --query-gpu={SMI_FIELDS} --format=csv,noheader,nounits -l 2"""
 
 
-@dataclass(frozen=True, slots=True)
-class HostView:
+class HostView(Struct, frozen=True):
     """A host at one moment: what it reports, or its `problem` in the words of ssh; at first it has neither."""
 
     name: str
@@ -139,8 +140,7 @@ class HostsWatcher:
 _HOST = re.compile(r"((?:\w[\w.+-]{0,63}@)?\w[\w.-]{0,252})(?::(\d{1,5}))?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """A host as ssh takes it: `destination` is `[user@]name`, or an alias of the ssh configuration."""
 
     destination: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.situations import GB, NOW, PID, box, samples, situation, training
 from tuner_tui.advice.diagnose import diagnose

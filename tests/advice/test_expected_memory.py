@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.situations import GB, NOW, box, counters, make_gpu, samples, situation, training
 from tuner_tui.advice.diagnose import diagnose

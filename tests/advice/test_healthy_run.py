@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.situations import GB, PID, box, make_gpu, sample, worker
 from tuner_tui.advice.diagnose import FindingHysteresis, diagnose

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.inventories import box, make_gpu, python
 from tests.fakes.live_run import inventory

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from tests.fakes.situations import box, counters, make_gpu, situation, training
 from tuner_tui.advice.findings.not_applied import settings_not_in_effect

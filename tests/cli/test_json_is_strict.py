@@ -7,11 +7,11 @@ import math
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import typer
+from msgspec.structs import replace
 from typer.core import TyperGroup
 
 from tests.cli.commands.test_run import Shell, shell

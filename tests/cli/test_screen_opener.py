@@ -13,11 +13,11 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 import pytest
+from msgspec.structs import replace
 
 from tests.cli.commands.test_run import shell
 from tests.runs.builders import whole_run

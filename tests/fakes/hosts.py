@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from threading import Event
+
+from msgspec.structs import replace
 
 from tests.fakes.watched_box import GPUS, gpuless_view, view
 from tuner_tui.hosts import Host, HostView, SshConnection

@@ -38,8 +38,7 @@ def measured(speed: float = 100.0, seconds: float = 10.0, **changes: Any) -> Mea
     return Measurement(**{**known, "seconds": seconds, **changes})
 
 
-@dataclass(frozen=True)
-class ListedSearch(Search):
+class ListedSearch(Search, frozen=True):
     """Tries `BATCHES` one after another, then confirms once; `compare_only` goes straight to that."""
 
     @staticmethod

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tuner_tui.hardware.inventory import Ability, Cpu, Gpu, GpuProblem, GpuProblemKind, HostMemory, Inventory, Space
 from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
@@ -33,7 +35,7 @@ def gpu_sample(index: int, time_s: float, **changes: object) -> GpuSample:
         clock_sm_mhz=round(wave(time_s, 1950, 30, 11, index)),
         clock_memory_mhz=2619,
     )
-    return replace(shown, **changes)  # type: ignore[arg-type]
+    return replace(shown, **changes)
 
 
 def sample(time_s: float = START_S, gpus: int = 2, cores: int = 64, workers: int = 8) -> Sample:
@@ -124,7 +126,7 @@ def running(
             "precision": "bf16",
         },
     )
-    return replace(state, **changes)  # type: ignore[arg-type]
+    return replace(state, **changes)
 
 
 def finished(outcome: str, sentence: str, now_s: float = START_S) -> RunState:
@@ -145,8 +147,7 @@ def history(points: int = 200) -> History:
     )
 
 
-@dataclass(frozen=True)
-class FakeView:
+class FakeView(Struct, frozen=True):
     """What a panel sees of a followed run."""
 
     state: RunState

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tests.runs.builders import view
 from tuner_tui.runs.events.progress import Series

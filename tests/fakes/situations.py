@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import Cpu, Gpu, HostMemory, Inventory

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Any
+
+from msgspec.structs import replace
 
 from tests.fakes import live_run
 from tests.fakes.memory_outlooks import estimated, outlook_of, parts_of

@@ -12,13 +12,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from msgspec import to_builtins
 
 from tests.faults.test_damaged_folders import device, link_to_itself
 from tests.runs.sandbox import QUICK_STOP, TIMEOUT_S, wait_gone
@@ -201,7 +202,7 @@ class RunMachine(RuleBasedStateMachine):
         """One line for each run, which is valid JSON."""
         for folder in list_runs(self.root / "runs"):
             row = self._limited(partial(list_run, folder, time.time()))
-            json.dumps(asdict(row), allow_nan=False)
+            json.dumps(to_builtins(row), allow_nan=False)
 
     @rule(run=consumes(runs))
     def delete(self, run: Started) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from tests.runs.builders import record, whole_run
-from tuner_tui.core.json_dataclass import to_json
+from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.hardware.interpreter import Interpreter, ProbeCacheEntry, interpreter_from_answer
 from tuner_tui.hardware.sample import Sample

@@ -38,19 +38,19 @@ def test_reasons_in_words_most_urgent_first(bits: int, words: tuple[str, ...]):
 BoxOf = Callable[[Scenario], Box]
 INVENTORY = """
 import json
-from dataclasses import asdict
+from msgspec import to_builtins
 from pathlib import Path
 from tuner_tui.hardware.detect import read_inventory
-print(json.dumps(asdict(read_inventory(Path("/tmp")))))
+print(json.dumps(to_builtins(read_inventory(Path("/tmp")))))
 """
 SAMPLE = """
 import json
-from dataclasses import asdict
+from msgspec import to_builtins
 from pathlib import Path
 from tuner_tui.hardware.sampler import open_sampler
 sampler = open_sampler(Path("/tmp"))
 sampler.wait_ready(30)
-print(json.dumps(asdict(sampler.sample())))
+print(json.dumps(to_builtins(sampler.sample())))
 """
 SHARES = """
 import json

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.inspection.activity import TABLE, find_activity

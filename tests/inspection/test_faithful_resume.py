@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tuner_tui.inspection.faithful_resume import Part, RankHistory, ResumeCheck, TrainingState, compare_resumed
 from tuner_tui.inspection.suspect_batches import StepBatch

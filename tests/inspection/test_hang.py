@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.inspection.test_activity import process
 from tuner_tui.inspection.hang import Hang, explain_hang

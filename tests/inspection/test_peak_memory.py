@@ -8,11 +8,11 @@ were shortened.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.allocator import FakeAllocator
 from tuner_tui.core.files import read_data_file

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tuner_tui.inspection.suspect_batches import NO_SUSPECTS, StepBatch, find_suspects, name_rows
 

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import convert
 
 from tests.gpu.cases import EVERY, Case, Measured, measured_from
-from tuner_tui.core.json_dataclass import from_json
+from tuner_tui.core.json_struct import from_json
 from tuner_tui.memory.closed_form import MemoryPhase, memory_phases
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import ModelShape, known_shape, shape_from_config

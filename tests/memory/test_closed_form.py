@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from msgspec import convert
+from msgspec.structs import replace
 
 from tests.memory.shapes import BERT, GPT2, LLAMA_1B, TINY_DECODER, TINY_ENCODER
 from tuner_tui.memory.closed_form import (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import timeit
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from msgspec import convert
+from msgspec.structs import replace
 
 from tests.memory.shapes import BERT, GPT2, LLAMA_1B
 from tuner_tui.core.units import MIB

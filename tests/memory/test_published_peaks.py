@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from math import ceil
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import pytest
 from msgspec import convert
+from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.memory.closed_form import FOUR_BITS, training_code

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.late_module import skip_without
 from tuner_tui.hardware.interpreter import Interpreter, ProbeCacheEntry

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.hardware.sample import Sample

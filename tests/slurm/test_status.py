@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.slurm import FakeSlurm, row, submitted
 from tuner_tui.core.procfs import Machine, identify_process
@@ -32,7 +32,7 @@ def started(folder: RunFolder, **changes: object) -> None:
     mine = identify_process(os.getpid())
     assert mine is not None
     state = SupervisorState(NODE, mine, time.time() - 60, mine)
-    write_supervisor_state(folder.state, replace(state, **changes))  # type: ignore[arg-type]
+    write_supervisor_state(folder.state, replace(state, **changes))
 
 
 def status(folder: RunFolder, *jobs: tuple[str, ...]) -> RunStatus:

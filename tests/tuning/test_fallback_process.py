@@ -8,13 +8,13 @@ import random
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from msgspec import structs
+from msgspec.structs import replace
 
 from tests.tuning.builders import resolved
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare

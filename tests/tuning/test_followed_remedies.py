@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.situations import sample, situation, training
 from tests.runs.sandbox import Sandbox, box, wait_ended

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.situations import box
 from tests.tuning.builders import SCRIPT, oom_situation, oom_state, resolved
@@ -40,7 +40,7 @@ def state(**changes: Any) -> RunState:
 
 def situation(run: RunState, **changes: Any) -> Situation:
     made = oom_situation(SETTINGS, run, SCRIPT)
-    known = {name: getattr(made, name) for name in Situation.__dataclass_fields__}
+    known = {name: getattr(made, name) for name in Situation.__struct_fields__}
     return Situation(**{**known, "chosen": SETTINGS.chosen, **changes})
 
 

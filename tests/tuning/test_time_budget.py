@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.benchmarks.tuning.simulated_training import SimulatedTraining, random_training
 from tests.fakes.inventories import box

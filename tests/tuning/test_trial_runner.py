@@ -7,11 +7,11 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.runs.sandbox import Sandbox, box, supervisor_state, wait_ended, wait_gone
 from tests.tuning.builders import resolved

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.inventories import box, make_gpu, python
 from tests.fakes.listed_search import RUNNER, ListedGpus, ListedSearch, measured

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.ui_backend import FakeBox, opened
 from tests.ui.pilots import app_of, on_screen, press_until, said, until, value

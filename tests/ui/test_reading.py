@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.ui_backend import FakeBox, FakeEstimates, opened, running
 from tests.ui.pilots import SIZE, app_of, dialog, screen_text, settled, until

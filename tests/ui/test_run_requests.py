@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 from textual.events import Key
 from textual.widgets import Input, Label
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box, listed, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, preset_shown, said, screen_text, until, value
@@ -67,7 +68,9 @@ def lost_box() -> FakeBox:
         "ValueError: 3 labels",
         *(f"saved part {n}" for n in range(99)),
     ]
-    return replace(failed_box(), output=tuple(lines))
+    box = failed_box()
+    box.output = tuple(lines)
+    return box
 
 
 def at_the_error(pilot: ScreenPilot, _: FakeBox) -> object:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from msgspec.structs import replace
 
 from tests.fakes.live_run import START_S
 from tests.fakes.tuning_views import COMPILED, EIGHTH, GIB, START, FakeTunings, aborted, at_its_end, under_way

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.fakes.live_run import GIB, START_S, finished, history, sample
 from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tests.fakes.live_run import GIB, inventory
 from tuner_tui.hardware.interpreter import Interpreter

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.fakes.live_run import GIB, START_S, finished, history, running, samples
 from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
@@ -26,7 +26,7 @@ NEXT_TRAINING = (("preset", "demo · a first training"), ("model", "tiny · clas
 def scene(state: RunState | None = None, gpus: int = 2, cores: int = 64, count: int = 30, **last: object) -> LiveScene:
     recent = samples(count, gpus=gpus, cores=cores)
     if last:
-        changed = tuple(replace(gpu, **last) if gpu.index == 1 else gpu for gpu in recent[-1].gpus)  # type: ignore[arg-type]
+        changed = tuple(replace(gpu, **last) if gpu.index == 1 else gpu for gpu in recent[-1].gpus)
         recent = (*recent[:-1], replace(recent[-1], gpus=changed))
     return LiveScene(NOW_S, state, history(), recent[-1], recent)
 
@@ -163,7 +163,7 @@ def styles_of(row: Row) -> dict[str, str]:
 
 def gauge_styles(training: bool, **changes: object) -> dict[str, str]:
     recent = samples(12, gpus=1)
-    recent = tuple(replace(one, gpus=(replace(one.gpus[0], **changes),)) for one in recent)  # type: ignore[arg-type]
+    recent = tuple(replace(one, gpus=(replace(one.gpus[0], **changes),)) for one in recent)
     shown = GpuScene(recent[-1], recent, frozenset({0}) if training else frozenset())
     return styles_of(gpu_rows(shown, 80)[1])
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.live_run import GIB, START_S, finished, running, sample
 from tests.fakes.memory_outlooks import estimated

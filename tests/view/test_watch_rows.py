@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.watched_box import JOBS, gpuless_view, view
 from tuner_tui.view.cells import plain_text

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuner_tui.settings.model import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSplit:
+class BatchSplit(Struct, frozen=True):
     """An effective batch as micro batch × accumulation × processes."""
 
     micro: int
@@ -27,8 +27,7 @@ class BatchSplit:
         return self.micro * self.accumulation * self.processes
 
 
-@dataclass(frozen=True, slots=True)
-class RebalancedBatch:
+class RebalancedBatch(Struct, frozen=True):
     """A new split and the effective batch it should keep (`wanted`)."""
 
     split: BatchSplit
@@ -89,8 +88,7 @@ def scale_learning_rate(learning_rate: float, ratio: float, optimizer: str) -> t
     return scale_square_root(learning_rate, ratio), "square-root scaling (Adam)"
 
 
-@dataclass(frozen=True, slots=True)
-class BatchChange:
+class BatchChange(Struct, frozen=True):
     """A changed effective batch.
 
     `held` is the split nearest to the new micro batch that keeps the old effective batch, or None. `learning_rate` is

@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.memory import MemoryLocation, leak_before_oom
@@ -56,8 +58,7 @@ def _pattern(name: str, flags: int = 0) -> re.Pattern[str]:
     return re.compile("|".join(read_data_file(FILE)[name]), flags)
 
 
-@dataclass(frozen=True, slots=True)
-class CrashCause:
+class CrashCause(Struct, frozen=True):
     """A cause before its remedies are looked up.
 
     `subject` is the package, precision or argument that it names, `topic` that of its pattern, `role` what the code

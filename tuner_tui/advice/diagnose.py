@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.crash import crash_findings
@@ -98,8 +100,7 @@ def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(ordered)
 
 
-@dataclass(frozen=True, slots=True)
-class TrackedFinding:
+class TrackedFinding(Struct, frozen=True):
     """The newest finding of one cause, since when it holds, and when it was last seen."""
 
     finding: Finding
@@ -108,8 +109,7 @@ class TrackedFinding:
     shown: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FindingHysteresis:
+class FindingHysteresis(Struct, frozen=True):
     """The findings tracked so far. Pass each diagnosis to `after`; read `shown`.
 
     A finding appears after `appear_s` seconds and disappears after `vanish_s` seconds; failures and nan appear at once.

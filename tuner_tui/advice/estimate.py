@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, EarlierRun, earlier_runs, estimate_duration
 from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow, MemoryRemedy, breakdown_rows, memory_remedies
@@ -123,8 +125,7 @@ def _read_code(command: tuple[str, ...], folder: str) -> tuple[bool, tuple[str, 
     return _read_command(command, folder).upcasts, roles if set(names) <= layers else ()
 
 
-@dataclass(frozen=True, slots=True)
-class JobMemoryEstimator:
+class JobMemoryEstimator(Struct, frozen=True):
     """Estimates the memory of one job on one device, corrected by measured runs (newest first).
 
     Each of `processes` has a device of its own. `interpreter` runs traces; None if there is none.
@@ -209,8 +210,7 @@ def estimate_by_trace(
     return best
 
 
-@dataclass(frozen=True, slots=True)
-class EstimateRequest:
+class EstimateRequest(Struct, frozen=True):
     """Settings whose memory is to be estimated.
 
     `worked_on`: the user changed something and no training runs, so an estimate that takes seconds of CPU time is
@@ -244,8 +244,7 @@ class DataOutlook(NamedTuple):
     padding_share: float
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryOutlook:
+class MemoryOutlook(Struct, frozen=True):
     """The expected memory of a GPU, or of the host where `on_gpu` is False.
 
     `against` names the capacity if it is not that of the device; `unknown` says why there is no estimate.

@@ -10,8 +10,10 @@ bounds are all and nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.advice.estimate import JobMemoryEstimator, limit_device_memory, limited_target, training_code_of
 from tuner_tui.advice.findings.run_metrics import gpu_indexes
@@ -51,8 +53,7 @@ ANY_COMMAND = CommandJob(command=(COMMAND_TO_NAME,))
 """What ran where only its log is there: it may use every GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedPeak:
+class ExpectedPeak(Struct, frozen=True):
     """The peak of a GPU's or the host's memory that a remedy leads to, its bounds, and what there is, in bytes."""
 
     peak_bytes: int
@@ -77,8 +78,7 @@ class ExpectedPeak:
         return f"{words}{doubt}, {self.rests_on}"
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredPeak:
+class MeasuredPeak(Struct, frozen=True):
     """What one GPU held at most. `outside_bytes` is memory outside the allocator: context and other processes."""
 
     used_bytes: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from tuner_tui.advice.expected_memory import ExpectedPeak
 from tuner_tui.runs.log_parsing.crash_table import Confidence
@@ -13,8 +14,7 @@ from tuner_tui.settings.model import AppliedRemedy, Origin, OriginKind, Settings
 FindingSeverity = Literal["failed", "warning", "hint"]
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
+class Remedy(Struct, frozen=True):
     """A change of settings that addresses a finding.
 
     `change` maps settings to new values; it is empty if the remedy lies outside the settings. `effect` is the expected
@@ -78,8 +78,7 @@ def _speed_word(ratio: float) -> str:
     return f"{abs(ratio - 1) * 100:.0f} % {'faster' if ratio > 1 else 'slower'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A problem or a possible improvement. `cause` is a stable identifier such as `gpu-oom` or `data-wait`.
 
     `lost_share` is the measured share of the run's time that it costs, 0 to 1; None if it is not measured.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies.table import remedy
@@ -25,8 +26,7 @@ NONSENSE_BYTES = 2**50
 """Containers report such sizes of other processes, and PyTorch such a limit where none is set."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryFigures:
+class MemoryFigures(Struct, frozen=True, kw_only=True):
     """The sizes that a message names, in bytes; None for those that it does not name.
 
     `used` is what the process uses in all, `by_metal` what MPS counts beside tensors, `allowed` a memory fraction in
@@ -81,8 +81,7 @@ class MemoryFigures:
         return self.reserved - self.allocated
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryReading:
+class MemoryReading(Struct, frozen=True):
     """What the figures say. The remedies of the cause follow unless `is_whole`: then no smaller training helps."""
 
     remedies: tuple[Remedy, ...] = ()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.rows import finding
@@ -35,8 +36,7 @@ NO_GPU_KINDS = (GpuProblemKind.NO_LIBRARY, GpuProblemKind.NO_DRIVER, GpuProblemK
 """Not an error: such a machine trains on its CPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreflightCheck:
+class PreflightCheck(Struct, frozen=True):
     """One check and its result. `wrong` means that the training fails or differs from what was requested."""
 
     name: str
@@ -204,8 +204,7 @@ TOOL_PACKAGES: Mapping[str, str] = {
 OUTPUT_KEYS = ("output_dir", "out_dir", "trainer.default_root_dir")
 
 
-@dataclass(frozen=True, slots=True)
-class FileSystem:
+class FileSystem(Struct, frozen=True):
     """What the checks ask the machine. Paths are relative to the folder that the training starts in."""
 
     exists: Callable[[str], bool]
@@ -214,8 +213,7 @@ class FileSystem:
     find_program: Callable[[str], str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingFile:
+class TrainingFile(Struct, frozen=True):
     """A tool's file: its path and values, the settings and the job that it brings, and its dialect."""
 
     path: Path
@@ -305,8 +303,7 @@ LLAMA_FACTORY_KEYS = frozenset({"finetuning_type", "stage"})
 """With one of them `dataset` holds names from the `dataset_info.json` in `dataset_dir`."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedPath:
+class NamedPath(Struct, frozen=True):
     """A file or folder that a key of the file names; `kind` is data, model or another word for the sentence."""
 
     key: str

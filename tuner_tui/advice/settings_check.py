@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from tuner_tui.advice.situation import Situation, observed_precision
 from tuner_tui.settings.dialects.hf import setting_of_argument
@@ -35,8 +34,7 @@ UNOBSERVED = "the training was not observed"
 FLASH = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_3"}
 
 
-@dataclass(frozen=True, slots=True)
-class SettingCheck:
+class SettingCheck(Struct, frozen=True):
     """One setting: requested value (`asked`) and observed value (`seen`), None if unknown."""
 
     name: str

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.hardware import capabilities
@@ -27,10 +29,9 @@ from tuner_tui.memory.trace import import_footprint
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished
 from tuner_tui.runs.log_parsing.lines import read_head_and_tail, read_tail
-from tuner_tui.runs.read.live_inspection import read_peaks
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.read.reader import RunReader, RunView
-from tuner_tui.runs.read.recorded_batches import read_replay, read_suspects
+from tuner_tui.runs.read.recorded_batches import read_peaks, read_replay, read_suspects
 from tuner_tui.runs.read.resumed_run import read_resume_check
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import RunRecord, readable_record
@@ -94,8 +95,7 @@ FRAMEWORK_LINES = ("transformers/trainer.py", "trl/trainer/", "lightning/pytorch
 """Parts of the traceback of a training that failed before its first step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(Struct, frozen=True):
     """One moment of a run, at `now_s` seconds since the epoch.
 
     Everything but the state may be unknown: the settings of a mere log file, the inventory of another machine.

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import codecs
 import errno
-import json
 import os
 import select
-import shutil
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +14,6 @@ from io import TextIOWrapper
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.core.text import clipboard_sequence, escape_control
 
 if TYPE_CHECKING:
@@ -70,12 +67,16 @@ def copy_to_clipboard(text: str, environ: Mapping[str, str]) -> None:
 
 
 def print_json(data: Any) -> None:
-    """Print the JSON document of a command: of dataclasses all fields."""
+    """Print the JSON document of a command: of structs all fields."""
     print_line(json_text(data))
 
 
 def json_text(data: Any, indent: int | None = 2) -> str:
     """Return a JSON document, on one line without an `indent`."""
+    import json
+
+    from tuner_tui.core.json_struct import to_json  # the first frame does without
+
     separators = (",", ":") if indent is None else None
     return json.dumps(to_json(data, whole=True), indent=indent, separators=separators, allow_nan=False)
 
@@ -99,6 +100,8 @@ PIPE_WIDTH = 120
 
 def report_width() -> int:
     """Return the columns of a report: those of the terminal, or `PIPE_WIDTH` in a pipe or a file."""
+    import shutil
+
     return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if sys.stdout.isatty() else PIPE_WIDTH
 
 

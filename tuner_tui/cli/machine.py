@@ -7,8 +7,9 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tuner_tui.cli.console import USAGE, fail, print_note
 from tuner_tui.core.daemon_thread import daemon_call
@@ -21,8 +22,7 @@ from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.settings.errors import SettingsError
 
 
-@dataclass(frozen=True, slots=True)
-class LocalMachine:
+class LocalMachine(Struct, frozen=True):
     """The inventory of the machine and the Python that trains."""
 
     inventory: Inventory

@@ -6,7 +6,6 @@ without options pays for none of them.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from importlib import import_module
@@ -42,10 +41,10 @@ def dispatch(words: list[str]) -> None:
     words = [*ALIASES.get(words[0], words[:1]), *words[1:]] if words else []
     if _asks_about_log(words):
         words = ["diagnose", *words[words[0] == "doctor" :]]
-    if opens_screen(words) or words[0] in ("screen", "watch"):
-        reduce_startup_memory()  # before Textual is imported
     if words in ([], ["demo"], ["watch"]) and sys.stdin.isatty() and sys.stdout.isatty():
         open_at_once(words)
+    if opens_screen(words) or words[0] in ("screen", "watch"):
+        reduce_startup_memory()  # before Textual is imported
     if opens_screen(words):
         from tuner_tui.cli.screen_opener import open_named
 
@@ -71,10 +70,12 @@ def open_at_once(words: list[str]) -> None:
 
     if words == ["watch"]:
         with first_frame(watch_panels, "Jobs"):
+            reduce_startup_memory()
             from tuner_tui.cli.watch_opener import open_machine_screen
 
             open_machine_screen()
     with first_frame(screen_panels, "1 Settings"):
+        reduce_startup_memory()
         from tuner_tui.cli.screen_opener import open_named
 
         open_named(words[0] if words else None)
@@ -114,6 +115,8 @@ M_ARENA_MAX = -8
 
 def reduce_startup_memory() -> None:
     """Do without OpenSSL, and make all threads share one heap. Call it before Textual and asyncio are imported."""
+    import ctypes
+
     skip_openssl()
     # By default each thread gets an arena whose memory is never returned. Python's lock makes contention unlikely.
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

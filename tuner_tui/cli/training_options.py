@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import fields, replace
 
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import limit_gpu_memory
@@ -54,8 +54,7 @@ ASSUMED_TOKENS: Mapping[Task, int] = {"causal-lm": 1024, "seq2seq": 512}
 """Of a sample whose data is not known, by task; classifiers have the default of the setting."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingOptions:
+class TrainingOptions(Struct, frozen=True, kw_only=True):
     """The training that a command line describes."""
 
     command: Annotated[
@@ -99,8 +98,7 @@ class TrainingOptions:
         return parse_launch_options(self.options, [*(self.values or ()), *swept], self.memory_limit)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions:
+class PlanOptions(Struct, frozen=True, kw_only=True):
     """A training that is only planned, and the machine that it is planned for."""
 
     words: Annotated[
@@ -136,8 +134,7 @@ class PlanOptions:
         return Resolved(resolved.settings.changed(max_length=tokens), {**resolved.origins, "max_length": origin}), job
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions(TrainingOptions):
+class RunOptions(TrainingOptions, frozen=True, kw_only=True):
     """A training, and what happens when it ends."""
 
     resume: Annotated[

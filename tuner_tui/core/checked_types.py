@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any
+
+from msgspec import Struct
 
 from tuner_tui.core.clock import LATEST_T
 
@@ -19,8 +20,7 @@ LONGEST_PATH_BYTES, LONGEST_NAME_BYTES = 4095, 255
 """Linux's PATH_MAX and NAME_MAX."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """Accepts some values of a type; `meaning` completes "not …" for the others."""
 
     meaning: str

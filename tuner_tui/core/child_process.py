@@ -13,10 +13,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
+
+from msgspec import Struct
 
 from tuner_tui.core.procfs import all_processes, descendants_in, end_group, send_signal
 
@@ -129,8 +130,7 @@ class ChildProcess:
         self._guard.wait()
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
+class CommandResult(Struct, frozen=True):
     """What a helper printed, and its exit code, or minus the number of the signal that ended it."""
 
     output: bytes

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 LATEST_T = 253_402_214_400.0
 """The last day of the year 9999, in seconds since the epoch. Later moments in files are damage: none can be shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClockReading:
+class ClockReading(Struct, frozen=True):
     """`wall_s` is seconds since the epoch, written to files; the user may set that clock. `monotonic_s` measures
     timeouts."""
 

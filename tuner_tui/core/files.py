@@ -14,10 +14,11 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from tuner_tui.core.ownership import keep_others_out, require_unshared
 
@@ -378,8 +379,7 @@ def _try_lock(descriptor: int, how: int) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedFolders:
+class NumberedFolders(Struct, frozen=True):
     """Folders named by a letter and a number, such as `r007`."""
 
     letter: str

@@ -9,9 +9,10 @@ import os
 import signal
 import socket
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuner_tui.core.checked_types import HostName, Pid, StartTicks
 
@@ -45,16 +46,14 @@ class ProcessStat(NamedTuple):
         return self.state not in "ZX"
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessId:
+class ProcessId(Struct, frozen=True):
     """A process identified for good: its pid and its start in clock ticks since boot."""
 
     pid: Pid
     start_ticks: StartTicks
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """The scope of a pid: host name, boot and pid namespace."""
 
     host: HostName

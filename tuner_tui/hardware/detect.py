@@ -10,8 +10,9 @@ import os
 import socket
 import time
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.hardware.capabilities import abilities

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tuner_tui.core.procfs import read_text
 from tuner_tui.hardware.inventory import Gpu, Inventory

@@ -15,17 +15,18 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from platformdirs import user_cache_path
 
 from tuner_tui.core.child_process import EndlessOutputError, run_command
 from tuner_tui.core.files import make_private, read_regular, write_atomic
-from tuner_tui.core.json_dataclass import from_json
+from tuner_tui.core.json_struct import from_json
 from tuner_tui.hardware.capabilities import build_supports, describe_generation, least_capability
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.hardware.probe_script import PACKAGES
@@ -33,8 +34,7 @@ from tuner_tui.hardware.probe_script import PACKAGES
 FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeCacheEntry:
+class ProbeCacheEntry(Struct, frozen=True):
     """The cached answer to one question, valid while the files it was stamped with keep their modification times."""
 
     file: Path
@@ -82,8 +82,7 @@ def _stamps(paths: Iterable[str]) -> dict[str, int | None]:
 INSTALL_COMMAND = "pip install torch --index-url https://download.pytorch.org/whl/"
 
 
-@dataclass(frozen=True, slots=True)
-class Incompatibility:
+class Incompatibility(Struct, frozen=True):
     """One reason why an interpreter's torch does not work with the GPUs, with advice."""
 
     sentence: str
@@ -138,8 +137,7 @@ FULL_TIMEOUT_S = 120.0
 MAX_OUTPUT_BYTES = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Interpreter:
+class Interpreter(Struct, frozen=True):
     """A Python and its training packages.
 
     `packages` maps the installed ones of interest by distribution name (`flash-attn`) to their versions. `torch_cuda`

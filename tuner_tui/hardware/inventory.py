@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from tuner_tui.core.checked_types import Pid
 
@@ -24,8 +25,7 @@ class GpuProblemKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProblem:
+class GpuProblem(Struct, frozen=True):
     """One problem with the GPUs of this machine, as a sentence, with advice."""
 
     kind: GpuProblemKind
@@ -34,8 +34,7 @@ class GpuProblem:
     gpu_index: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+class GpuProcess(Struct, frozen=True):
     """A process on a GPU as the driver reports it. Inside a container `pid` is the host's.
 
     `sm_pct` is the percentage of recent time in which its kernels ran; None where the driver does not report it.
@@ -48,8 +47,7 @@ class GpuProcess:
     sm_pct: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ability:
+class Ability(Struct, frozen=True):
     """Whether a GPU supports one feature (`bf16`, `tf32`, `flash`, …), and the reason."""
 
     name: str
@@ -57,8 +55,7 @@ class Ability:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class MigSlice:
+class MigSlice(Struct, frozen=True):
     """One slice of a GPU in MIG mode, by the driver's name for it: `NVIDIA A100-SXM4-40GB MIG 3g.20gb`."""
 
     name: str
@@ -67,8 +64,7 @@ class MigSlice:
     memory_used_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """One GPU. Sizes in bytes, power in watts, clocks in MHz. `slices` are those of a GPU in MIG mode."""
 
     index: int
@@ -88,8 +84,7 @@ class Gpu:
     slices: tuple[MigSlice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Cpu:
+class Cpu(Struct, frozen=True):
     """The processor, and how much of it this process may use.
 
     `affinity_cores` is the number of logical cores in the affinity mask, `quota_cores` the cgroup's CPU quota (2.5 is
@@ -115,8 +110,7 @@ class Cpu:
         return max(1, min(self.affinity_cores, int(self.quota_cores)))
 
 
-@dataclass(frozen=True, slots=True)
-class HostMemory:
+class HostMemory(Struct, frozen=True):
     """RAM of the machine and the cgroup's limit, in bytes."""
 
     total_bytes: int
@@ -130,8 +124,7 @@ class HostMemory:
         return self.total_bytes if self.limit_bytes is None else min(self.total_bytes, self.limit_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(Struct, frozen=True):
     """Size and free space of the file system of a folder, in bytes."""
 
     path: str
@@ -139,8 +132,7 @@ class Space:
     free_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(Struct, frozen=True):
     """Everything known about the machine before anything runs.
 
     `logout_warning` says what a logout would end and how to prevent that; None where it ends nothing.

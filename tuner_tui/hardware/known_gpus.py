@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import GIB, format_size, parse_size
@@ -30,8 +32,7 @@ _VARIANTS = re.compile(
 _OTHER_MAKERS = re.compile(r"amd|instinct|mi\d{2,3}|radeon|rx ?\d{4}|gaudi|intel|arc|tpu|trainium|apple|ascend")
 
 
-@dataclass(frozen=True, slots=True)
-class KnownGpu:
+class KnownGpu(Struct, frozen=True):
     """One GPU; `name` as the driver reports it, without maker and brand."""
 
     name: str
@@ -68,8 +69,7 @@ class UnknownGpuError(ValueError):
     """A GPU that is neither known by name nor a size of memory. The message is for the user."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedGpus:
+class PlannedGpus(Struct, frozen=True):
     """`gpus` of one kind, all unused; `label` is the kind with its count and memory: `2 × RTX 3090 24 GiB`.
 
     Without GPUs it stands for this machine's processor.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable, gpu_problem
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess, MigSlice

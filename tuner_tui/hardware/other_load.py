@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tuner_tui.core.procfs import PROC, all_processes, read_command
 from tuner_tui.hardware.processes import brief_command
@@ -19,16 +20,14 @@ MIN_NAMED_CORES = 0.1
 MAX_NAMED = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BusyProcess:
+class BusyProcess(Struct, frozen=True, kw_only=True):
     """A process that uses `cores` cores; a brief command without secrets."""
 
     command: str
     cores: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherLoad:
+class OtherLoad(Struct, frozen=True, kw_only=True):
     """What other processes than this one use.
 
     Attributes:

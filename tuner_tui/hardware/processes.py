@@ -6,10 +6,12 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import dropwhile
 from pathlib import Path, PurePath
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.child_guard import COMM as HELPER_COMM
 from tuner_tui.core.ownership import user_name
@@ -155,8 +157,7 @@ ROLE_ORDER = {role: order for order, role in enumerate(Role)}
 RANK = re.compile(r"(?:^|\0)RANK=([0-9]{1,6})(?:\0|$)")
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingProcess:
+class TrainingProcess(Struct, frozen=True):
     """A process of the training as of the last scan, with its rank in a distributed training."""
 
     pid: int
@@ -165,8 +166,7 @@ class TrainingProcess:
     rank: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class CpuReading:
+class CpuReading(Struct, frozen=True):
     """CPU seconds of a process at `at_s`, and the seconds its main thread has waited in the run queue so far."""
 
     start_ticks: int
@@ -292,8 +292,7 @@ TORCH_AGES_S = (2.0, 20.0, 120.0)
 """Ages at which a Python process is checked for torch; a training has loaded it within its first minutes."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostProcess:
+class HostProcess(Struct, frozen=True):
     """The identity of a process. `command` is empty and `user` None where hidden; `started_s` is since the epoch.
 
     `torch` is True when it has loaded torch; None where this user may not look.
@@ -311,16 +310,14 @@ class HostProcess:
     torch: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessLoad:
+class ProcessLoad(Struct, frozen=True):
     """Percent of one core since the previous reading (None at the first one), and resident bytes."""
 
     cpu_pct: float | None
     rss_bytes: int
 
 
-@dataclass(slots=True)
-class _TableEntry:
+class _TableEntry(Struct):
     """The last reading of a process; `read_s` is monotonic, `settled` is False while it may still change program."""
 
     process: HostProcess
@@ -467,16 +464,14 @@ TRAINING_WORDS = ("train", "finetune", "fine_tune", "fine-tune", "sft", "pretrai
 INIT_PID = 1
 
 
-@dataclass(frozen=True, slots=True)
-class JobProcess:
+class JobProcess(Struct, frozen=True):
     """A process of a job and its role in it."""
 
     process: HostProcess
     role: Role
 
 
-@dataclass(frozen=True, slots=True)
-class JobTree:
+class JobTree(Struct, frozen=True):
     """One job: its topmost process, the process by which it was found, and its members, parents before children."""
 
     root: int

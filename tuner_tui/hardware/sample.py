@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tuner_tui.core.checked_types import Pid, Time
 from tuner_tui.hardware.inventory import GpuProcess
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSample:
+class GpuSample(Struct, frozen=True):
     """One GPU at one moment; `power_w` in watts, clocks in MHz, `throttle` reasons by name, most urgent first.
 
     `age_s` is the age of the figures of a GPU that hangs. A lost GPU keeps its row, without figures; its `age_s`
@@ -37,8 +36,7 @@ class GpuSample:
     xid_age_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HostSample:
+class HostSample(Struct, frozen=True):
     """The host at one moment; sizes in bytes, rates in bytes per second.
 
     Load is relative to what a training here may use, not to the whole machine. `per_core_pct` has the cores of the
@@ -59,8 +57,7 @@ class HostSample:
     shm_free_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSample:
+class ProcessSample(Struct, frozen=True):
     """One process of the training; `role` is `main` (trainer), `worker` (loader worker) or `other`.
 
     `cpu_pct` is relative to one core: a process with four busy threads shows 400. `cpu_queue_pct` is the percentage of
@@ -77,8 +74,7 @@ class ProcessSample:
     could_run: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """GPUs, host and the training's processes at `time_s` (seconds since the epoch)."""
 
     time_s: Time

@@ -6,9 +6,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tuner_tui.core.daemon_thread import start_daemon_thread
 from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable, xid_meaning

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tuner_tui.core.procfs import PROC, read_text
 from tuner_tui.hardware.inventory import Cpu, HostMemory, Space
@@ -17,8 +18,7 @@ UNLIMITED_BYTES = 1 << 60
 """Version 1 expresses "no limit" as a number near 2^63."""
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupMemory:
+class CgroupMemory(Struct, frozen=True):
     """A cgroup with a memory limit."""
 
     folder: Path
@@ -34,8 +34,7 @@ class CgroupMemory:
         return max(0, current - int(values.get("total_inactive_file", values.get("inactive_file", 0))))
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupCpu:
+class CgroupCpu(Struct, frozen=True):
     """A cgroup with a CPU quota, in cores."""
 
     folder: Path
@@ -50,8 +49,7 @@ class CgroupCpu:
         return None if nanoseconds is None else nanoseconds / 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Cgroups:
+class Cgroups(Struct, frozen=True):
     """The cgroup folders of this process by controller, innermost first."""
 
     cpu: tuple[Path, ...]

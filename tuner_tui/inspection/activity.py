@@ -5,10 +5,11 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.inspection.process_dump import ProcessDump, StackFrame, ThreadStack
@@ -18,8 +19,7 @@ BUSY_SHARE = 0.5
 TABLE = Path(__file__).with_name("activities.yaml")
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Struct, frozen=True):
     """`name` and `phrase` of an entry of the table, or `idle`, `computing` or `other`; the user's call."""
 
     name: str
@@ -30,8 +30,7 @@ class Activity:
         return self.phrase if self.frame is None else f"{self.phrase} in {self.frame}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
+class _Pattern(Struct, frozen=True):
     activity: str
     phrase: str
     file: re.Pattern[str]

@@ -12,7 +12,8 @@ import os
 import re
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuner_tui.core.procfs import PROC, ProcessStat, list_pids, read_stat, read_text, send_signal
 from tuner_tui.inspection.process_dump import ProcessDump, parse_collectives, parse_stacks
@@ -61,8 +62,7 @@ def ask_processes(
             question.close()
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(Struct):
     """A file in memory, open and locked against another reader."""
 
     fd: int
@@ -78,8 +78,7 @@ class Answer:
         return data.lstrip(b"\0").decode("utf-8", "replace")
 
 
-@dataclass(slots=True)
-class _Question:
+class _Question(Struct):
     process: ProcessStat
     stacks: Answer | None = None
     collectives: Answer | None = None

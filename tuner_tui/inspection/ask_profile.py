@@ -8,8 +8,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from tuner_tui.core.procfs import PROC, ProcessStat, is_alive
 from tuner_tui.core.text import single_line
@@ -24,8 +25,7 @@ PATIENCE_S = 20.0
 MAX_TRACE_BYTES = 2**31
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileAnswer:
+class ProfileAnswer(Struct, frozen=True):
     """What one rank answered: its trace and the steps before it, or `refusal`. `lost_s`: what it cost the training."""
 
     rank: int
@@ -74,8 +74,7 @@ def report_profile(process: ProcessStat, report: Mapping[str, Any]) -> None:
         os.close(answer.fd)
 
 
-@dataclass(slots=True)
-class _Question:
+class _Question(Struct):
     rank: int
     process: ProcessStat
     steps: int

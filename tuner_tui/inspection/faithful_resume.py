@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tuner_tui.core.units import format_share
 from tuner_tui.inspection.suspect_batches import StepBatch, name_rows
@@ -36,8 +38,7 @@ AMBIGUOUS_COUNTERS = frozenset({"step", "steps", "it", "iteration"})
 """Names that may count the batches of an epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingState:
+class TrainingState(Struct, frozen=True):
     """What a rank carried after so many steps: see the observer's `counters/training_state.py`."""
 
     after: int
@@ -57,24 +58,21 @@ class TrainingState:
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RankHistory:
+class RankHistory(Struct, frozen=True):
     """What one rank of a run recorded, in order."""
 
     states: Sequence[TrainingState]
     batches: Sequence[StepBatch]
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(Struct, frozen=True):
     """A part of the state that the run did not take over."""
 
     part: Part
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeCheck:
+class ResumeCheck(Struct, frozen=True):
     """What was found of a run that goes on after `step` steps of `parent`, over its first `steps`.
 
     `compared` are the parts that were compared, those of `mismatches` included; of the others nothing is known.

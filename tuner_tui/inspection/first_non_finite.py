@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.core.text import single_line
@@ -25,8 +27,7 @@ LARGE = 1e18
 Role = Literal["overflow", "undefined", "exploding", "rows"]
 
 
-@dataclass(frozen=True, slots=True)
-class TensorRange:
+class TensorRange(Struct, frozen=True):
     """A tensor: the range of its finite values, and which and how many of the `others` there are."""
 
     dtype: str
@@ -47,8 +48,7 @@ class TensorRange:
         return f"{', '.join(filter(None, (finite, others)))} in {self.dtype}"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """The first operator whose result is not finite; `node` is autograd's name of the step backward it belongs to.
 
     `entered`: an input was not finite before any operator saw it: `data`, or a parameter or buffer by its name. The
@@ -100,8 +100,7 @@ class Operation:
         return "exploding" if self.phase == "update" else None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayReport:
+class ReplayReport(Struct, frozen=True):
     """What one rank saw; `consequence` is what was not finite in the end. `cause`: None if all was finite.
 
     `texts`: what rows of its dataset hold.
@@ -114,8 +113,7 @@ class ReplayReport:
     texts: Mapping[int, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Struct, frozen=True):
     """The steps before `step` trained again, from the checkpoint at `resumed_at`, and the first rank with a cause.
 
     `differs`: step, loss and loss of the replay where these began to differ. `compared`: losses that were compared.

@@ -8,8 +8,10 @@ its main thread says what it waits for; if that is data, its loader workers say 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.text import name_ranks
 from tuner_tui.core.units import format_short_duration
@@ -37,8 +39,7 @@ OF_ACTIVITY: Mapping[str, HangKind] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Hang:
+class Hang(Struct, frozen=True):
     """The answer. `sentence` says who waits for what; `evidence` names file and line of each side.
 
     `culprits` are the pids that the others wait for, `marks` what must not change for the hang to be the same one when
@@ -85,8 +86,7 @@ def explain_hang(
     return look.at_process(roots[0])
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(Struct, frozen=True):
     processes: Sequence[ProcessDump]
     now_s: float
     read_line: Callable[[StackFrame], str]

@@ -10,13 +10,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 from tuner_tui.core.files import read_data_file
-from tuner_tui.core.json_dataclass import from_json
+from tuner_tui.core.json_struct import from_json
 from tuner_tui.core.text import single_line
 from tuner_tui.core.units import format_size
 from tuner_tui.inspection.process_dump import StackFrame
@@ -33,8 +34,7 @@ GROWING_SHARE = 0.01
 """Of the peak: less is not worth a line. Judgement."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPart:
+class MemoryPart(Struct, frozen=True):
     """Bytes of one kind and dtype in one module; `*` in its name stands for all blocks, an empty name for none.
 
     `line` is the innermost line of the user's own code, else of a model's, that allocated them, in the part `step_part`
@@ -49,8 +49,7 @@ class MemoryPart:
     step_part: str = ""
 
 
-@dataclass(frozen=True)
-class MemoryBreakdown:
+class MemoryBreakdown(Struct, frozen=True, dict=True):
     """All tensors at the highest peak of a step, in the phase `phase`; the largest part first."""
 
     phase: str
@@ -69,8 +68,7 @@ class MemoryBreakdown:
         return dict(sums.most_common())
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedStack:
+class RecordedStack(Struct, frozen=True):
     """Allocations with the same calls, by their numbers. `owner` is their kind where their addresses show it.
 
     Of them `earlier_bytes` were allocated in `earlier_steps` steps that had ended. Those not `recorded` were there
@@ -86,8 +84,7 @@ class RecordedStack:
     earlier_steps: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class GrowingLine:
+class GrowingLine(Struct, frozen=True):
     """A line whose allocations of earlier steps are still held, `held_bytes` in all, `step_bytes` of each step."""
 
     line: str
@@ -100,16 +97,14 @@ class GrowingLine:
         return f"grows by {format_size(self.step_bytes)} each step at {self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class RemovingChange:
+class RemovingChange(Struct, frozen=True):
     """A change, and the bytes that it removes at least."""
 
     change: str
     saved_bytes: int
 
 
-@dataclass(frozen=True)
-class RecordedPeak:
+class RecordedPeak(Struct, frozen=True, dict=True):
     """What one rank's GPU held at the peak, or when an allocation `failed`; in bytes, None where unknown.
 
     `reserved_bytes` is what PyTorch's allocator had of the GPU's `total_bytes`, of which `free_bytes` were free.

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.text import single_line
 
@@ -25,8 +27,7 @@ LIBRARY = re.compile(
 """In the path of a file that is not the user's own: of a package, of Python, or generated."""
 
 
-@dataclass(frozen=True, slots=True)
-class StackFrame:
+class StackFrame(Struct, frozen=True):
     """One call; `line` is None where the interpreter could not say."""
 
     file: str
@@ -42,8 +43,7 @@ class StackFrame:
         return f"{self.function} ({self.file}:{self.line or '?'})"
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadStack:
+class ThreadStack(Struct, frozen=True):
     """The calls of a thread, the innermost first."""
 
     frames: tuple[StackFrame, ...]
@@ -60,8 +60,7 @@ class ThreadStack:
         return next((frame for frame in user_frames if not NAMELESS.match(frame.function)), self.own_frame)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedCollective:
+class RecordedCollective(Struct, frozen=True):
     """One entry of the recorder: the `number` of the collective in its process group, and what was asked for.
 
     `created_s`: seconds since the epoch. `done`: the process is past it.
@@ -79,8 +78,7 @@ class RecordedCollective:
         return f"{self.operation} no. {self.number}"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedCollectives:
+class RecordedCollectives(Struct, frozen=True):
     """What one rank has recorded. `groups`: the ranks of each process group, empty where the recorder does not say."""
 
     rank: int
@@ -98,8 +96,7 @@ class RecordedCollectives:
         return next(entries, None)
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessDump:
+class ProcessDump(Struct, frozen=True):
     """One process. `threads`: the main thread first; empty if the process did not answer, which `silence` explains.
 
     `rank` is None for a process that is no rank. `state` is that of `/proc/PID/stat`, `cpu_share` the processor time

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from tuner_tui.core.units import format_percent
 from tuner_tui.inspection.step_trace import RANKS, PartTime, StepTimes
@@ -31,8 +32,7 @@ OUTSIDE_MODULES = {name: WHERE[name] for name in ("before the model", "loss", "g
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HotLine:
+class HotLine(Struct, frozen=True):
     """A line of the program's own, and the share of the looks at the stacks in which it was being executed."""
 
     text: str
@@ -40,16 +40,14 @@ class HotLine:
     of: LineOf
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
+class Gain(Struct, frozen=True):
     """A remedy, and the largest share of the step that it can win."""
 
     remedy: str
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class SlowStep:
+class SlowStep(Struct, frozen=True):
     """The verdict. `where` names the module, operator, part or line; `gains` stand in the order of their shares."""
 
     bound: Bound

@@ -10,11 +10,11 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from tuner_tui.core.text import single_line
 
@@ -67,8 +67,7 @@ class _TraceFile(msgspec.Struct):
     traceEvents: list[TraceEvent]
 
 
-@dataclass(frozen=True, slots=True)
-class PlainSteps:
+class PlainSteps(Struct, frozen=True):
     """What was measured of as many steps without the profiler: means of a step, and the device that computes."""
 
     step_s: float
@@ -76,8 +75,7 @@ class PlainSteps:
     device: str
 
 
-@dataclass(frozen=True, slots=True)
-class PartTime:
+class PartTime(Struct, frozen=True):
     """Seconds of a step in one part of it, of which `own_s` in code without an operator."""
 
     name: str
@@ -85,8 +83,7 @@ class PartTime:
     own_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class CallTime:
+class CallTime(Struct, frozen=True):
     """Seconds of a step in a module or an operator, without what it calls in others, and how often it is called.
 
     Of the GPU where there is one, else of the CPU.
@@ -97,8 +94,7 @@ class CallTime:
     calls: float
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimes:
+class StepTimes(Struct, frozen=True):
     """One step, as long as without the profiler. `busy_s`: of the GPU, None without one.
 
     `idle_s`: the seconds that the GPU does not compute, by what the training does meanwhile: `input`, `host`, `launch`,

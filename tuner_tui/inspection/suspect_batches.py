@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Literal
+
+from msgspec import Struct
 
 WINDOW = 25
 """Steps before and after one that say which loss is usual there."""
@@ -33,8 +34,7 @@ ROWS_SHOWN = 16
 Kind = Literal["not finite", "spike", "unfinished"]
 
 
-@dataclass(frozen=True, slots=True)
-class StepBatch:
+class StepBatch(Struct, frozen=True):
     """The micro batches of one optimizer step of a rank; `losses` are those that `backward()` was called on.
 
     `rows` is None if the sampler drew no numbers, as for a stream, and holds an empty tuple for too many of them.
@@ -62,8 +62,7 @@ class StepBatch:
         return rows[micro_batch]
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(Struct, frozen=True):
     """A step, why it is suspected, and its rows; of an accumulated step those of the micro batch that stands out.
 
     `prominence` of a spike: how many times as high as it must be at least.
@@ -89,8 +88,7 @@ class Suspect:
         return f"{step}{rank}, which failed, was made of{shape} {rows}"
 
 
-@dataclass(frozen=True, slots=True)
-class Suspects:
+class Suspects(Struct, frozen=True):
     """`common_rows`: rows that several spikes share and hardly any other step had, more than chance explains."""
 
     suspects: tuple[Suspect, ...] = ()

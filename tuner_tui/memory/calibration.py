@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device, RuntimeOverhead
@@ -23,8 +25,7 @@ MEMORY_SETTINGS = (
 """Settings in which a run must agree to be comparable: all that take memory, except the batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredRun:
+class MeasuredRun(Struct, frozen=True):
     """The memory of one run. On a GPU the peaks of tensors and allocator, on a CPU the largest resident set.
 
     `ran_out` names the memory that it ran out of, that of its device or of the host; `limit_bytes` is what there was at
@@ -128,16 +129,14 @@ def _calibrate_cpu(
     return replace(initial, overhead=overhead, uncertainty=CALIBRATED_UNCERTAINTY, rests_on=words, possible_saving=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredEstimate:
+class MeasuredEstimate(Struct, frozen=True):
     """The peak at the requested micro batch, and the largest batch; None where too few sizes were run."""
 
     estimate: MemoryEstimate
     largest: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UnmeasuredBatch:
+class UnmeasuredBatch(Struct, frozen=True):
     """Runs were measured, but not at the requested micro batch, and at too few sizes to interpolate."""
 
     batch: int

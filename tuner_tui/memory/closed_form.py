@@ -12,11 +12,11 @@ activations go as gradients come, block by block: it peaks at its beginning or a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from msgspec import convert
+from msgspec import Struct, convert
+from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.memory.device import Device
@@ -38,8 +38,7 @@ from tuner_tui.settings.model import Settings
 CODE_FILE = Path(__file__).with_name("training_code.yaml")
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingCode:
+class TrainingCode(Struct, frozen=True):
     """What the code that trains does with memory, beyond the settings; a row of `training_code.yaml` for each tool.
 
     `logit_bytes` are the bytes per logit at the peaks of the loss in the forward and the backward pass, in 16 bit, and
@@ -82,8 +81,7 @@ def is_quantized(shape: ModelShape, settings: Settings) -> bool:
     return settings.peft_method != "none" and (settings.quantization != "none" or shape.quantized_bytes is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class NumberSizes:
+class NumberSizes(Struct, frozen=True):
     """Bytes per number in matrix products (`compute`), in the residual stream and in dropout masks.
 
     `casts`: autocast makes a 16-bit copy of each operand of a matrix product, weights included. `wide`: autocast runs
@@ -108,8 +106,7 @@ def number_sizes(shape: ModelShape, settings: Settings, device: Device, code: Tr
     )
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionBytes:
+class AttentionBytes(Struct, frozen=True):
     """Bytes per sample and block: kept for backward, and temporary ones of its backward pass and of an evaluation."""
 
     kept: float
@@ -246,8 +243,7 @@ def _total(counts: Mapping[str, float], units: Mapping[str, float]) -> float:
     return sum(count * units[name] for name, count in counts.items())
 
 
-@dataclass(frozen=True, slots=True)
-class ActivationBytes:
+class ActivationBytes(Struct, frozen=True):
     """Bytes per sample: kept by a block, by a checkpointed block, and by embedding and final layers (`ends`).
 
     `block_extra` are temporary bytes of a block's backward pass, `loss_forward` and `loss_backward` the peaks of a
@@ -314,8 +310,7 @@ def _mlp_backward_bytes(shape: ModelShape, n: NumberSizes, adapted: bool) -> flo
     return each * inner + (4.0 * hidden if n.casts and shape.family != "gpt2" else 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class OptimizerBytes:
+class OptimizerBytes(Struct, frozen=True):
     """Bytes per trained parameter: `kept` between steps, `temporary` for all at once within a step.
 
     `largest` is temporary memory for one tensor at a time, so it counts for the largest tensor only.
@@ -368,8 +363,7 @@ def embedding_states_bytes(name: str, embedding: int) -> float:
     return embedding * (4 * in_8_bits / BYTES_8BIT - in_8_bits)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPhase:
+class MemoryPhase(Struct, frozen=True):
     """The tensors in one phase of a step: fixed bytes by part, and activation bytes per sample (`sample`)."""
 
     name: str
@@ -389,8 +383,7 @@ class MemoryPhase:
         return self.base_bytes + self.sample * batch
 
 
-@dataclass(frozen=True, slots=True)
-class FixedSizes:
+class FixedSizes(Struct, frozen=True):
     """The fixed sizes of a training in bytes.
 
     `copies` are the 16-bit copies of weights that backward needs, `block_copies` those of one block and the head,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuner_tui.core.units import MIB
 from tuner_tui.hardware.capabilities import least_capability
@@ -21,8 +22,7 @@ RESERVED_UNCERTAINTY_BYTES = 250 * MIB
 Most of it is pools of pyarrow, which `datasets` imports."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportFootprint:
+class ImportFootprint(Struct, frozen=True):
     """Resident and private memory (`VmData`) of the Python that trains after its imports, in bytes."""
 
     resident_bytes: int
@@ -34,8 +34,7 @@ class ImportFootprint:
         return max(0, self.private_bytes - self.resident_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """A GPU or the processor. `capacity_bytes` is what this training may use of it; None where unknown.
 
     `limited`: the capacity of a processor is a memory limit (`RLIMIT_DATA`), which counts private memory whether it was
@@ -91,8 +90,7 @@ SEGMENT_BYTES = 20 * MIB
 """The allocator cuts blocks of 1 to 10 MiB from segments of this size (c10/cuda/CUDACachingAllocator: kLargeBuffer)."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeOverhead:
+class RuntimeOverhead(Struct, frozen=True):
     """Memory of a process beyond its tensors, in bytes: the context and the allocator's slack, partly proportional.
 
     `reserved_bytes` is reserved memory that a limit counts although it is never touched. Both `…_uncertainty_bytes` are

@@ -6,8 +6,10 @@ All sizes are of one process and its one device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.memory.closed_form import BUILT_IN, FOUR_BITS, MemoryPhase, TrainingCode, memory_phases, training_code
 from tuner_tui.memory.device import Device, RuntimeOverhead, interpolate, runtime_overhead
@@ -53,8 +55,7 @@ class RanOut(NamedTuple):
         return f"{self.run} ran out of memory with micro batch {self.batch:,}"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryParts:
+class MemoryParts(Struct, frozen=True):
     """The parts of the peak in bytes. Activations include the temporary tensors of the phase."""
 
     weights: int
@@ -70,8 +71,7 @@ class MemoryParts:
         return self.weights + self.gradients + self.optimizer + self.activations + self.context + self.slack
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryEstimate:
+class MemoryEstimate(Struct, frozen=True):
     """The memory that one process takes of its device at `batch`, the micro batch of the settings.
 
     Each of `phases` is a straight line in the batch; the highest one at `batch` sets the peak. `uncertainty` is the

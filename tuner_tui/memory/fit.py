@@ -7,7 +7,9 @@ drawn through two points on the floor overshoots the GPU several times. All size
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 NOISE_SHARE = 0.004
 """Relative difference of the peaks of two equal runs (two standard deviations)."""
@@ -19,8 +21,7 @@ BEND_SHARE = 0.40
 had 0.43, which the reserve then covers."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeakPoint:
+class PeakPoint(Struct, frozen=True):
     """One measurement: micro batch, peak and, where measured separately, the peak of forward and backward alone.
 
     `resident_bytes` is a lower bound of what does not depend on the batch, such as weights and optimizer states.
@@ -48,8 +49,7 @@ class PeakPoint:
         return (self.line_bytes * (1 + NOISE_SHARE) - self.resident_bytes) / self.batch
 
 
-@dataclass(frozen=True, slots=True)
-class PeakModel:
+class PeakModel(Struct, frozen=True):
     """`peak(b) = max(floor, base + slope·b)`.
 
     `uncertainty_bytes` is the uncertainty of the line at `largest_measured`, the largest measured batch, to which

@@ -11,10 +11,12 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui import __file__ as package
 from tuner_tui.core.files import read_data_file, read_regular
@@ -49,8 +51,7 @@ LEAST_PARAMETERS = 100e6
 HEAD = 128
 
 
-@dataclass(frozen=True, slots=True)
-class ModelShape:
+class ModelShape(Struct, frozen=True):
     """The sizes of one model, as counts. `head_dim` is the width of one attention head.
 
     `weight_bytes` is the size of one weight as saved (`loaded_shape` has it as loaded), `labels` the number of outputs
@@ -92,8 +93,7 @@ class ModelShape:
         return self.task == "causal-lm"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FamilyForm:
+class FamilyForm(Struct, frozen=True, kw_only=True):
     """What a model of a family consists of, a row of `families.yaml`, which explains the fields."""
 
     types: Sequence[str]
@@ -428,8 +428,7 @@ def _read_size(config: Mapping[str, Any], size: str, otherwise: float | None = N
     return float(value)
 
 
-@dataclass(frozen=True, slots=True)
-class LinearLayer:
+class LinearLayer(Struct, frozen=True):
     """The input and output width of a linear layer, and whether it has a bias."""
 
     inputs: int
@@ -447,8 +446,7 @@ class LinearLayer:
         return self.weights + (self.outputs if self.bias else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterCounts:
+class ParameterCounts(Struct, frozen=True):
     """Parameter counts of a model and of its parts; `layer…` counts are of one layer."""
 
     total: int

@@ -10,15 +10,17 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from tuner_tui import __file__ as package
 from tuner_tui.core.files import read_regular
-from tuner_tui.core.json_dataclass import from_json
+from tuner_tui.core.json_struct import from_json
 from tuner_tui.hardware.interpreter import (
     Interpreter,
     ProbeCacheEntry,
@@ -63,8 +65,7 @@ class TraceError(RuntimeError):
     """The job cannot be traced; the message is a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class TracedPeak:
+class TracedPeak(Struct, frozen=True):
     """The peak of tensors at one micro batch, and the gradients and 16-bit copies of weights in it; in bytes."""
 
     batch: int
@@ -73,8 +74,7 @@ class TracedPeak:
     copies: int
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizableWeights:
+class QuantizableWeights(Struct, frozen=True):
     """The frozen linear layers that bitsandbytes quantizes: their bytes as loaded, numbers, rows, and the largest."""
 
     total_bytes: int = 0
@@ -94,8 +94,7 @@ class QuantizableWeights:
         return round(self.total_bytes - quantized_bytes(settings, self.numbers, self.rows))
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryTrace:
+class MemoryTrace(Struct, frozen=True):
     """What tracing found, in bytes.
 
     `train` holds the peaks of forward and backward, `evaluation` those of a batch without gradients, smallest batch

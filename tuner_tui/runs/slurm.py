@@ -11,14 +11,16 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tuner_tui.core.checked_types import Identifier, JobId, Time
 from tuner_tui.core.child_process import EndlessOutputError, run_command
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.core.files import LockedError, acquire_lock, read_data_file, read_regular, write_atomic
-from tuner_tui.core.json_dataclass import from_json, to_json
+from tuner_tui.core.json_struct import from_json, to_json
 from tuner_tui.core.redaction import redact_text
 
 # The commands, bounded in time and output, without a shell
@@ -86,8 +88,7 @@ SEPARATOR = "\x1f"
 SQUEUE_FORMAT = SEPARATOR.join(("%i", "%T", "%N", "%S", "%r"))
 
 
-@dataclass(frozen=True, slots=True)
-class JobState:
+class JobState(Struct, frozen=True):
     """A job as Slurm reported it. `start` is when it started or is expected to, in the controller's local time."""
 
     job_id: JobId
@@ -154,8 +155,7 @@ CANCEL_FILE = "slurm-cancelled"
 ASK_EVERY_S = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmJob:
+class SlurmJob(Struct, frozen=True):
     """The job of a run. `job_id` is None until it is known that Slurm has accepted it.
 
     `limit_t` is when Slurm announced the time limit, `requeued_t` when the job was put back into Slurm's queue for that
@@ -186,8 +186,7 @@ class SlurmJob:
         return self.job_id is not None and os.environ.get("SLURM_JOB_ID") == self.job_id
 
 
-@dataclass(frozen=True, slots=True)
-class JobList:
+class JobList(Struct, frozen=True):
     """The jobs of this user at `answered_t`; `problem` says why no newer answer came at `asked_t`."""
 
     asked_t: float = 0.0
@@ -290,8 +289,7 @@ _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmOptions:
+class SlurmOptions(Struct, frozen=True):
     """Options of sbatch by their long names; the value None stands for a flag such as `--exclusive`."""
 
     values: Mapping[str, str | None] = field(default_factory=dict)

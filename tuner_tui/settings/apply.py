@@ -7,12 +7,11 @@ import json
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from msgspec import structs
+from msgspec import Struct, structs
 
 import tuner_tui
 from tuner_tui.hardware.interpreter import Interpreter
@@ -42,8 +41,7 @@ CHECKPOINT = "checkpoint"
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedCommand:
+class AppliedCommand(Struct, frozen=True):
     """A command with settings applied.
 
     `config_yaml` is the content of a file whose path replaces `{config}` in `argv` at launch. `inject` holds the
@@ -119,8 +117,7 @@ def trainer_folder() -> Path:
     return Path(tuner_tui.__file__).parent / "trainer"
 
 
-@dataclass(frozen=True, slots=True)
-class _Application:
+class _Application(Struct, frozen=True):
     """The settings `names` on their way to the command `argv` of `tool`, one method for each apply mode.
 
     `targets` are the names that the installed `TrainingArguments` takes, None if unknown.

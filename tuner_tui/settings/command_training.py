@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Literal
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from tuner_tui.settings.dialects.dialect import dialect_of_command, dialects, flatten, read_settings
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, read_file_text
@@ -172,8 +172,7 @@ TRAINER_PROGRAMS = frozenset({"trl", "llamafactory-cli", "lmf", "axolotl", "swif
 """Programs that train by a Trainer of Transformers."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingScript:
+class TrainingScript(Struct, frozen=True):
     """What the source of a script says; nothing was run.
 
     `options` and `switches` are those of its parsers, each with its aliases: `-b --batch-size`; switches take no value.

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.inventory import Gpu, Inventory
@@ -35,8 +37,7 @@ SINGLE_PROCESS_TYPES = frozenset({"NO", "MULTI_CPU"})
 """Values of `distributed_type` that start one process whatever the number given (`MULTI_CPU` leaves it to mpirun)."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccelerateConfig:
+class AccelerateConfig(Struct, frozen=True):
     """Launch options from configuration files. `distributed_type` is None if accelerate has no file of its own."""
 
     path: Path

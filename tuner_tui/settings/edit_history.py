@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Value, check_value
 
@@ -12,8 +14,7 @@ EDITED = Origin(OriginKind.EDITED)
 UNDO_LIMIT = 500
 
 
-@dataclass(frozen=True, slots=True)
-class EditHistory:
+class EditHistory(Struct, frozen=True):
     """The settings being edited. `saved` is the state on disk; `past` and `future` are newest last."""
 
     current: Resolved

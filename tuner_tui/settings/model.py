@@ -99,8 +99,7 @@ DISPLAY = Path(__file__).with_name("fields.yaml")
 """How each field is shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSpec:
+class FieldSpec(Struct, frozen=True):
     """How one setting, or another key of a preset, is shown and entered.
 
     `minimum` and `maximum` are None without a bound; with `above_minimum` and `below_maximum` the bound itself is
@@ -348,8 +347,7 @@ WEAK_ORIGINS = frozenset({OriginKind.DEFAULT, OriginKind.OBSERVED, OriginKind.RE
 """Origins of values that no user chose."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedRemedy:
+class AppliedRemedy(Struct, frozen=True):
     """A remedy that values come from, and what it promised.
 
     `name` is its row in `remedies.yaml`, `cause` that of the finding that it answers, `run` the id of the run with that
@@ -384,12 +382,11 @@ class Origin:
         return self.detail if read else self.kind.value
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """Settings with the origin of each value. A field without an entry has its default."""
 
     settings: Settings
-    origins: Mapping[str, Origin] = field(default_factory=dict)
+    origins: Mapping[str, Origin] = {}
 
     def origin(self, name: str) -> Origin:
         return self.origins.get(name, Origin(OriginKind.DEFAULT))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from difflib import unified_diff
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 
 import yaml
 from msgspec import Meta, Struct, field, structs, to_builtins
+from msgspec.structs import replace
 from platformdirs import user_config_path
 
 import tuner_tui
@@ -154,8 +154,7 @@ def is_preset(values: Mapping[str, Any]) -> bool:
     return isinstance(values.get("version"), int | str) and dialect_of_file(values).name == HF
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedPreset:
+class LoadedPreset(Struct, frozen=True):
     """A preset, its file, and warnings for the user (keys ignored, names translated).
 
     For a tool's configuration file, `dialect` is the tool's `ignored` names the keys that are no setting,
@@ -285,8 +284,7 @@ def tool_of_file(file: ToolFile, path: Path | None) -> Dialect:
     return dialects()["hydra"] if group_of(path) is not None or (of_script and is_named(path)) else dialect
 
 
-@dataclass(frozen=True, slots=True)
-class FileUpdate:
+class FileUpdate(Struct, frozen=True):
     """The text of a tool's file before and after new values; `left_out` says which settings it cannot take, and why."""
 
     path: Path
@@ -411,8 +409,7 @@ TOOL_FILE_SUFFIXES = (*SUFFIXES, ".json", ".toml", *SCRIPT_FORMS, "Makefile", "m
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
-@dataclass(frozen=True, slots=True)
-class PresetEntry:
+class PresetEntry(Struct, frozen=True):
     """A preset file: its name, and either the loaded preset or why it cannot be read.
 
     `suits`: it was made for this machine.

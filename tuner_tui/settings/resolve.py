@@ -8,11 +8,10 @@ for this machine (`advice.recommend`) fills in what none of them gives.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from msgspec import convert, structs
+from msgspec import Struct, convert, structs
 
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.command_training import read_command
@@ -41,8 +40,7 @@ OPTION_CHOICES: Mapping[str, Sequence[str]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchOptions:
+class LaunchOptions(Struct, frozen=True):
     """A training as the user asks for it; None and empty where an option is absent.
 
     `preset` is a name or a path. `flags` maps setting to text as typed (see `parse_flags`). `environment` holds all
@@ -52,8 +50,8 @@ class LaunchOptions:
     """
 
     preset: str | None = None
-    flags: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    flags: Mapping[str, str] = {}
+    environment: Mapping[str, str] = {}
     project: Path | None = Path(PROJECT_FILE)
     default_job: Job | None = None
     command: tuple[str, ...] = ()
@@ -69,8 +67,7 @@ class LaunchOptions:
     interpreter: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
+class Training(Struct, frozen=True):
     """Settings with origins, the job and the preset they come from.
 
     `job` is None where no source has one and there is no default. `notes` are warnings of the files read: keys left

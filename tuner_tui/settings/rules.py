@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware import capabilities
@@ -31,8 +30,7 @@ PROBED_PACKAGES = frozenset({"accelerate", "bitsandbytes", "datasets", "flash-at
 """Packages that the interpreter probe looks for: one of these that it does not report is not installed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """Settings that do not fit each other or this machine.
 
     `fields` are the settings concerned, the one to change first. An error stops the training or makes it silently
@@ -45,8 +43,7 @@ class Problem:
     fix: Mapping[str, Value] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RuleContext:
+class RuleContext(Struct, frozen=True):
     """Machine and job that the rules check against. None is unknown: a rule that needs it reports nothing."""
 
     gpus: tuple[Gpu, ...] | None = None

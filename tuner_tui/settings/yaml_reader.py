@@ -12,11 +12,12 @@ import os
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.files import open_regular
 from tuner_tui.settings.errors import PresetError
@@ -106,8 +107,7 @@ def _as_preset_errors(source: str, kind: str = "YAML") -> Iterator[None]:
         raise PresetError(f"{source}: is not valid {kind}: {shorten_text(str(error), 120)}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFile:
+class ToolFile(Struct, frozen=True):
     """The values in a tool's configuration file, and the line of each key at its top, counted from 1.
 
     `words` are those of the training command of a shell script, `command` the same where it can be started without
@@ -117,15 +117,15 @@ class ToolFile:
     """
 
     values: dict[str, Any]
-    lines: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, int] = {}
     command: tuple[str, ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = {}
     words: tuple[str, ...] = ()
     folder: str = ""
     incomplete: tuple[str, ...] = ()
     kind: str = ""
-    node: yaml.MappingNode | None = field(default=None, repr=False, compare=False)
-    refused: _RefusedError | None = field(default=None, repr=False, compare=False)
+    node: yaml.MappingNode | None = None
+    refused: _RefusedError | None = None
 
 
 def read_tool_file(path: Path) -> ToolFile:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 import shutil
 import time
-from dataclasses import dataclass
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from tuner_tui.core.files import is_locked
 from tuner_tui.runs.launch.command import LaunchError
@@ -34,8 +33,7 @@ MAX_TITLE = 80
 TUNER_MODULE = "tuner_tui.tuning.tuner"
 
 
-@dataclass(frozen=True, slots=True)
-class TunerSpec(ProcessSpec):
+class TunerSpec(ProcessSpec, frozen=True):
     """The input of the tuner process. `minutes` is the time it has from its start."""
 
     minutes: float = DEFAULT_MINUTES
@@ -74,8 +72,7 @@ def ensure_tunable(job: Job) -> None:
         raise SettingsError("No setting can be passed to this command: use --apply, such as --apply inject.")
 
 
-@dataclass(frozen=True, slots=True)
-class TimeNeeded:
+class TimeNeeded(Struct, frozen=True):
     """The minutes of the shortest tuning that may confirm something, and a sentence on what they rest on."""
 
     minutes: int

@@ -14,8 +14,10 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.advice.batch_scaling import smaller_micro_batches
 from tuner_tui.advice.crash import crash_findings
@@ -45,8 +47,7 @@ SAME_TRAINING = frozenset({MICRO, ACCUMULATION, CHECKPOINTING, EVAL_BATCH, WORKE
 """Fields that do not change the result of the training."""
 
 
-@dataclass(frozen=True, slots=True)
-class FallbackStep:
+class FallbackStep(Struct, frozen=True):
     """Continue with `resolved`, which differs by `change` from what the run had."""
 
     resolved: Resolved

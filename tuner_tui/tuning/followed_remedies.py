@@ -10,7 +10,8 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.expected_memory import measured_peak
@@ -50,8 +51,7 @@ Judged = tuple[RemedyVerdict, str]
 BETWEEN_RUNS = 1.96 * math.sqrt(2) * DEFAULT_SIGMA
 
 
-@dataclass(frozen=True, slots=True)
-class RunMeasurement:
+class RunMeasurement(Struct, frozen=True):
     """A run, as far as a comparison needs it.
 
     `rates` are samples per second over its steps, `peak_bytes` is that of a GPU's or the host's memory, and `causes`

@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.settings_check import differing_settings
@@ -32,8 +34,7 @@ NOT_OBSERVED = (
 BATCHES_UNSEEN = "batches not observed: samples are counted from the settings"
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedTrial:
+class FinishedTrial(Struct, frozen=True):
     """A trial's run at its end.
 
     Attributes:

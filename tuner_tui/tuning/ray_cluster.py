@@ -10,9 +10,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.core.procfs import identify_process, this_machine
@@ -42,8 +45,7 @@ OBJECT_STORE_BYTES = 80 * 2**20
 """Of a cluster that is started here: trials and measurements are small."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerDescription:
+class WorkerDescription(Struct, frozen=True):
     """The host and the GPU (None without one) of a worker, and what its trials see of the machine.
 
     `problem` says why no trial can run there; empty if one can.
@@ -111,8 +113,7 @@ class TrialWorker:
         self._stopped = True
 
 
-@dataclass(frozen=True)
-class RayWorkers:
+class RayWorkers(Struct, frozen=True):
     """The workers of a cluster, by their names; see `TrialGpus`."""
 
     ray: Any

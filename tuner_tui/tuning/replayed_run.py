@@ -10,13 +10,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from tuner_tui.core.files import write_atomic
-from tuner_tui.core.json_dataclass import to_json
+from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.procfs import identify_process
 from tuner_tui.inspection.first_non_finite import Replay, judge_replay
 from tuner_tui.inspection.suspect_batches import StepBatch, find_suspects

@@ -16,9 +16,10 @@ import sys
 import time
 from collections.abc import Mapping, Set
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from tuner_tui.core.files import LockedError, acquire_lock
 from tuner_tui.core.redaction import HIDDEN

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from msgspec import Struct, convert, to_builtins
 
 from tuner_tui.core.checked_types import AbsolutePath, GpuUuid, Identifier, ProgramPath, Time
 from tuner_tui.core.files import NumberedFolders, acquire_lock, is_locked, read_regular, write_atomic
-from tuner_tui.core.json_dataclass import checked
+from tuner_tui.core.json_struct import checked
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.folder import FolderFile, state_dir
 from tuner_tui.runs.store.record import RecordError, parse_record, resolved_from_json
@@ -36,8 +35,7 @@ class AlreadyTuningError(LaunchError):
     """Another tuning is running on this machine; the message names it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TuningFolder:
+class TuningFolder(Struct, frozen=True):
     """The files of one tuning."""
 
     path: Path

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
+
+from msgspec import Struct
 
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.folder import list_runs
@@ -34,8 +35,7 @@ TRIALS_AFTER_NOISE = 7
 """Trials, each as long as the start's, that must still be possible after the start is repeated for the noise."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeBudget:
+class TimeBudget(Struct, frozen=True):
     """`left_s` seconds left after `trials`. `best` are the fastest settings so far, None if none ran."""
 
     trials: Sequence[CompletedTrial]

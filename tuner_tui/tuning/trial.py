@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.units import format_duration, format_gib, format_share
 from tuner_tui.settings.model import FIELDS, Settings
@@ -22,8 +24,7 @@ MAX_IDLE_CPU = 0.5
 """if training and workers use at most this share of the cores."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepBreakdown:
+class StepBreakdown(Struct, frozen=True, kw_only=True):
     """Shares of a step's time, each from 0 to 1, or None if not observed.
 
     `padding` is the share of tokens that are padding, `cpu_busy` that of the usable cores that the training and its
@@ -42,8 +43,7 @@ class StepBreakdown:
         return waits and self.cpu_busy is not None and self.cpu_busy <= MAX_IDLE_CPU
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(Struct, frozen=True, kw_only=True):
     """The figures of one trial.
 
     Attributes:
@@ -124,8 +124,7 @@ Objective = Literal["job", "steady"]
 """What is made faster: the whole job, start-up and compilation included, or its steady throughput."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WholeJob:
+class WholeJob(Struct, frozen=True, kw_only=True):
     """The length of the training that is tuned: its optimizer steps with the settings of the start, their samples, and
     their tokens without padding (None if these are not counted)."""
 
@@ -148,8 +147,7 @@ Purpose = Literal["start", "noise", "batch", "knob", "confirm"]
 alternately, at the end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trial(Struct, frozen=True, kw_only=True):
     """A proposed short training run.
 
     Attributes:
@@ -170,16 +168,14 @@ class Trial:
     gpu: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CompletedTrial:
+class CompletedTrial(Struct, frozen=True):
     """A trial and its measurement."""
 
     trial: Trial
     measurement: Measurement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkippedChange:
+class SkippedChange(Struct, frozen=True, kw_only=True):
     """A value that is not tried, because it cannot run here or cannot gain more than the noise."""
 
     knob: str
@@ -196,8 +192,7 @@ def group_by_reason(skipped: Sequence[SkippedChange]) -> dict[str, list[str]]:
     return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuningConclusion:
+class TuningConclusion(Struct, frozen=True, kw_only=True):
     """The result of a search.
 
     `ratio` is the winner's speed over the start's, measured alternately, with the 95 % confidence interval `ratio_low`
@@ -252,8 +247,7 @@ TRIAL_VARIABLE = "TUNER_TRIAL"
 """Environment variable that passes the protocol to the observer."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialProtocol:
+class TrialProtocol(Struct, frozen=True):
     """How long a trial measures, and when it is given up.
 
     Attributes:

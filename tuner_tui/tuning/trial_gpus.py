@@ -6,11 +6,11 @@ One of several trials gets one GPU, and the same part of the cores as each of th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_gpus
@@ -52,8 +52,7 @@ class TrialGpus(Protocol):
         """Run a trial to its end. Raises `GpuLostError` if its GPU is gone, `LaunchError`."""
 
 
-@dataclass(frozen=True)
-class LocalGpus:
+class LocalGpus(Struct, frozen=True):
     """The GPUs of this machine. `inventory` is what each trial sees of it."""
 
     inventory: Inventory

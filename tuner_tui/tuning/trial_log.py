@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
 from tuner_tui.core.checked_types import Identifier, PathText, Time
 from tuner_tui.core.files import LineAppender, LineTail
-from tuner_tui.core.json_dataclass import checked
+from tuner_tui.core.json_struct import checked
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.hardware.other_load import OtherLoad
 from tuner_tui.runs.store.record import RecordError
@@ -143,8 +143,7 @@ TuningStatus = Literal["running", "finished", "aborted", "failed", "killed"]
 """`killed`: the tuner process is gone without having finished; the tuning can be resumed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuningView:
+class TuningView(Struct, frozen=True, kw_only=True):
     """A snapshot of a tuning. Times ending in `_t` are seconds since the epoch.
 
     Attributes:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 
-from msgspec import structs
+from msgspec import Struct, field, structs
+from msgspec.structs import replace
 
 from tuner_tui.advice.situation import Situation, effective_settings, situation_of_run
 from tuner_tui.runs.events.run_state import RunState
@@ -36,8 +36,7 @@ TRACKING_DISABLED = {"WANDB_MODE": "disabled", "COMET_MODE": "disabled", "MLFLOW
 """Environment that keeps trials out of experiment trackers."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialReport:
+class TrialReport(Struct, frozen=True):
     """The measurement of a trial, the settings in effect, and the tuned fields that do not reach the training."""
 
     measurement: Measurement
@@ -45,8 +44,7 @@ class TrialReport:
     unreachable: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class TrialCallbacks:
+class TrialCallbacks(Struct, frozen=True):
     """Callbacks of a running trial.
 
     `aborted` returns whether to abort it, `launched` is called with its run. It ends at `deadline_t` (epoch seconds).
@@ -67,8 +65,7 @@ class TrialCallbacks:
         return f"It should have taken {self.expected_s:.0f} s and was stopped after {now - launched:.0f} s."
 
 
-@dataclass(frozen=True, slots=True)
-class TrialRunner:
+class TrialRunner(Struct, frozen=True):
     """Runs the trials of one tuning. `base` is the launch request with the settings to start from."""
 
     base: LaunchRequest

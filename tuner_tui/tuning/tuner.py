@@ -14,11 +14,12 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from msgspec import structs
+from msgspec import Struct, field, structs
+from msgspec.structs import replace
 
 from tuner_tui.advice.estimate import JobMemoryEstimator, training_code_of
 from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
@@ -73,8 +74,7 @@ from tuner_tui.tuning.tuned_preset import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TrialHistory:
+class TrialHistory(Struct, frozen=True):
     """What is known from the trials so far. `start` are the settings of the first one, as far as they were observed."""
 
     start: Settings
@@ -377,8 +377,7 @@ def _other_load(inventory: Inventory, spec: TunerSpec) -> OtherLoad:
         sampler.close()
 
 
-@dataclass(frozen=True, slots=True)
-class TuningContext:
+class TuningContext(Struct, frozen=True):
     """What is tuned, and where. `prior` is the memory estimate made before any run.
 
     `quiet` says when a trial is undisturbed by other programs.

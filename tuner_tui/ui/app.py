@@ -13,7 +13,6 @@ from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, OUTPUT_KEYS, PAGE_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
 from tuner_tui.ui.panels.settings import ChoiceWanted, SettingEdited, ValueTyped
-from tuner_tui.ui.screens.help import PaletteScreen
 from tuner_tui.ui.screens.main import MainScreen
 from tuner_tui.ui.terminal.base_app import BaseApp
 
@@ -102,6 +101,8 @@ class TunerApp(BaseApp):
         self.serve(self._run_command)
 
     async def _run_command(self) -> None:
+        from tuner_tui.ui.screens.help import PaletteScreen  # the first frame does without
+
         keys = {"": (*MAIN_KEYS, *PAGE_KEYS, *APP_KEYS), "settings": SETTINGS_KEYS, "output": OUTPUT_KEYS}
         command = await self.ask(PaletteScreen(keys))
         if command is None:

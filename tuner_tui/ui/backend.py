@@ -41,7 +41,7 @@ from tuner_tui.runs.queue.submission import enqueue, queue_need
 from tuner_tui.runs.read.reader import RunReader, RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir, state_dir
-from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job
+from tuner_tui.runs.store.record import RunRecord, read_record, readable_record
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 from tuner_tui.settings.command_training import CommandTraining, read_command
@@ -49,7 +49,7 @@ from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, write_setti
 from tuner_tui.settings.dialects.file_formats import render_export
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.edit_history import EditHistory
-from tuner_tui.settings.job import BuiltinJob, Job, same_training
+from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import FIELDS, Resolved, Settings, format_value
 from tuner_tui.settings.presets import (
     FileUpdate,
@@ -247,10 +247,9 @@ class Backend:
         record = readable_record(RunFolder(folder))
         if record is None or sharing_problem(folder) is not None:
             return shown or self.load_preset(DEMO)
-        same = shown is not None and same_training(redact_job(shown.job), record.job)
         return TrainingConfig(
             record.resolved,
-            shown.job if shown is not None and same else self._with_interpreter(record.job),
+            shown.job if shown is not None and shown.trains(record.job) else self._with_interpreter(record.job),
             record.preset,
             as_it_ran=True,
             cwd=Path(record.cwd) if getattr(record.job, "cwd", None) is None else None,
@@ -276,11 +275,9 @@ class Backend:
             raise LaunchError(
                 f"{run.id} has completed, and the settings are not for a longer training: t starts a new one."
             )
-        same = config is not None and same_training(redact_job(config.job), record.job)
+        same = config is not None and config.trains(record.job)
         plan = plan_restart(run, resolved=config.resolved, job=config.job) if config and same else plan_restart(run)
-        changes = _changed_settings(_settings_of_run(run, record), record, plan.request.resolved)
-        offered: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
-        return LaunchOffer(_restart_sentence(plan, changes), (), offered)
+        return _restart_offer(plan, _settings_of_run(run, record), record)
 
     @translate_errors()
     def offer_retry(self, folder: Path, remedy: Remedy, cause: str, config: TrainingConfig | None) -> LaunchOffer:
@@ -292,11 +289,8 @@ class Backend:
         record = read_record(run)
         before = _settings_of_run(run, record)
         resolved = EditHistory.of(record.resolved).apply(remedy.change, remedy.origin(cause, run.id, before)).current
-        same = config is not None and same_training(redact_job(config.job), record.job)
-        job = config.job if config is not None and same else None
-        plan = plan_restart(run, resolved=resolved, job=job, allow_from_scratch=True)
-        offered: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
-        return LaunchOffer(_restart_sentence(plan, _changed_settings(before, record, resolved)), (), offered)
+        job = config.job if config is not None and config.trains(record.job) else None
+        return _restart_offer(plan_restart(run, resolved=resolved, job=job, allow_from_scratch=True), before, record)
 
     @translate_errors()
     def write_report(self, scene: EndScene, name: str) -> Path:
@@ -407,6 +401,13 @@ def _length(training: TrainingConfig | RunRecord) -> tuple[float, int | None]:
     """Return what decides when a training is complete."""
     settings = training.resolved.settings
     return settings.num_train_epochs, settings.max_steps
+
+
+def _restart_offer(plan: RestartPlan, before: Settings, record: RunRecord) -> LaunchOffer:
+    """Return the restart of a run that used the settings `before`."""
+    changes = _changed_settings(before, record, plan.request.resolved)
+    start: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
+    return LaunchOffer(_restart_sentence(plan, changes), (), start)
 
 
 def _restart_sentence(plan: RestartPlan, changes: Sequence[str]) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from tuner_tui.advice.diagnose import FindingHysteresis, diagnose
 from tuner_tui.advice.finding import Finding
@@ -18,7 +20,6 @@ from tuner_tui.runs.read.log_reader import LogReader, LogWindow
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.run_context import RunContext, read_run_context
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.tuning.followed_remedies import follow_remedies
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
 from tuner_tui.view.comparison_rows import ComparisonScene
 from tuner_tui.view.gpu_rows import gpus_in_use
@@ -130,7 +131,11 @@ def follow_run(run: RunFolder) -> FollowedRun:
         context = read_run_context(
             run, view.record, ended, partial(gpus_in_use, device=view.state.in_effect.get("device"))
         )
-        return replace(context, remedy=follow_remedies(run)) if ended else context
+        if not ended:
+            return context
+        from tuner_tui.tuning.followed_remedies import follow_remedies
+
+        return replace(context, remedy=follow_remedies(run))
 
     return FollowedRun(RunReader(run), LogReader(run.output_log), RunDiagnoser(run), read_context=read_context)
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple
+
+from msgspec import Struct
 
 from tuner_tui.advice.estimate import MemoryOutlook
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.read.status import InspectionError
-from tuner_tui.runs.store.record import RecordError
+from tuner_tui.runs.store.record import RecordError, redact_job
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
-from tuner_tui.settings.job import Job
+from tuner_tui.settings.job import Job, same_training
 from tuner_tui.settings.model import Resolved, Value
 from tuner_tui.settings.presets import Preset
 from tuner_tui.tuning.trial_log import TuningView
@@ -50,8 +51,7 @@ def translate_errors() -> Iterator[None]:
         raise BackendError(f"{error.strerror or error}{file_name}.") from error
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingConfig:
+class TrainingConfig(Struct, frozen=True):
     """What would be trained: resolved settings, job, and the name of the preset.
 
     `as_it_ran`: the settings are those of a run, so no recommendation replaces them; `cwd` is its folder. `base`
@@ -66,6 +66,10 @@ class TrainingConfig:
     memory_limit_bytes: int | None = None
     base: Preset | None = None
     notes: tuple[str, ...] = ()
+
+    def trains(self, recorded: Job) -> bool:
+        """Whether this is the training of a record, which hides the secrets of its job."""
+        return same_training(redact_job(self.job), recorded)
 
     def launch_request(self) -> LaunchRequest:
         """Return what is asked of the launcher to train this."""

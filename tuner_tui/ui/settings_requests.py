@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from tuner_tui.advice.batch_scaling import BatchSplit, rebalance
 from tuner_tui.advice.estimate import EstimateRequest

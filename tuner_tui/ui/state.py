@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tuner_tui.advice.batch_scaling import effective_batch_note
 from tuner_tui.advice.finding import Finding, Remedy
@@ -41,8 +43,7 @@ class SettingChange(NamedTuple):
 LOAD_LIMIT = 20
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedSettings:
+class LoadedSettings(Struct, frozen=True):
     """What was loaded, the history of settings since then, and the job before it was edited."""
 
     loaded: TrainingConfig
@@ -50,8 +51,7 @@ class LoadedSettings:
     saved_job: Job | None
 
 
-@dataclass(frozen=True, slots=True)
-class UiState:
+class UiState(Struct, frozen=True):
     """What the main screen shows.
 
     What was not read yet is None. `loaded` is what was loaded or saved last, `editing` the history of settings since

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tuner_tui.advice.estimate import EstimateRequest, MemoryOutlook
 from tuner_tui.settings.distributed import gpus_of_job

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.settings.model import Origin, OriginKind

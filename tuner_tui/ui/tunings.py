@@ -1,4 +1,7 @@
-"""Plans, starts, lists, follows, aborts and resumes tunings."""
+"""Plans, starts, lists, follows, aborts and resumes tunings.
+
+What plans and starts one is imported when it is: most screens only ask whether one runs.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,9 @@ from tuner_tui.runs.launch.prepare import LaunchRequest, launch_summary, prepare
 from tuner_tui.runs.launch.start import find_duplicate_run
 from tuner_tui.runs.read.reader import read_brief
 from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir, state_dir
-from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.distributed import process_count
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import Job, same_training
-from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable, start_tuning, time_needed
+from tuner_tui.settings.job import Job
 from tuner_tui.tuning.store import (
     Cluster,
     TuningFolder,
@@ -28,9 +29,7 @@ from tuner_tui.tuning.store import (
     read_tuning_record,
     tunings_dir,
 )
-from tuner_tui.tuning.trial_gpus import free_gpus
 from tuner_tui.tuning.trial_log import TuningReader, TuningView
-from tuner_tui.tuning.tuned_preset import tuned_preset_name
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.records import (
     TrainingConfig,
@@ -53,6 +52,7 @@ PLAN_SUMMARY = (
 
 def _free_gpus(job: Job) -> tuple[str, ...]:
     """The free GPUs of this machine for trials of `job`; none if it has only one. Raises `SettingsError`."""
+    from tuner_tui.tuning.trial_gpus import free_gpus
 
     inventory = read_inventory(state_dir())
     return free_gpus(job, inventory, os.environ) if len(inventory.gpus) > 1 else ()
@@ -67,6 +67,8 @@ class Tunings:
     @translate_errors()
     def plan(self, config: TrainingConfig) -> TuningPlan:
         """Return what a tuning of `config` would do, and the time that it needs."""
+        from tuner_tui.tuning.create import time_needed
+        from tuner_tui.tuning.tuned_preset import tuned_preset_name
 
         request = _tunable_request(config)
         launch_lines, needed = launch_summary(prepare(request)), time_needed(request)
@@ -91,6 +93,7 @@ class Tunings:
     @translate_errors()
     def start(self, config: TrainingConfig, wish: TuningWish) -> Path:
         """Start a detached tuning and return its folder."""
+        from tuner_tui.tuning.create import TunerSpec, create_tuning, start_tuning
 
         request = _tunable_request(config)
         gpus = self._free_gpus(request.job) if wish.placement == "gpus" else ()
@@ -103,7 +106,6 @@ class Tunings:
     @translate_errors()
     def list_newest(self) -> Sequence[TuningListing]:
         """Return the newest tunings, newest first."""
-
         folders = list_tunings(tunings_dir(os.environ))[:MAX_LISTED_TUNINGS]
         return [TuningListing(folder.path, TuningReader(folder).poll()) for folder in folders]
 
@@ -121,7 +123,6 @@ class Tunings:
 
     def follow(self, folder: Path) -> Iterator[TuningSnapshot]:
         """Yield the tuning in `folder`, one snapshot per read, until it has ended. Raises `OSError`."""
-
         reader = TuningReader(TuningFolder(folder))
         running = True
         while running:
@@ -134,18 +135,17 @@ class Tunings:
     @translate_errors()
     def is_same_job(self, folder: Path, config: TrainingConfig) -> bool:
         """Whether the tuning in `folder` trains the job of `config`."""
-
-        return _is_same_job(read_tuning_record(TuningFolder(folder)), config)
+        return config.trains(read_tuning_record(TuningFolder(folder)).job)
 
     @translate_errors()
     def abort(self, folder: Path) -> None:
         """Ask the tuning to stop its trial and end; what was measured is kept."""
-
         TuningFolder(folder).abort()
 
     @translate_errors()
     def resume(self, folder: Path, config: TrainingConfig | None, minutes: float) -> None:
         """Resume an aborted tuning for at most `minutes`."""
+        from tuner_tui.tuning.create import TunerSpec, start_tuning
 
         tuning = TuningFolder(folder)
         job = resumed_job(read_tuning_record(tuning), config)
@@ -164,7 +164,6 @@ def _live_trials(view: TuningView) -> dict[str, LiveTrial]:
 
 def _placements(request: LaunchRequest, free_gpus: int) -> Mapping[TrialPlacement, str]:
     """The places that the trials may have. A cluster is offered to a user who has named it."""
-
     placements: dict[TrialPlacement, str] = {"sequential": "one after another"}
     if free_gpus > 1:
         placements["gpus"] = f"one on each of {free_gpus} free GPUs"
@@ -175,6 +174,7 @@ def _placements(request: LaunchRequest, free_gpus: int) -> Mapping[TrialPlacemen
 
 
 def _tunable_request(config: TrainingConfig) -> LaunchRequest:
+    from tuner_tui.tuning.create import ensure_tunable
 
     request = config.launch_request()
     try:
@@ -191,15 +191,9 @@ def _tunable_request(config: TrainingConfig) -> LaunchRequest:
 
 def resumed_job(record: TuningRecord, config: TrainingConfig | None) -> Job:
     """Return the job of `config` if the tuning trains the same one: the record has its secrets redacted."""
-    return config.job if config is not None and _is_same_job(record, config) else record.job
-
-
-def _is_same_job(record: TuningRecord, config: TrainingConfig) -> bool:
-
-    return same_training(redact_job(config.job), record.job)
+    return config.job if config is not None and config.trains(record.job) else record.job
 
 
 def _running_tuning() -> TuningReader | None:
-
     folder = next((folder for folder in list_tunings(tunings_dir(os.environ)) if folder.live), None)
     return None if folder is None else TuningReader(folder)

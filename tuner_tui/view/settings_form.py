@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN
@@ -44,8 +43,7 @@ class ValueInEffect(NamedTuple):
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsView:
+class SettingsView(Struct, frozen=True):
     """The contents of the settings panel.
 
     `saved` is what the preset holds; `spread` multiplies the batch; `check` finds the problems of other settings.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_rough_duration, format_share, format_short_duration

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from tests.advice.crash.outputs import read, read_yaml
 from tests.fakes.situations import box, make_gpu

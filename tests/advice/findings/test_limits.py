@@ -8,10 +8,10 @@ the figures that `advice.thresholds` states, written out here.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.situations import GB, NOW, PID, box, counters, samples, situation, training
 from tuner_tui.advice.diagnose import FindingRule

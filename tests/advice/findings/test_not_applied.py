@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tests.fakes.situations import situation, training
 from tuner_tui.advice.diagnose import diagnose

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.situations import NOW, situation, training
 from tuner_tui.advice.diagnose import diagnose

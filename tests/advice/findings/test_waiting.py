@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.situations import NOW, PID, situation, training
 from tests.runs.sandbox import Sandbox, box, wait_ended

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.situations import GB, PID, box, samples, situation, training
 from tuner_tui.advice.diagnose import diagnose, rank_findings

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from msgspec import structs
+from msgspec.structs import replace
 
 from tests.fakes.inventories import GIB, OLD_NAMES, box, make_gpu, python
 from tuner_tui.advice.recommend.batch_and_learning_rate import largest_batch

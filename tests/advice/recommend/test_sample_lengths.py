@@ -6,10 +6,10 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.inventories import box, make_gpu, python
 from tuner_tui.advice.recommend.recommendation import recommend

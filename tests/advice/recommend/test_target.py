@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes import inventories
 from tuner_tui.advice.recommend.batch_and_learning_rate import samples_per_gpu

@@ -10,7 +10,9 @@ from __future__ import annotations
 import random
 import statistics
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from tests.benchmarks.tuning.batch_search import quantile
 from tests.benchmarks.tuning.simulated_training import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands.test_run import Shell, shell
-from tuner_tui.core.json_dataclass import to_json
+from tuner_tui.core.json_struct import to_json
 from tuner_tui.inspection.first_non_finite import ReplayReport, judge_replay
 
 __all__ = ["shell"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import convert
+from msgspec.structs import replace
 from typer.testing import Result
 
 from tests.cli.invoke import invoke

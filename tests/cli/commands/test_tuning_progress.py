@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tests.fakes.tuning_views import at_its_end, under_way
 from tuner_tui.cli.commands.tune import entry_lines, skipped_lines

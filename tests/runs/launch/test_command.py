@@ -6,13 +6,13 @@ import contextlib
 import os
 import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from msgspec import structs
+from msgspec.structs import replace
 
 from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.core.redaction import HIDDEN

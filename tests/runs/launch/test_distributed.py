@@ -6,9 +6,9 @@ import os
 import re
 import signal
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.runs.sandbox import Fifo, Sandbox, wait_ended
 from tuner_tui.runs.launch.prepare import prepare

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.runs.launch.command import LaunchError

@@ -6,10 +6,10 @@ import json
 import os
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.runs.sandbox import QUICK_STOP, Fifo, Sandbox, supervisor_state, wait_ended
 from tuner_tui.core.redaction import HIDDEN

@@ -9,13 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.runs.queue.queue_box import FakeSampler, QueueBox, eventually, fake_gpus
 from tuner_tui.core.files import acquire_lock, append_line
-from tuner_tui.core.json_dataclass import from_json
+from tuner_tui.core.json_struct import from_json
 from tuner_tui.core.procfs import ProcessId
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.inventory import GpuProcess

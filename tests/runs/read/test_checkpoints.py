@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.runs.store.test_record import record
 from tuner_tui.runs.events.types import Checkpoint

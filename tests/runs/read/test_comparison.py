@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.runs.builders import counters, view
 from tuner_tui.runs.read.comparison import Difference, LossAt, MeasuredFigure, OriginText, compare

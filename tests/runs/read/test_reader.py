@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -140,7 +139,7 @@ def test_any_events_have_a_history(story: list[Event]) -> None:
     for event in story:
         builder.add(event)
     history = builder.history()
-    for series in (getattr(history, field.name) for field in fields(history)):
+    for series in (getattr(history, name) for name in history.__struct_fields__):
         assert len(series.xs) == len(series.ys)
         assert list(series.xs) == sorted(set(series.xs))
 

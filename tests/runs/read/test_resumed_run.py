@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from tests.fakes.situations import training
 from tests.inspection.test_faithful_resume import SAVED_AT, child, parent
@@ -24,7 +25,7 @@ def write_run(root: Path, history: RankHistory, **fields: Any) -> RunFolder:
     folder = create_folder(root)
     write_record(folder, record(id=folder.id, **fields))
     for name, lines in (("states-rank0.jsonl", history.states), ("batches-rank0.jsonl", history.batches)):
-        (folder.path / name).write_text("".join(f"{json.dumps(asdict(line))}\n" for line in lines))
+        (folder.path / name).write_text("".join(f"{json.dumps(to_builtins(line))}\n" for line in lines))
     return folder
 
 

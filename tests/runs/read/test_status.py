@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tuner_tui.core.files import acquire_lock
 from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
@@ -32,7 +32,7 @@ def myself() -> ProcessId:
 
 
 def state(**more: object) -> SupervisorState:
-    return replace(SupervisorState(HERE, GONE, 1.0, training=GONE), **more)  # type: ignore[arg-type]
+    return replace(SupervisorState(HERE, GONE, 1.0, training=GONE), **more)
 
 
 def test_running_while_the_lock_is_held(folder: RunFolder) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from tuner_tui.core.checked_types import (
     Time,
 )
 from tuner_tui.core.clock import LATEST_T
-from tuner_tui.core.json_dataclass import MAX_INT
+from tuner_tui.core.json_struct import MAX_INT
 from tuner_tui.runs.events.types import EVENT_TYPES, STORY_PREFIX, Event, Finished, Launched, Metrics
 from tuner_tui.runs.store.codec import MAX_LINE_BYTES, decode_event, decode_sample, encode_event
 
@@ -70,7 +69,7 @@ def events() -> st.SearchStrategy[Event]:
 
 def event_of(cls: type[Event]) -> st.SearchStrategy[Event]:
     hints = get_type_hints(cls, include_extras=True)
-    return st.builds(cls, **{field.name: values(hints[field.name]) for field in dataclasses.fields(cls)})
+    return st.builds(cls, **{name: values(hints[name]) for name in cls.__struct_fields__})
 
 
 @given(events())

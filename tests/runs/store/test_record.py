@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.core.json_dataclass import to_json
+from tuner_tui.core.json_struct import to_json
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.runs.launch.command import LaunchError

@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 import sys
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +14,7 @@ from threading import Thread
 from typing import ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from tests.late_module import skip_without
 from tests.runs.sandbox import TIMEOUT_S, Sandbox

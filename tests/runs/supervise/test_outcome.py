@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import replace
 from pathlib import Path
 from signal import SIGABRT, SIGKILL, SIGSEGV, SIGTERM
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised
@@ -35,7 +35,7 @@ def exited(code: int | None = None, signal: int | None = None, oom_kill: bool | 
 
 
 def with_(state: RunState = AT, **more: object) -> RunState:
-    return type(state)(**{name: getattr(state, name) for name in state.__slots__} | more)
+    return replace(state, **more)
 
 
 @pytest.mark.parametrize(

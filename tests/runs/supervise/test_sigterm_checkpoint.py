@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.hardware.interpreter import Interpreter

@@ -8,13 +8,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
+from msgspec.structs import replace
 
 from tests.settings.strategies import all_settings
 from tuner_tui.settings.dialects.dialect import (

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.tuning.search.builders import GPU, measured, run_search, space
 from tuner_tui.hardware.other_load import BusyProcess, OtherLoad

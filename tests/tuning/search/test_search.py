@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.benchmarks.tuning.simulated_training import GIB, PYTHON
 from tests.fakes.situations import box

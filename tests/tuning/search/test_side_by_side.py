@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.benchmarks.tuning.simulated_training import random_training
 from tests.benchmarks.tuning.tune_quality import searched, searched_on

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.benchmarks.tuning.simulated_training import GIB, PYTHON
 from tests.fakes.situations import box, make_gpu

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
 
+from msgspec.structs import replace
 from textual.app import ComposeResult
 from textual.widget import Widget
 
@@ -44,7 +44,7 @@ class PanelApp(TerminalApp):
 def view(now_s: float, **changes: object) -> RunView:
     recent = samples(60, now_s)
     shown = FakeView(running(now_s), history(), recent[-1], recent)
-    return cast(RunView, replace(shown, **changes))  # type: ignore[arg-type]
+    return cast(RunView, replace(shown, **changes))
 
 
 async def test_own_samples_take_over_when_those_of_the_run_have_ended() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
+from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from tests.fakes.watched_box import GPUS, JOBS, FakeWatch, gpuless_view, view

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
@@ -74,8 +75,7 @@ def _newest(situation: Situation) -> Sample | None:
     return situation.samples[-1] if situation.state.outcome is None and situation.samples else None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLeak:
+class MemoryLeak(Struct, frozen=True):
     """Memory that grows with every step: of one rank on its GPU, or of all ranks together on the host."""
 
     location: MemoryLocation

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from statistics import median
+
+from msgspec import Struct
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
@@ -61,8 +62,7 @@ def _other_programs_share(situation: Situation) -> float | None:
     return share if full else None
 
 
-@dataclass(frozen=True, slots=True)
-class SlowRank:
+class SlowRank(Struct, frozen=True):
     """The rank that the others wait for, `lost_s` of each step of `step_s` seconds.
 
     `by_data`: it waits longer for its batches than the others do; else its own work takes longer. `others` are the

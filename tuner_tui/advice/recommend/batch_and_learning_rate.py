@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuner_tui.advice.batch_scaling import divisors, scale_learning_rate, scale_linear
 from tuner_tui.advice.recommend.notes import fill_in, read_notes
@@ -197,8 +198,7 @@ MAX_EVAL_BATCH = int(FIELDS["per_device_eval_batch_size"].maximum or 0)
 STARTING_POINT = "a starting point; `tuner-tui tune` measures"
 
 
-@dataclass(frozen=True, slots=True)
-class NotedBatch:
+class NotedBatch(Struct, frozen=True):
     """The field notes' micro batch for one class of GPU, how often they accumulate it, and the largest that fitted."""
 
     micro: int
@@ -278,8 +278,7 @@ def _ways_to_fit(draft: RecommendationDraft, workload: Workload) -> str:
     return f"{', '.join(ways)}{', or close the other programs on the GPU' if held else f' {larger}'}"
 
 
-@dataclass(frozen=True, slots=True)
-class MicroBatchLimit:
+class MicroBatchLimit(Struct, frozen=True):
     """The largest micro batch to start with, with reason and source.
 
     `noted` is the notes' batch for samples of this length, whether it fits or not; `from_notes`: it is theirs as it is.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from tuner_tui.advice.recommend.notes import fill_in, read_notes
 from tuner_tui.advice.recommend.workload import workload_of
@@ -47,8 +48,7 @@ LEFT_OPEN = (None, "auto")
 """Values that leave the choice to the training; its run shows what it chose."""
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierRun:
+class EarlierRun(Struct, frozen=True):
     """Speed measured by an earlier run: samples/s as a range, evaluation and saving as a share of training time.
 
     `overhead_share` is None for a trial, which does neither; `samples_an_epoch` is None if unknown. Where the samples
@@ -65,8 +65,7 @@ class EarlierRun:
     counted: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class NotedSpeed:
+class NotedSpeed(Struct, frozen=True):
     """Samples/s measured in the field notes (a row of `notes.yaml`)."""
 
     gpu: str
@@ -78,8 +77,7 @@ class NotedSpeed:
     checkpointing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DurationEstimate:
+class DurationEstimate(Struct, frozen=True):
     """The expected duration of a training. `samples` is None if unknown; `rests_on` says where the speed comes from.
 
     `counted` is False where samples stand for steps, and so are not shown.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from tuner_tui.advice.batch_scaling import rebalance
 from tuner_tui.advice.estimate import JobMemoryEstimator, estimate_by_trace
@@ -23,8 +22,7 @@ from tuner_tui.settings.job import SHAPES, BuiltinJob
 from tuner_tui.settings.model import Resolved, Settings
 
 
-@dataclass(frozen=True, slots=True)
-class GpuPlan:
+class GpuPlan(Struct, frozen=True):
     """The training on `gpus` with `settings`; `best` is None if the model is not known.
 
     `fitting` are the settings to change so that it fits, in the order of least harm; None if nothing known makes it

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuner_tui.core.units import format_size
 from tuner_tui.inspection.peak_memory import MemoryBreakdown, MemoryPart
@@ -17,8 +18,7 @@ RECOMPUTED = frozenset({"activations", "attention", "MLP", "normalisation", "res
 """Kinds of activations that gradient checkpointing computes again instead of keeping."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRemedy:
+class MemoryRemedy(Struct, frozen=True):
     """The change that removes a kind of memory, and the bytes by which the whole peak falls; None if unknown."""
 
     change: Mapping[str, Value]
@@ -31,8 +31,7 @@ class MemoryRemedy:
         return words if self.saved_bytes is None else f"{words}: {format_size(self.saved_bytes)}"
 
 
-@dataclass(frozen=True, slots=True)
-class BreakdownRow:
+class BreakdownRow(Struct, frozen=True):
     """A part of the peak: its bytes and their share of all tensors (0 to 1); no dtype for several parts together."""
 
     name: str

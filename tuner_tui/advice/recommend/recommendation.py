@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.advice.recommend import batch_and_learning_rate
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
@@ -185,8 +187,7 @@ DEFAULT_JOB = BuiltinJob(task="classification", model="bert-base-uncased")
 """The job of the field notes, assumed if none is named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
+class Recommendation(Struct, frozen=True):
     """Recommended values in the order of the settings, rejected values, and notes.
 
     `settings` combines defaults, recommended and given values. `replicas` is the number of GPUs or processes that share

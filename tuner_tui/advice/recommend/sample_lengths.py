@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+
+from msgspec import Struct
 
 from tuner_tui.hardware.interpreter import probe_cache_entry
 from tuner_tui.memory.trace import ask_trainer
@@ -31,16 +32,14 @@ PADDING_KEYS = ("pad_to_sequence_len", "pad_to_max_length")
 BUILT_IN_DATA = ("stdlib", "")
 
 
-@dataclass(frozen=True, slots=True)
-class PaddedBatches:
+class PaddedBatches(Struct, frozen=True):
     """The share of padding in batches of samples drawn at random, and in those grouped by length."""
 
     random: float
     grouped: float
 
 
-@dataclass(frozen=True)
-class SampleLengths:
+class SampleLengths(Struct, frozen=True, dict=True):
     """The lengths of measured samples, in `unit`, of `total` samples that the data has.
 
     `packed` samples are put end to end, `padded` ones are filled to `max_length`.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
-from msgspec import convert
+from msgspec import Struct, convert
+from msgspec.structs import replace
 
 from tuner_tui.advice.recommend.notes import fill_in, read_notes
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
@@ -30,8 +30,7 @@ OF_PYTORCH = frozenset({
 """Settings that every training with PyTorch can have, whatever reads its configuration."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingTarget:
+class TrainingTarget(Struct, frozen=True):
     """One training on one machine. `gpus` are the visible GPUs; empty on a CPU.
 
     `replicas` is the number of model copies that share a step, `processes` the number of processes with loader workers
@@ -186,8 +185,7 @@ def other_processes_bytes(gpu: Gpu) -> int:
     return used if used > OTHER_PROCESS_BYTES else 0
 
 
-@dataclass(frozen=True, slots=True)
-class ConsideredValue:
+class ConsideredValue(Struct, frozen=True):
     """A value that is recommended or was rejected, with the reason and its source."""
 
     name: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuner_tui.advice.recommend.target import TrainingTarget
 from tuner_tui.memory.closed_form import activation_bytes
@@ -24,8 +25,7 @@ Trace = Callable[[TrainingTarget, Settings], MemoryEstimate]
 """The estimate by a trace, which may take seconds. Raises `TraceError`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """The model of a job, by name and shape (None where not even its size is known), and the tokens per sample.
 
     `trace` is there for a model without a shape whose memory a trace tells.

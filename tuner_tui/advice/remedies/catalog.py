@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from tuner_tui.advice.batch_scaling import effective_batch_note
 from tuner_tui.advice.expected_memory import expected_peak

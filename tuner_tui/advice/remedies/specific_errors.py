@@ -6,8 +6,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import PurePath
+
+from msgspec.structs import replace
 
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies.table import read_table, remedy

@@ -10,7 +10,7 @@ import typer
 from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_line
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.cli.report_text import WIDTH, format_table
-from tuner_tui.core.json_dataclass import to_json
+from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.text import wrap_text
 from tuner_tui.inspection.suspect_batches import StepBatch, name_rows
 from tuner_tui.runs.read.reader import RunReader

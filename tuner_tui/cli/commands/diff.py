@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 
 from tuner_tui.cli.console import find_run_or_exit, print_json, print_rows, report_width
 from tuner_tui.cli.options import AsJson, complete_run

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 from msgspec import structs
+from msgspec.structs import asdict, replace
 
 from tuner_tui.advice.estimate import JobMemoryEstimator, limited_target, training_code_of, training_device
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expected_duration

@@ -6,12 +6,12 @@ import os
 import shlex
 import sys
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 from msgspec import structs, to_builtins
+from msgspec.structs import replace
 
 from tuner_tui.cli.console import USAGE, copy_to_clipboard, fail, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson, SettingValues, complete_preset

@@ -16,8 +16,9 @@ from tuner_tui.cli.console import (
 )
 from tuner_tui.cli.estimate_report import peak_document, peak_report
 from tuner_tui.cli.options import AsJson, RunName
-from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, profile_folder, read_peaks, record_memory
+from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, profile_folder, record_memory
 from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.recorded_batches import read_peaks
 from tuner_tui.runs.read.status import InspectionError, read_status
 from tuner_tui.view.profile_rows import profile_rows
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from msgspec import to_builtins
+from msgspec.structs import asdict, replace
 
 from tuner_tui.advice.batch_scaling import BatchChange, batch_change
 from tuner_tui.advice.estimate import estimate_by_trace

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import situation_of_run, with_outcome

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from itertools import product
 from math import prod
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from tuner_tui.cli.commands.diagnose import resume_document
 from tuner_tui.cli.commands.queue import wake_waiter

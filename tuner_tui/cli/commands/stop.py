@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 
 from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson, complete_run

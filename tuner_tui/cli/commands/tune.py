@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import Annotated, cast, get_args
 
 import typer
 from msgspec import structs
+from msgspec.structs import replace
 
 from tuner_tui.cli.console import (
     ALREADY_RUNNING,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.progress import rates_of, with_counters

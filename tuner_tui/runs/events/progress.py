@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.runs.events.run_state import RankState, Rates, RunState
 from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Steps, trust
@@ -78,8 +80,7 @@ def accumulation(state: RunState) -> int | None:
     return counted if 0 < counted < latest.own_steps else None  # then the step that is not complete does not count
 
 
-@dataclass(frozen=True, slots=True)
-class RankTimes:
+class RankTimes(Struct, frozen=True):
     """Seconds of one rank per step: the whole step, waiting for data, waiting for other ranks, after the optimizer."""
 
     rank: int
@@ -269,8 +270,7 @@ def _elapsed_in_step(state: RunState, now: float, step_time_s: float) -> float:
     return min(max(0.0, now - state.last_step_t), max(1.0, step_time_s))
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     """Points of one figure: `xs` ascending (steps or seconds), `ys` of equal length; None is a gap."""
 
     name: str
@@ -279,8 +279,7 @@ class Series:
     ys: tuple[float | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """Series plotted over the steps of a run, each with at most a few hundred points.
 
     `memory_bytes` is the peak summed over ranks: reserved GPU memory, or resident memory on a CPU.
@@ -334,8 +333,7 @@ class DownsampledSeries:
         return Series(self._empty.name, self._empty.unit, xs, ys)
 
 
-@dataclass(slots=True)
-class _RankCounters:
+class _RankCounters(Struct):
     """Counters from which the next rate of a rank is computed, and its latest figures."""
 
     base: Steps

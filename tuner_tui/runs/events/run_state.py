@@ -7,9 +7,10 @@ within a step; what a training retains from step to step shows in the minima.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
+
+from msgspec import Struct, field
 
 from tuner_tui.runs.events.types import (
     Checkpoint,
@@ -32,8 +33,7 @@ MIN_KNOWN_WINDOWS = 3
 """The fewest minima that have an earlier and a later half."""
 
 
-@dataclass(frozen=True, slots=True)
-class WindowMinima:
+class WindowMinima(Struct, frozen=True):
     """The minimum of each window of `stride` steps, from step 0; None where nothing was measured."""
 
     stride: int = 1
@@ -43,8 +43,7 @@ class WindowMinima:
 NO_MINIMA = WindowMinima()
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryGrowth:
+class MemoryGrowth(Struct, frozen=True):
     """Recent growth in bytes a step; total growth over `steps` steps, and the value it started from."""
 
     bytes_a_step: float
@@ -93,8 +92,7 @@ DIVERGED = 10.0
 """A loss that many times the lowest one is far beyond the noise of a batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankState:
+class RankState(Struct, frozen=True):
     """One rank: its process and host, latest counters, and recent counters for rates (oldest first, at most 30).
 
     `allocated_minima` and `anonymous_minima` are the trends of its GPU and host memory over its own steps.
@@ -116,8 +114,7 @@ class RankState:
     host: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(Struct, frozen=True):
     """Speed over the last seconds of training, summed over ranks. Shares are of step time, 0 to 1.
 
     `between_share` is the time from an optimizer step to the next request for a batch.
@@ -132,8 +129,7 @@ class Rates:
     step_time_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunState:
+class RunState(Struct, frozen=True):
     """What is known of a run. Times are seconds since the epoch.
 
     `total_guessed`: `total_steps` is a guess (`Plan.guessed`). `total_source` is where the output says it, None for

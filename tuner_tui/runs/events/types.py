@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+from msgspec import Struct, field
 
 from tuner_tui.core.checked_types import ExitCode, HostName, Identifier, PathText, Pid, SignalNumber, Time
 
@@ -36,8 +37,7 @@ def trust(source: str | None, summary: bool = False, part: bool = False) -> int:
     return 3 if source is None else 1 if source in PRINTED else 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """Common fields: `t` in seconds since the epoch, and the rank that wrote the event (None: the supervisor).
 
     `source` says where the values come from unless the observer counted them or a Trainer reported them to it: the file
@@ -52,7 +52,6 @@ class Event:
     source: str | None = None
 
     def __init_subclass__(cls) -> None:
-        # Called twice for each class: `slots=True` makes a second one, which takes the place of the first.
         cls.kind = cls.__dict__.get("kind") or re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
         EVENT_TYPES[cls.kind] = cls
 
@@ -61,8 +60,7 @@ EVENT_TYPES: dict[str, type[Event]] = {}
 """All kinds of events."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launched(Event):
+class Launched(Event, frozen=True, kw_only=True):
     """The supervisor started the training process."""
 
     pid: Pid
@@ -73,15 +71,13 @@ SIGNALLED = "SIGTERM"
 """How a stop was requested that was no order of this program."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopRequested(Event):
+class StopRequested(Event, frozen=True, kw_only=True):
     """A checkpoint or a stop was requested; `how` is an `Order`, or `SIGTERM` if the training got one and ends."""
 
     how: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hung(Event):
+class Hung(Event, frozen=True, kw_only=True):
     """The training makes no steps, and its processes said why: `cause` is a `HangKind` of `inspection.hang`."""
 
     cause: str
@@ -89,8 +85,7 @@ class Hung(Event):
     evidence: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profiled(Event):
+class Profiled(Event, frozen=True, kw_only=True):
     """Some steps were profiled: what bounds them, as `inspection.slow_step` says it, and the `share` of a step."""
 
     bound: str
@@ -100,8 +95,7 @@ class Profiled(Event):
     evidence: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exited(Event):
+class Exited(Event, frozen=True, kw_only=True):
     """The training process ended. `oom_kill` is True if the kernel or the cgroup reports that it was killed for
     memory."""
 
@@ -111,8 +105,7 @@ class Exited(Event):
     evidence: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished(Event):
+class Finished(Event, frozen=True, kw_only=True):
     """The last event of a training. `outcome`: completed, stopped, failed, out-of-memory or lost.
 
     It repeats `step`, `total_steps` and `loss` for lists of runs, which read the end of the file alone.
@@ -125,8 +118,7 @@ class Finished(Event):
     loss: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FellBack(Event):
+class FellBack(Event, frozen=True, kw_only=True):
     """The run ran out of memory and continues as run `into` with the changed settings `change`; fallback `number` of
     `most`.
 
@@ -141,15 +133,13 @@ class FellBack(Event):
     step: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FallbackEnded(Event):
+class FallbackEnded(Event, frozen=True, kw_only=True):
     """The run ran out of memory and is not continued; the sentence gives the reason. Written after `finished`."""
 
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started(Event):
+class Started(Event, frozen=True, kw_only=True):
     """The observer is active in the training process.
 
     `independent`: another process of the run trains at the same time, and neither is a rank of a distributed training
@@ -166,8 +156,7 @@ class Started(Event):
     device: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase(Event):
+class Phase(Event, frozen=True, kw_only=True):
     """The training entered a phase: starting, loading-model, loading-data, compiling, training, evaluating, saving,
     skipping, ending.
 
@@ -179,8 +168,7 @@ class Phase(Event):
     output: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(Event):
+class Plan(Event, frozen=True, kw_only=True):
     """The length of the training. `first_step` is above 0 after a resume.
 
     `obeys`: the training obeys the control file. `guessed`: no Trainer said so; variables of the script, named like
@@ -197,8 +185,7 @@ class Plan(Event):
     guessed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated(Event):
+class Evaluated(Event, frozen=True, kw_only=True):
     """Metrics of one evaluation, named as the trainer names them, and its duration."""
 
     step: int
@@ -206,8 +193,7 @@ class Evaluated(Event):
     seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint(Event):
+class Checkpoint(Event, frozen=True, kw_only=True):
     """A checkpoint was written completely."""
 
     step: int
@@ -215,15 +201,13 @@ class Checkpoint(Event):
     seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InEffect(Event):
+class InEffect(Event, frozen=True, kw_only=True):
     """Values in effect inside the process; only those that changed since the last such event."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Injected(Event):
+class Injected(Event, frozen=True, kw_only=True):
     """Values that `inject` set inside the process, and names that it found no place for; `limits` says why a value is
     not the requested one."""
 
@@ -232,8 +216,7 @@ class Injected(Event):
     not_found: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options(Event):
+class Options(Event, frozen=True, kw_only=True):
     """The options of the script's argument parsers, each with its aliases: `-b --batch-size`.
 
     `switches` are those that take no value.
@@ -243,8 +226,7 @@ class Options(Event):
     switches: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved(Event):
+class Saved(Event, frozen=True, kw_only=True):
     """The script itself saved a file or folder. `resumable`: it holds more than weights.
 
     `step` is None where the observer does not count the steps.
@@ -255,15 +237,13 @@ class Saved(Event):
     resumable: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unobserved(Event):
+class Unobserved(Event, frozen=True, kw_only=True):
     """The observer does not run in the launched Python; `reason` completes "Not observed, because"."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutOfMemory(Event):
+class OutOfMemory(Event, frozen=True, kw_only=True):
     """The process ran out of memory; `where` is training, evaluating, saving, loading or optimizer-step."""
 
     message: str
@@ -271,8 +251,7 @@ class OutOfMemory(Event):
     step: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Raised(Event):
+class Raised(Event, frozen=True, kw_only=True):
     """An exception ended the training process."""
 
     type: str
@@ -281,8 +260,7 @@ class Raised(Event):
     step: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialMeasured(Event):
+class TrialMeasured(Event, frozen=True, kw_only=True):
     """The measurement of a trial, one for each rank; the process ends after it.
 
     `steps` optimizer steps took `seconds` from `begun_t` (seconds since the epoch), after `warmup_steps` that are not
@@ -330,16 +308,14 @@ class TrialMeasured(Event):
     repeated_samples: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended(Event):
+class Ended(Event, frozen=True, kw_only=True):
     """The observed process ended without an exception; `exit_code` is the one given to `sys.exit`, if any was."""
 
     step: int | None = None
     exit_code: ExitCode | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steps(Event):
+class Steps(Event, frozen=True, kw_only=True):
     """Cumulative counters since the observer started, at most one line a second.
 
     `step` is the optimizer step of the whole training (above 0 after a resume), `own_steps` counts those of this
@@ -387,8 +363,7 @@ class Steps(Event):
     anonymous_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metrics(Event):
+class Metrics(Event, frozen=True, kw_only=True):
     """What the trainer logged. Values that are not finite are kept.
 
     `summary`: logged together with an evaluation, so the loss is the mean of an epoch or of other batches than the

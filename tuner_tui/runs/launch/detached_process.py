@@ -10,11 +10,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NoReturn, Self, TypeVar
 
-from msgspec import to_builtins
+from msgspec import Struct, field, structs, to_builtins
 
 from tuner_tui.core.checked_types import WORD
 from tuner_tui.core.files import LockedError
@@ -26,8 +25,7 @@ from tuner_tui.settings.job import Job, job_from_json
 Ready = TypeVar("Ready")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSpec:
+class ProcessSpec(Struct, frozen=True):
     """The input of a detached process: the job with its secrets, and the environment to launch it in."""
 
     job: Job
@@ -35,8 +33,7 @@ class ProcessSpec:
 
     def dump(self) -> bytes:
         """Return the spec as JSON, in ASCII because environment variables may hold any bytes."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return json.dumps({**values, "job": to_builtins(self.job)}, default=dict).encode("ascii")
+        return json.dumps({**structs.asdict(self), "job": to_builtins(self.job)}, default=dict).encode("ascii")
 
     @classmethod
     def load(cls, data: bytes) -> Self:

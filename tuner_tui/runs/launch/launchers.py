@@ -7,9 +7,10 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Literal
+
+from msgspec import Struct
 
 from tuner_tui.hardware.interpreter import default_interpreter
 from tuner_tui.settings.argv import launcher_options
@@ -20,8 +21,7 @@ PYTHON = re.compile(r"python[\d.]*")
 SWITCHES = re.compile(r"-[bBdEiIOPqsSuvVx]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """`words` are the script, module or program, and its arguments. A launcher brings its own Python switches."""
 
     kind: Literal["script", "module", "program"]

@@ -11,8 +11,10 @@ import math
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tuner_tui.core.checked_types import IDENTIFIER
 from tuner_tui.core.files import lacks_locks
@@ -90,8 +92,7 @@ JIT_CHECKPOINT_SINCE = 5
 """First major version of Transformers with `enable_jit_checkpoint`."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchRequest:
+class LaunchRequest(Struct, frozen=True):
     """What to launch.
 
     `parent` is the run to resume, from the newest complete checkpoint of its lineage; with `from_scratch` the new run
@@ -206,8 +207,7 @@ def _resume_request(options: LaunchOptions, name: str) -> LaunchRequest:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedLaunch:
+class PreparedLaunch(Struct, frozen=True):
     """A checked launch of `request` in `folder`, which does not exist yet.
 
     `argv` is the command as it will run, including secrets. `added_env` is what the launch adds to the environment.

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.runs.events.run_state import RunState
@@ -35,8 +37,7 @@ class NoCheckpointError(LaunchError):
     """There is no checkpoint to resume from; the run can only start again at step 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class RestartPlan:
+class RestartPlan(Struct, frozen=True):
     """What restarting the run in `folder` would do: stop it if it is `live`, then launch `prepared`.
 
     `stopping`: it was asked to stop before.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.checkpoints import SavedCheckpoint
@@ -83,8 +84,7 @@ INIT_FROM = "init_from"
 """nanoGPT's name, whose value `resume` continues what its output folder holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnResume:
+class OwnResume(Struct, frozen=True):
     """How the command resumes from `checkpoint`, which the script saved itself.
 
     `words` are added to the command, replacing one of `spellings` that it may have; none where the script loads the

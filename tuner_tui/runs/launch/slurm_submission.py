@@ -13,10 +13,10 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from msgspec import structs, to_builtins
+from msgspec.structs import replace
 
 from tuner_tui.core.files import write_atomic
 from tuner_tui.core.redaction import redact_argv, redact_env

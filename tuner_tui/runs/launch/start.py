@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tuner_tui import __version__
 from tuner_tui.core.files import LockedError, acquire_lock, make_private, write_atomic
-from tuner_tui.core.json_dataclass import to_json
+from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.redaction import redact_env
 from tuner_tui.runs.launch.command import LaunchError, check_unshared, git_revision, has_gpu

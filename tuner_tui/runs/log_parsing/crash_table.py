@@ -6,10 +6,11 @@ import builtins
 import re
 import signal
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.runs.log_parsing.failures import Failure
@@ -34,8 +35,7 @@ PLAIN = ("cause", "confidence", "bare", "consequence", "topic", "outcome", "dept
 """Fields whose values in a row are those of the pattern."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrashPattern:
+class CrashPattern(Struct, frozen=True, kw_only=True):
     """A form of error and what it means; `README.md` describes the fields.
 
     It is recognised by the words of a message (`regexes`); by the `headline` of an exception and the code that raised
@@ -70,8 +70,7 @@ class CrashPattern:
         return any(regex.search(text) for regex in self.regexes)
 
 
-@dataclass(frozen=True, slots=True)
-class CrashTable:
+class CrashTable(Struct, frozen=True):
     """The patterns in the order in which they are tried; `bare` are those of `messages` for lines without exception.
 
     `classes` are found by the name of an exception's class, `bases` has the class above that of a package.

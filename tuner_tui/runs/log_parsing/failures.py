@@ -9,9 +9,11 @@ import re
 import signal
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.inspection.process_dump import parse_stacks
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any, parse_lines, read_head_and_tail, search_any
@@ -81,8 +83,7 @@ class CodeFrame(NamedTuple):
         return RAISES.match(self.statement) is not None or self.file.endswith(".pyx")
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """One failure at lines `first` to `last`, and the frames that led to it.
 
     `headline` is the exception line or native message, `message` all its lines. Exceptions raised while handling one
@@ -377,8 +378,7 @@ REQUESTS = frozenset(map(int, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, sig
 """Signals that ask a training to stop or to save; a process that they end has not crashed."""
 
 
-@dataclass(frozen=True, slots=True)
-class LauncherReport:
+class LauncherReport(Struct, frozen=True):
     """The rank that failed first of those that the launcher started, and its exit; `reported_failure`: whether any
     launcher reported a failure.
 

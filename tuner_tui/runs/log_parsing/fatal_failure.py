@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised
@@ -40,8 +42,7 @@ WATCHDOG = re.compile(r"^.*watchdog thread terminated with exception: (?=\S)")
 """NCCL's watchdog also forwards errors of kernels, which are the cause then."""
 
 
-@dataclass(frozen=True, slots=True)
-class _BarState:
+class _BarState(Struct, frozen=True):
     """The count of the progress bar of `total` steps on line `number`."""
 
     number: int
@@ -153,8 +154,7 @@ FORWARDED = re.compile(r": Caught \w+ in ")
 """The message of an exception that another thread or process raised, which follows as the original one."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailureMatch:
+class FailureMatch(Struct, frozen=True):
     """A failure and its crash pattern, or None."""
 
     failure: Failure
@@ -322,8 +322,7 @@ MEMORY_CAUSES = frozenset({*OUT_OF_MEMORY_CAUSES, "shm"})
 Witness = Literal["kernel", "observer", "log", "exit"]
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """What ended a training. `by` is the best evidence: the kernel's count of kills, the `event` of the observer, the
     `match` in the output, or only the exit of the process; None if nothing is known to have failed.
 

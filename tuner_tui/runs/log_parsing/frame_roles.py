@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.runs.log_parsing.failures import CodeFrame
@@ -15,8 +16,7 @@ from tuner_tui.runs.log_parsing.lines import matches_any
 FILE = Path(__file__).with_name("frame_roles.yaml")
 
 
-@dataclass(frozen=True, slots=True)
-class FrameRole:
+class FrameRole(Struct, frozen=True):
     """What a frame does. `say` follows a sentence; `location` is the place that findings name; None if it has none."""
 
     name: str

@@ -13,10 +13,11 @@ import select
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO
+
+from msgspec import Struct
 
 from tuner_tui.core.files import open_regular, read_data_file
 
@@ -146,8 +147,7 @@ def matches_any(part: str, text: str) -> bool:
     return any(form.match(text) for form in log_forms(part))
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(Struct, frozen=True):
     """One line without its prefixes. `rank` and `level` (its first letter) are taken from a prefix.
 
     `local_rank` is the rank among those of its host, where the prefix has that.
@@ -356,8 +356,7 @@ def _frame_and_source(head: str, rest: str) -> Iterator[str]:
         yield f"    {source}"
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedPrefix:
+class LearnedPrefix(Struct, frozen=True):
     """The prefix of the lines from the header of a traceback on; its numbers may differ from line to line."""
 
     first: int

@@ -14,9 +14,10 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.files import open_regular, opened_regular

@@ -10,8 +10,10 @@ import ast
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tuner_tui.runs.log_parsing.lines import ANSI, MAX_LINE_CHARACTERS
 
@@ -19,8 +21,7 @@ BARS, LOG = "progress bar", "log lines"
 """Sources of records."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressRecord:
+class ProgressRecord(Struct, frozen=True):
     """Progress parsed from one line of output or of a tool's file; None where it does not say.
 
     `elapsed_s` is the training time at `step` as the source reports it. A `bar` may count one epoch only, and the

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuner_tui.core.text import name_ranks
 from tuner_tui.runs.events.run_state import RunState
@@ -18,8 +19,7 @@ LOST_PEER = re.compile(r"connection|broken ?pipe|\bpeer|remote|socket|nccl|gloo|
 """In an exception that a rank raises because another one is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(Struct, frozen=True):
     """The lowest collective in which a rank waited until the watchdog's limit: its number in its process group."""
 
     number: int
@@ -27,8 +27,7 @@ class Collective:
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class RankReport:
+class RankReport(Struct, frozen=True):
     """The ranks of which there is an event or a line in the output; `world_size` is None where it is not known.
 
     `waiting` are the collectives in which ranks waited, `absent` those that others missed at a barrier.

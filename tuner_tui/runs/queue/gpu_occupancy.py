@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tuner_tui.core.files import is_locked
 from tuner_tui.core.ownership import user_name
@@ -31,8 +32,7 @@ ARRIVAL_S = 600.0
 """Seconds in which a run that was started directly may still come to a GPU: models are loaded on the processor."""
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveRun:
+class ActiveRun(Struct, frozen=True):
     """A run that may hold GPUs: those that the queue gave it (`gpu_uuids`), or any that it can see (None)."""
 
     id: str

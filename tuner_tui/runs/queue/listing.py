@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.runs.queue.queued_run import QueueError, start_file, waiting_run, waiting_sentence
@@ -13,8 +14,7 @@ from tuner_tui.runs.store.record import readable_record
 from tuner_tui.settings.model import OriginKind, Resolved, format_value
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLine:
+class QueueLine(Struct, frozen=True):
     """A run in the queue. One that `was-waiting` when the machine was restarted waits to be queued again."""
 
     run: str

@@ -14,12 +14,13 @@ import stat
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tuner_tui.core.checked_types import IDENTIFIER, Count, GpuUuid, Identifier, Time
 from tuner_tui.core.files import acquire_lock, append_line, is_locked, make_private, read_regular, write_atomic
-from tuner_tui.core.json_dataclass import from_json, to_json
+from tuner_tui.core.json_struct import from_json, to_json
 from tuner_tui.core.procfs import ProcessId, identify_process, read_stat, this_machine
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
@@ -36,8 +37,7 @@ class QueueError(ValueError):
     """The queue cannot do what was asked, or a file of it is damaged; the message is one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedRun:
+class QueuedRun(Struct, frozen=True):
     """What a run waits for: `gpus` of the GPUs `allowed` (UUIDs; 0: the processor), and the end of the run `after`.
 
     With `after_success` that run has to complete. `submitted_t` is its place in the queue. `gpu_uuids` are

@@ -6,10 +6,11 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tuner_tui.core.files import WITHOUT_LOCKS, lacks_locks
-from tuner_tui.core.json_dataclass import to_json
+from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_gpus
 from tuner_tui.hardware.inventory import Gpu, Inventory

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 MAX_HOLDERS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class GpuOccupancy:
+class GpuOccupancy(Struct, frozen=True):
     """A GPU. `holder` says who has it, or why it cannot be used; None: it is free."""
 
     uuid: str
@@ -17,8 +17,7 @@ class GpuOccupancy:
     holder: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Applicant:
+class Applicant(Struct, frozen=True):
     """A waiting run that needs `gpus` of the GPUs `allowed`; 0: the processor. `hindrance` is why it is not ready."""
 
     run: str
@@ -27,8 +26,7 @@ class Applicant:
     hindrance: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """The run starts on the GPUs `gpu_uuids`, or (None) it waits for `reason`."""
 
     run: str

@@ -14,9 +14,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+
+from msgspec.structs import replace
 
 from tuner_tui.core.files import LockedError, acquire_lock, is_locked, opened_regular, read_regular, write_atomic
 from tuner_tui.core.ownership import require_unshared

@@ -7,9 +7,11 @@ import math
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.files import read_regular
 from tuner_tui.runs.events.types import Checkpoint, Event, Saved
@@ -33,8 +35,7 @@ E = TypeVar("E", bound=Event)
 OPTIMIZER_FILES = ("optimizer.pt", "optimizer.bin", "scheduler.pt")
 
 
-@dataclass(frozen=True, slots=True)
-class SavedCheckpoint:
+class SavedCheckpoint(Struct, frozen=True):
     """A complete checkpoint and its optimizer step.
 
     `by_trainer`: the observer saw a Trainer write it, and can pass it to one. `weights_only`: a script saved it, with

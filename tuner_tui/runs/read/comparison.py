@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 from tuner_tui.core.units import UNKNOWN, format_gib, format_share
 from tuner_tui.runs.events.progress import Series, finite, known_sum, mean_rates
@@ -24,8 +23,7 @@ SHARES = (0.25, 0.5, 0.75, 1.0)
 """Where losses are compared: shares of the samples that both runs have seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class OriginText:
+class OriginText(Struct, frozen=True):
     """The origin of a value: the kind of source, and its name or the reason."""
 
     kind: str
@@ -38,8 +36,7 @@ OPEN_VALUES = (None, "auto")
 """Values that leave the choice to the tool."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedSetting:
+class ChangedSetting(Struct, frozen=True):
     """A setting that differs in effect, and the origin of each value: `not known` for a value that is unknown."""
 
     name: str
@@ -49,8 +46,7 @@ class ChangedSetting:
     second_origin: OriginText
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredFigure:
+class MeasuredFigure(Struct, frozen=True):
     """One measured figure of both runs; None where unknown. `unit` is `share` for a share from 0 to 1."""
 
     name: str
@@ -66,8 +62,7 @@ class MeasuredFigure:
         return self.second / self.first
 
 
-@dataclass(frozen=True, slots=True)
-class LossAt:
+class LossAt(Struct, frozen=True):
     """Both losses after the same number of samples, interpolated between logged values."""
 
     samples: int
@@ -75,8 +70,7 @@ class LossAt:
     second: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """Another difference: a version, a value in effect, the commit. None where one run does not know it."""
 
     name: str
@@ -84,8 +78,7 @@ class Difference:
     second: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """All differences of two runs; `comparable` is False if they trained different jobs.
 
     `in_effect` are facts that are no settings; empty unless both runs were `observed`.

@@ -10,8 +10,10 @@ import heapq
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.files import LineTail, opened_regular
 from tuner_tui.runs.events.types import STORY_PREFIX, Event, Launched, Started
@@ -25,8 +27,7 @@ MAX_STORY_LINES = 20_000
 """A limit for broken files; story events beyond it are skipped, except in the part at the end that is read in full."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
+class Sampling(Struct, frozen=True):
     """How much of the events of a run is read; each of its files gets an equal share, so that 64 ranks open as fast as
     one.
 

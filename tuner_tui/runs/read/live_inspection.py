@@ -5,18 +5,20 @@ from __future__ import annotations
 import gzip
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.core.files import read_regular, write_atomic
-from tuner_tui.core.json_dataclass import to_json
+from msgspec import Struct
+
+from tuner_tui.core.files import write_atomic
+from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.procfs import ProcessStat
 from tuner_tui.inspection.ask_profile import ProfileAnswer, ask_for_profiles, report_profile, watch_lines
-from tuner_tui.inspection.peak_memory import RecordedPeak, parse_peak
+from tuner_tui.inspection.peak_memory import RecordedPeak
 from tuner_tui.inspection.slow_step import HotLine, SlowStep, judge_step
 from tuner_tui.inspection.step_trace import PartTime, StepTimes, read_trace, reduce_trace
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.recorded_batches import read_peaks
 from tuner_tui.runs.read.status import InspectionError, read_status
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
@@ -29,8 +31,7 @@ WATCH_S = 2.0
 MAX_WATCH_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class RankProfile:
+class RankProfile(Struct, frozen=True):
     """One rank. `trace` is its file for Perfetto, `problem` why that could not be written.
 
     `lost_s`: the seconds that the training lost. `compiled`: torch.compile hides modules, at least in parts.
@@ -45,8 +46,7 @@ class RankProfile:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunProfile:
+class RunProfile(Struct, frozen=True):
     """The profiled ranks, the one that decides first; and the sentences of those that were not.
 
     `observed`: where none was, the parts of a step that the observer times anyway.
@@ -129,23 +129,6 @@ def _ranks_here(
             f"No process of {folder.id} reports steps here: without the observer none can be profiled."
         )
     return ranks
-
-
-def read_peaks(folder: RunFolder, state: RunState) -> tuple[RecordedPeak, ...]:
-    """What held the memory of each rank that was recorded, the fullest first: of the run, or of its automatic retry."""
-    retry = None if state.fell_back is None else folder.path.with_name(state.fell_back.into)
-    for path in filter(None, (folder.path, retry)):
-        peaks = list(filter(None, map(_read_peak, path.glob("memory-rank*.json"))))
-        if peaks:
-            return tuple(sorted(peaks, key=lambda peak: -peak.peak_bytes))
-    return ()
-
-
-def _read_peak(path: Path) -> RecordedPeak | None:
-    try:
-        return parse_peak(read_regular(path))
-    except (OSError, ValueError, RecursionError):  # no file of ours
-        return None
 
 
 def _observed_parts(state: RunState) -> StepTimes | None:

@@ -10,8 +10,9 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tuner_tui.core.files import open_regular
 from tuner_tui.core.text import escape_control
@@ -49,8 +50,7 @@ SEARCH_BYTES = 256 << 20
 """Bytes read by one search, a third of a second from the page cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogWindow:
+class LogWindow(Struct, frozen=True):
     """Consecutive lines of the log. `anchors` are the bytes at which they begin; the next line begins at `end`.
 
     `unfinished`: the last line has no newline yet.
@@ -66,8 +66,7 @@ class LogWindow:
     unfinished: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LogMatch:
+class LogMatch(Struct, frozen=True):
     """The anchor of the line that contains the searched text, or None.
 
     `complete` is False if the search stopped after `SEARCH_BYTES`.

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.checked_types import Count, Identifier, PathText, Pid
 from tuner_tui.core.files import LineTail, read_regular
@@ -52,8 +54,7 @@ HOST_PIDS_NOTE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedProcess:
+class WatchedProcess(Struct, frozen=True):
     """One process of a job. `role` is `main`, `worker` or `other`; `gpus` are indices.
 
     `cpu_pct` is percent of one core, `sm_pct` the mean over its GPUs. A process that only the driver reports (another
@@ -72,8 +73,7 @@ class WatchedProcess:
     started_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedJob:
+class WatchedJob(Struct, frozen=True):
     """A job: its processes (the one asked for first, then main processes) and their sums.
 
     `run` is set for runs of this program.
@@ -101,8 +101,7 @@ class WatchedJob:
         return "+".join(map(str, counts)) if counts[0] else str(len(roles))
 
 
-@dataclass(frozen=True, slots=True)
-class MachineView:
+class MachineView(Struct, frozen=True):
     """The machine at one moment. `problem` says why there are no GPUs; `notes` name what the figures leave out."""
 
     sample: Sample
@@ -281,8 +280,7 @@ def open_machine_monitor(root: Path) -> MachineMonitor:
 SCAN_INTERVAL_S = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class LiveRun:
+class LiveRun(Struct, frozen=True):
     """A live run. `training` and `supervisor` are pids."""
 
     run: Identifier

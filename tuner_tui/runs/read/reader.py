@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tuner_tui.core.files import LineTail
 from tuner_tui.hardware.sample import Sample
@@ -31,8 +32,7 @@ BRIEF_LOOK_BYTES = 64 << 10
 """Of the output of a run without observer, for its line in a list."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
+class RunView(Struct, frozen=True):
     """A run at one moment. `record` is None, and `record_problem` a sentence, if `run.json` cannot be read.
 
     `sample` is the newest hardware sample, `samples` the recent ones, oldest first. They are of the supervisor's
@@ -183,8 +183,7 @@ def read_brief(folder: RunFolder, snapshot: ProcessSnapshot | None = None) -> Ru
     return RunView(reader.state, History(), status, record=record, record_problem=problem)
 
 
-@dataclass(frozen=True, slots=True)
-class RunRow:
+class RunRow(Struct, frozen=True):
     """One run of the list. `created_t` is in seconds since the epoch; `tuning` is the tuning whose trial it is.
 
     `age_s` is the time since the run was created, `duration_s` from there to its end or, while it runs, to now.

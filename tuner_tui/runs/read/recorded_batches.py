@@ -1,4 +1,4 @@
-"""Reads what the observer recorded of single steps: the rows they were made of, and the state of the training."""
+"""Reads what the observer recorded: the rows of single steps, the state of the training, and what held its memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from tuner_tui.core.files import is_irregular, read_regular
 from tuner_tui.inspection.faithful_resume import TrainingState
 from tuner_tui.inspection.first_non_finite import Replay, ReplayReport
+from tuner_tui.inspection.peak_memory import RecordedPeak, parse_peak
 from tuner_tui.inspection.suspect_batches import NO_SUSPECTS, StepBatch, Suspects, find_suspects
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.store.folder import RunFolder
@@ -34,6 +35,23 @@ def read_batches(folder: RunFolder) -> list[StepBatch]:
 def read_states(folder: RunFolder, rank: int) -> list[TrainingState]:
     """Return the states of a rank in the order of writing."""
     return _read(folder.path / f"states-rank{rank}.jsonl", TrainingState)
+
+
+def read_peaks(folder: RunFolder, state: RunState) -> tuple[RecordedPeak, ...]:
+    """What held the memory of each rank that was recorded, the fullest first: of the run, or of its automatic retry."""
+    retry = None if state.fell_back is None else folder.path.with_name(state.fell_back.into)
+    for path in filter(None, (folder.path, retry)):
+        peaks = list(filter(None, map(_read_peak, path.glob("memory-rank*.json"))))
+        if peaks:
+            return tuple(sorted(peaks, key=lambda peak: -peak.peak_bytes))
+    return ()
+
+
+def _read_peak(path: Path) -> RecordedPeak | None:
+    try:
+        return parse_peak(read_regular(path))
+    except (OSError, ValueError, RecursionError):  # no file of ours
+        return None
 
 
 def read_suspects(folder: RunFolder, state: RunState) -> Suspects:

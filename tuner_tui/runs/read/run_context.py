@@ -6,8 +6,9 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tuner_tui.core.files import opened_regular
 from tuner_tui.hardware.sample import Sample
@@ -31,8 +32,7 @@ HEAD_BYTES = 32 << 10
 SAMPLE_BLOCKS, BLOCK_BYTES = 240, 32 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class PastRun:
+class PastRun(Struct, frozen=True):
     """An earlier run of the same training: its mean speed, the seconds that its start took in all, and its last loss.
 
     `startup_s` is None where the run made no step, `samples_s` where nothing was counted.
@@ -44,8 +44,7 @@ class PastRun:
     loss: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunContext:
+class RunContext(Struct, frozen=True):
     """`past` are earlier runs of the same training on this machine, newest first; `best_loss` is the course of the loss
     of the one that ended lowest, by its id.
 

@@ -6,15 +6,16 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.files import is_locked, wait_unlocked
 from tuner_tui.core.procfs import Machine, ProcessId, is_alive, this_machine
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.queue.queued_run import QueueError, waiting_run, waiting_sentence
-from tuner_tui.runs.read.event_sampling import read_events
 from tuner_tui.runs.slurm import (
     LOG_FILE,
     SLURM_OUTCOMES,
@@ -29,7 +30,6 @@ from tuner_tui.runs.slurm import (
 )
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
-from tuner_tui.runs.supervise.outcome import read_log_tail, record_end, settle
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
 
 StatusKind = Literal["waiting", "pending", "starting", "running", "ended", "lost", "foreign", "broken"]
@@ -45,8 +45,7 @@ class InspectionError(LookupError):
     """The processes of a run could not be asked; the message is a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunStatus:
+class RunStatus(Struct, frozen=True):
     """The status of a run. A `lost` run has no supervisor; its training may still run (`training_alive`).
 
     A `waiting` run waits in the queue, a `pending` one in that of Slurm. `pid` is the training process if it is alive
@@ -189,6 +188,8 @@ def _revised(folder: RunFolder, ended: SupervisorState, job: SlurmJob, state: Jo
         return ended
     else:
         revised = replace(ended, outcome=outcome, sentence=f"{job.name} {words}.")
+    from tuner_tui.runs.supervise.outcome import record_end
+
     record_end(folder, revised, ended.outcome)
     return revised
 
@@ -214,8 +215,10 @@ def _ended_in_slurm(
     """How a run ended that could not record it, by its own files or else by the state of its job."""
     if is_locked(folder.lock):
         return RunStatus("running", f"{job.name} {state.end[1]}; its supervisor records the end.")
-    settled = None if supervision is None else settle(folder, supervision, read_events(folder))
+    settled = None if supervision is None else _settled(folder, supervision)
     if settled is None:
+        from tuner_tui.runs.supervise.outcome import read_log_tail, record_end
+
         outcome, words = state.end
         if supervision is None:
             outcome, words = ("stopped", words) if outcome == "stopped" else ("failed", words)
@@ -226,6 +229,14 @@ def _ended_in_slurm(
         settled = replace(supervision, outcome=outcome, sentence=f"{job.name} {words}{last_line}", ended_t=time.time())
         record_end(folder, settled)
     return _ended(settled)
+
+
+def _settled(folder: RunFolder, supervision: SupervisorState) -> SupervisorState | None:
+    """How a run ended that could not record it, by its own files."""
+    from tuner_tui.runs.read.event_sampling import read_events
+    from tuner_tui.runs.supervise.outcome import settle  # judges logs, which `watch` does without
+
+    return settle(folder, supervision, read_events(folder))
 
 
 def _ended(supervision: SupervisorState) -> RunStatus:
@@ -252,7 +263,7 @@ def _elsewhere(folder: RunFolder, supervision: SupervisorState, here: Machine) -
 
 def _ended_or_lost(folder: RunFolder, supervision: SupervisorState | None, lost: str) -> RunStatus:
     """How a run without living processes ended, by its own files; `lost` is the sentence where they do not say it."""
-    settled = None if supervision is None else settle(folder, supervision, read_events(folder))
+    settled = None if supervision is None else _settled(folder, supervision)
     return RunStatus("lost", lost) if settled is None else _ended(settled)
 
 

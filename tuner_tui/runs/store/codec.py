@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tuner_tui.core.json_dataclass import NOT_FINITE, from_json, to_json
+from tuner_tui.core.json_struct import NOT_FINITE, from_json, to_json
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.types import EVENT_TYPES, EVENT_VERSION, Event
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import platformdirs
+from msgspec import Struct
 
 from tuner_tui.core.files import NumberedFolders, is_irregular
 
@@ -31,8 +31,7 @@ class FolderFile:
         return path
 
 
-@dataclass(frozen=True, slots=True)
-class RunFolder:
+class RunFolder(Struct, frozen=True):
     """The files of one run."""
 
     path: Path

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from msgspec import Struct, convert, structs, to_builtins
+from msgspec import Struct, convert, field, structs, to_builtins
+from msgspec.structs import asdict
 
 from tuner_tui.core.checked_types import AbsolutePath, HostName, Identifier, PathText, Seconds, Time, Word
 from tuner_tui.core.files import read_regular, write_atomic
-from tuner_tui.core.json_dataclass import checked, to_json
+from tuner_tui.core.json_struct import checked, to_json
 from tuner_tui.core.redaction import redact_argv, redact_env
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.errors import FieldError
@@ -27,8 +27,7 @@ class RecordError(ValueError):
     """The record of a run cannot be read; the message is one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecord:
+class RunRecord(Struct, frozen=True):
     """One launch. `argv` is the resolved command and `env` what the launch added to the environment, both redacted.
 
     `parent` is the resumed run and `lineage` all runs before this one, oldest first. `versions` are package versions of

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from msgspec import convert
+from msgspec import Struct, convert
 
 from tuner_tui.core.files import read_regular, write_atomic
-from tuner_tui.core.json_dataclass import to_json
+from tuner_tui.core.json_struct import to_json
 from tuner_tui.runs.store.folder import state_dir
 
 RemedyVerdict = Literal["kept", "not kept", "not comparable", "unknown"]
@@ -19,8 +18,7 @@ FILE = "remedies.json"
 MOST_RECORDED = 500
 
 
-@dataclass(frozen=True, slots=True)
-class RemedyOutcome:
+class RemedyOutcome(Struct, frozen=True):
     """What came of the remedies that run `after` has and run `before` had not.
 
     `names` are their rows in `remedies.yaml`. `speed` is the measured samples per second relative to those before, with

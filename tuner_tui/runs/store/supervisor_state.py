@@ -7,13 +7,14 @@ import json
 import os
 import select
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from msgspec import Struct
+
 from tuner_tui.core.checked_types import ExitCode, SignalNumber, Time
 from tuner_tui.core.files import open_regular, overwrite, read_regular, write_atomic
-from tuner_tui.core.json_dataclass import from_json, to_json
+from tuner_tui.core.json_struct import from_json, to_json
 from tuner_tui.core.procfs import Machine, ProcessId, is_alive, send_signal, this_machine
 from tuner_tui.runs.store.folder import RunFolder
 
@@ -24,8 +25,7 @@ PADDED_BYTES = 8192
 """The file is padded to this size, so that on a full disk the outcome can still be written over the old content."""
 
 
-@dataclass(frozen=True, slots=True)
-class SupervisorState:
+class SupervisorState(Struct, frozen=True):
     """Processes of a run and how it ended. `outcome` is None while it runs; `problems` are sentences.
 
     `order_ns` is the time of the newest order that the supervisor has taken: that of the file `control`. After

@@ -7,9 +7,10 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.files import LineAppender, LineTail

@@ -11,8 +11,10 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.files import LockedError, acquire_lock, append_line
 from tuner_tui.core.procfs import PROC, read_command, read_text
@@ -44,8 +46,7 @@ _FAILED_NODE = re.compile(r"^(?:\d+: )?srun: error: Node failure on (\S+)", re.M
 _KILLED = re.compile(r"killed by signal: Killed|exitcode *: *-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL")
 
 
-@dataclass(frozen=True, slots=True)
-class ExitLog:
+class ExitLog(Struct, frozen=True):
     """What is read of the output of a training that ended badly: its beginning and end, the error message of its last
     line, and the node that failed by a message of srun."""
 
@@ -206,8 +207,7 @@ class ExitExaminer:
         return ended.exit_code != 0 and reports_kill(read_log_tail(self._log))
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
+class RunOutcome(Struct, frozen=True):
     """`outcome` is completed, stopped, failed, out-of-memory or lost."""
 
     outcome: str

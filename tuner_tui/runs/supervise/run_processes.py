@@ -19,11 +19,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct
 
 from tuner_tui.core.files import open_to_append
 from tuner_tui.core.procfs import (
@@ -52,8 +53,7 @@ OBSERVER_SITE = Path(__file__).parents[2] / "observer" / "site"
 """The folder whose `sitecustomize` installs the observer in every Python process of the training."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunProcesses:
+class RunProcesses(Struct, frozen=True):
     """Living processes of a run: `own` are in the session of the training or of an observed rank, or are observed;
     `detached` started their own session, as a daemon does. `tied` are the pids that are known to be of the run by
     themselves, not by what is above them."""

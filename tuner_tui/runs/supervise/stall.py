@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.procfs import ProcessStat, all_processes
@@ -27,8 +28,7 @@ PATIENCE_S = 120.0
 MAX_EVIDENCE = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(Struct, frozen=True):
     """What the processes of a run answered, and why it does not move. `elsewhere`: the ranks on other machines."""
 
     processes: tuple[ProcessDump, ...]

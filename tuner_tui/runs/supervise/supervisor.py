@@ -12,10 +12,11 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Self
+
+from msgspec.structs import replace
 
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.files import LockedError, acquire_lock

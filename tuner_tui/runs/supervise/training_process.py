@@ -10,18 +10,18 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from tuner_tui.core.checked_types import VariableName, Word
 from tuner_tui.core.files import open_to_append
-from tuner_tui.core.json_dataclass import from_json
+from tuner_tui.core.json_struct import from_json
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
 from tuner_tui.runs.store.supervisor_state import ORDERS, Order
 
 
-@dataclass(frozen=True, slots=True)
-class StopTimeouts:
+class StopTimeouts(Struct, frozen=True):
     """Seconds to wait at each stage."""
 
     stop_s: float = 60.0
@@ -95,8 +95,7 @@ class StopEscalation:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class ExitStatus:
+class ExitStatus(Struct, frozen=True):
     """How a process ended; both None if this process was not its parent."""
 
     exit_code: int | None = None
@@ -179,8 +178,7 @@ def _reap_child() -> tuple[int, int] | None:
     return (pid, os.waitstatus_to_exitcode(status)) if pid else None
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchSpec:
+class LaunchSpec(Struct, frozen=True):
     """A command to supervise. `env` is the whole environment; `data_limit_bytes` caps the private memory.
 
     The command is ended once the process `ends_with` is gone; None: it outlives whoever started it. It is asked to save

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePath
 from typing import Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects import hf, hooks
@@ -29,8 +31,7 @@ TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>|\$\w+|\$\(.*\)|\?\?\?")
 REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class Renamed:
+class Renamed(Struct, frozen=True):
     """What an old key of a tool became: `key`, with its value by `values`, unchanged if there is no such table.
 
     `since` names the release. A value that the table lacks says nothing: `flash_attention: false`.
@@ -41,8 +42,7 @@ class Renamed:
     values: Mapping[Any, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """How one tool spells the settings in its configuration, which has the form `form`.
 
     `names` maps a setting to the tool's key for it; the value is unchanged. `values` maps a setting and one of its

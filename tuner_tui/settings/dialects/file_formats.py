@@ -8,11 +8,11 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec.structs import replace
 
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import (

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.errors import FieldError, SettingsError
@@ -53,8 +54,7 @@ READ_SPECIALLY = (
 """Arguments that say a setting of another name."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedSettings:
+class ExportedSettings(Struct, frozen=True):
     """Settings as a tool spells them; `unsupported` names those it cannot express, `notes` says why.
 
     The keys of `values` are names, or paths of names in a file; None removes a key.
@@ -183,8 +183,7 @@ def setting_of_argument(argument: str) -> str:
     return next((setting for setting, spellings in _TABLES["spellings"].items() if name in spellings), name)
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedSettings:
+class ImportedSettings(Struct, frozen=True):
     """Settings read from a tool's arguments. `ignored` names arguments that are not settings, `notes` says why.
 
     `unknown` are those of the notes about arguments that no setting stands for.

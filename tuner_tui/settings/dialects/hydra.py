@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from tuner_tui.settings.dialects.dialect import set_nested, unflatten
 from tuner_tui.settings.dialects.python_source import TO_GIVE, overlaid
@@ -27,8 +28,7 @@ MOST_FILES, MOST_LEVELS = 100, 6
 PRIMARY_STEMS = ("train", "config", "main")
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """The group that a file is one choice of, and the primary configuration that the choice is for."""
 
     name: str

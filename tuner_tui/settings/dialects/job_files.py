@@ -6,9 +6,10 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
+
+from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects.dialect import flatten, says_training

@@ -13,9 +13,10 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import shorten_text
@@ -191,8 +192,7 @@ def render_calls(values: Mapping[str, Any], calls: Mapping[str, str]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(Struct, frozen=True):
     """A script or a cell: what of it is Python, all nodes of its tree, and where its lines begin."""
 
     code: str

@@ -7,12 +7,14 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise, zip_longest
 from pathlib import Path, PurePosixPath
 from string import Template
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects import hf
@@ -99,8 +101,7 @@ def is_known_option(name: str) -> bool:
     return name in named or hf.setting_of_argument(name) in FIELDS or any(leaf_pattern(x).search(name) for x in leaves)
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
+class _Command(Struct, frozen=True):
     """The command that trains: its words, and the part of the script that it stands in.
 
     `starts` says whether the script itself starts it; else its words are those of a variable or of another shell.

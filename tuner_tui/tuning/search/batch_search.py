@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.memory.fit import NOISE_SHARE, SMALL_BATCH_SHARE, PeakModel, PeakPoint, fit
 
@@ -30,8 +32,7 @@ CAUTIOUS_UNCERTAINTY = 1.25
 MAX_PROBES = 7
 
 
-@dataclass(frozen=True, slots=True)
-class BatchProbe:
+class BatchProbe(Struct, frozen=True):
     """Peak memory of one short run at `batch`; both peaks are None if it ran out of memory.
 
     `batch_peak_bytes` is the peak of forward and backward alone, if known separately from the optimizer step's;
@@ -44,16 +45,14 @@ class BatchProbe:
     resident_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BatchProposal:
+class BatchProposal(Struct, frozen=True):
     """The batch to run next and the reason."""
 
     batch: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSearch:
+class BatchSearch(Struct, frozen=True):
     """Immutable search for the largest batch from 1 to `max_batch` on a GPU of `capacity_bytes`.
 
     If several runs of one size differ, or a smaller size failed after a larger one fitted, the worse result counts.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuner_tui.core.units import format_share
 from tuner_tui.settings.model import FIELDS, Settings, Value
@@ -20,8 +21,7 @@ RETRY_BOUND_GROWTH = 2.0
 """Growth of the bound after which a rejected change is tried again: other changes have shifted the time of a step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(Struct, frozen=True):
     """The changes away from the best settings of `context`, or from the start if nothing ran."""
 
     context: SearchContext
@@ -142,8 +142,7 @@ def _format_bound(bound: float) -> str:
     return format_share(bound, 1 if bound < 0.1 else 0, signed=True)
 
 
-@dataclass(frozen=True, slots=True)
-class JointMoves:
+class JointMoves(Struct, frozen=True):
     """Changes away from `best`, the best result of `context`."""
 
     context: SearchContext

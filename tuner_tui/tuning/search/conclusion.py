@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.advice.batch_scaling import batch_change
 from tuner_tui.settings.model import Settings
@@ -20,8 +22,7 @@ NOTHING_FASTER = "Nothing is faster than the start beyond the noise"
 INTERRUPTED_HINT = "Make sure nothing else on this machine stops it or uses its memory; then resume this tuning."
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmation:
+class Confirmation(Struct, frozen=True):
     """The end of a search: start and winner are compared, and the conclusion is drawn."""
 
     context: SearchContext

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from tuner_tui.advice.recommend.notes import fill_in
 from tuner_tui.core.files import read_data_file
@@ -26,8 +27,7 @@ WORKER_MARGIN = 1.25
 """Safety factor on the loading time when the number of workers is computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Factor:
+class Factor(Struct, frozen=True):
     """A factor with its unit and its source."""
 
     value: float
@@ -57,8 +57,7 @@ def compute_bound(breakdown: StepBreakdown, factor: Factor) -> float | None:
     return gain_without(compute_share(breakdown) * (1 - 1 / factor.value))
 
 
-@dataclass(frozen=True, slots=True)
-class KnobChange:
+class KnobChange(Struct, frozen=True):
     """A change of one knob away from the best settings.
 
     Attributes:

@@ -7,8 +7,9 @@ samples, where `fixed` is the cost of each micro batch. A larger micro batch can
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter
+
+from msgspec import Struct
 
 from tuner_tui.memory.fit import PeakModel, PeakPoint, fit
 from tuner_tui.settings.model import FIELDS, Settings, Value
@@ -30,8 +31,7 @@ MAX_FIXED_SHARE = 0.9
 """Maximum share of a sample's time that is attributed to the fixed cost, as its estimate from two runs is noisy."""
 
 
-@dataclass(frozen=True, slots=True)
-class SizeOption:
+class SizeOption(Struct, frozen=True):
     """A micro batch worth a trial. `bound` is its maximum gain over the present size; None if unknown."""
 
     micro: int
@@ -39,8 +39,7 @@ class SizeOption:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class MicroBatchSizes:
+class MicroBatchSizes(Struct, frozen=True):
     """The micro batches for the knobs of `current`, one of the results of `context`."""
 
     context: SearchContext

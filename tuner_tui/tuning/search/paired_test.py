@@ -6,7 +6,8 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.results import SearchContext, job_rate, steady_runs, throughputs
@@ -28,8 +29,7 @@ Pair = tuple[bool, tuple[Measurement, Measurement]]
 """Whether the start ran first, and the runs of start and winner."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairedTest:
+class PairedTest(Struct, frozen=True):
     """Compares the start of `context` with `winner` by their confirming runs.
 
     The order alternates from pair to pair, so that a machine that steadily slows down or speeds up favours neither.

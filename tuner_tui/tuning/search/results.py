@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
+
+from msgspec import Struct
 
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.tuning.search.space import SearchSpace
@@ -39,8 +40,7 @@ FUSED = "_fused"
 _memory_key = attrgetter(*(name for name in FIELDS if name not in MEMORY_NEUTRAL))
 
 
-@dataclass(frozen=True)
-class SettingsResult:
+class SettingsResult(Struct, frozen=True, dict=True):
     """All runs of the same settings, oldest first, without aborted ones. If they differ, the worst counts.
 
     `amount` is the tokens (else samples) of the whole job, if its time is what counts; None if steady throughput does.
@@ -129,8 +129,7 @@ class SettingsResult:
         return self.runs[-1]
 
 
-@dataclass(frozen=True)
-class SearchResults:
+class SearchResults(Struct, frozen=True, dict=True):
     """The results of a search, in the order in which their settings were first tried.
 
     `limit_bytes` is the peak memory that leaves the reserve free. Throughput counts tokens if `tokens`, else samples.
@@ -141,7 +140,6 @@ class SearchResults:
     limit_bytes: float | None = None
     tokens: bool = True
     job: WholeJob | None = None
-    _by_settings: dict[Settings, SettingsResult] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -164,7 +162,11 @@ class SearchResults:
             settings: SettingsResult(settings, without_transient_failures(measurements, limit_bytes), tokens, amount)
             for settings, measurements in runs.items()
         }
-        return cls(tuple(results.values()), limit_bytes, tokens, job, results)
+        return cls(tuple(results.values()), limit_bytes, tokens, job)
+
+    @cached_property
+    def _by_settings(self) -> dict[Settings, SettingsResult]:
+        return {result.settings: result for result in self.results}
 
     def get(self, settings: Settings) -> SettingsResult | None:
         """Return the result of these settings, or None if they were not tried."""
@@ -281,8 +283,7 @@ def same_memory_line(left: Settings, right: Settings) -> bool:
     return _memory_key(left) == _memory_key(right) and left.optim.removesuffix(FUSED) == right.optim.removesuffix(FUSED)
 
 
-@dataclass(frozen=True)
-class SearchContext:
+class SearchContext(Struct, frozen=True, dict=True):
     """A search from the settings `requested` within `space`, after `trials`."""
 
     requested: Settings

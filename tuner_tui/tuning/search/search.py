@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.baseline import next_baseline_trial, refused_trial
@@ -25,8 +27,7 @@ MAX_CHANGES = MAX_TRIALS - 2 * MAX_PAIRS
 """Trials after which nothing more is changed, so that what was found is confirmed."""
 
 
-@dataclass(frozen=True)
-class Search:
+class Search(Struct, frozen=True, dict=True):
     """A search from `start` within `space`, after `trials`.
 
     With `compare_only`, nothing more is changed: start and the best settings so far are compared, for lack of time.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tuner_tui.advice.batch_scaling import divisors
 from tuner_tui.advice.recommend.target import TrainingTarget, target_of
@@ -61,8 +63,7 @@ MAX_GPU_SHARE = 0.2
 """Utilisation of a GPU by others; a desktop takes less."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quiet:
+class Quiet(Struct, frozen=True, kw_only=True):
     """When a run counts as undisturbed; by default, always.
 
     Attributes:
@@ -102,8 +103,7 @@ class Quiet:
         return bool(self.busy) if run.others_cpu_share is None else run.others_cpu_share > self.max_cpu_share
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchSpace:
+class SearchSpace(Struct, frozen=True, kw_only=True):
     """What a search may try.
 
     Attributes:

@@ -56,7 +56,9 @@ def job_fields(kind: str) -> tuple[JobField, ...]:
 
 def _choices(choices: list[str] | str) -> tuple[str, ...]:
     """Return the choices of a line, which are given by a list or by the name of one."""
-    named = {"launchers": get_args(Launcher), "apply modes": get_args(ApplyMode), "dialects": tuple(dialects())}
+    if choices == "dialects":
+        return tuple(dialects())  # a large table, not read before a job is edited
+    named = {"launchers": get_args(Launcher), "apply modes": get_args(ApplyMode)}
     return named[choices] if isinstance(choices, str) else tuple(choices)
 
 

@@ -21,7 +21,6 @@ from tuner_tui.ui.panels.output import OutputPanel
 from tuner_tui.ui.panels.settings import SettingsList, SettingsPanel
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.screens.dialogs import MachineScreen, WhyScreen
-from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.base_widgets import FullScreen
 from tuner_tui.view.cells import READING
 from tuner_tui.view.finding_rows import FindingChoice, can_retry
@@ -241,6 +240,8 @@ class MainScreen(FullScreen):
         self.query_one(OutputPanel).search_for("Error:", backwards=True)
 
     def action_help(self) -> None:
+        from tuner_tui.ui.screens.help import HelpScreen  # the first frame does without
+
         self.app.push_screen(
             HelpScreen(
                 [*MAIN_KEYS, *APP_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS], GLOSSARIES["main"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
+from msgspec import Struct
 from rich.text import Text
 from textual import on
 from textual.binding import Binding, BindingType
@@ -30,8 +30,7 @@ DIALOG_SHARE, DIALOG_FRAME = 0.9, 8
 """Width of a dialog as a share of the screen; columns of its border, its padding and the gap behind a label."""
 
 
-@dataclass(frozen=True, slots=True)
-class PickerItem(Generic[T]):
+class PickerItem(Struct, Generic[T], frozen=True):
     """A line of the list, and the value that picking it returns. Only `open` items can be picked.
 
     `detail` is shown below the list while the cursor is on the item; `group` is the heading above its first item.

@@ -12,7 +12,6 @@ from textual.content import Content
 from textual.widget import Widget
 
 from tuner_tui.ui.panels.bars import KeyFooter
-from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.base_widgets import FullScreen
 
 
@@ -37,6 +36,8 @@ class SubScreen(FullScreen):
         return super().dismiss(result) if self.is_active else AwaitComplete()
 
     def action_help(self) -> None:
+        from tuner_tui.ui.screens.help import HelpScreen  # opened rarely
+
         self.app.push_screen(HelpScreen(self.HELP_KEYS, self.GLOSSARY))
 
     def action_leave(self) -> None:

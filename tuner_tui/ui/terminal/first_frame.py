@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import termios
 from collections.abc import Callable, Iterator, Mapping
@@ -55,7 +54,7 @@ def screen_panels(columns: int, rows: int) -> dict[str, Box]:
 def watch_panels(columns: int, rows: int) -> dict[str, Box]:
     """Return the boxes of `watch` by title, before anything is read."""
     jobs = Box(0, 6, columns, rows - 7)
-    return {"GPUs": Box(0, 0, columns, 3), socket.gethostname(): Box(0, 3, columns, 3), "Jobs": jobs}
+    return {"GPUs": Box(0, 0, columns, 3), os.uname().nodename: Box(0, 3, columns, 3), "Jobs": jobs}
 
 
 def draw_frame(panels: Mapping[str, Box], focused: str, columns: int, rows: int, environ: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Converts frozen dataclasses to and from JSON by their type hints, those of `checked_types` included.
+"""Converts frozen structs to and from JSON by their type hints, those of `checked_types` included.
 
 Tolerant, because the files outlive the program version that wrote them.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache, reduce
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from msgspec import NODEFAULT, Struct, to_builtins
+from msgspec.structs import fields
 
 from tuner_tui.core.checked_types import WORD, Check
 
@@ -56,13 +58,13 @@ def checked(value: T) -> T:
 
 
 def to_json(value: Any, whole: bool = False) -> Any:
-    """Convert `value` to what `json.dumps` accepts: NaN and infinity become strings, Structs their own form.
+    """Convert `value` to what `json.dumps` accepts: NaN and infinity become strings, what users write its own form.
 
     Fields at their defaults are left out, unless it is to be `whole`.
     """
-    if is_dataclass(value) and not isinstance(value, type):
-        shown = (f for f in fields(value) if whole or not _at_default(value, f))
-        return {f.name: to_json(getattr(value, f.name), whole) for f in shown}
+    if isinstance(value, Struct) and not value.__struct_config__.forbid_unknown_fields:
+        parts = ((name, getattr(value, name), default) for name, default in _defaults(type(value)))
+        return {name: to_json(part, whole) for name, part, default in parts if whole or not _at_default(part, default)}
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
     if isinstance(value, Mapping):
@@ -71,24 +73,23 @@ def to_json(value: Any, whole: bool = False) -> Any:
         return [to_json(item, whole) for item in value]
     if value is None or isinstance(value, (str, int, float)):
         return value
-    if not hasattr(value, "__struct_fields__"):
-        return str(value)
-    from msgspec import to_builtins  # the supervisor does without
-
-    return to_json(to_builtins(value))
+    return to_json(to_builtins(value)) if isinstance(value, Struct) else str(value)
 
 
-def _at_default(value: Any, field: Any) -> bool:
-    if field.default is not MISSING:
-        return bool(getattr(value, field.name) == field.default)
-    return field.default_factory is not MISSING and bool(getattr(value, field.name) == field.default_factory())
+@cache
+def _defaults(cls: type[Struct]) -> tuple[tuple[str, Any], ...]:
+    """The fields of a struct with their defaults: `NODEFAULT`, a value, or the factory of an empty collection."""
+    required = len(cls.__struct_fields__) - len(cls.__struct_defaults__)
+    return tuple(zip(cls.__struct_fields__, (NODEFAULT,) * required + cls.__struct_defaults__, strict=True))
+
+
+def _at_default(value: Any, default: Any) -> bool:
+    return bool(value == default) or (not value and hasattr(default, "factory"))
 
 
 @cache
 def _fields(cls: type[Any]) -> tuple[tuple[str, Convert, bool], ...]:
-    hints = get_type_hints(cls, include_extras=True)
-    required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
-    return tuple((f.name, _converter(hints[f.name]), f.name in required) for f in fields(cls))
+    return tuple((info.name, _converter(info.type), info.required) for info in fields(cls))
 
 
 @cache
@@ -124,7 +125,7 @@ def _converter(hint: Any) -> Convert:
         return _tuple(arguments)
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         return _mapping(*map(_converter, arguments))
-    if is_dataclass(hint) and isinstance(hint, type):
+    if isinstance(hint, type) and issubclass(hint, Struct):
         return lambda value: from_json(hint, value)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return hint
