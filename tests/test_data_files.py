@@ -29,6 +29,7 @@ CRASH_KEYS = (
         "statement",
         "depth",
         "raised",
+        "refuses",
         "replaces",
         "confidence",
         "bare",

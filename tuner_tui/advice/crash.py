@@ -133,12 +133,12 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     has_condition = cause.topic == UNEXPLAINED or (cause.topic is None and cause.cause in CAUSES_OF_CALLS)
     advice = _advice_in(cause.message, with_conditions=has_condition)
     first = "" if cause.topic == UNEXPLAINED or not remedies else remedies[0].name
-    if first in ("correct-command", "configuration", "configuration-file", "target-key", "install-some-package"):
+    if cause.is_refusal or first in read_data_file(FILE)["quoting"]:
         detail = _detail_of(cause.message)
-        named = (replace(remedies[0], why=f"{detail}{remedies[0].why}"), *remedies[1:])
+        named = (replace(remedies[0], why=f"{detail}{remedies[0].why}"), *remedies[1:]) if first else ()
         remedies = (*advice, *(named if detail or not cause.checks else ()), *cause.checks)
-    elif not first or cause.is_refusal:
-        remedies = (*advice, *cause.checks, *remedies)
+    elif not first:
+        remedies = (*advice, *cause.checks)
     elif advice and _is_new(advice[0], remedies):
         # Remedies of a topic were written for this message; those of a cause for many.
         position = 0 if cause.topic is None else 1
@@ -222,6 +222,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if judgement.event is not None and judgement.event_cause == cause:
         where = _normalize_location(judgement.event.where) or where
     sentence = _sentence_of_unknown(failure) if pattern is None else pattern.sentence
+    if pattern is not None and pattern.refuses:  # of many messages: the sentence has to name this one
+        sentence = f"{sentence}: {_shorten(failure.headline, 160)}"
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
     reason = _logged_error(lines[max(0, failure.first - NEAR) : failure.first]) if ":" not in failure.message else None
     message = failure.message if reason is None else f"{failure.headline}: {reason}"
@@ -251,10 +253,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
     checks = _check_the_call(failure) if topic == UNEXPLAINED or cause in CAUSES_OF_CALLS else ()
-    if program_error := _explain_program_error(failure) if pattern is None else None:
-        cause, sentence, checks = "program-error", *program_error
     if cause == "unknown" and pattern is None:
-        cause = _cause_of_package(failure, name)
+        cause, sentence = _explain_without_pattern(failure, name)
     evidence = _evidence(match, judgement.launcher, ranks)
     evidence = evidence if reason is None else (evidence[0], _shorten(reason), *evidence[1:])
     refuses = pattern is not None and not pattern.regexes and confidence != "certain" and bool(checks)
@@ -271,24 +271,31 @@ def _sentence_of_unknown(failure: Failure) -> str:
     return f"The training failed: {_shorten(headline, 160)}"
 
 
-def _explain_program_error(failure: Failure) -> tuple[str, tuple[Remedy, ...]] | None:
-    """The sentence and the remedy for an error that the program's own code raised; None for any other.
+def _explain_without_pattern(failure: Failure, role: str | None) -> tuple[str, str]:
+    """The cause and the sentence of an error that no row of `crashes.yaml` explains."""
+    sentence, meaning = _sentence_of_unknown(failure), _meaning(failure)
+    if meaning and not _is_foreign(failure.calls[-1]):
+        place = failure.calls[-1]._replace(file=Path(failure.calls[-1].file.replace("\\", "/")).name).place
+        return "program-error", f"The program's own code failed ({place}): {_shorten(failure.headline, 120)}"
+    cause = _cause_of_package(failure, role)
+    return ("program-error" if cause == "unknown" and meaning else cause), sentence
+
+
+def _meaning(failure: Failure) -> str:
+    """What an error of Python's own means, raised by an operation of a package or by the program's own code.
 
     Native code has no frames, so a class that it raises as well is the program's only where a `raise` is shown.
     """
-    frame = next(iter(reversed(failure.calls)), None)
-    if frame is None or _is_foreign(frame):
-        return None
-    form = f"{frame.statement}\n{(failure.type or '').rpartition('.')[2]}: {failure.headline.partition(': ')[2]}"
+    if not failure.calls or (failure.calls[-1].raises and _is_foreign(failure.calls[-1])):
+        return ""
+    name, message = (failure.type or "").rpartition(".")[2], failure.headline.partition(": ")[2]
+    form = f"{failure.calls[-1].statement}\n{name}: {message}"
     rows = ((row, re.search(row["form"], form)) for row in read_data_file(FILE)["program-errors"])
     row, match = next(((row, match) for row, match in rows if match is not None), (None, None))
     if row is None or match is None:
-        return None
-    name = Path(frame.file.replace("\\", "/")).name
-    place = frame._replace(file=name).place
-    sentence = f"The program's own code failed ({place}): {_shorten(failure.headline, 120)}"
-    why = row["why"].format(**{group: _shorten(text or "it", 80) for group, text in match.groupdict().items()})
-    return sentence, (Remedy(title=f"look at {_show(frame)} in {frame.place}", why=why, source="the traceback"),)
+        return ""
+    why: str = row["why"]
+    return why.format(**{group: _shorten(text or "it", 80) for group, text in match.groupdict().items()})
 
 
 def _cause_of_package(failure: Failure, role: str | None) -> str:
@@ -319,13 +326,15 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
         frames[-1],
     )
     package = next(iter(_named_groups("installed", inner.file)), None)
-    title, why = f"look at {_show(inner)} in {inner.place}", "the innermost line of the program in the traceback"
+    meaning = _meaning(failure)
+    title = f"look at {_show(inner)} in {inner.place}"
+    why = meaning or "the innermost line of the program in the traceback"
     if package is not None:
         is_release = _pattern("release-errors").search(failure.message) is not None
         release = f", and the release of {package}" if is_release else ""
         called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
         title = f"check what reaches {package}'s {inner.function}{release}"
-        why = f"{_detail_of(failure.message)}{_show(inner)} in {package} failed{called}"
+        why = f"{_detail_of(failure.message)}{meaning and f'{meaning}; '}{_show(inner)} in {package} failed{called}"
     return (Remedy(title=title, why=why, source="the traceback"),)
 
 
@@ -453,6 +462,9 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
         evidence.append(f"rank {failure.rank} reports it; which rank failed first is not known")
     elif failure.rank is not None:
         evidence.append(f"{'first failed' if ranks.all_seen else 'raised'} on rank {failure.rank}")
+    if (waited := _pattern("waited").search(failure.message)) and int(waited[2]) > 2 * int(waited[1]):
+        hours, limit = (f"{int(text) / 3.6e6:.3g} h" for text in (waited[2], waited[1]))
+        evidence.append(f"it waited {hours} although the limit is {limit}: the process itself stood still meanwhile")
     inner = next((frame for frame in reversed(failure.frames) if not _is_foreign(frame)), None)
     if inner is not None:
         evidence.append(f"in {inner.function or 'the program'} ({inner.place})")
@@ -465,7 +477,9 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
 
 
 def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_memory: bool) -> CrashCause:
-    last = tuple(_shorten(line.text) for line in lines if re.search(r"\w", line.text))[-3:]
+    worded = [line for line in lines if re.search(r"\w", line.text)]
+    # What was logged as mere information is no sign of an error.
+    last = tuple(_shorten(line.text) for line in [line for line in worded if not line.quiet] or worded)[-3:]
     if judgement.signal is None and judgement.launcher.reported_failure:
         return _cause_from_launcher(judgement.launcher, lines, *last[-1:])
     if judgement.signal is None:

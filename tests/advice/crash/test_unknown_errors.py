@@ -27,7 +27,7 @@ PROGRAM = "/home/ann/train.py:<module>|main()"
     ("places", "error", "cause"),
     [
         (("@spam/model.py:build|raise ValueError(text)",), "ValueError: depth is 7", "bad-arguments"),
-        (("@spam/model.py:build|return table[key]",), "ValueError: depth is 7", "unknown"),
+        (("@spam/model.py:build|return table[key]",), "ValueError: depth is 7", "program-error"),
         (("@spam/model.py:build|raise SpamError(text)",), "spam.SpamError: depth is 7", "unknown"),
         (("@spam/model.py:build|raise RuntimeError(",), "RuntimeError: depth must be odd", "bad-arguments"),
         (("@spam/model.py:build|raise RuntimeError(",), "RuntimeError: the plate broke", "unknown"),
