@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.live_run import START_S
-from tuner_tui.hardware.sample import HostSample, Sample
+from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
 from tuner_tui.view.sample_history import (
     WINDOWS,
     SampleHistory,
@@ -107,6 +107,19 @@ def test_it_holds_so_many() -> None:
     assert [one.time_s - START_S for one in recent] == [35, 36, 37, 38, 39]
     assert recent[-1].time_s == START_S + 39
     assert [one.time_s - START_S for one in recent[1:3]] == [36, 37]
+
+
+def test_an_old_sample_keeps_what_is_charted_alone() -> None:
+    recent = SampleHistory(100)
+    for second in range(60):
+        gpu = GpuSample(0, "A100", 50.0, 8, power_w=300.0)
+        recent.append(Sample(START_S + second, (gpu,), HostSample(cpu_pct=50.0, per_core_pct=(40.0, 60.0))))
+    assert [(one.gpus[0].power_w, len(one.host.per_core_pct)) for one in (recent[0], recent[-1])] == [
+        (None, 0),
+        (300, 2),
+    ]
+    for figure in (cpu, lambda one: one.gpus[0].utilisation_pct):
+        assert {*history_columns(recent, figure, figure, START_S + 59, 50, 1.0)} == {50.0}
 
 
 def test_a_clock_that_was_set_back_begins_anew() -> None:

@@ -26,6 +26,8 @@ from tuner_tui.view.sample_history import WINDOWS, Window, column_seconds, histo
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 
+MAX_CPU_CHART = 3
+"""Rows of the history of a host."""
 CORES_EVERY_S = 5.0
 """Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
 

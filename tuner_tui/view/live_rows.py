@@ -12,7 +12,7 @@ from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import WARN, Row, TextSpan, fit, join_sections, labelled_rows, line
 from tuner_tui.view.charts import Axes, Curve, curve_rows, legend
 from tuner_tui.view.gpu_rows import TWO_COLUMNS_FROM, GpuScene, dense_gpu_rows, gpu_rows, gpu_wall, gpus_in_use
-from tuner_tui.view.host_rows import host_gauges, host_rows
+from tuner_tui.view.host_rows import MAX_CPU_CHART, host_gauges, host_rows
 from tuner_tui.view.loss_chart import LossScene, growing_end, loss_rows
 from tuner_tui.view.run_bars import memory_rows, step_rows
 from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 LEAST_LOSS_ROWS, WANTED_LOSS_SHARE = 6, 0.55
 """Rows of the loss chart for which figures and GPUs give way, and its share of the panel before details and blank rows
 have any: a third of the screen."""
-MAX_CPU_CHART = 3
 OLD_SAMPLE_S = 5.0
 
 

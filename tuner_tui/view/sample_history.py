@@ -54,13 +54,18 @@ class _Sums(NamedTuple):
     newest_s: float
 
 
+WHOLE_SAMPLES = 30
+"""The newest samples keep all their figures, of which seconds are judged; the others those that are charted alone."""
+SPARE_SAMPLES = 60
+
+
 class SampleHistory(Sequence["Sample"]):
     """The newest `limit` samples, oldest first, and at most as many older ones, evenly thinned, for charts.
 
     History is drawn every second for each GPU and value: only new samples are added to the sums of a chart's columns.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int = 600) -> None:
         self._limit = limit
         self._samples: list[Sample] = []
         self._older: list[Sample] = []
@@ -73,8 +78,10 @@ class SampleHistory(Sequence["Sample"]):
         if self._samples and sample.time_s < self._samples[-1].time_s:
             self.clear()
         self._samples.append(sample)
-        # Cutting the list copies it: do so once per `limit` samples instead of at each one.
-        if len(self._samples) > 2 * self._limit:
+        if len(self._samples) > WHOLE_SAMPLES:  # of 8 GPUs and 128 cores a whole one takes 20 kB
+            self._samples[-WHOLE_SAMPLES - 1] = _charted_part(self._samples[-WHOLE_SAMPLES - 1])
+        # Cutting the list copies it: do so once a minute instead of at each sample.
+        if len(self._samples) > self._limit + SPARE_SAMPLES:
             for past in self._samples[: -self._limit]:
                 if not self._older or past.time_s - self._older[-1].time_s >= self._spacing_s:
                     self._older.append(past)
@@ -139,6 +146,15 @@ class SampleHistory(Sequence["Sample"]):
         columns = tuple(_mean(sums, column, newest) for column in range(last - number + 1, last + 1))
         self._columns[name, number] = (column_s, newest, columns)
         return columns
+
+
+def _charted_part(sample: Sample) -> Sample:
+    """Return the sample with the figures of it that are drawn as histories."""
+    gpus = tuple(
+        type(gpu)(gpu.index, gpu.name, gpu.utilisation_pct, gpu.memory_used_bytes, lost=gpu.lost) for gpu in sample.gpus
+    )
+    host = type(sample.host)(cpu_pct=sample.host.cpu_pct, ram_used_bytes=sample.host.ram_used_bytes)
+    return type(sample)(sample.time_s, gpus, host)
 
 
 def samples_after(samples: Sequence[Sample], time_s: float) -> Sequence[Sample]:

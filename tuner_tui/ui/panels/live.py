@@ -31,7 +31,6 @@ def _extend(history: SampleHistory, samples: Sequence[Sample]) -> None:
         history.append(sample)
 
 
-REMEMBERED_SAMPLES = 600
 # The supervisor samples once a second; four seconds allow for a busy disk. After that its process hangs or is dead.
 RUN_SAMPLES_STALE_S = 4.0
 
@@ -56,8 +55,8 @@ class LivePanel(Canvas):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._seen = SampleHistory(REMEMBERED_SAMPLES)
-        self._of_run = SampleHistory(REMEMBERED_SAMPLES)
+        self._seen = SampleHistory()
+        self._of_run = SampleHistory()
 
     def watch_view(self, view: RunView | None) -> None:
         _extend(self._of_run, () if view is None else view.samples)

@@ -12,12 +12,10 @@ from textual.reactive import reactive
 
 from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter
-from tuner_tui.ui.panels.live import REMEMBERED_SAMPLES
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import Row
-from tuner_tui.view.host_rows import host_rows
-from tuner_tui.view.live_rows import MAX_CPU_CHART
+from tuner_tui.view.host_rows import MAX_CPU_CHART, host_rows
 from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window
 from tuner_tui.view.watch_rows import (
     SORTS,
@@ -160,7 +158,7 @@ class WatchScreen(SubScreen):
         self.jobs = WatchedJobsPanel(classes="panel")
         self._one_job = one_job
         self._only: tuple[int, ...] = ()
-        self._seen = SampleHistory(REMEMBERED_SAMPLES)
+        self._seen = SampleHistory()
         self._rows = (0, 0)
         self._job_rows = MIN_JOB_ROWS
         self.gpus.border_title = "GPUs"
