@@ -45,14 +45,14 @@ ACCELERATE_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 Foretelling = Callable[[list[Measured], Case], float | None]
 
 
-def line(name: str, found: Errors) -> str:
+def line(name: str, errors: Errors) -> str:
     """One row of the table."""
-    if not found.shares:
+    if not errors.shares:
         return f"  {name:<42} –"
     return (
-        f"  {name:<42} {len(found.shares):4}  median {found.quantile(0.5):6.2%}  p90 {found.quantile(0.9):6.2%}  "
-        f"worst {found.quantile(1.0):6.1%}  "
-        f"too small with {RESERVE_SHARE:.0%} reserve {found.under(RESERVE_SHARE):6.2%}"
+        f"  {name:<42} {len(errors.shares):4}  median {errors.quantile(0.5):6.2%}  p90 {errors.quantile(0.9):6.2%}  "
+        f"worst {errors.quantile(1.0):6.1%}  "
+        f"too small with {RESERVE_SHARE:.0%} reserve {errors.under(RESERVE_SHARE):6.2%}"
     )
 
 
@@ -77,16 +77,20 @@ def accelerate_estimate(case: Case) -> float:
     return float(max(estimate_training_usage(total, ACCELERATE_TYPES[case.precision]).values()))
 
 
-def by_fit(known: list[Measured], case: Case) -> float | None:
+def by_fit(probes: list[Measured], case: Case) -> float | None:
     """Prediction of the line through the probes, with forward and backward known apart from the optimizer step."""
-    points = [PeakPoint(one.case.batch, one.peak_bytes or 0, one.batch_peak_bytes) for one in known]
+    points = [
+        PeakPoint(measured.case.batch, measured.peak_bytes or 0, measured.batch_peak_bytes) for measured in probes
+    ]
     model = fit(points)
     return None if model is None else model.peak_bytes(case.batch)
 
 
-def by_fit_with_margin(known: list[Measured], case: Case) -> float | None:
+def by_fit_with_margin(probes: list[Measured], case: Case) -> float | None:
     """The same plus its uncertainty, as the batch search uses it."""
-    model = fit([PeakPoint(one.case.batch, one.peak_bytes or 0, one.batch_peak_bytes) for one in known])
+    model = fit(
+        [PeakPoint(measured.case.batch, measured.peak_bytes or 0, measured.batch_peak_bytes) for measured in probes]
+    )
     if model is None:
         return None
     beyond = max(0, case.batch - model.largest_measured) * model.slope_uncertainty_bytes
@@ -96,8 +100,10 @@ def by_fit_with_margin(known: list[Measured], case: Case) -> float | None:
 def by_calibration(device: Device) -> Foretelling:
     """The closed form calibrated by the probes."""
 
-    def way(known: list[Measured], case: Case) -> float | None:
-        runs = [MeasuredRun("probe", settings_of(one.case), tensor_bytes=one.peak_bytes) for one in known]
+    def way(probes: list[Measured], case: Case) -> float | None:
+        runs = [
+            MeasuredRun("probe", settings_of(measured.case), tensor_bytes=measured.peak_bytes) for measured in probes
+        ]
         shape, settings = shape_of(case), settings_of(case)
 
         def plain(other: Settings) -> MemoryEstimate:
@@ -110,19 +116,19 @@ def by_calibration(device: Device) -> Foretelling:
 
 def prediction_errors(way: Foretelling, measured: list[Measured]) -> Errors:
     """Errors of `way` for the largest batches of each series."""
-    found = []
+    collected = []
     for group in series(measured):
         for one in group[PROBES.stop :]:
-            said, peak = way(group[PROBES], one.case), one.peak_bytes
-            if said is not None and peak:
-                found.append(said / peak - 1)
-    return Errors(tuple(found))
+            estimated_bytes, peak = way(group[PROBES], one.case), one.peak_bytes
+            if estimated_bytes is not None and peak:
+                collected.append(estimated_bytes / peak - 1)
+    return Errors(tuple(collected))
 
 
 def report(path: Path, folder: Path, tracing: bool) -> None:
     """Print the table of one hardware."""
     device, measured = device_of(path), results(path)
-    held_out = [one for one in measured if one.case.model in HELD_OUT]
+    held_out = [result for result in measured if result.case.model in HELD_OUT]
     print(f"{path.stem}: {len(measured)} trainings")
     ways: list[tuple[str, Way]] = [("closed form", closed_form(device))]
     ways += [("traced", traced(device, folder))] if tracing else []
@@ -141,14 +147,18 @@ def report_families(path: Path, folder: Path, tracing: bool) -> None:
     print(f"{path.stem}, other architectures")
     ways += [("traced", traced(device, folder))] if tracing else []
     for words, models in (("", FAMILIES), (", not looked at before", UNSEEN)):
-        found = [one for one in results(path) if one.case.model in models]
-        known = [one for one in found if shape_from_config(models[one.case.model], "", "causal-lm") is not None]
-        own = [one for one in known if not shape_of(one.case).approximates]
-        near = [one for one in known if shape_of(one.case).approximates]
+        measurements = [measured for measured in results(path) if measured.case.model in models]
+        with_shape = [
+            outcome
+            for outcome in measurements
+            if shape_from_config(models[outcome.case.model], "", "causal-lm") is not None
+        ]
+        own = [measured for measured in with_shape if not shape_of(measured.case).approximates]
+        near = [measured for measured in with_shape if shape_of(measured.case).approximates]
         print(line(f"closed form, own family{words}", errors(closed_form(device), own)))
         print(line(f"closed form, nearest family{words}", errors(closed_form(device), near)))
         for name, way in ways:
-            traceable = [one for one in found if one.case.model not in UNTRACEABLE]
+            traceable = [outcome for outcome in measurements if outcome.case.model not in UNTRACEABLE]
             print(line(f"{name}{words}", errors(way, traceable)), flush=True)
 
 

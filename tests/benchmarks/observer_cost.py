@@ -113,12 +113,12 @@ class Switch:
         self, step: Step, steps: int, pairs: int, order: tuple[bool, bool] = (False, True)
     ) -> list[tuple[float, float]]:
         """Seconds per step of neighbouring blocks, in alternating order."""
-        found = []
+        collected = []
         self.block_s(step, steps, True)
         for index in range(pairs):
-            times = [(place, self.block_s(step, steps, order[place])) for place in ((0, 1), (1, 0))[index % 2]]
-            found.append((dict(times)[0], dict(times)[1]))
-        return found
+            times = [(side, self.block_s(step, steps, order[side])) for side in ((0, 1), (1, 0))[index % 2]]
+            collected.append((dict(times)[0], dict(times)[1]))
+        return collected
 
     def neighbours_s(
         self, step: Step, pairs: int, order: tuple[bool, bool] = (False, True)
@@ -127,16 +127,16 @@ class Switch:
 
         The records are read outside the steps, which adds about 1 µs per step in reality.
         """
-        found = []
+        collected = []
         for index in range(pairs):
             times = []
-            for place in ((0, 1), (1, 0))[index % 2]:
-                self.turn(order[place])
-                times.append((place, _cpu_s(step)))
-            found.append((dict(times)[0], dict(times)[1]))
+            for side in ((0, 1), (1, 0))[index % 2]:
+                self.turn(order[side])
+                times.append((side, _cpu_s(step)))
+            collected.append((dict(times)[0], dict(times)[1]))
             if index % STEPS_A_READING == 0:
                 self.counters.read()
-        return found
+        return collected
 
     def block_s(self, step: Step, steps: int, on: bool) -> float:
         """Seconds per step, including reading the records."""

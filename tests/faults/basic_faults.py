@@ -92,7 +92,10 @@ def with_trainer() -> None:
             return {"loss": nn.functional.mse_loss(self.line(inputs), labels)}
 
     def collate(batch: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
-        return {"inputs": torch.stack([one for one, _ in batch]), "labels": torch.stack([two for _, two in batch])}
+        return {
+            "inputs": torch.stack([sample for sample, _ in batch]),
+            "labels": torch.stack([two for _, two in batch]),
+        }
 
     write = torch.save
 

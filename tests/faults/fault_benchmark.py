@@ -157,13 +157,15 @@ def first_finding(folder: RunFolder, watch_s: float, injected: tuple[str, ...] =
         time.sleep(1.0)
 
 
-def judge(fault: Fault, found: Found) -> bool:
+def judge(fault: Fault, outcome: Found) -> bool:
     """Whether the first finding is correct and in time. Lack of memory as the cause of a kill may only be suspected."""
     if not fault.causes:
-        return found.cause is None
-    guessed = found.cause == "host-oom" and fault.name.startswith("killed")
+        return outcome.cause is None
+    guessed = outcome.cause == "host-oom" and fault.name.startswith("killed")
     return (
-        found.cause in fault.causes and found.steps <= MOST_STEPS and not (guessed and found.confidence != "possible")
+        outcome.cause in fault.causes
+        and outcome.steps <= MOST_STEPS
+        and not (guessed and outcome.confidence != "possible")
     )
 
 
@@ -200,12 +202,13 @@ def main(names: Sequence[str]) -> None:
         if fault.within and not can_mount():
             print(f"{fault.name:<22}cannot be injected here: no right to mount")
             continue
-        found = run_fault(fault)
-        good = judge(fault, found)
+        outcome = run_fault(fault)
+        good = judge(fault, outcome)
         right += good
         print(
-            f"{fault.name:<22}{found.cause or '–':<20}{found.confidence:<10}{found.steps:>6}{found.seconds:>9.1f}"
-            f"  {'right' if good else 'WRONG'}{', behind a busy machine' if found.behind else ''}",
+            f"{fault.name:<22}{outcome.cause or '–':<20}{outcome.confidence:<10}{outcome.steps:>6}"
+            f"{outcome.seconds:>9.1f}  {'right' if good else 'WRONG'}"
+            f"{', behind a busy machine' if outcome.behind else ''}",
             flush=True,
         )
     print(f"{right} of {len(chosen)} right")

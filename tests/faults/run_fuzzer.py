@@ -118,10 +118,10 @@ class RunMachine(RuleBasedStateMachine):
             interpreter=sys.executable, cwd=self.root, root=self.root / "runs", stop_timeouts=QUICK_STOP,
         )  # fmt: skip
         folder = self._limited(lambda: launch(prepare(request)))
-        known = read_supervisor_state(folder.state)
-        assert known is not None
-        assert known.training is not None
-        made = Started(folder, script, known.training, known.supervisor)
+        supervision = read_supervisor_state(folder.state)
+        assert supervision is not None
+        assert supervision.training is not None
+        made = Started(folder, script, supervision.training, supervision.supervisor)
         self.started.append(made)
         return made
 
@@ -175,9 +175,9 @@ class RunMachine(RuleBasedStateMachine):
         with suppress(LaunchError):
             self._limited(lambda: adopt(run.folder))
             run.interfered("lost")
-        known = read_supervisor_state(run.folder.state)
-        if known is not None and known.supervisor.pid > 1 and not run.damaged:
-            run.supervisor = known.supervisor
+        supervision = read_supervisor_state(run.folder.state)
+        if supervision is not None and supervision.supervisor.pid > 1 and not run.damaged:
+            run.supervisor = supervision.supervisor
 
     @rule(run=runs)
     def resume(self, run: Started) -> None:
@@ -219,13 +219,13 @@ class RunMachine(RuleBasedStateMachine):
         for run in self.started:
             if run.damaged:
                 continue
-            found = read_status(run.folder)
-            if found.outcome is not None:
+            status = read_status(run.folder)
+            if status.outcome is not None:
                 allowed = run.outcomes if run.outcomes is not None else ENDS.get(run.script, set())
-                assert found.outcome in allowed, (run, found)
-                assert run.seen in (None, found.outcome), (run, found)
-                run.seen = found.outcome
-            assert not (found.kind == "ended" and is_alive(run.training)), (run, found)
+                assert status.outcome in allowed, (run, status)
+                assert run.seen in (None, status.outcome), (run, status)
+                run.seen = status.outcome
+            assert not (status.kind == "ended" and is_alive(run.training)), (run, status)
 
     def teardown(self) -> None:
         try:
@@ -234,17 +234,17 @@ class RunMachine(RuleBasedStateMachine):
                     if read_status(run.folder).live:
                         self._order(run, "kill")
                     assert not read_status(run.folder).live, run
-                    found = read_status(run.folder)
-                    left = [pid for pid in self._marked(run) if str(pid) not in found.sentence]
-                    assert not left, ("left running and not named", left, run, found)
+                    status = read_status(run.folder)
+                    left = [pid for pid in self._marked(run) if str(pid) not in status.sentence]
+                    assert not left, ("left running and not named", left, run, status)
             self.outcomes_are_true_and_stay()
             self.no_stranger_is_touched()
         finally:
             self._clean_up()
 
     def _order(self, run: Started, order: Order) -> None:
-        found = read_status(run.folder)
-        if not found.live or found.kind in ("foreign", "broken"):
+        status = read_status(run.folder)
+        if not status.live or status.kind in ("foreign", "broken"):
             return
         if order != "checkpoint":
             run.interfered("stopped", "failed", "lost")
@@ -260,8 +260,8 @@ class RunMachine(RuleBasedStateMachine):
     def _marked(self, run: Started) -> list[int]:
         """Running processes of the run. Those of a deleted one whose name it has are older."""
         named, since = str(run.folder.path), run.training.start_ticks
-        running = (one for one in all_processes() if one.is_running and one.start_ticks >= since)
-        return [one.pid for one in running if named_run(one.pid) == named]
+        running = (process for process in all_processes() if process.is_running and process.start_ticks >= since)
+        return [process.pid for process in running if named_run(process.pid) == named]
 
     def _limited(self, call: Callable[[], Result]) -> Result:
         """The result of a call, which must not hang."""
@@ -280,9 +280,9 @@ class RunMachine(RuleBasedStateMachine):
 
     def _clean_up(self) -> None:
         named = str(self.root)
-        for one in list(all_processes()):
-            if (named_run(one.pid) or "").startswith(named):
-                os.kill(one.pid, signal.SIGKILL)
+        for process in list(all_processes()):
+            if (named_run(process.pid) or "").startswith(named):
+                os.kill(process.pid, signal.SIGKILL)
         for run in self.started:
             if is_alive(run.supervisor):
                 os.kill(run.supervisor.pid, signal.SIGKILL)

@@ -70,11 +70,11 @@ def test_a_wrong_kind_of_file_is_one_line(tmp_path: Path, runs: list[RunFolder])
 
 def test_a_reader_never_waits_for_a_wrong_kind_of_file(tmp_path: Path) -> None:
     for folder, name in damaged_runs(tmp_path / "state" / "runs", FILES):
-        found = RunReader(folder).poll()
-        assert found.status.kind == ("broken" if name == "state.json" else "ended")
+        view = RunReader(folder).poll()
+        assert view.status.kind == ("broken" if name == "state.json" else "ended")
         assert LogReader(folder.output_log).tail(5).lines == (() if name == "output.log" else ("trained",))
         assert newest_checkpoint(folder) is None
-        diagnose(situation_of_run(folder, found))
+        diagnose(situation_of_run(folder, view))
 
 
 @pytest.mark.full

@@ -52,9 +52,9 @@ class Run:
         launched = tuner(state, "run", "--detach", "--", sys.executable, str(place / "train.py"))
         assert launched.returncode == 0, launched
         self.folder = RunFolder(state / "runs" / launched.stdout.strip())
-        known = supervisor_state(self.folder)
-        assert known.training is not None
-        self.supervisor, self.training = known.supervisor, known.training
+        supervision = supervisor_state(self.folder)
+        assert supervision.training is not None
+        self.supervisor, self.training = supervision.supervisor, supervision.training
         self.notes = launched.stderr
 
     def first_line(self) -> str:
@@ -72,8 +72,8 @@ class Run:
         for process in (self.supervisor, self.training):
             if is_alive(process):
                 os.kill(process.pid, signal.SIGKILL)
-        for one in find_processes(self.folder.path, self.training).with_tied().own:
-            os.kill(one.pid, signal.SIGKILL)
+        for member in find_processes(self.folder.path, self.training).with_tied().own:
+            os.kill(member.pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -87,13 +87,13 @@ def runs() -> Iterator[list[Run]]:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of one megabyte."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)], capture_output=True)
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)], capture_output=True)
     if mounted.returncode:
         pytest.skip("only root can mount")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def start(runs: list[Run], place: Path, script: str, state: Path | None = None, rank: str = DEAF) -> Run:
@@ -158,8 +158,8 @@ def test_stop_of_a_stopped_training(tmp_path: Path, runs: list[Run]) -> None:
 
 
 def ranks_of(run: Run) -> list[ProcessId]:
-    found = [identify_process(int(pid)) for pid in run.first_line().split()]
-    return [one for one in found if one is not None]
+    processes = [identify_process(int(pid)) for pid in run.first_line().split()]
+    return [outcome for outcome in processes if outcome is not None]
 
 
 def kill(run: Run, killed: str) -> None:
@@ -331,9 +331,9 @@ def test_a_run_with_a_deleted_file_is_still_that_run(tmp_path: Path, runs: list[
     run = start(runs, tmp_path, WAIT)
     run.first_line()
     (run.folder.path / name).unlink()
-    found = read_status(run.folder)
-    assert found.live
-    assert found.kind == ("running" if name == "lock" else "starting")
+    status = read_status(run.folder)
+    assert status.live
+    assert status.kind == ("running" if name == "lock" else "starting")
     assert tuner(run.state, "stop", run.folder.id).returncode == 0
     assert not is_alive(run.training)
     assert read_status(run.folder).outcome == "stopped"

@@ -81,8 +81,8 @@ class Measured:
     @property
     def peak_bytes(self) -> int | None:
         """Maximum over all phases."""
-        known = [self.first_bytes, self.batch_peak_bytes, self.step_peak_bytes, self.evaluation_peak_bytes]
-        return max((one for one in known if one is not None), default=None)
+        measured = [self.first_bytes, self.batch_peak_bytes, self.step_peak_bytes, self.evaluation_peak_bytes]
+        return max((measured for measured in measured if measured is not None), default=None)
 
     def as_json(self) -> dict[str, Any]:
         """The result as written to the file."""

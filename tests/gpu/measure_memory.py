@@ -175,13 +175,13 @@ def file_of(device: str, kind: str = "usual") -> Path:
 
 def read_results(path: Path) -> list[Measured]:
     """Results measured before."""
-    return [measured_from(one) for one in json.loads(path.read_text())["measured"]] if path.exists() else []
+    return [measured_from(measured) for measured in json.loads(path.read_text())["measured"]] if path.exists() else []
 
 
-def write_results(path: Path, device: str, found: list[Measured]) -> None:
+def write_results(path: Path, device: str, measurements: list[Measured]) -> None:
     """Write all results with a description of the hardware."""
     packages = {"torch": torch.__version__, "transformers": transformers.__version__}
-    document = {"hardware": hardware(device), **packages, "measured": [one.as_json() for one in found]}
+    document = {"hardware": hardware(device), **packages, "measured": [outcome.as_json() for outcome in measurements]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n")
 
@@ -204,19 +204,19 @@ def main() -> None:
     chosen = parser.parse_args()
     path = chosen.out or file_of(chosen.device, chosen.kind)
     meter: Meter = CudaMeter() if chosen.device == "cuda" else CpuMeter()
-    found = read_results(path)
-    done = {one.case for one in found}
+    measurements = read_results(path)
+    done = {outcome.case for outcome in measurements}
     with quiet():
         for case in cases({"usual": "cpu" if chosen.device == "cpu" else "gpu"}.get(chosen.kind, chosen.kind)):
             if case in done or chosen.only not in str(case):
                 continue
             try:
-                found.append(measure(case, chosen.device, meter))
+                measurements.append(measure(case, chosen.device, meter))
             except (ValueError, TypeError, ImportError) as error:  # a model that cannot be trained so
                 print(f"        –      {case}: {error}", flush=True)
                 continue
-            write_results(path, chosen.device, found)
-            print(f"{(found[-1].peak_bytes or 0) / 2**20:9.1f} MiB  {case}", flush=True)
+            write_results(path, chosen.device, measurements)
+            print(f"{(measurements[-1].peak_bytes or 0) / 2**20:9.1f} MiB  {case}", flush=True)
             torch.compiler.reset()
             gc.collect()
 

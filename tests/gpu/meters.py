@@ -56,17 +56,17 @@ class CpuMeter:
 
     def peaks(self) -> dict[str, int]:
         """Maximum of the running sum within each phase, without the marks."""
-        found: dict[str, int] = defaultdict(int)
+        collected: dict[str, int] = defaultdict(int)
         total, phase = 0, "outside"
         for _, size in self._events:
             mark = abs(size) - MARK_BYTES
             if 0 <= mark < len(PHASES):
                 phase = PHASES[mark]
-                found[phase] = max(found[phase], total)
+                collected[phase] = max(collected[phase], total)
                 continue
             total += size
-            found[phase] = max(found[phase], total)
-        return dict(found)
+            collected[phase] = max(collected[phase], total)
+        return dict(collected)
 
 
 class CudaMeter:
@@ -123,7 +123,9 @@ class CudaMeter:
         except NVMLError:
             return None
         # In a container the driver names the host's process: the only one there is then ours.
-        mine = [one for one in processes if one.pid == os.getpid()] or (processes if len(processes) == 1 else [])
+        mine = [process for process in processes if process.pid == os.getpid()] or (
+            processes if len(processes) == 1 else []
+        )
         used = mine[0].usedGpuMemory if mine else None
         return None if used is None else used - less
 
@@ -131,4 +133,4 @@ class CudaMeter:
 def storage_bytes(model: Any) -> int:
     """Bytes of a model's parameters and buffers, each storage counted once."""
     tensors = [*model.parameters(), *model.buffers()]
-    return sum({one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}.values())
+    return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}.values())

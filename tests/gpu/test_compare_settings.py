@@ -96,12 +96,12 @@ def compare(
         environ=environ(root),
     )
     runner = TrialRunner(request, terms)
-    found = {}
+    collected = {}
     for who, settings in rivals.items():
         trial = Trial(number=1, purpose="confirm", settings=settings, reason=who)
-        run = found[who] = runner.run(trial, TrialCallbacks()).measurement
+        run = collected[who] = runner.run(trial, TrialCallbacks()).measurement
         print(scenario.name, who, run.outcome, run.throughput, run.unit, run.peak_bytes)
-    return found
+    return collected
 
 
 @pytest.mark.full

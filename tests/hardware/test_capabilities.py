@@ -30,9 +30,9 @@ def gpu(capability: Capability | None, architecture: str | None = None) -> Gpu:
 @pytest.mark.parametrize(("generation", "can"), CAN.items(), ids=lambda value: str(value[0]))
 def test_what_each_generation_can_do(generation: tuple[str, tuple[int, int]], can: tuple[bool, ...]):
     architecture, capability = generation
-    found = abilities(gpu(capability, architecture))
-    assert tuple(ability.name for ability in found) == NAMES
-    assert tuple(ability.able for ability in found) == can
+    capabilities = abilities(gpu(capability, architecture))
+    assert tuple(ability.name for ability in capabilities) == NAMES
+    assert tuple(ability.able for ability in capabilities) == can
 
 
 @pytest.mark.parametrize("capability", [capability for _, capability in CAN] + [None])

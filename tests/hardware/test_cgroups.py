@@ -24,9 +24,9 @@ def test_the_tightest_limits(tmp_path: Path, case: dict[str, Any]):
 
 
 def test_no_cgroups_mean_no_limits(tmp_path: Path):
-    found = Cgroups.of_this_process(tmp_path / "nothing", tmp_path / "none")
-    assert found.tightest_cpu() is None
-    assert found.tightest_memory() is None
+    cgroups = Cgroups.of_this_process(tmp_path / "nothing", tmp_path / "none")
+    assert cgroups.tightest_cpu() is None
+    assert cgroups.tightest_memory() is None
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,12 @@ def python(version: str = "2.13.0", cuda: str | None = "13.0", archs: tuple[str,
     ],
 )
 def test_what_does_not_fit(inventory: Inventory, interpreter: Interpreter, words: str | None):
-    found = find_incompatibilities(inventory, interpreter)
+    incompatibilities = find_incompatibilities(inventory, interpreter)
     if words is None:
-        assert found == ()
+        assert incompatibilities == ()
     else:
-        assert len(found) == 1
-        assert words in found[0].sentence
+        assert len(incompatibilities) == 1
+        assert words in incompatibilities[0].sentence
 
 
 def test_equal_gpus_are_told_of_once():

@@ -47,10 +47,10 @@ def cache(tmp_path: Path) -> Path:
 
 
 def test_versions_of_this_very_python():
-    found = probe_versions(Path(sys.executable))
-    assert found.python_version == ".".join(map(str, sys.version_info[:3]))
-    assert found.training_arguments is None
-    assert set(found.packages) <= {
+    probed = probe_versions(Path(sys.executable))
+    assert probed.python_version == ".".join(map(str, sys.version_info[:3]))
+    assert probed.training_arguments is None
+    assert set(probed.packages) <= {
         "torch", "transformers", "accelerate", "datasets", "peft", "bitsandbytes", "flash-attn", "trl",
         "lightning", "deepspeed",
     }  # fmt: skip
@@ -58,13 +58,13 @@ def test_versions_of_this_very_python():
 
 @pytest.mark.train
 def test_the_fields_of_training_arguments_come_from_the_interpreter_itself(cache: Path):
-    found = probe_interpreter(Path(sys.executable), cache)
-    assert found.problem is None
-    assert found.training_arguments is not None
-    assert found.training_arguments["per_device_train_batch_size"] == 8
-    assert found.training_arguments["learning_rate"] == 5e-05
-    assert isinstance(found.training_arguments["optim"], str)
-    json.dumps(dict(found.training_arguments))
+    probed = probe_interpreter(Path(sys.executable), cache)
+    assert probed.problem is None
+    assert probed.training_arguments is not None
+    assert probed.training_arguments["per_device_train_batch_size"] == 8
+    assert probed.training_arguments["learning_rate"] == 5e-05
+    assert isinstance(probed.training_arguments["optim"], str)
+    json.dumps(dict(probed.training_arguments))
 
 
 def test_all_that_is_answered_is_told(tmp_path: Path, cache: Path):
@@ -117,24 +117,24 @@ def test_a_failed_import_of_transformers_is_told_and_not_cached(tmp_path: Path, 
         "problem": "ImportError: libcudart.so.13: cannot open",
     }
     python = script(tmp_path / "python", says(VERSIONS, broken))
-    found = probe_interpreter(python, cache)
-    assert found.problem == f"{python} cannot import transformers: {broken['problem']}."
-    assert found.packages["torch"] == "2.9.0"
+    probed = probe_interpreter(python, cache)
+    assert probed.problem == f"{python} cannot import transformers: {broken['problem']}."
+    assert probed.packages["torch"] == "2.9.0"
     assert not cache.exists()
 
 
 def test_one_that_dies_while_importing_has_told_its_versions(tmp_path: Path, cache: Path):
-    found = probe_interpreter(script(tmp_path / "python", says(VERSIONS) + "\nkill -SEGV $$"), cache)
-    assert found.packages["torch"] == "2.9.0"
-    assert found.problem is not None
-    assert "SIGSEGV" in found.problem
+    probed = probe_interpreter(script(tmp_path / "python", says(VERSIONS) + "\nkill -SEGV $$"), cache)
+    assert probed.packages["torch"] == "2.9.0"
+    assert probed.problem is not None
+    assert "SIGSEGV" in probed.problem
 
 
 def test_one_that_hangs_is_stopped_with_all_it_started(tmp_path: Path, cache: Path):
     python = script(tmp_path / "python", says(VERSIONS) + "\nsleep 300")
-    found = probe_interpreter(python, cache, timeout_s=1.0)
-    assert found.problem == f"{python} did not answer within 1 s and was stopped; is its disk slow?"
-    assert found.packages["torch"] == "2.9.0"
+    probed = probe_interpreter(python, cache, timeout_s=1.0)
+    assert probed.problem == f"{python} did not answer within 1 s and was stopped; is its disk slow?"
+    assert probed.packages["torch"] == "2.9.0"
 
 
 def test_one_that_says_nothing_is_waited_for_less_long():
@@ -152,8 +152,8 @@ def test_one_that_is_no_python(tmp_path: Path, body: str, words: str):
 
 
 def test_one_that_prints_without_end():
-    found = probe_versions(Path("/usr/bin/yes"), timeout_s=60.0)
-    assert "printed endless output" in (found.problem or "")
+    probed = probe_versions(Path("/usr/bin/yes"), timeout_s=60.0)
+    assert "printed endless output" in (probed.problem or "")
 
 
 def test_one_that_is_not_there_may_not_run_or_cannot(tmp_path: Path):
@@ -184,9 +184,9 @@ def test_a_link_is_not_followed(tmp_path: Path):
 
 def test_without_torch_it_says_so_and_still_tells_the_rest(tmp_path: Path):
     python = script(tmp_path / "python", says({"python_version": "3.12.0", "packages": {"peft": "0.21"}}))
-    found = probe_versions(python)
-    assert found.packages == {"peft": "0.21"}
-    assert "has no torch" in (found.problem or "")
+    probed = probe_versions(python)
+    assert probed.packages == {"peft": "0.21"}
+    assert "has no torch" in (probed.problem or "")
 
 
 def test_torch_without_transformers_is_no_problem():

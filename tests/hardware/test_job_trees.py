@@ -50,6 +50,6 @@ def test_jobs(table: dict[str, Any]):
         (process(5, 1), False),
     ],
 )
-def test_what_looks_like_a_training(one: HostProcess, is_training: bool):
-    assert looks_like_training(one) is is_training
-    assert find_trainings({5: one}) == ((5,) if is_training else ())
+def test_what_looks_like_a_training(candidate: HostProcess, is_training: bool):
+    assert looks_like_training(candidate) is is_training
+    assert find_trainings({5: candidate}) == ((5,) if is_training else ())

@@ -74,9 +74,9 @@ def test_a_name_or_a_size(text: str, memory_gib: list[int] | None, capability: t
         with pytest.raises(UnknownGpuError, match="give the size"):
             parse_planned_gpus(text)
         return
-    found = parse_planned_gpus(text)
-    assert [gpus.gpus[0].memory_total_bytes for gpus in found] == [gib * GIB for gib in memory_gib]
-    assert {gpus.gpus[0].capability for gpus in found} == {capability}
+    planned = parse_planned_gpus(text)
+    assert [gpus.gpus[0].memory_total_bytes for gpus in planned] == [gib * GIB for gib in memory_gib]
+    assert {gpus.gpus[0].capability for gpus in planned} == {capability}
 
 
 def test_a_list_with_counts() -> None:

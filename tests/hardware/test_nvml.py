@@ -139,8 +139,8 @@ def test_the_slices_of_mig_are_described_by_their_own_handles(box: BoxOf):
         ("MIG-bbbb", "NVIDIA A100-SXM4-40GB MIG 2g.10gb", 9_856 * 2**20, 25 * 2**20),
     )
     gpu = box(Scenario((FakeGpu(name="NVIDIA A100-SXM4-40GB", mig=True, slices=slices),))).python(INVENTORY)["gpus"][0]
-    assert [tuple(one[key] for key in ("uuid", "name", "memory_total_bytes", "memory_used_bytes"))
-            for one in gpu["slices"]] == list(slices)  # fmt: skip
+    assert [tuple(gpu_slice[key] for key in ("uuid", "name", "memory_total_bytes", "memory_used_bytes"))
+            for gpu_slice in gpu["slices"]] == list(slices)  # fmt: skip
 
 
 def test_mig_is_shown_and_its_utilisation_unknown(box: BoxOf):

@@ -86,4 +86,6 @@ def test_a_process_that_spins_is_seen(tmp_path: Path, spinning: int) -> None:
     sampler.close()
     assert load.cpu_share is not None
     assert load.cpu_share > 0.6 / cores
-    assert sum(one.cores for one in load.processes) > 0.5, "the busiest three, of which it is one on an idle machine"
+    assert sum(process.cores for process in load.processes) > 0.5, (
+        "the busiest three, of which it is one on an idle machine"
+    )

@@ -20,10 +20,10 @@ def proc(tmp_path: Path) -> Path:
 
 
 def test_a_process_is_named_in_full_for_the_report(proc: Path):
-    found = with_command_line(GpuProcess(7, 5), proc)
-    assert (found.pid, found.memory_bytes) == (7, 5)
-    assert found.command == "/venv/bin/python3 -u /home/ann/train.py --lr 1e-5"
-    assert found.user
+    named = with_command_line(GpuProcess(7, 5), proc)
+    assert (named.pid, named.memory_bytes) == (7, 5)
+    assert named.command == "/venv/bin/python3 -u /home/ann/train.py --lr 1e-5"
+    assert named.user
 
 
 def test_and_briefly_for_each_second(proc: Path):

@@ -45,8 +45,8 @@ class Errors:
 
 def results(path: Path) -> list[Measured]:
     """The results of one file, without those that ran out of memory."""
-    found = [measured_from(one) for one in json.loads(path.read_text())["measured"]]
-    return [one for one in found if one.problem is None]
+    measurements = [measured_from(measured) for measured in json.loads(path.read_text())["measured"]]
+    return [outcome for outcome in measurements if outcome.problem is None]
 
 
 def result_files(kind: str = "") -> list[Path]:
@@ -68,9 +68,9 @@ def shape_of(case: Case) -> ModelShape:
     """The case's model."""
     task = convert({"task": case.task}, BuiltinJob).task
     own = EVERY.get(case.model)
-    found = known_shape(case.model, task) if own is None else shape_from_config(own, case.model, task)
-    assert found is not None, case.model
-    return found
+    shape = known_shape(case.model, task) if own is None else shape_from_config(own, case.model, task)
+    assert shape is not None, case.model
+    return shape
 
 
 def highest(lines: Iterable[MemoryPhase], batch: int) -> float:
@@ -105,26 +105,26 @@ def traced(device: Device, folder: Path) -> Way:
         model = str(folder / case.model) if case.model in EVERY else case.model
         job = convert({"task": case.task, "model": model}, BuiltinJob)
         question = {**trace_request(job, settings, device), "foreach": case.foreach or device.on_gpu}
-        found = from_json(MemoryTrace, answer(json.dumps(question, sort_keys=True)))
-        return highest(phases_from_trace(found, settings, device, 1), case.batch)
+        trace = from_json(MemoryTrace, answer(json.dumps(question, sort_keys=True)))
+        return highest(phases_from_trace(trace, settings, device, 1), case.batch)
 
     return way
 
 
 def errors(way: Way, measured: Iterable[Measured]) -> Errors:
     """How far `way` was off."""
-    return Errors(tuple(way(one.case) / peak - 1 for one in measured if (peak := one.peak_bytes)))
+    return Errors(tuple(way(result.case) / peak - 1 for result in measured if (peak := result.peak_bytes)))
 
 
 def series(measured: Iterable[Measured]) -> list[list[Measured]]:
     """Measurements that differ in the batch alone, four and more of them, smallest batch first."""
 
-    def rest(one: Measured) -> str:
+    def rest(measured: Measured) -> str:
         return str(
             {
-                **one.case.settings,
+                **measured.case.settings,
                 "per_device_train_batch_size": 0,
-                "of": (one.case.model, one.case.task, one.case.foreach),
+                "of": (measured.case.model, measured.case.task, measured.case.foreach),
             }
         )
 

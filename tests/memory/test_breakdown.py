@@ -41,10 +41,10 @@ def test_parts_add_up_by_any_key() -> None:
     parts = (
         MemoryPart("a.*", "MLP", "bf16", 5), MemoryPart("b", "MLP", "fp32", 4), MemoryPart("", "weights", "fp32", 7),
     )  # fmt: skip
-    found = MemoryBreakdown("evaluation", parts)
-    assert found.total == 16
-    assert list(found.by(lambda part: part.kind).items()) == [("MLP", 9), ("weights", 7)]
-    assert found.by(lambda part: part.dtype) == {"fp32": 11, "bf16": 5}
+    breakdown = MemoryBreakdown("evaluation", parts)
+    assert breakdown.total == 16
+    assert list(breakdown.by(lambda part: part.kind).items()) == [("MLP", 9), ("weights", 7)]
+    assert breakdown.by(lambda part: part.dtype) == {"fp32": 11, "bf16": 5}
 
 
 def answer(folder: Path, phase: str, parts: list[tuple[str, str, int]], **settings: Any) -> MemoryBreakdown:
@@ -88,8 +88,8 @@ LORA = [("weights", "bf16", 20_000), ("weights", "fp32", 4_000), ("MLP", "bf16",
 def test_each_byte_has_the_dtype_in_which_it_is_kept(
     phase: str, settings: dict[str, Any], expected: dict[tuple[str, str], int], tmp_path: Path
 ) -> None:
-    found = answer(tmp_path, phase, LORA, peft_method="lora", **settings)
-    assert list(found.by(lambda part: (part.kind, part.dtype)).items()) == list(expected.items())
+    breakdown = answer(tmp_path, phase, LORA, peft_method="lora", **settings)
+    assert list(breakdown.by(lambda part: (part.kind, part.dtype)).items()) == list(expected.items())
 
 
 @pytest.mark.train
@@ -109,16 +109,16 @@ def test_each_byte_has_the_dtype_in_which_it_is_kept(
 def test_the_parts_add_up_to_the_traced_peak(task: Any, model: str, settings: dict[str, Any], tmp_path: Path) -> None:
     skip_without("transformers")
     job, chosen = BuiltinJob(task=task, model=model), Settings(**settings)
-    found = traced(tmp_path, job, **settings)
+    breakdown = traced(tmp_path, job, **settings)
     estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, GPU, cache_folder=tmp_path), chosen, GPU)
     batch = chosen.per_device_train_batch_size
-    assert found.total == pytest.approx(estimate.tensor_bytes(batch), rel=0.02)
-    kinds = found.by(lambda part: part.kind)
+    assert breakdown.total == pytest.approx(estimate.tensor_bytes(batch), rel=0.02)
+    kinds = breakdown.by(lambda part: part.kind)
     assert kinds["weights"] == pytest.approx(
         estimate.parts.weights - kinds.get("16-bit copies of weights", 0), rel=0.01
     )
     assert kinds["optimizer states"] == pytest.approx(estimate.parts.optimizer, rel=0.01)
-    dtypes = found.by(lambda part: (part.kind, part.dtype))
+    dtypes = breakdown.by(lambda part: (part.kind, part.dtype))
     of_parameters = {dtype for kind, dtype in dtypes if kind in ("weights", "gradients", "optimizer states")}
     assert of_parameters - {"int64"} == {"fp32"}, "the position ids of BERT are a buffer of integers"
     assert {dtype for kind, dtype in dtypes if kind == "16-bit copies of weights"} <= {"bf16"}
@@ -135,11 +135,11 @@ def test_an_adapter_on_16_bit_weights_has_fp32_gradients(quantization: str, tmp_
         "peft_method": "lora", "precision": "bf16", "quantization": quantization, "max_length": 64,
         "per_device_train_batch_size": 8,
     }  # fmt: skip
-    found = traced(tmp_path, job, **settings)
+    breakdown = traced(tmp_path, job, **settings)
     chosen = convert(settings, Settings)
     estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, GPU, cache_folder=tmp_path), chosen, GPU)
-    assert found.total == pytest.approx(estimate.tensor_bytes(8), rel=0.02)
-    dtypes = found.by(lambda part: (part.kind, part.dtype))
+    assert breakdown.total == pytest.approx(estimate.tensor_bytes(8), rel=0.02)
+    dtypes = breakdown.by(lambda part: (part.kind, part.dtype))
     assert {dtype for kind, dtype in dtypes if kind in ("gradients", "optimizer states")} == {"fp32"}
     # Two blocks: four matrices of 256 x 256 and three of 256 x 1024 each.
     linear = 2 * (4 * 256 * 256 + 3 * 256 * 1024)

@@ -29,28 +29,28 @@ def settings(batch: int = 16, **values: Any) -> Settings:
     return Settings(per_device_train_batch_size=batch, **values)
 
 
-def estimate_on_gpu(one: Settings) -> MemoryEstimate:
-    return estimate(BERT, one, GPU)
+def estimate_on_gpu(changed: Settings) -> MemoryEstimate:
+    return estimate(BERT, changed, GPU)
 
 
-def on_cpu(one: Settings) -> MemoryEstimate:
-    return estimate(BERT, one, CPU)
+def on_cpu(changed: Settings) -> MemoryEstimate:
+    return estimate(BERT, changed, CPU)
 
 
-def run(name: str, one: Settings, ratio: float, slack: float = 1.0) -> MeasuredRun:
-    tensors = round(estimate_on_gpu(one).tensor_bytes(one.per_device_train_batch_size) * ratio)
-    return MeasuredRun(name, one, tensors, round(tensors * slack))
+def run(name: str, changed: Settings, ratio: float, slack: float = 1.0) -> MeasuredRun:
+    tensors = round(estimate_on_gpu(changed).tensor_bytes(changed.per_device_train_batch_size) * ratio)
+    return MeasuredRun(name, changed, tensors, round(tensors * slack))
 
 
-def fix(one: Settings, *runs: MeasuredRun) -> MemoryEstimate:
-    return calibrate(estimate_on_gpu(one), one, True, runs, estimate_on_gpu)
+def fix(changed: Settings, *runs: MeasuredRun) -> MemoryEstimate:
+    return calibrate(estimate_on_gpu(changed), changed, True, runs, estimate_on_gpu)
 
 
 def test_one_run_scales_every_batch() -> None:
-    found = fix(settings(64), run("r003", settings(16), 1.03))
-    assert found.tensor_bytes(64) == pytest.approx(1.03 * estimate_on_gpu(settings(64)).tensor_bytes(64))
-    assert "corrected by run r003: ×1.03" in found.rests_on
-    assert found.uncertainty == CALIBRATED_UNCERTAINTY
+    estimated = fix(settings(64), run("r003", settings(16), 1.03))
+    assert estimated.tensor_bytes(64) == pytest.approx(1.03 * estimate_on_gpu(settings(64)).tensor_bytes(64))
+    assert "corrected by run r003: ×1.03" in estimated.rests_on
+    assert estimated.uncertainty == CALIBRATED_UNCERTAINTY
 
 
 def test_between_two_runs_the_ratio_goes_from_one_to_the_other() -> None:
@@ -69,13 +69,13 @@ def test_what_was_seen_at_another_moment_raises_and_never_lowers(measured: float
 
 
 def test_of_two_runs_of_one_batch_the_newer_counts() -> None:
-    found = fix(settings(), run("r009", settings(), 1.1), run("r001", settings(), 2.0))
-    assert found.ratio(16) == pytest.approx(1.1)
+    estimated = fix(settings(), run("r009", settings(), 1.1), run("r001", settings(), 2.0))
+    assert estimated.ratio(16) == pytest.approx(1.1)
 
 
 def test_the_measured_slack_takes_the_place_of_the_assumed_one() -> None:
-    found = fix(settings(), run("r001", settings(), 1.0, slack=1.2))
-    assert found.parts.slack == pytest.approx(0.2 * found.tensor_bytes(16), rel=1e-3)
+    estimated = fix(settings(), run("r001", settings(), 1.0, slack=1.2))
+    assert estimated.parts.slack == pytest.approx(0.2 * estimated.tensor_bytes(16), rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -96,19 +96,19 @@ def test_what_takes_no_memory_may_differ() -> None:
 def test_on_a_cpu_the_rest_of_the_process_is_what_was_measured() -> None:
     tensors, rest = on_cpu(settings(8)).tensor_bytes(8), 1200 * 2**20
     resident = round(tensors) + rest
-    found = calibrate(
+    estimated = calibrate(
         on_cpu(settings()), settings(), False, [MeasuredRun("r1", settings(8), None, None, resident)], on_cpu
     )
-    assert found.peak_bytes(8) == pytest.approx(resident, abs=4)
-    assert found.parts.context == pytest.approx(rest - CPU_SLACK_SHARE * tensors, abs=4)
-    assert "corrected by run r1: 1,200 MiB outside of tensors" in found.rests_on
+    assert estimated.peak_bytes(8) == pytest.approx(resident, abs=4)
+    assert estimated.parts.context == pytest.approx(rest - CPU_SLACK_SHARE * tensors, abs=4)
+    assert "corrected by run r1: 1,200 MiB outside of tensors" in estimated.rests_on
 
 
 @pytest.mark.parametrize(("tensors_mib", "resident_mib"), [(31, 584), (219, 934), (370, 997), (1694, 2593)])
 def test_on_a_cpu_what_trainings_took_lies_within_the_uncertainty(tensors_mib: int, resident_mib: int) -> None:
     moment = MemoryPhase("forward", tensors_mib * MIB, 0, 0, 0, 0)
-    found = estimate_from_phases((moment,), settings(), CPU, CLOSED_FORM_UNCERTAINTY, "measured tensors")
-    assert found.low_bytes < resident_mib * MIB < found.high_bytes
+    estimated = estimate_from_phases((moment,), settings(), CPU, CLOSED_FORM_UNCERTAINTY, "measured tensors")
+    assert estimated.low_bytes < resident_mib * MIB < estimated.high_bytes
 
 
 def test_on_a_cpu_a_measured_run_leaves_little_uncertainty() -> None:
@@ -124,20 +124,20 @@ def test_under_a_limit_what_is_reserved_counts(
 ) -> None:
     moment = MemoryPhase("forward", tensors_mib * MIB, 0, 0, 0, 0)
     device = Device(False, None, private_mib * MIB, limited=True, import_footprint=import_footprint)
-    found = estimate_from_phases((moment,), settings(), device, CLOSED_FORM_UNCERTAINTY, "measured tensors")
-    assert found.low_bytes < private_mib * MIB < found.high_bytes
-    assert found.verdict != "fits"
-    assert replace(found, capacity_bytes=(private_mib - 1000) * MIB).verdict == "too large"
+    estimated = estimate_from_phases((moment,), settings(), device, CLOSED_FORM_UNCERTAINTY, "measured tensors")
+    assert estimated.low_bytes < private_mib * MIB < estimated.high_bytes
+    assert estimated.verdict != "fits"
+    assert replace(estimated, capacity_bytes=(private_mib - 1000) * MIB).verdict == "too large"
 
 
 def test_what_is_reserved_stays_uncertain_where_only_resident_memory_was_measured() -> None:
-    def limited(one: Settings) -> MemoryEstimate:
-        return estimate(BERT, one, replace(CPU, limited=True))
+    def limited(changed: Settings) -> MemoryEstimate:
+        return estimate(BERT, changed, replace(CPU, limited=True))
 
     run = MeasuredRun("r1", settings(), resident_bytes=2**33)
-    found = calibrate(limited(settings()), settings(), False, [run], limited)
-    assert found.total_bytes == pytest.approx(2**33 + RESERVED_BYTES, abs=4)
-    assert found.uncertainty_bytes > RESERVED_UNCERTAINTY_BYTES
+    estimated = calibrate(limited(settings()), settings(), False, [run], limited)
+    assert estimated.total_bytes == pytest.approx(2**33 + RESERVED_BYTES, abs=4)
+    assert estimated.uncertainty_bytes > RESERVED_UNCERTAINTY_BYTES
 
 
 def test_a_process_smaller_than_its_tensors_is_no_measurement() -> None:
@@ -164,12 +164,12 @@ def gpu_run(number: int, batch: int, reserved: int) -> MeasuredRun:
 
 
 def test_a_size_that_was_run_takes_what_its_newest_run_took() -> None:
-    found = estimate_from_runs((cpu_run(3, 8, 1000), cpu_run(2, 8, 1500), cpu_run(1, 4, 900)), GIVEN, HOST)
-    assert isinstance(found, MeasuredEstimate)
-    assert (found.estimate.batch, found.estimate.total_bytes) == (8, 1000 * MEBIBYTE)
-    assert found.estimate.verdict == "fits"
-    assert found.estimate.rests_on == "measured by run r003"
-    assert found.largest is None
+    estimated = estimate_from_runs((cpu_run(3, 8, 1000), cpu_run(2, 8, 1500), cpu_run(1, 4, 900)), GIVEN, HOST)
+    assert isinstance(estimated, MeasuredEstimate)
+    assert (estimated.estimate.batch, estimated.estimate.total_bytes) == (8, 1000 * MEBIBYTE)
+    assert estimated.estimate.verdict == "fits"
+    assert estimated.estimate.rests_on == "measured by run r003"
+    assert estimated.largest is None
 
 
 def test_one_size_says_nothing_of_another() -> None:
@@ -178,18 +178,18 @@ def test_one_size_says_nothing_of_another() -> None:
 
 def test_sizes_off_the_floor_tell_the_others_and_the_largest_that_fits() -> None:
     runs = tuple(cpu_run(n, batch, 400 + 100 * batch) for n, batch in enumerate((16, 8, 4), start=1))
-    found = estimate_from_runs(runs, GIVEN, HOST, 32)
-    assert isinstance(found, MeasuredEstimate)
-    assert found.estimate.total_bytes == 3600 * MEBIBYTE
-    assert found.estimate.rests_on == "fitted to 3 measured sizes, the newest from run r001"
-    assert found.largest is not None
-    assert 60 <= found.largest <= (8000 * 0.95 - 400) / 100
+    estimated = estimate_from_runs(runs, GIVEN, HOST, 32)
+    assert isinstance(estimated, MeasuredEstimate)
+    assert estimated.estimate.total_bytes == 3600 * MEBIBYTE
+    assert estimated.estimate.rests_on == "fitted to 3 measured sizes, the newest from run r001"
+    assert estimated.largest is not None
+    assert 60 <= estimated.largest <= (8000 * 0.95 - 400) / 100
 
 
 def test_a_limit_also_counts_what_libraries_reserve() -> None:
-    found = estimate_from_runs((cpu_run(1, 8, 1000),), GIVEN, replace(HOST, limited=True))
-    assert isinstance(found, MeasuredEstimate)
-    assert found.estimate.total_bytes == 1000 * MEBIBYTE + RESERVED_BYTES
+    estimated = estimate_from_runs((cpu_run(1, 8, 1000),), GIVEN, replace(HOST, limited=True))
+    assert isinstance(estimated, MeasuredEstimate)
+    assert estimated.estimate.total_bytes == 1000 * MEBIBYTE + RESERVED_BYTES
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
@@ -197,14 +197,14 @@ def test_a_compiled_run_that_was_measured_leaves_no_possible_saving(on_gpu: bool
     way = estimate_on_gpu if on_gpu else on_cpu
     compiled = settings(torch_compile=True)
     measured = MeasuredRun("r1", compiled, tensor_bytes=2**33, resident_bytes=2**33)
-    found = calibrate(way(compiled), compiled, on_gpu, [measured], way)
-    assert found.total_bytes - found.low_bytes == found.high_bytes - found.total_bytes
+    estimated = calibrate(way(compiled), compiled, on_gpu, [measured], way)
+    assert estimated.total_bytes - estimated.low_bytes == estimated.high_bytes - estimated.total_bytes
 
 
 def test_on_a_gpu_the_context_is_added_to_what_the_allocator_held() -> None:
-    found = estimate_from_runs((gpu_run(1, 8, 9000),), GIVEN, GPU_DEVICE)
-    assert isinstance(found, MeasuredEstimate)
-    assert found.estimate.total_bytes == 9000 * MEBIBYTE + GPU_DEVICE.context_bytes
+    estimated = estimate_from_runs((gpu_run(1, 8, 9000),), GIVEN, GPU_DEVICE)
+    assert isinstance(estimated, MeasuredEstimate)
+    assert estimated.estimate.total_bytes == 9000 * MEBIBYTE + GPU_DEVICE.context_bytes
 
 
 def test_runs_with_other_settings_or_of_another_device_say_nothing() -> None:

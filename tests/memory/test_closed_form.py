@@ -127,10 +127,14 @@ def test_attention_keeps_scores_or_their_sums(
 ) -> None:
     """Small figures are bytes for each of 12 x 64 x 64 scores."""
     chosen = settings(**values)
-    found = attention_bytes(shape, chosen, device, number_sizes(shape, chosen, device), 64)
+    size_bytes = attention_bytes(shape, chosen, device, number_sizes(shape, chosen, device), 64)
     scores = 12 * 64 * 64
     kept = expected[0] if expected[0] >= SUMS else expected[0] * scores
-    assert (found.kept, found.extra, found.evaluation) == (kept, expected[1] * scores, expected[2] * scores)
+    assert (size_bytes.kept, size_bytes.extra, size_bytes.evaluation) == (
+        kept,
+        expected[1] * scores,
+        expected[2] * scores,
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,26 +156,26 @@ def test_keys_and_values_of_grouped_heads(
     shape: ModelShape, precision: str, device: Device, keys: int, scores: int
 ) -> None:
     chosen = settings(precision=precision, attn_implementation="sdpa")
-    found = attention_bytes(shape, chosen, device, number_sizes(shape, chosen, device), 16)
+    size_bytes = attention_bytes(shape, chosen, device, number_sizes(shape, chosen, device), 16)
     sums = 0 if scores else 32 * 16 * 4
     mask = 0 if shape.language_model else 16 * 16 * (2 if precision == "bf16" else 4)
-    assert found.kept == 16 * keys + 32 * 16 * 16 * scores + sums + mask
+    assert size_bytes.kept == 16 * keys + 32 * 16 * 16 * scores + sums + mask
     repeated = 2 * 24 * 64 * (4 if precision == "fp32" else 2)
-    assert found.evaluation == (16 * repeated + 32 * 16 * 16 * 8 if scores else 0)
+    assert size_bytes.evaluation == (16 * repeated + 32 * 16 * 16 * 8 if scores else 0)
 
 
 def test_modernbert_frees_its_joint_tensor_where_values_are_copied() -> None:
     """In eager attention the values are a copy, so that two thirds of the joint tensor are not kept by it."""
     chosen = settings(attn_implementation="eager", precision="bf16")
-    found = attention_bytes(TINY_ENCODER, chosen, GPU, MIXED, 16)
-    assert found.kept == 4 * 16 * 16 * 6 - 2 * 16 * 128 * 2
+    size_bytes = attention_bytes(TINY_ENCODER, chosen, GPU, MIXED, 16)
+    assert size_bytes.kept == 4 * 16 * 16 * 6 - 2 * 16 * 128 * 2
 
 
 def test_one_sample_of_a_language_model() -> None:
     """TINY_DECODER under autocast on a GPU: 128 wide, 4 heads of 32 with 2 for keys, MLP 384, 4096 words; 64 tokens."""
-    found = activation_bytes(TINY_DECODER, settings(precision="bf16", max_length=64), GPU)
+    size_bytes = activation_bytes(TINY_DECODER, settings(precision="bf16", max_length=64), GPU)
     block = 128 * 26 + (2 * 128 + 2 * 64) * 2 + 384 * 4 * 2
-    assert found == ActivationBytes(
+    assert size_bytes == ActivationBytes(
         block=64 * block + 4 * 64 * 4,  # with the sums of attention
         checkpoint=64 * 128 * 4,
         ends=64 * 128 * (2 * 4 + 2),  # the last norm, twice, and the input of the output layer
@@ -184,8 +188,8 @@ def test_one_sample_of_a_language_model() -> None:
 
 def test_one_sample_of_a_classifier() -> None:
     """TINY_ENCODER in fp32 on a GPU: 128 wide, 4 heads of 32, MLP 256; 64 tokens."""
-    found = activation_bytes(TINY_ENCODER, settings(precision="fp32", max_length=64), GPU)
-    assert found == ActivationBytes(
+    size_bytes = activation_bytes(TINY_ENCODER, settings(precision="fp32", max_length=64), GPU)
+    assert size_bytes == ActivationBytes(
         block=64 * (128 * 40 + 256 * 16) + 4 * 64 * 4 + 64 * 64 * 4,  # with the sums and the mask of attention
         checkpoint=64 * 128 * 4,
         ends=64 * 128 * 4,
@@ -199,8 +203,8 @@ def test_one_sample_of_a_classifier() -> None:
 @pytest.mark.parametrize("shape", [BERT, GPT2])
 def test_an_evaluation_keeps_two_tensors_of_each_width_in_a_block(shape: ModelShape) -> None:
     """In fp32: the stream before and after, two copies of it, and the MLP before and after its activation."""
-    found = activation_bytes(replace(shape, task="classification"), settings(max_length=64, precision="fp32"), GPU)
-    assert found.evaluation == 64 * (4 * 4 * 768 + 2 * 4 * 3072)
+    size_bytes = activation_bytes(replace(shape, task="classification"), settings(max_length=64, precision="fp32"), GPU)
+    assert size_bytes.evaluation == 64 * (4 * 4 * 768 + 2 * 4 * 3072)
 
 
 @pytest.mark.parametrize(
@@ -215,8 +219,10 @@ def test_an_evaluation_keeps_two_tensors_of_each_width_in_a_block(shape: ModelSh
     ],
 )
 def test_temporary_tensors_of_a_backward_pass(shape: ModelShape, values: dict[str, Any], expected: float) -> None:
-    found = activation_bytes(shape, settings(max_length=64, attn_implementation="flash_attention_2", **values), GPU)
-    assert found.block_extra == pytest.approx(64 * expected)
+    size_bytes = activation_bytes(
+        shape, settings(max_length=64, attn_implementation="flash_attention_2", **values), GPU
+    )
+    assert size_bytes.block_extra == pytest.approx(64 * expected)
 
 
 def test_adapters_keep_neither_embeddings_nor_final_layers() -> None:

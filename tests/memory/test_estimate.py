@@ -56,9 +56,11 @@ def test_adamw_in_fp32_takes_sixteen_bytes_a_parameter_and_four_more_in_its_step
 
 
 def test_the_peak_of_a_language_model_is_at_its_logits() -> None:
-    found = of(LLAMA_1B, precision="bf16", optim="adamw_torch_fused", per_device_train_batch_size=8, max_length=1024)
-    assert found.peak_phase == "loss"
-    assert found.parts.activations > 12 * 128_256 * 8 * 1024
+    estimated = of(
+        LLAMA_1B, precision="bf16", optim="adamw_torch_fused", per_device_train_batch_size=8, max_length=1024
+    )
+    assert estimated.peak_phase == "loss"
+    assert estimated.parts.activations > 12 * 128_256 * 8 * 1024
 
 
 def test_several_processes_keep_their_gradients_twice() -> None:
@@ -67,8 +69,8 @@ def test_several_processes_keep_their_gradients_twice() -> None:
 
 
 def test_evaluation_can_set_the_peak() -> None:
-    found = of(GPT2, optim="sgd", per_device_train_batch_size=1, per_device_eval_batch_size=64, max_length=1024)
-    assert found.peak_phase == "evaluation, eval batch 64"
+    estimated = of(GPT2, optim="sgd", per_device_train_batch_size=1, per_device_eval_batch_size=64, max_length=1024)
+    assert estimated.peak_phase == "evaluation, eval batch 64"
 
 
 def test_a_training_without_evaluation_has_none_in_its_peak() -> None:
@@ -87,55 +89,55 @@ def test_the_verdict(gib: float | None, verdict: str) -> None:
 
 
 def test_between_fitting_and_not_it_is_tight() -> None:
-    found = of()
-    for capacity in (found.total_bytes, found.high_bytes):
-        assert replace(found, capacity_bytes=capacity).verdict == "tight"
-    for capacity in (found.low_bytes + 1, found.total_bytes - 1):
-        assert replace(found, capacity_bytes=capacity).verdict == "too large"
+    estimated = of()
+    for capacity in (estimated.total_bytes, estimated.high_bytes):
+        assert replace(estimated, capacity_bytes=capacity).verdict == "tight"
+    for capacity in (estimated.low_bytes + 1, estimated.total_bytes - 1):
+        assert replace(estimated, capacity_bytes=capacity).verdict == "too large"
 
 
 def test_the_largest_batch_fits_and_the_next_does_not() -> None:
-    found = of()
-    largest = found.largest_batch()
+    estimated = of()
+    largest = estimated.largest_batch()
     assert largest is not None
     assert largest > 16
     limit = 24 * GIB * (1 - RESERVE_SHARE)
-    high, next_high = (found.peak_bytes(batch) * (1 + found.uncertainty) for batch in (largest, largest + 1))
+    high, next_high = (estimated.peak_bytes(batch) * (1 + estimated.uncertainty) for batch in (largest, largest + 1))
     assert high <= limit < next_high
     assert of(device=replace(GPU, capacity_bytes=GIB)).largest_batch() == 0
     assert of(device=Device(True)).largest_batch() is None
 
 
 def test_the_peak_as_floor_and_line_is_the_same_where_it_is_used() -> None:
-    found = of()
+    estimated = of()
     for batch in (16, 24, 32):
-        assert found.peak.peak_bytes(batch) == pytest.approx(found.peak_bytes(batch), rel=0.01)
-    assert found.peak.floor_bytes == pytest.approx(found.peak_bytes(1), rel=0.1)
+        assert estimated.peak.peak_bytes(batch) == pytest.approx(estimated.peak_bytes(batch), rel=0.01)
+    assert estimated.peak.floor_bytes == pytest.approx(estimated.peak_bytes(1), rel=0.1)
 
 
 @pytest.mark.parametrize("device", [GPU, Device(False, None, 24 * GIB, limited=True)], ids=["gpu", "limit"])
 def test_the_parts_are_the_whole(device: Device) -> None:
-    found = of(device=device)
-    assert found.parts.total == pytest.approx(found.total_bytes, abs=4)
-    assert found.parts.context >= 100 * MIB
+    estimated = of(device=device)
+    assert estimated.parts.total == pytest.approx(estimated.total_bytes, abs=4)
+    assert estimated.parts.context >= 100 * MIB
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_has_a_figure(name: str) -> None:
-    found = optimizer_bytes(name, True, 4)
-    assert 0 <= found.kept <= 12
-    assert 0 <= found.temporary <= 4
+    size_bytes = optimizer_bytes(name, True, 4)
+    assert 0 <= size_bytes.kept <= 12
+    assert 0 <= size_bytes.temporary <= 4
 
 
 def test_the_line_goes_through_this_batch_and_the_largest_that_fits() -> None:
     """Phases of 100 + 10 b and 40 + 20 b bytes, and a step of 150; the first is higher below 6 samples."""
     phases = tuple(MemoryPhase(name, base, 0, 0, 0, slope) for name, base, slope in (("a", 100, 10), ("b", 40, 20)))
     step = MemoryPhase("step", 0, 0, 150, 0, 0)
-    found = MemoryEstimate(2, (*phases, step), True, RuntimeOverhead(0, 0, 0), 0.0, "")
+    estimated = MemoryEstimate(2, (*phases, step), True, RuntimeOverhead(0, 0, 0), 0.0, "")
     # To twice the batch where the capacity is unknown: (2, 120) and (4, 140).
-    assert (found.peak.slope_bytes, found.peak.base_bytes, found.peak.floor_bytes) == (10, 100, 150)
+    assert (estimated.peak.slope_bytes, estimated.peak.base_bytes, estimated.peak.floor_bytes) == (10, 100, 150)
     # 640 bytes and 5 % are room for 30 samples: (2, 120) and (30, 640).
-    fitting = replace(found, capacity_bytes=674)
+    fitting = replace(estimated, capacity_bytes=674)
     assert fitting.largest_batch() == 30
     slope = (640 - 120) / 28
     assert (fitting.peak.slope_bytes, fitting.peak.base_bytes) == pytest.approx((slope, 120 - 2 * slope))
@@ -144,7 +146,7 @@ def test_the_line_goes_through_this_batch_and_the_largest_that_fits() -> None:
     assert replace(fitting, overhead=RuntimeOverhead(0, 0, 0, 30)).largest_batch() == 28
     assert replace(fitting, uncertainty=0.1).largest_batch() == 27
     # 2,000 bytes less 5 % are 1,900, exactly what 93 samples take.
-    assert replace(found, capacity_bytes=2000).largest_batch() == 93
+    assert replace(estimated, capacity_bytes=2000).largest_batch() == 93
 
 
 @pytest.mark.alone
@@ -159,11 +161,11 @@ def test_the_line_of_a_bent_peak_is_never_too_small_up_to_the_largest_that_fits(
         "optim": "adamw_torch_fused",
         "max_length": 512,
     }
-    found = of(LLAMA_1B, replace(GPU, capacity_bytes=80 * GIB), per_device_train_batch_size=2, **values)
-    largest = found.largest_batch()
+    estimated = of(LLAMA_1B, replace(GPU, capacity_bytes=80 * GIB), per_device_train_batch_size=2, **values)
+    largest = estimated.largest_batch()
     assert largest is not None
     for batch in range(2, largest + 1):
-        assert found.peak.peak_bytes(batch) >= 0.999 * found.peak_bytes(batch)
+        assert estimated.peak.peak_bytes(batch) >= 0.999 * estimated.peak_bytes(batch)
 
 
 def test_a_compiled_training_may_take_much_less_and_no_more() -> None:

@@ -18,10 +18,10 @@ def test_it_is_asked_once(tmp_path: Path) -> None:
     skip_without("datasets")
     python = Interpreter(sys.executable, packages={"torch": "2.13.0"})
     assert import_footprint(python, 2, tmp_path, cached_only=True) is None
-    found = import_footprint(python, 2, tmp_path)
-    assert found is not None
-    assert found.private_bytes > found.resident_bytes > 200 * MIB
-    assert import_footprint(python, 2, tmp_path, cached_only=True) == found
+    footprint = import_footprint(python, 2, tmp_path)
+    assert footprint is not None
+    assert footprint.private_bytes > footprint.resident_bytes > 200 * MIB
+    assert import_footprint(python, 2, tmp_path, cached_only=True) == footprint
     assert import_footprint(python, 64, tmp_path, cached_only=True) is None
 
 

@@ -52,11 +52,11 @@ def test_parameters_are_those_of_the_model_itself(model: str, task: str, adapter
     case = Case(model, task, adapter=adapter)
     with quiet(), torch.device("meta"):
         built = build_model(case, JobArguments(task=task, peft_method=adapter))
-    found = count_parameters(shape_of(case), convert({"peft_method": adapter}, Settings))
-    total = sum(one.numel() for one in built.parameters())
-    trained = sum(one.numel() for one in built.parameters() if one.requires_grad)
-    assert found.total == pytest.approx(total, rel=1e-3)
-    assert found.trainable == pytest.approx(trained, rel=2e-3)
+    counted = count_parameters(shape_of(case), convert({"peft_method": adapter}, Settings))
+    total = sum(parameter.numel() for parameter in built.parameters())
+    trained = sum(parameter.numel() for parameter in built.parameters() if parameter.requires_grad)
+    assert counted.total == pytest.approx(total, rel=1e-3)
+    assert counted.trainable == pytest.approx(trained, rel=2e-3)
 
 
 def test_a_folder_with_a_configuration_is_enough(tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_another_architecture_is_given_the_nearest_family_and_says_so(model: str
     shape = shape_from_config(FAMILIES[model], model, "causal-lm" if model in CAUSAL else "classification")
     assert shape is not None
     assert shape.approximates == model
-    found = estimate(shape, Settings(), Device(False))
-    assert found.uncertainty >= NEAREST_FAMILY_UNCERTAINTY
-    assert f"used for {model}" in found.rests_on
+    estimated = estimate(shape, Settings(), Device(False))
+    assert estimated.uncertainty >= NEAREST_FAMILY_UNCERTAINTY
+    assert f"used for {model}" in estimated.rests_on
 
 
 def test_deberta_is_counted_where_its_attention_is_that_of_version_3() -> None:

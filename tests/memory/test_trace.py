@@ -51,13 +51,13 @@ def test_a_trace_is_asked_for_once(tmp_path: Path) -> None:
     skip_without("transformers")
     settings = Settings(precision="bf16", max_length=32)
     assert cached_trace(PYTHON, JOB, settings, GPU, cache_folder=tmp_path) is None
-    found = trace_memory(PYTHON, JOB, settings, GPU, cache_folder=tmp_path)
-    assert cached_trace(PYTHON, JOB, settings.changed(seed=1), GPU, cache_folder=tmp_path) == found
-    assert found.parameters == found.trainable == 918_144
-    assert [one.batch for one in found.train] == [2, 8, 32, 128]
-    assert [batch for batch, _ in found.slack] == [1, 2, 4, 8, 16, 32, 64, 128]
-    assert all(0 < slack < 4 * 20 * MIB for _, slack in found.slack), "a few segments that are not full"
-    assert estimate_from_trace(found, settings, GPU).verdict == "fits"
+    trace = trace_memory(PYTHON, JOB, settings, GPU, cache_folder=tmp_path)
+    assert cached_trace(PYTHON, JOB, settings.changed(seed=1), GPU, cache_folder=tmp_path) == trace
+    assert trace.parameters == trace.trainable == 918_144
+    assert [phase.batch for phase in trace.train] == [2, 8, 32, 128]
+    assert [batch for batch, _ in trace.slack] == [1, 2, 4, 8, 16, 32, 64, 128]
+    assert all(0 < slack < 4 * 20 * MIB for _, slack in trace.slack), "a few segments that are not full"
+    assert estimate_from_trace(trace, settings, GPU).verdict == "fits"
 
 
 @pytest.mark.full
@@ -66,10 +66,10 @@ def test_traces_made_together_are_those_made_alone(tmp_path: Path) -> None:
     skip_without("transformers")
     plain = Settings(precision="bf16", max_length=32)
     asked = [plain, plain.changed(gradient_checkpointing=True, gradient_accumulation_steps=4)]
-    trace_together(PYTHON, [(JOB, one, GPU) for one in asked], lambda number: None, tmp_path / "together")
-    for one in asked:
-        together = cached_trace(PYTHON, JOB, one, GPU, cache_folder=tmp_path / "together")
-        assert together == trace_memory(PYTHON, JOB, one, GPU, cache_folder=tmp_path / "alone")
+    trace_together(PYTHON, [(JOB, settings, GPU) for settings in asked], lambda number: None, tmp_path / "together")
+    for settings in asked:
+        together = cached_trace(PYTHON, JOB, settings, GPU, cache_folder=tmp_path / "together")
+        assert together == trace_memory(PYTHON, JOB, settings, GPU, cache_folder=tmp_path / "alone")
 
 
 @pytest.mark.train
@@ -169,9 +169,9 @@ def test_several_traces_take_one_start_and_only_what_is_missing(tmp_path: Path) 
     assert trace_together(interpreter, asked, progress.append, tmp_path) == [None] * 3
     assert progress == [2, 1]
     assert calls.read_text().split() == ["2", "1"]
-    found = cached_trace(interpreter, JOB, checkpointed, GPU, cache_folder=tmp_path)
-    assert found is not None
-    assert found.state_bytes == 8
+    trace = cached_trace(interpreter, JOB, checkpointed, GPU, cache_folder=tmp_path)
+    assert trace is not None
+    assert trace.state_bytes == 8
     assert cached_trace(interpreter, JOB, Settings(max_length=999), GPU, cache_folder=tmp_path) is None
 
 
@@ -231,16 +231,16 @@ def test_a_python_that_is_not_there_is_said(tmp_path: Path) -> None:
     [(2, 200, "optimizer step"), (8, 200, "optimizer step"), (20, 280, "forward and backward"), (64, 720, "forward")],
 )
 def test_between_traced_batches_lies_a_straight_line(batch: int, tensors: int, moment: str) -> None:
-    found = estimate_from_trace(TRACE, Settings(per_device_train_batch_size=batch), GPU)
-    assert found.tensor_bytes(batch) == pytest.approx(tensors * MIB)
-    assert found.peak_phase.startswith(moment)
+    estimated = estimate_from_trace(TRACE, Settings(per_device_train_batch_size=batch), GPU)
+    assert estimated.tensor_bytes(batch) == pytest.approx(tensors * MIB)
+    assert estimated.peak_phase.startswith(moment)
 
 
 def test_the_parts_of_a_traced_peak() -> None:
     """From 8 to 32 samples 10 MiB each; of the 400 MiB are 40 weights, 5 copies of them and 80 states."""
     copied = replace(TRACE, train=(*TRACE.train[:2], TracedPeak(32, 400 * MIB, gradients=20 * MIB, copies=5 * MIB)))
-    found = estimate_from_trace(copied, Settings(per_device_train_batch_size=32), GPU).parts
-    sizes = (found.weights, found.gradients, found.optimizer, found.activations)
+    estimated = estimate_from_trace(copied, Settings(per_device_train_batch_size=32), GPU).parts
+    sizes = (estimated.weights, estimated.gradients, estimated.optimizer, estimated.activations)
     assert [size / MIB for size in sizes] == [45, 20, 80, 255]
     two = estimate_from_trace(copied, Settings(per_device_train_batch_size=32), GPU, processes=2).parts
     assert two.gradients == 60 * MIB, "and buckets of 40"
@@ -258,37 +258,37 @@ def test_the_first_of_several_gpus_adds_up_gradients_next_to_its_own() -> None:
 
 
 def test_evaluation_counts_with_its_own_batch() -> None:
-    found = estimate_from_trace(TRACE, Settings(per_device_eval_batch_size=68), GPU)
-    assert found.peak_phase == "evaluation, eval batch 68"
+    estimated = estimate_from_trace(TRACE, Settings(per_device_eval_batch_size=68), GPU)
+    assert estimated.peak_phase == "evaluation, eval batch 68"
     without = estimate_from_trace(TRACE, Settings(per_device_eval_batch_size=68, eval_strategy="no"), GPU)
-    assert without.total_bytes < found.total_bytes
+    assert without.total_bytes < estimated.total_bytes
     assert "evaluation" not in without.peak_phase
-    assert found.tensor_bytes(8) == pytest.approx(240 * MIB)
+    assert estimated.tensor_bytes(8) == pytest.approx(240 * MIB)
 
 
 def test_an_optimizer_that_was_not_traced_comes_from_the_table() -> None:
     without = replace(TRACE, state_bytes=None, step_bytes=80 * MIB)
-    found = estimate_from_trace(without, Settings(per_device_train_batch_size=32, optim="adamw_bnb_8bit"), GPU)
-    assert found.parts.optimizer == pytest.approx(2 * (1 + 4 / 256) * 10 * MIB, rel=1e-6)
-    assert found.tensor_bytes(32) == pytest.approx(400 * MIB + found.parts.optimizer, rel=1e-6)
+    estimated = estimate_from_trace(without, Settings(per_device_train_batch_size=32, optim="adamw_bnb_8bit"), GPU)
+    assert estimated.parts.optimizer == pytest.approx(2 * (1 + 4 / 256) * 10 * MIB, rel=1e-6)
+    assert estimated.tensor_bytes(32) == pytest.approx(400 * MIB + estimated.parts.optimizer, rel=1e-6)
 
 
 def test_states_of_embeddings_that_were_not_traced_are_in_fp32() -> None:
     """Of 10 Mi parameters 4 Mi are in embeddings: 8 bytes each, the others two bytes and their scales."""
     without = replace(TRACE, state_bytes=None, embedding=4 * MIB)
-    found = estimate_from_trace(without, Settings(per_device_train_batch_size=32, optim="adamw_bnb_8bit"), GPU)
-    assert found.parts.optimizer == pytest.approx((4 * 8 + 6 * 2 * (1 + 4 / 256)) * MIB, rel=1e-6)
+    estimated = estimate_from_trace(without, Settings(per_device_train_batch_size=32, optim="adamw_bnb_8bit"), GPU)
+    assert estimated.parts.optimizer == pytest.approx((4 * 8 + 6 * 2 * (1 + 4 / 256)) * MIB, rel=1e-6)
 
 
 def test_what_the_allocator_reserves_takes_the_place_of_the_assumed_slack() -> None:
     """10 MiB at 2 samples and 40 at 32 are 25 half way between, and 80 at twice as many."""
     assert estimate_from_trace(TRACE, Settings(), GPU).overhead.slack(400 * MIB, 32) == pytest.approx(32 * MIB)
-    found = estimate_from_trace(
+    estimated = estimate_from_trace(
         replace(TRACE, slack=((2, 10 * MIB), (32, 40 * MIB))), Settings(per_device_train_batch_size=32), GPU
     )
-    slack = [found.overhead.slack(1, batch) / MIB for batch in (1, 2, 17, 32, 64)]
+    slack = [estimated.overhead.slack(1, batch) / MIB for batch in (1, 2, 17, 32, 64)]
     assert slack == [10, 10, 25, 40, 80]
-    assert found.total_bytes - found.overhead.context_bytes == pytest.approx(440 * MIB, rel=1e-6)
+    assert estimated.total_bytes - estimated.overhead.context_bytes == pytest.approx(440 * MIB, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ GPU = Device(True, (8, 0))
 
 
 def shape(name: str) -> Any:
-    found = known_shape(name, "causal-lm" if "torch_dtype" in known_configs()[name] else "classification")
-    assert found is not None
-    return found
+    known_model = known_shape(name, "causal-lm" if "torch_dtype" in known_configs()[name] else "classification")
+    assert known_model is not None
+    return known_model
 
 
 @pytest.mark.parametrize(("name", "millions"), PUBLISHED["millions"].items())

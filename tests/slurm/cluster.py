@@ -55,16 +55,16 @@ class SlurmCluster:
 def slurm_cluster(folder: Path) -> Iterator[SlurmCluster]:
     """A cluster whose nodes are idle. Raises `NoClusterError`."""
     _check()
-    found = _write_configuration(folder)
+    configuration = _write_configuration(folder)
     with ExitStack() as stack:
         stack.enter_context(_process(folder, _munged(folder)))
         _wait(lambda: (folder / "munge.socket").exists(), "munged", folder)
-        env = {**os.environ, "SLURM_CONF": str(found.conf)}
-        stack.enter_context(_process(folder, ["slurmctld", "-D", "-f", str(found.conf)], env))
-        nodes = {node: stack.enter_context(_process(folder, _node(found, node), env)) for node in NODES}
-        found = replace(found, nodes=nodes)
-        found.wait_idle()
-        yield found
+        env = {**os.environ, "SLURM_CONF": str(configuration.conf)}
+        stack.enter_context(_process(folder, ["slurmctld", "-D", "-f", str(configuration.conf)], env))
+        nodes = {node: stack.enter_context(_process(folder, _node(configuration, node), env)) for node in NODES}
+        configuration = replace(configuration, nodes=nodes)
+        configuration.wait_idle()
+        yield configuration
 
 
 def _check() -> None:
@@ -134,9 +134,9 @@ SlurmdLogFile={folder}/slurmd-%n.log
 def _free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        for path in sockets:
+            path.bind(("127.0.0.1", 0))
+        return [int(socket.getsockname()[1]) for socket in sockets]
 
 
 @contextmanager

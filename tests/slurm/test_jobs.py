@@ -18,9 +18,9 @@ def test_a_controller_that_is_down_changes_nothing_but_the_problem(tmp_path: Pat
     slurm.down = True
     ask(tmp_path, slurm)
     listed = read_list(tmp_path, job)
-    found = listed.find(job)
-    assert found is not None
-    assert (found.state, listed.problem) == ("RUNNING", "The Slurm controller does not answer squeue.")
+    listed_state = listed.find(job)
+    assert listed_state is not None
+    assert (listed_state.state, listed.problem) == ("RUNNING", "The Slurm controller does not answer squeue.")
     assert not listed.knows_nothing_of(job)
 
 

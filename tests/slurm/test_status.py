@@ -51,8 +51,8 @@ def status(folder: RunFolder, *jobs: tuple[str, ...]) -> RunStatus:
     ],
 )
 def test_before_the_start(folder: RunFolder, state: str, kind: str, sentence: str) -> None:
-    found = status(folder, row(1, state))
-    assert (found.kind, found.sentence) == (kind, sentence)
+    now = status(folder, row(1, state))
+    assert (now.kind, now.sentence) == (kind, sentence)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_an_end_that_no_supervisor_recorded_is_recorded_here(
     folder: RunFolder, state: str, outcome: str, sentence: str
 ) -> None:
     started(folder)
-    found = status(folder, row(1, state))
-    assert (found.kind, found.outcome, found.sentence) == ("ended", outcome, sentence)
+    now = status(folder, row(1, state))
+    assert (now.kind, now.outcome, now.sentence) == ("ended", outcome, sentence)
     recorded = read_supervisor_state(folder.state)
     assert recorded is not None
     assert (recorded.outcome, recorded.sentence) == (outcome, sentence)
@@ -78,8 +78,8 @@ def test_an_end_that_no_supervisor_recorded_is_recorded_here(
 
 def test_a_running_job_is_live_and_has_no_pid_here(folder: RunFolder) -> None:
     started(folder)
-    found = status(folder, row(1, "RUNNING"))
-    assert (found.kind, found.sentence, found.live, found.pid) == (
+    now = status(folder, row(1, "RUNNING"))
+    assert (now.kind, now.sentence, now.live, now.pid) == (
         "running",
         "Running on n1 as Slurm job 1.",
         True,
@@ -94,14 +94,14 @@ def test_a_live_pid_of_the_same_number_here_proves_nothing(folder: RunFolder) ->
 
 def test_a_job_that_slurm_forgot_is_unknown(folder: RunFolder) -> None:
     started(folder)
-    found = status(folder)
-    assert (found.kind, found.live) == ("lost", False)
-    assert found.sentence == "Slurm does not know job 1 any more; how the run ended is unknown."
+    now = status(folder)
+    assert (now.kind, now.live) == ("lost", False)
+    assert now.sentence == "Slurm does not know job 1 any more; how the run ended is unknown."
     (folder.path / "slurm.log").write_text(
         "error: *** JOB 1 ON n1 CANCELLED AT 2026-11-22T21:17:40 DUE TO TIME LIMIT ***"
     )
-    found = read_status(folder)
-    assert (found.kind, found.outcome, found.sentence) == ("ended", "time-limit", "Ended by Slurm at the time limit.")
+    now = read_status(folder)
+    assert (now.kind, now.outcome, now.sentence) == ("ended", "time-limit", "Ended by Slurm at the time limit.")
 
 
 def test_a_submission_whose_caller_was_killed(folder: RunFolder) -> None:
@@ -114,10 +114,10 @@ def test_a_submission_whose_caller_was_killed(folder: RunFolder) -> None:
 def test_a_controller_that_is_down_is_said(folder: RunFolder) -> None:
     started(folder)
     ask(folder.path.parent.parent, FakeSlurm(down=True))
-    found = read_status(folder)
-    assert (found.kind, found.live) == ("running", True)
+    status = read_status(folder)
+    assert (status.kind, status.live) == ("running", True)
     sentence = "Running on n1 as Slurm job 1 at the last reading: The Slurm controller does not answer squeue."
-    assert found.sentence == sentence
+    assert status.sentence == sentence
 
 
 def test_a_start_is_newer_than_the_last_answer(folder: RunFolder) -> None:
@@ -139,8 +139,8 @@ def test_after_the_time_limit(folder: RunFolder, state: str, kind: str, end: str
     assert job is not None
     write_job(folder.path, replace(job, requeued_t=time.time()))
     started(folder, outcome="stopped", sentence="Stopped at step 7.")
-    found = status(folder, row(1, state))
-    assert (found.kind, found.sentence) == (kind, f"Stopped at step 7. {end}")
+    now = status(folder, row(1, state))
+    assert (now.kind, now.sentence) == (kind, f"Stopped at step 7. {end}")
     if kind == "ended":
         return
     write_job(folder.path, replace(job, requeued_t=time.time(), continued_by="r002"))

@@ -57,10 +57,10 @@ NODES = SlurmOptions({"nodes": "2"})
 
 
 def test_torchrun_in_the_command_reads_the_nodes_from_its_environment() -> None:
-    found = cluster_request(request("torchrun", "--nproc-per-node", "2", "train.py"), NODES)
-    assert isinstance(found.job, CommandJob)
-    assert (found.nodes, found.job.env) == (2, {"PET_NNODES": "2"})
-    assert launcher_command("plain", found.job.command, 1, "python", 2)[:2] == ("srun", "--ntasks-per-node=1")
+    launch = cluster_request(request("torchrun", "--nproc-per-node", "2", "train.py"), NODES)
+    assert isinstance(launch.job, CommandJob)
+    assert (launch.nodes, launch.job.env) == (2, {"PET_NNODES": "2"})
+    assert launcher_command("plain", launch.job.command, 1, "python", 2)[:2] == ("srun", "--ntasks-per-node=1")
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_torchrun_in_the_command_reads_the_nodes_from_its_environment() -> None:
         (request("train.py", launcher="accelerate", processes=3), "--processes 3 is the number on all 2 nodes"),
     ],
 )
-def test_commands_that_cannot_use_several_nodes(one: LaunchRequest, sentence: str) -> None:
+def test_commands_that_cannot_use_several_nodes(launch: LaunchRequest, sentence: str) -> None:
     with pytest.raises(SettingsError, match=sentence):
-        cluster_request(one, NODES)
+        cluster_request(launch, NODES)
 
 
 def test_processes_are_shared_among_the_nodes() -> None:

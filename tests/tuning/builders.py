@@ -31,7 +31,7 @@ def tuning_record(start: Resolved | None = None, **changes: Any) -> TuningRecord
 
 def oom_state(where: str | None = "training", message: str = CUDA, **changes: Any) -> RunState:
     """A run that ended out of memory at step 7."""
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "step": 7,
         "launched_t": 1.0,
         "accepts_orders": True,
@@ -39,7 +39,7 @@ def oom_state(where: str | None = "training", message: str = CUDA, **changes: An
         "finished": Finished(t=9.0, outcome="out-of-memory"),
         "out_of_memory": OutOfMemory(t=8.0, message=message, where=where, step=7),
     }
-    return RunState(**{**known, **changes})
+    return RunState(**{**fields, **changes})
 
 
 def oom_situation(

@@ -72,7 +72,7 @@ def uninterrupted(data: Path, output: Path) -> tuple[dict[int, float], int]:
     command = [sys.executable, str(PROBE), str(config)]
     result = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, check=False, timeout=240)
     assert result.returncode == 0, result.stderr[-2000:]
-    steps = [tuple(map(int, found)) for found in re.findall(r"^data (\d+) peak (\d+)$", result.stdout, re.MULTILINE)]
+    steps = [tuple(map(int, groups)) for groups in re.findall(r"^data (\d+) peak (\d+)$", result.stdout, re.MULTILINE)]
     before = steps[9]
     growth = steps[-1][1] - before[1]
     assert growth > 200e6, "the long samples were to be large"

@@ -31,17 +31,17 @@ def rank(number: int = 0, **changes: Any) -> TrialMeasured:
 
 def state(**changes: Any) -> RunState:
     """A trial that ended well."""
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "step": 14, "launched_t": 1.0, "ranks": {0: RankState(0)}, "exited": Exited(t=9.0, exit_code=0),
         "finished": Finished(t=9.0, outcome="completed"),
     }  # fmt: skip
-    return RunState(**{**known, **changes})
+    return RunState(**{**fields, **changes})
 
 
 def situation(run: RunState, **changes: Any) -> Situation:
     made = oom_situation(SETTINGS, run, SCRIPT)
-    known = {name: getattr(made, name) for name in Situation.__struct_fields__}
-    return Situation(**{**known, "chosen": SETTINGS.chosen, **changes})
+    values = {name: getattr(made, name) for name in Situation.__struct_fields__}
+    return Situation(**{**values, "chosen": SETTINGS.chosen, **changes})
 
 
 def measurement(
@@ -55,22 +55,22 @@ def measurement(
 
 
 def test_one_rank() -> None:
-    found = measurement(rank(rss_peak_bytes=5000))
-    assert (found.outcome, found.run_id, found.seconds, found.steps) == ("measured", "r001", 12.0, 10)
-    assert (found.samples_s, found.tokens_s, found.step_time_s, found.spread) == (80, 800, 0.2, 0.01)
-    shares = found.breakdown
+    measured = measurement(rank(rss_peak_bytes=5000))
+    assert (measured.outcome, measured.run_id, measured.seconds, measured.steps) == ("measured", "r001", 12.0, 10)
+    assert (measured.samples_s, measured.tokens_s, measured.step_time_s, measured.spread) == (80, 800, 0.2, 0.01)
+    shares = measured.breakdown
     assert (shares.data_wait, shares.optimizer, shares.padding) == (0.25, 0.1, 0.2)
-    assert (found.peak_bytes, found.batch_peak_bytes, found.dataset_samples) == (5000, None, 4000)
+    assert (measured.peak_bytes, measured.batch_peak_bytes, measured.dataset_samples) == (5000, None, 4000)
 
 
 def test_ranks_are_added_up_and_the_fullest_gpu_decides() -> None:
     first = rank(reserved_peak_bytes=110, allocated_peak_bytes=100, batch_peak_bytes=70)
     second = rank(1, seconds=4.0, reserved_peak_bytes=210, allocated_peak_bytes=200, batch_peak_bytes=200, spread=0.05)
-    found = measurement(first, second)
-    assert (found.samples_s, found.tokens_s) == (80 + 40, 800 + 400)
-    assert (found.step_time_s, found.spread) == (0.4, 0.05)
-    assert (found.peak_bytes, found.batch_peak_bytes) == (210, 210)
-    assert found.breakdown.data_wait == 0.125
+    measured = measurement(first, second)
+    assert (measured.samples_s, measured.tokens_s) == (80 + 40, 800 + 400)
+    assert (measured.step_time_s, measured.spread) == (0.4, 0.05)
+    assert (measured.peak_bytes, measured.batch_peak_bytes) == (210, 210)
+    assert measured.breakdown.data_wait == 0.125
 
 
 def test_out_of_memory_goes_before_everything_else_but_an_abort() -> None:
@@ -85,9 +85,9 @@ def test_a_failure_has_a_plain_sentence() -> None:
         raised=raised, exited=Exited(t=9.0, exit_code=1), step=None,
         finished=Finished(t=9.0, outcome="failed", sentence=f"The training failed: {raised.message}."),
     )  # fmt: skip
-    found = measurement(run=failed)
-    assert found.outcome == "failed"
-    assert found.sentence == (
+    measured = measurement(run=failed)
+    assert measured.outcome == "failed"
+    assert measured.sentence == (
         "A package is missing from the training interpreter. The training failed: No module named 'bitsandbytes'."
     )
 
@@ -101,9 +101,9 @@ def test_a_failure_has_a_plain_sentence() -> None:
     ],
 )
 def test_no_step(ranks: tuple[TrialMeasured, ...], run: RunState, words: str) -> None:
-    found = measurement(*ranks, run=run)
-    assert found.outcome == "no-step"
-    assert words in found.sentence
+    measured = measurement(*ranks, run=run)
+    assert measured.outcome == "no-step"
+    assert words in measured.sentence
 
 
 def test_what_somebody_else_ended_says_little_of_its_settings() -> None:
@@ -118,9 +118,9 @@ def test_what_somebody_else_ended_says_little_of_its_settings() -> None:
 
 
 def test_batches_of_another_size_than_asked_for() -> None:
-    found = measurement(rank(batch_shape=(4, 12)))
-    assert (found.outcome, found.not_applied) == ("not-applied", ("per_device_train_batch_size",))
-    assert found.sentence == "A micro batch of 8 was requested, but batches of 4 were observed."
+    measured = measurement(rank(batch_shape=(4, 12)))
+    assert (measured.outcome, measured.not_applied) == ("not-applied", ("per_device_train_batch_size",))
+    assert measured.sentence == "A micro batch of 8 was requested, but batches of 4 were observed."
 
 
 @pytest.mark.parametrize("rest", [(3, 12), (8, 12)])
@@ -129,8 +129,8 @@ def test_the_rest_of_an_epoch_is_no_other_size(rest: tuple[int, ...]) -> None:
 
 
 def test_a_dataset_smaller_than_a_batch_is_measured_with_its_size() -> None:
-    found = measurement(rank(batch_shape=(3, 12), dataset_samples=3))
-    assert (found.outcome, found.dataset_samples) == ("measured", 3)
+    measured = measurement(rank(batch_shape=(3, 12), dataset_samples=3))
+    assert (measured.outcome, measured.dataset_samples) == ("measured", 3)
 
 
 def test_a_trainer_says_its_micro_batch_itself() -> None:
@@ -145,17 +145,17 @@ def test_a_knob_that_was_not_taken() -> None:
     asked = SETTINGS.settings.changed(torch_compile=True)
     run = state(in_effect={"torch_compile": False, "fused": None})
     chosen = SETTINGS.chosen | {"torch_compile"}
-    found = measurement(rank(), run=run, changed=("torch_compile",), settings=asked, chosen=chosen)
-    assert (found.outcome, found.not_applied) == ("not-applied", ("torch_compile",))
-    assert "requested on, observed off" in found.sentence
+    measured = measurement(rank(), run=run, changed=("torch_compile",), settings=asked, chosen=chosen)
+    assert (measured.outcome, measured.not_applied) == ("not-applied", ("torch_compile",))
+    assert "requested on, observed off" in measured.sentence
     assert measurement(rank(), run=run, settings=asked, chosen=chosen).outcome == "measured", "no knob of this trial"
 
 
 def test_batches_that_cannot_be_seen_give_no_speed() -> None:
     """Nor does the command take a batch size, by which they could be counted."""
-    found = measurement(rank(samples=0, tokens=None, padding_tokens=None, batch_shape=None), chosen=frozenset[str]())
-    assert found.outcome == "failed"
-    assert "cannot be observed" in found.sentence
+    measured = measurement(rank(samples=0, tokens=None, padding_tokens=None, batch_shape=None), chosen=frozenset[str]())
+    assert measured.outcome == "failed"
+    assert "cannot be observed" in measured.sentence
 
 
 def test_what_a_plain_loop_cannot_take_from_within() -> None:
@@ -182,12 +182,12 @@ def test_what_the_figure_leaves_out_is_said() -> None:
 
 def test_the_overhead_is_what_start_up_takes_beyond_the_steps_of_the_warm_up() -> None:
     """Launched at 1 s, measured from 13 s: of these 12 s, 5 steps take 1 s and looking for the longest batch 2 s."""
-    one = rank(begun_t=13.0, warmup_steps=5, lookup_s=2.0, evaluation_s=0.5, planned_steps=400)
-    found = measurement(one)
-    assert found.overhead_s == pytest.approx(12 - 1 - 2 + 0.5)
-    assert found.job_steps == 400
+    only_rank = rank(begun_t=13.0, warmup_steps=5, lookup_s=2.0, evaluation_s=0.5, planned_steps=400)
+    measured = measurement(only_rank)
+    assert measured.overhead_s == pytest.approx(12 - 1 - 2 + 0.5)
+    assert measured.job_steps == 400
     slower = rank(1, begun_t=14.0, warmup_steps=5)
-    assert measurement(one, slower).overhead_s == pytest.approx(13 - 1 + 0.5)
+    assert measurement(only_rank, slower).overhead_s == pytest.approx(13 - 1 + 0.5)
 
 
 def test_the_overhead_and_the_length_of_the_job_may_be_unknown() -> None:
@@ -202,8 +202,8 @@ def test_what_others_use_of_the_processor_is_what_the_run_does_not() -> None:
     seen = Sample(time_s=3.0, host=HostSample(cpu_pct=75.0), processes=mine)
     starting = Sample(time_s=2.0, host=HostSample(cpu_pct=90.0), processes=(*mine, ProcessSample(3, "worker")))
     four = box(cores=4)
-    found = measurement(rank(), inventory=four, samples=(starting, seen))
-    assert found.others_cpu_share == pytest.approx(0.75 - 1.5 / 4)
+    measured = measurement(rank(), inventory=four, samples=(starting, seen))
+    assert measured.others_cpu_share == pytest.approx(0.75 - 1.5 / 4)
     assert measurement(rank(), inventory=four, samples=(starting,)).others_cpu_share is None
     assert measurement(rank(), inventory=None, samples=(seen,)).others_cpu_share is None
     trained = state(training_since_t=2.5, last_event_t=9.0)
@@ -215,9 +215,9 @@ def test_what_others_use_of_the_processor_is_what_the_run_does_not() -> None:
 def test_batches_that_are_not_seen_are_as_large_as_the_command_was_told() -> None:
     """A loop that makes its own batches, as nanoGPT does: ten steps of 8 × 2 samples in two seconds."""
     unseen = rank(samples=0, tokens=None, padding_tokens=None, batch_shape=None, dataset_samples=None)
-    found = measurement(unseen)
-    assert (found.outcome, found.samples_s, found.tokens_s) == ("measured", 80.0, None)
-    assert "batches not observed" in found.sentence
+    measured = measurement(unseen)
+    assert (measured.outcome, measured.samples_s, measured.tokens_s) == ("measured", 80.0, None)
+    assert "batches not observed" in measured.sentence
     unknown = measurement(unseen, not_applied=("per_device_train_batch_size",))
     assert (unknown.outcome, unknown.samples_s) == ("failed", None)
     nowhere = state(not_injected=("per_device_train_batch_size",))

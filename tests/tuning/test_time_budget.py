@@ -70,8 +70,10 @@ def test_a_comparison_begins_only_if_its_second_pair_can_end() -> None:
     begun = trial("confirm", START)
     first = TimeBudget(tried, FASTER, 0.0).needed_s(begun)
     assert first == pytest.approx(1.3 * 20 + 3 * 30), "winner, winner, start take 30 s in the mean"
-    one = [CompletedTrial(trial("confirm", one.trial.settings), one.measurement) for one in tried]
-    later = TimeBudget([*tried, *one], FASTER, 0.0).needed_s(trial("confirm", FASTER))
+    completed = [
+        CompletedTrial(trial("confirm", completed.trial.settings), completed.measurement) for completed in tried
+    ]
+    later = TimeBudget([*tried, *completed], FASTER, 0.0).needed_s(trial("confirm", FASTER))
     assert later == pytest.approx(1.3 * 40 + 30)
 
 
@@ -86,20 +88,20 @@ class Clock:
 
     def run(self, gpu: str | None, runner: TrialRunner, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
         """Run the trial; it is aborted if the tuning's time ends during it."""
-        found = self.training.run(trial.settings, trial.number)
+        measured = self.training.run(trial.settings, trial.number)
         assert callbacks.deadline_t is not None
-        over_s = self.now_s + found.seconds - callbacks.deadline_t
+        over_s = self.now_s + measured.seconds - callbacks.deadline_t
         if over_s > 0:
-            found = Measurement(outcome="aborted", seconds=found.seconds - over_s)
-        self.now_s += found.seconds
-        return TrialReport(found, trial.settings)
+            measured = Measurement(outcome="aborted", seconds=measured.seconds - over_s)
+        self.now_s += measured.seconds
+        return TrialReport(measured, trial.settings)
 
 
 def tuned_in(training: SimulatedTraining, minutes: float, path: Path) -> tuple[TuningEnded, Clock]:
     clock, folder = Clock(training), TuningFolder(path)
     tuner = Tuner(
         folder, TrialLog(folder), clock, RUNNER,
-        lambda known, compare_only: Search(known.start, training.space, known.trials, compare_only),
+        lambda history, compare_only: Search(history.start, training.space, history.trials, compare_only),
         minutes * 60, lambda: clock.now_s,
     )  # fmt: skip
     return tuner.tune(TrialHistory(training.start)), clock
@@ -116,10 +118,12 @@ def test_the_limit_that_left_only_the_start_is_named(tmp_path: Path) -> None:
 def test_the_time_is_kept_and_a_winner_is_compared_with_the_start(tmp_path: Path, minutes: float) -> None:
     ended = [tuned_in(random_training(seed), minutes, tmp_path) for seed in range(4)]
     assert all(clock.now_s <= minutes * 60 for _, clock in ended)
-    verdicts = [(random_training(seed).start, one.verdict) for seed, (one, _) in enumerate(ended)]
-    changed = [found for start, found in verdicts if found is not None and found.start and found.winner != start]
+    verdicts = [(random_training(seed).start, ended_search.verdict) for seed, (ended_search, _) in enumerate(ended)]
+    changed = [
+        verdict for start, verdict in verdicts if verdict is not None and verdict.start and verdict.winner != start
+    ]
     assert changed
-    assert sum(found.ratio is not None for found in changed) >= 0.8 * len(changed)
+    assert sum(verdict.ratio is not None for verdict in changed) >= 0.8 * len(changed)
 
 
 @pytest.mark.parametrize(("early", "preset", "code"), [(True, None, 1), (True, "x.yaml", 0), (False, None, 0)])

@@ -66,11 +66,11 @@ class Gpus:
             self.starts.append(runner.base.resolved.settings)
         callbacks.launched(RunFolder(Path(f"/nowhere/r{len(self.ran):03d}")))
         try:
-            found = self.before(trial, callbacks) or TRAINING.run(trial.settings, trial.number)
+            measured = self.before(trial, callbacks) or TRAINING.run(trial.settings, trial.number)
         finally:
             with self.lock:
                 self.busy.remove(gpu)
-        return TrialReport(found, self.own or trial.settings)
+        return TrialReport(measured, self.own or trial.settings)
 
 
 class Bench:
@@ -84,7 +84,7 @@ class Bench:
         log.add(TuningStarted(t=NOON))
         tuner = Tuner(
             self.folder, log, gpus, RUNNER,
-            lambda known, only: Search(known.start, TRAINING.space, comparable(known.trials), only),
+            lambda history, only: Search(history.start, TRAINING.space, comparable(history.trials), only),
             NOON + 36_000, lambda: NOON,
         )  # fmt: skip
         ended = tuner.tune(history or TrialHistory(TRAINING.start))
@@ -108,7 +108,7 @@ def test_trials_run_on_all_gpus_until_the_search_is_done(bench: Bench) -> None:
     assert ended.verdict.ratio is not None
     assert all(trial.gpu == gpu for gpu, trial in gpus.ran)
     first = dict(reversed(gpus.ran))
-    assert {one.settings for one in first.values()} == {TRAINING.start}, "the start is measured on each GPU"
+    assert {entry.settings for entry in first.values()} == {TRAINING.start}, "the start is measured on each GPU"
     assert set(first) == set(GPUS)
 
 
@@ -126,7 +126,7 @@ def test_the_screen_shows_which_trial_runs_on_which_gpu(bench: Bench) -> None:
     bench.tune(Gpus(meet))
     os.close(lock)
     running = views[0].running
-    assert len({one.trial.gpu for one in running}) == len(running) >= 2
+    assert len({process.trial.gpu for process in running}) == len(running) >= 2
 
 
 def test_a_trial_that_is_measured_when_another_is_aborted_is_kept(bench: Bench) -> None:
@@ -149,11 +149,11 @@ def test_a_gpu_that_vanishes_loses_its_trial_which_runs_on_another(bench: Bench)
 
     gpus = Gpus(vanish)
     assert bench.tune(gpus).status == "finished"
-    place = next(place for place, (_, trial) in enumerate(gpus.ran) if trial is lost[0])
-    assert all(gpu != "GPU-b" for gpu, _ in gpus.ran[place + 1 :])
+    position = next(position for position, (_, trial) in enumerate(gpus.ran) if trial is lost[0])
+    assert all(gpu != "GPU-b" for gpu, _ in gpus.ran[position + 1 :])
     completed = [entry.tried for entry in read_entries(bench.folder) if isinstance(entry, TrialCompleted)]
-    assert all(one.measurement.outcome != "failed" for one in completed)
-    assert (lost[0].settings, "GPU-b") not in [(one.trial.settings, one.trial.gpu) for one in completed]
+    assert all(entry.measurement.outcome != "failed" for entry in completed)
+    assert (lost[0].settings, "GPU-b") not in [(entry.trial.settings, entry.trial.gpu) for entry in completed]
 
 
 def test_without_a_gpu_the_tuning_fails_and_can_go_on(bench: Bench) -> None:
@@ -200,7 +200,7 @@ def test_a_stopped_tuning_ends_all_trials_and_goes_on_where_it_was(bench: Bench)
     measured = len(bench.history().trials)
     bench.folder.control.unlink()
     assert bench.tune(Gpus(), bench.history()).status == "finished"
-    numbers = [one.trial.number for one in bench.history().trials]
+    numbers = [completed.trial.number for completed in bench.history().trials]
     assert len(set(numbers)) == len(numbers) > measured
 
 
@@ -223,8 +223,8 @@ def uuids(*names: str) -> tuple[str, ...]:
 
 def machine(*names: str, cores: int = 16) -> Inventory:
     gpus = [replace(make_gpu("RTX 3090"), index=index, uuid=uuid) for index, uuid in enumerate(uuids(*names))]
-    found = box(*gpus)
-    return replace(found, cpu=replace(found.cpu, affinity_cores=cores, quota_cores=None))
+    inventory = box(*gpus)
+    return replace(inventory, cpu=replace(inventory.cpu, affinity_cores=cores, quota_cores=None))
 
 
 def test_each_trial_has_one_gpu_and_the_same_part_of_the_cores() -> None:

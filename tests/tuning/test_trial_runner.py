@@ -82,18 +82,18 @@ def trials(tmp_path: Path) -> Iterator[Trials]:
 @pytest.mark.train
 def test_a_trial_is_a_run_like_any_other(trials: Trials) -> None:
     done = trials.run(trials.runner(command()), per_device_train_batch_size=16)
-    found = done.measurement
-    assert found.outcome == "measured", found.sentence
-    assert found.samples_s is not None
-    assert found.samples_s > 0
-    assert found.tokens_s is None
-    assert found.dataset_samples == 640
-    assert found.peak_bytes is not None
+    measured = done.measurement
+    assert measured.outcome == "measured", measured.sentence
+    assert measured.samples_s is not None
+    assert measured.samples_s > 0
+    assert measured.tokens_s is None
+    assert measured.dataset_samples == 640
+    assert measured.peak_bytes is not None
     assert done.settings.per_device_train_batch_size == 16
-    assert found.overhead_s is not None
-    assert 0.1 < found.overhead_s < found.seconds
+    assert measured.overhead_s is not None
+    assert 0.1 < measured.overhead_s < measured.seconds
     record = read_record(trials.folders[0])
-    assert (record.id, record.tuning) == (found.run_id, "t007")
+    assert (record.id, record.tuning) == (measured.run_id, "t007")
     assert record.argv[2] == "16"
     assert record.resolved.origin("per_device_train_batch_size").kind is OriginKind.TUNED
     assert record.resolved.origin("dataloader_num_workers").kind is OriginKind.PRESET
@@ -112,25 +112,25 @@ def test_a_trainer_would_take_its_own_number_of_steps(trials: Trials, max_steps:
         job=job, resolved=resolved(), interpreter=sys.executable, cwd=trials.root, environ=ENVIRON,
         root=trials.root / "runs", tuning="t007",
     )  # fmt: skip
-    found = trials.run(TrialRunner(request, QUICK)).measurement
-    assert found.outcome == "measured", found.sentence
-    assert found.job_steps == steps
+    measured = trials.run(TrialRunner(request, QUICK)).measurement
+    assert measured.outcome == "measured", measured.sentence
+    assert measured.job_steps == steps
 
 
 @pytest.mark.train
 def test_a_command_that_ignores_its_settings_is_found_out(trials: Trials) -> None:
-    found = trials.run(trials.runner(command("ignores")), per_device_train_batch_size=16).measurement
-    assert found.outcome == "not-applied"
-    assert found.not_applied == ("per_device_train_batch_size",)
-    assert "16 was requested, but batches of 4 were observed" in found.sentence
+    measured = trials.run(trials.runner(command("ignores")), per_device_train_batch_size=16).measurement
+    assert measured.outcome == "not-applied"
+    assert measured.not_applied == ("per_device_train_batch_size",)
+    assert "16 was requested, but batches of 4 were observed" in measured.sentence
 
 
 @pytest.mark.full
 @pytest.mark.train
 def test_ranks_are_added_up_and_all_of_them_ended(trials: Trials) -> None:
     job = command("ranks", launcher="torchrun", processes=2)
-    found = trials.run(trials.runner(job)).measurement
-    assert found.outcome == "measured", found.sentence
+    measured = trials.run(trials.runner(job)).measurement
+    assert measured.outcome == "measured", measured.sentence
     [folder] = trials.folders
     view = {path.name for path in folder.event_files()}
     assert {"events-rank0.jsonl", "events-rank1.jsonl"} <= view
@@ -146,30 +146,30 @@ def test_ranks_are_added_up_and_all_of_them_ended(trials: Trials) -> None:
     ],
 )
 def test_a_trial_without_figures_says_what_happened(trials: Trials, script: str, outcome: str, words: str) -> None:
-    found = trials.run(trials.runner(trials.script(script))).measurement
-    assert (found.outcome, found.throughput) == (outcome, None)
-    assert words in found.sentence
+    measured = trials.run(trials.runner(trials.script(script))).measurement
+    assert (measured.outcome, measured.throughput) == (outcome, None)
+    assert words in measured.sentence
 
 
 def test_a_command_that_never_takes_a_step_is_ended(trials: Trials) -> None:
     job = trials.script("import signal\nwhile True: signal.pause()")
-    found = trials.run(trials.runner(job, TrialProtocol(first_step_s=0.0))).measurement
-    assert found.outcome == "no-step"
-    assert "took no optimizer step" in found.sentence
+    measured = trials.run(trials.runner(job, TrialProtocol(first_step_s=0.0))).measurement
+    assert measured.outcome == "no-step"
+    assert "took no optimizer step" in measured.sentence
     assert not read_status(trials.folders[0]).live
 
 
 def test_an_abort_ends_the_trial_at_once(trials: Trials) -> None:
     job = trials.script("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: signal.pause()")
-    found = trials.run(trials.runner(job), TrialCallbacks(aborted=lambda: True)).measurement
-    assert (found.outcome, found.sentence) == ("aborted", "Aborted.")
+    measured = trials.run(trials.runner(job), TrialCallbacks(aborted=lambda: True)).measurement
+    assert (measured.outcome, measured.sentence) == ("aborted", "Aborted.")
     assert not read_status(trials.folders[0]).live
 
 
 def test_the_time_of_the_tuning_is_not_overrun(trials: Trials) -> None:
     job = trials.script("import signal\nwhile True: signal.pause()")
-    found = trials.run(trials.runner(job), TrialCallbacks(deadline_t=time.time())).measurement
-    assert (found.outcome, found.sentence) == ("aborted", "The time limit of the tuning was reached.")
+    measured = trials.run(trials.runner(job), TrialCallbacks(deadline_t=time.time())).measurement
+    assert (measured.outcome, measured.sentence) == ("aborted", "The time limit of the tuning was reached.")
 
 
 @pytest.mark.full
@@ -183,8 +183,8 @@ def test_a_trial_whose_supervisor_is_killed_is_ended_all_the_same(trials: Trials
         wait_gone(supervisor)
 
     trial = Trial(number=1, purpose="start", settings=Settings(**START), reason="")
-    found = trials.runner(job).run(trial, TrialCallbacks(launched=kill)).measurement
-    assert (found.outcome, found.sentence) == ("no-step", "Its supervisor was killed, so it was stopped.")
+    measured = trials.runner(job).run(trial, TrialCallbacks(launched=kill)).measurement
+    assert (measured.outcome, measured.sentence) == ("no-step", "Its supervisor was killed, so it was stopped.")
     assert not read_status(trials.folders[0]).training_alive
 
 
@@ -237,9 +237,9 @@ def test_patience(state: RunState, now: float, words: str) -> None:
 def test_a_trial_that_takes_several_times_its_prediction_is_given_up(trials: Trials) -> None:
     """It starts and trains no step, for which the protocol alone would wait five minutes."""
     job = trials.script("import signal, torch\nsignal.pause()")
-    found = trials.run(trials.runner(job), TrialCallbacks(expected_s=1.0, give_up_s=2.0)).measurement
-    assert (found.outcome, found.passing) == ("no-step", False)
-    assert found.sentence.startswith("It should have taken 1 s and was stopped after ")
+    measured = trials.run(trials.runner(job), TrialCallbacks(expected_s=1.0, give_up_s=2.0)).measurement
+    assert (measured.outcome, measured.passing) == ("no-step", False)
+    assert measured.sentence.startswith("It should have taken 1 s and was stopped after ")
 
 
 def test_who_gives_more_time_waits_longer_for_the_first_step() -> None:

@@ -73,11 +73,11 @@ class Bench:
         self.time = NOON
         self.deadline = NOON + minutes * 60
 
-    def tune(self, runner: ListedGpus, known: TrialHistory | None = None) -> TuningEnded:
+    def tune(self, runner: ListedGpus, history: TrialHistory | None = None) -> TuningEnded:
         log = TrialLog(self.folder)
         log.add(TuningStarted(t=self.time, capacity_bytes=100, limit_bytes=97))
         tuner = Tuner(self.folder, log, runner, RUNNER, ListedSearch.after, self.deadline, lambda: self.time)
-        ended = tuner.tune(known or TrialHistory(START))
+        ended = tuner.tune(history or TrialHistory(START))
         log.add(ended)
         return ended
 
@@ -100,7 +100,7 @@ def test_what_is_written_is_what_is_read(bench: Bench) -> None:
     assert (micros(runner), ended.status) == ([8, 16, 32, 16], "finished")
     view = TuningReader(bench.folder).poll()
     assert (view.status, view.id, view.capacity_bytes, view.limit_bytes) == ("finished", "t001", 100, 97)
-    assert [one.measurement.throughput for one in view.tried] == [100, 150, 120, 151]
+    assert [entry.measurement.throughput for entry in view.tried] == [100, 150, 120, 151]
     assert view.tried[1].trial.settings == START.changed(per_device_train_batch_size=16)
     assert view.skipped[0].knob == "torch_compile"
     assert view.verdict is not None
@@ -241,8 +241,10 @@ def test_what_was_closed_for_want_of_time_is_gone_on_with(tmp_path: Path) -> Non
     ended = bench.tune(more, bench.known())
     assert [trial.purpose for trial in more.ran] == ["batch", "confirm"]
     assert (ended.status, ended.early, ended.sentence) == ("finished", False, "")
-    assert [one.trial.purpose for one in bench.known().trials] == ["start", "knob", "batch", "confirm"]
-    assert [one.trial.purpose for one in TuningReader(bench.folder).poll().tried][1] == "confirm", "as it was run"
+    assert [entry.trial.purpose for entry in bench.known().trials] == ["start", "knob", "batch", "confirm"]
+    assert [completed.trial.purpose for completed in TuningReader(bench.folder).poll().tried][1] == "confirm", (
+        "as it was run"
+    )
 
 
 def test_a_trial_that_time_lacks_for_gives_way_to_a_cheaper_one() -> None:
@@ -263,9 +265,9 @@ def test_a_trial_that_time_lacks_for_gives_way_to_a_cheaper_one() -> None:
 def test_too_little_time_for_any_trial_says_how_much_is_needed(tmp_path: Path) -> None:
     bench = Bench(tmp_path, minutes=0.1)
     trial = Trial(number=1, purpose="start", settings=START, reason="")
-    known = TrialHistory(START).after(trial, TrialReport(measured(seconds=40.0), START))
+    history = TrialHistory(START).after(trial, TrialReport(measured(seconds=40.0), START))
     runner = ListedGpus([])
-    ended = bench.tune(runner, known)
+    ended = bench.tune(runner, history)
     assert (runner.ran, ended.status, ended.early) == ([], "finished", True)
     assert "--most-minutes 5`" in ended.sentence, "forty seconds and some, two pairs and the check"
 
@@ -276,8 +278,8 @@ def test_a_trial_is_predicted_before_it_starts_and_limited_once_one_was_measured
     search, clock = ListedSearch.after, lambda: bench.time
     Tuner(bench.folder, log, runner, RUNNER, search, bench.deadline, clock, predicted_s=12.0).tune(TrialHistory(START))
     started = [entry for entry in read_entries(bench.folder) if isinstance(entry, TrialStarted)]
-    assert [one.expected_s for one in started[:2]] == [12.0, 20.0]
-    assert [(one.expected_s, one.give_up_s) for one in runner.callbacks[:2]] == [(12.0, None), (20.0, 80.0)]
+    assert [trial.expected_s for trial in started[:2]] == [12.0, 20.0]
+    assert [(trial.expected_s, trial.give_up_s) for trial in runner.callbacks[:2]] == [(12.0, None), (20.0, 80.0)]
 
 
 def test_a_second_tuning_is_refused_while_one_is_under_way(bench: Bench) -> None:
@@ -337,11 +339,11 @@ def test_a_tuning_that_was_just_made_is_about_to_run(bench: Bench) -> None:
 def test_entries_survive_the_way_to_the_file() -> None:
     search = ListedSearch.after(TrialHistory(START))
     trial = search.proposals[0]
-    known = TrialHistory(START).after(replace(trial, bound=0.25), TrialReport(measured(), START))
+    history = TrialHistory(START).after(replace(trial, bound=0.25), TrialReport(measured(), START))
     verdict = TuningConclusion(winner=START, sentence="Es bleibt · so", ratio=1.0, start=measured(), best=measured())
     entries: list[LogEntry] = [
         TuningStarted(t=1.0), TrialStarted(t=1.0, trial=trial, run="r001", left_low_s=1.0),
-        TrialCompleted(t=1.0, tried=known.trials[0]),
+        TrialCompleted(t=1.0, tried=history.trials[0]),
         TuningEnded(t=1.0, status="failed", sentence="x"), TuningEnded(t=1.0, status="finished", verdict=verdict),
     ]  # fmt: skip
     assert [decode_entry(encode_entry(entry)) for entry in entries] == entries
@@ -383,11 +385,11 @@ def test_titles() -> None:
 
 
 def test_the_least_room_of_a_shared_gpu_and_the_size_of_the_data_are_known() -> None:
-    known = TrialHistory(START)
+    history = TrialHistory(START)
     trial = Trial(number=1, purpose="start", settings=START, reason="")
     for room, samples in ((None, None), (90, 40), (70, 41), (80, None)):
-        known = known.after(trial, TrialReport(measured(room_bytes=room, dataset_samples=samples), START))
-    assert (known.room_bytes, known.dataset_samples) == (70, 40)
+        history = history.after(trial, TrialReport(measured(room_bytes=room, dataset_samples=samples), START))
+    assert (history.room_bytes, history.dataset_samples) == (70, 40)
     assert (TrialHistory(START).room_bytes, TrialHistory(START).dataset_samples) == (None, None)
 
 
@@ -395,9 +397,11 @@ def test_what_was_ended_from_outside_is_tried_again_by_whoever_goes_on() -> None
     trial = Trial(number=1, purpose="start", settings=START, reason="")
     killed = Measurement(outcome="failed", seconds=1.0, passing=True)
     over = TuningEnded(t=1.0, status="finished")
-    done = [TrialCompleted(t=1.0, tried=CompletedTrial(trial, one)) for one in (killed, measured())]
+    done = [TrialCompleted(t=1.0, tried=CompletedTrial(trial, entry)) for entry in (killed, measured())]
     assert len(TrialHistory.from_entries(START, [*done]).trials) == 2
-    assert [one.measurement.outcome for one in TrialHistory.from_entries(START, [*done, over]).trials] == ["measured"]
+    assert [entry.measurement.outcome for entry in TrialHistory.from_entries(START, [*done, over]).trials] == [
+        "measured"
+    ]
 
 
 GIB = 2**30

@@ -25,12 +25,12 @@ def commands() -> dict[str, list[str]]:
     """Commands of the installed programs; this package is compiled first, as after an installation."""
     compileall.compile_dir(Path(package).parent, quiet=1)
     beside = Path(sys.executable).parent
-    found = {OURS: [str(beside / "tuner-tui")]}
+    commands_by_name = {OURS: [str(beside / "tuner-tui")]}
     if (beside / PEER).exists():
-        found[PEER] = [str(beside / PEER), "--interval", "1"]
+        commands_by_name[PEER] = [str(beside / PEER), "--interval", "1"]
     else:
         print(f"{PEER} is not installed beside {sys.executable}: no figures to compare with (pip install {PEER})")
-    return found
+    return commands_by_name
 
 
 @contextmanager

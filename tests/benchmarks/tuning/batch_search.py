@@ -61,17 +61,17 @@ class Found:
     @property
     def tested(self) -> bool:
         """Whether the resulting batch was run and fitted."""
-        return not self.best or any(one.batch == self.best and one.peak_bytes is not None for one in self.probes)
+        return not self.best or any(probe.batch == self.best and probe.peak_bytes is not None for probe in self.probes)
 
 
 def finds(finder: Finder, machines: list[SimulatedGpu]) -> list[Found]:
     """Results of `finder` on every GPU on which at least one sample fits."""
-    found = []
+    collected = []
     for machine in machines:
         if true_maximum := machine.true_maximum(MOST):
             best, probes = finder(machine, MOST)
-            found.append(Found(true_maximum, best, not best or machine.fits(best), probes))
-    return found
+            collected.append(Found(true_maximum, best, not best or machine.fits(best), probes))
+    return collected
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -79,15 +79,16 @@ def quantile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def line(name: str, found: list[Found]) -> str:
+def line(name: str, outcomes: list[Found]) -> str:
     """One line of figures."""
-    probes, ooms = [len(one.probes) for one in found], [one.ooms for one in found]
-    shares = [one.best / one.true_maximum for one in found]
+    probes, ooms = [len(outcome.probes) for outcome in outcomes], [outcome.ooms for outcome in outcomes]
+    shares = [outcome.best / outcome.true_maximum for outcome in outcomes]
     return (
         f"{name:22} probes median {statistics.median(probes):4.1f} p90 {quantile([*map(float, probes)], 0.9):4.1f}   "
         f"OOM mean {statistics.mean(ooms):5.2f} most {max(ooms):3}   "
         f"share of the maximum median {statistics.median(shares):5.3f} p10 {quantile(shares, 0.1):5.3f}   "
-        f"never run {sum(not one.tested for one in found)}   does not fit {sum(not one.fits for one in found)}"
+        f"never run {sum(not outcome.tested for outcome in outcomes)}   "
+        f"does not fit {sum(not outcome.fits for outcome in outcomes)}"
     )
 
 

@@ -56,7 +56,7 @@ class Tuned:
     @property
     def ooms(self) -> int:
         """Trials that ran out of memory."""
-        return sum(one.measurement.outcome == "out-of-memory" for one in self.search.trials)
+        return sum(completed.measurement.outcome == "out-of-memory" for completed in self.search.trials)
 
 
 def tuned(training: SimulatedTraining, gpus: int = 1) -> Tuned:
@@ -81,7 +81,7 @@ def searched(training: SimulatedTraining) -> tuple[Search, float]:
     search = Search(training.start, training.space)
     while (trial := search.propose()) is not None:
         search = search.record(trial, training.run(trial.settings, trial.number))
-    return search, sum(one.measurement.seconds for one in search.trials)
+    return search, sum(completed.measurement.seconds for completed in search.trials)
 
 
 def searched_on(training: SimulatedTraining, gpus: int) -> tuple[Search, float]:
@@ -105,11 +105,11 @@ def searched_on(training: SimulatedTraining, gpus: int) -> tuple[Search, float]:
         search = replace(search, trials=comparable(done))
 
 
-def lines(found: list[Tuned]) -> str:
+def lines(outcomes: list[Tuned]) -> str:
     """The figures, a line each."""
-    shares, times = [one.share for one in found], [one.time_share for one in found]
-    trials, ooms = [float(len(one.search.trials)) for one in found], [one.ooms for one in found]
-    gains = [one.chosen / one.start for one in found if one.start]
+    shares, times = [outcome.share for outcome in outcomes], [outcome.time_share for outcome in outcomes]
+    trials, ooms = [float(len(outcome.search.trials)) for outcome in outcomes], [outcome.ooms for outcome in outcomes]
+    gains = [outcome.chosen / outcome.start for outcome in outcomes if outcome.start]
     good = statistics.mean(share >= WANTED for share in shares)
     slower = sum(gain < AS_FAST for gain in gains)
     return "\n".join(
@@ -131,8 +131,8 @@ def _spread(values: list[float], share: float) -> str:
 def main() -> None:
     """The figures."""
     count, first, gpus = (int(word) for word in (*sys.argv[1:], *("2000", "0", "1")[len(sys.argv) - 1 :]))
-    found = [tuned(random_training(seed), gpus) for seed in range(first, first + count)]
-    print(lines(found))
+    outcomes = [tuned(random_training(seed), gpus) for seed in range(first, first + count)]
+    print(lines(outcomes))
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ Run = Callable[[Trial], Measurement]
 GPU = 24 * GIB
 
 
-def space(start: Settings, job: BuiltinJob | CommandJob | None = None, cores: int = 8, **known: Any) -> SearchSpace:
+def space(start: Settings, job: BuiltinJob | CommandJob | None = None, cores: int = 8, **fields: Any) -> SearchSpace:
     """A machine with one RTX 3090."""
-    return build_space(box(make_gpu(memory_total_bytes=GPU), cores=cores), PYTHON, job or BuiltinJob(), start, **known)
+    return build_space(box(make_gpu(memory_total_bytes=GPU), cores=cores), PYTHON, job or BuiltinJob(), start, **fields)
 
 
 def measured(rate: float, peak: int = GIB, **changes: Any) -> Measurement:
@@ -57,9 +57,9 @@ def run_search(search: Search, run: Run) -> Search:
 
 def sizes(search: Search) -> list[int]:
     """The micro batches in the order of their trials."""
-    return [one.trial.settings.per_device_train_batch_size for one in search.trials]
+    return [completed.trial.settings.per_device_train_batch_size for completed in search.trials]
 
 
 def purposes(search: Search) -> list[str]:
     """What the trials were for."""
-    return [one.trial.purpose for one in search.trials]
+    return [completed.trial.purpose for completed in search.trials]

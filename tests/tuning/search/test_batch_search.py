@@ -69,11 +69,11 @@ def test_the_dataset_bounds_the_batch() -> None:
 @pytest.mark.parametrize("finder", [search, search_without_estimate], ids=["estimate", "no-estimate"])
 def test_targets_over_many_machines(finder: Finder) -> None:
     """Weights and optimizer states take up to 70 % of the GPU."""
-    found = finds(finder, [random_gpu(seed) for seed in range(5_000_000, 5_000_400)])
-    probes = [float(len(one.probes)) for one in found]
-    shares = [one.best / one.true_maximum for one in found]
-    ooms = [one.ooms for one in found]
-    assert all(one.tested and one.fits for one in found)
+    outcomes = finds(finder, [random_gpu(seed) for seed in range(5_000_000, 5_000_400)])
+    probes = [float(len(outcome.probes)) for outcome in outcomes]
+    shares = [outcome.best / outcome.true_maximum for outcome in outcomes]
+    ooms = [outcome.ooms for outcome in outcomes]
+    assert all(outcome.tested and outcome.fits for outcome in outcomes)
     assert statistics.median(probes) <= 4
     assert quantile(probes, 0.9) <= 6
     assert statistics.mean(ooms) <= 0.05
@@ -83,23 +83,23 @@ def test_targets_over_many_machines(finder: Finder) -> None:
 
 
 def test_peaks_alone_lead_to_most_of_the_gpu() -> None:
-    found = finds(search_by_peaks_alone, [random_gpu(seed) for seed in range(5_000_000, 5_000_400)])
-    shares = [one.best / one.true_maximum for one in found]
+    outcomes = finds(search_by_peaks_alone, [random_gpu(seed) for seed in range(5_000_000, 5_000_400)])
+    shares = [outcome.best / outcome.true_maximum for outcome in outcomes]
     assert statistics.median(shares) >= 0.95
     assert quantile(shares, 0.1) >= 0.85
-    assert statistics.mean(one.ooms for one in found) <= 0.08
-    assert max(one.ooms for one in found) <= 2
+    assert statistics.mean(outcome.ooms for outcome in outcomes) <= 0.08
+    assert max(outcome.ooms for outcome in outcomes) <= 2
 
 
 def test_fragmented_memory_that_grows_in_blocks_costs_little() -> None:
     """Up to 5 % may be lost to fragmentation, and only half of the machines show it: 3 % of reserve is not enough."""
     machines = [fragmented_gpu(seed) for seed in range(6_000_000, 6_000_300)]
     for finder, tenth in ((search, 0.84), (search_without_estimate, 0.82), (search_by_peaks_alone, 0.75)):
-        found = finds(finder, machines)
-        shares = [one.best / one.true_maximum for one in found]
-        assert all(one.tested and one.fits for one in found)
-        assert statistics.median(len(one.probes) for one in found) <= 4
-        assert statistics.mean(one.ooms for one in found) <= 0.2
+        outcomes = finds(finder, machines)
+        shares = [outcome.best / outcome.true_maximum for outcome in outcomes]
+        assert all(outcome.tested and outcome.fits for outcome in outcomes)
+        assert statistics.median(len(outcome.probes) for outcome in outcomes) <= 4
+        assert statistics.mean(outcome.ooms for outcome in outcomes) <= 0.2
         assert statistics.median(shares) >= 0.94
         assert quantile(shares, 0.1) >= tenth
 

@@ -73,17 +73,17 @@ def test_in_a_long_job_it_is_chosen_with_the_time_of_both() -> None:
 def test_a_change_that_gains_less_than_the_noise_of_the_whole_job_is_not_tried() -> None:
     """Of a job of one step the start-up is nearly all."""
     search = searched(job(1))
-    assert not any(one.trial.settings.torch_compile for one in search.trials)
-    reason = next(one.reason for one in search.skipped if one.knob == "torch_compile")
+    assert not any(completed.trial.settings.torch_compile for completed in search.trials)
+    reason = next(entry.reason for entry in search.skipped if entry.knob == "torch_compile")
     assert "of the whole job" in reason
 
 
 def test_a_first_run_with_cold_caches_does_not_count() -> None:
     runs = [(START, measured(10.0, overhead_s=seconds)) for seconds in (30.0, 5.0)]
-    found = results(job(100), *runs).get(START)
-    assert found is not None
-    assert found.overhead_s == 5.0
-    assert found.speed == pytest.approx(100 / 15)
+    measurements = results(job(100), *runs).get(START)
+    assert measurements is not None
+    assert measurements.overhead_s == 5.0
+    assert measurements.speed == pytest.approx(100 / 15)
 
 
 def test_a_job_is_as_long_as_its_first_trial_says() -> None:
@@ -147,7 +147,7 @@ def tuned(quiet: Quiet, others: float | None, quiet_from: int = 1000) -> tuple[T
     only_compiling = replace(space(START), candidates={"torch_compile": (False, True)}, quiet=quiet)
     search = run_search(Search(START, only_compiling), trial)
     assert search.verdict is not None
-    return search.verdict, sum(one.trial.purpose == "confirm" for one in search.trials)
+    return search.verdict, sum(completed.trial.purpose == "confirm" for completed in search.trials)
 
 
 BUSY = Quiet.after(OtherLoad(cpu_share=0.5, processes=SPINNING), on_gpu=False)

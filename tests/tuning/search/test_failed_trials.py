@@ -30,7 +30,7 @@ def test_a_start_that_does_not_fit_falls_with_its_effective_batch_held() -> None
     assert search.trials[0].measurement.outcome == "out-of-memory"
     assert search.trials[1].trial.purpose == "batch"
     assert "effective batch kept" in search.trials[1].trial.reason
-    assert {one.trial.settings.effective_batch() for one in search.trials} == {64}
+    assert {completed.trial.settings.effective_batch() for completed in search.trials} == {64}
     assert search.conclusion.winner.per_device_train_batch_size == 16
     assert search.conclusion.ratio is None
     assert search.conclusion.sentence.startswith("The start does not run here")
@@ -94,14 +94,14 @@ def test_a_run_that_fails_once_does_not_end_what_was_measured_before(at: int) ->
     failures = iter((ended("failed", "Killed by SIGKILL.", passing=True),))
 
     def run(trial: Trial) -> Measurement:
-        known = any(one.trial.settings == trial.settings for one in search.trials)
-        hit = trial.number >= at and known
+        repeated = any(completed.trial.settings == trial.settings for completed in search.trials)
+        hit = trial.number >= at and repeated
         return (next(failures, None) if hit else None) or linear_measurement(trial)
 
     search = Search(start, space(start))
     while (trial := search.propose()) is not None:
         search = search.record(trial, run(trial))
-    assert sum(one.measurement.outcome == "failed" for one in search.trials) == 1
+    assert sum(completed.measurement.outcome == "failed" for completed in search.trials) == 1
     assert calm is not None
     assert search.conclusion.winner == calm.winner
     assert search.conclusion.ratio is not None
@@ -114,7 +114,7 @@ def test_a_start_that_ran_out_of_memory_far_below_the_limit_is_run_once_more() -
     search = run_search(
         Search(start, space(start)), lambda trial: next(outcomes, None) or linear_measurement(trial, base=GIB)
     )
-    assert [one.trial.settings.per_device_train_batch_size for one in search.trials[:3]][1] < 4
+    assert [completed.trial.settings.per_device_train_batch_size for completed in search.trials[:3]][1] < 4
     assert search.trials[2].trial.settings == start
     assert search.conclusion.start is not None
     assert search.conclusion.start.outcome == "measured"
@@ -166,8 +166,8 @@ def test_a_knob_that_is_not_taken_is_left_with_what_was_said() -> None:
         return measured(100.0)
 
     search = run_search(Search(start, space(start)), run)
-    assert sum(one.trial.settings.precision == "bf16" for one in search.trials) == 1
-    assert ("precision", "Autocast is off.") in {(one.knob, one.reason) for one in search.skipped}
+    assert sum(completed.trial.settings.precision == "bf16" for completed in search.trials) == 1
+    assert ("precision", "Autocast is off.") in {(entry.knob, entry.reason) for entry in search.skipped}
     assert search.conclusion.winner.precision == "fp32"
 
 
@@ -203,9 +203,9 @@ def test_a_box_that_became_faster_does_not_end_the_comparison_half_way() -> None
     start = Settings(gradient_accumulation_steps=8)
 
     def run(trial: Trial) -> Measurement:
-        found = linear_measurement(trial)
+        figures = linear_measurement(trial)
         pace = 3.0 if trial.purpose == "confirm" else 1.0
-        return measured((found.samples_s or 0.0) * pace, found.peak_bytes or 0)
+        return measured((figures.samples_s or 0.0) * pace, figures.peak_bytes or 0)
 
     search = run_search(Search(start, space(start)), run)
     assert purposes(search).count("confirm") >= 4

@@ -55,14 +55,14 @@ def test_the_order_within_a_pair_turns() -> None:
 
 
 def test_pairs_that_agree_say_more_than_runs_far_apart_in_time() -> None:
-    found = pairs(*in_turn(1.070, 1.087, 1.079), earlier=UNEASY)
-    assert found.context.results.sigma > 0.03
-    assert found.interval is not None
-    ratio, low, high = found.interval
+    comparison = pairs(*in_turn(1.070, 1.087, 1.079), earlier=UNEASY)
+    assert comparison.context.results.sigma > 0.03
+    assert comparison.interval is not None
+    ratio, low, high = comparison.interval
     assert ratio == pytest.approx(1.0786, abs=1e-3)
     assert low > 1.02
     assert high < 1.14
-    assert found.decided
+    assert comparison.decided
 
 
 def test_what_drifts_over_both_of_a_pair_does_not_widen_the_interval() -> None:
@@ -83,9 +83,9 @@ def test_a_winner_that_is_no_faster_takes_no_further_pair() -> None:
 def test_a_disturbed_pair_is_run_again_and_does_not_count() -> None:
     steady = in_turn(1.08, 1.08)
     disturbed = [*steady[:2], run("confirm", WINNER, 60.0, spread=0.5), run("confirm", START, 100.0)]
-    found = pairs(*disturbed)
-    assert found.ratios == pytest.approx([1.08])
-    assert not found.decided
+    comparison = pairs(*disturbed)
+    assert comparison.ratios == pytest.approx([1.08])
+    assert not comparison.decided
     assert not pairs(*disturbed, *in_turn(1.08)).decided, "both steady pairs began with the start"
     assert pairs(*disturbed, *in_turn(1.08, 1.08)).confirmed
 
@@ -117,22 +117,22 @@ bounds = st.tuples(st.floats(0.003, 0.1), st.floats(1.0, 20.0))
 
 @given(differences, bounds)
 def test_the_interval_lies_between_those_of_the_least_and_the_most_noise(
-    found: list[float], bound: tuple[float, float]
+    ratios: list[float], bound: tuple[float, float]
 ) -> None:
     least, most = bound[0], bound[0] * bound[1]
-    half = confidence_half_width(found, least, most)
-    assert 1.9599 * least / math.sqrt(len(found)) <= half * (1 + 1e-6)
-    assert half <= 1.9601 * most / math.sqrt(len(found))
+    half = confidence_half_width(ratios, least, most)
+    assert 1.9599 * least / math.sqrt(len(ratios)) <= half * (1 + 1e-6)
+    assert half <= 1.9601 * most / math.sqrt(len(ratios))
 
 
-@given(differences.filter(lambda found: len(found) > 1), bounds, st.floats(0.0, 1.0))
+@given(differences.filter(lambda ratios: len(ratios) > 1), bounds, st.floats(0.0, 1.0))
 def test_differences_that_agree_more_never_widen_it(
-    found: list[float], bound: tuple[float, float], closer: float
+    ratios: list[float], bound: tuple[float, float], closer: float
 ) -> None:
-    mean = sum(found) / len(found)
-    nearer = [mean + closer * (one - mean) for one in found]
+    mean = sum(ratios) / len(ratios)
+    nearer = [mean + closer * (outcome - mean) for outcome in ratios]
     least, most = bound[0], bound[0] * bound[1]
-    assert confidence_half_width(nearer, least, most) <= confidence_half_width(found, least, most) * (1 + 1e-6)
+    assert confidence_half_width(nearer, least, most) <= confidence_half_width(ratios, least, most) * (1 + 1e-6)
 
 
 def test_noise_that_is_known_gives_the_interval_of_the_normal_distribution() -> None:
@@ -156,9 +156,9 @@ def test_unsteady_runs_count_at_the_end_if_all_others_are_of_one_order() -> None
     spreads = (0.149, 0.018, 0.136, 0.009)
     tried = in_turn(145.9 / 38, 159.6 / 38, 139.7 / 38, 158.5 / 38)
     for number, spread in enumerate(spreads):
-        place = 2 * number + (number + 1) % 2
-        rate = tried[place].measurement.tokens_s or 0.0
-        tried[place] = run("confirm", WINNER, rate, spread)
+        position = 2 * number + (number + 1) % 2
+        rate = tried[position].measurement.tokens_s or 0.0
+        tried[position] = run("confirm", WINNER, rate, spread)
     assert len(pairs(*tried[:4]).ratios) == 1, "two more pairs are run"
     assert not pairs(*tried[:4]).decided
     assert len(pairs(*tried).ratios) == 4

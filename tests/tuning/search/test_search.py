@@ -30,7 +30,7 @@ START = Settings(gradient_accumulation_steps=8)
 
 
 def reasons(search: Search, knob: str) -> list[str]:
-    return [one.reason for one in search.skipped if one.knob == knob]
+    return [entry.reason for entry in search.skipped if entry.knob == knob]
 
 
 def test_it_begins_with_the_start_and_the_same_again() -> None:
@@ -58,9 +58,11 @@ def test_memory_is_filled_with_the_effective_batch_held_and_the_winner_is_confir
     assert verdict.ratio == pytest.approx((16 / 0.18) / (8 / 0.1))
     assert verdict.ratio_low is not None
     assert verdict.ratio_low > 1
-    confirming = [one.trial.settings == START for one in search.trials if one.trial.purpose == "confirm"]
+    confirming = [
+        completed.trial.settings == START for completed in search.trials if completed.trial.purpose == "confirm"
+    ]
     assert confirming == [True, False, False, True], "the order turns, so that a steady drift favours nobody"
-    assert not any(one.measurement.outcome == "out-of-memory" for one in search.trials)
+    assert not any(completed.measurement.outcome == "out-of-memory" for completed in search.trials)
 
 
 def test_a_free_effective_batch_comes_with_the_learning_rate_rule() -> None:
@@ -74,7 +76,7 @@ def test_knobs_are_tried_by_their_bound_and_left_where_it_is_within_the_noise() 
     breakdown = StepBreakdown(data_wait=0.3, optimizer=0.004, padding=0.1)
     only = Settings(gradient_accumulation_steps=1, precision="bf16", torch_compile=True)
     search = run_search(Search(only, space(only)), lambda trial: measured(100.0, breakdown=breakdown))
-    tried = [one.trial.changed[0] for one in search.trials if one.trial.purpose == "knob"]
+    tried = [completed.trial.changed[0] for completed in search.trials if completed.trial.purpose == "knob"]
     assert tried == ["dataloader_num_workers", "train_sampling_strategy"]
     assert "within the noise" in reasons(search, "optim")[0]
     assert search.conclusion.winner == only
@@ -107,7 +109,7 @@ def test_a_change_is_kept_only_above_the_noise() -> None:
         return measured(100.0 * wobble * gain, breakdown=StepBreakdown(data_wait=0.0, optimizer=0.2, padding=0.0))
 
     search = run_search(Search(START, space(START)), run)
-    assert any(one.trial.changed == ("optim",) for one in search.trials)
+    assert any(completed.trial.changed == ("optim",) for completed in search.trials)
     assert search.conclusion.winner.optim == START.optim
 
 
@@ -119,7 +121,9 @@ def test_workers_are_as_many_as_the_wait_asks_for() -> None:
         changed += [trial.settings.dataloader_num_workers] if "dataloader_num_workers" in trial.changed else []
         search = search.record(trial, measured(100.0, breakdown=breakdown))
     assert changed[0] == 4
-    winner = next(one.trial.settings for one in search.trials if "dataloader_num_workers" in one.trial.changed)
+    winner = next(
+        completed.trial.settings for completed in search.trials if "dataloader_num_workers" in completed.trial.changed
+    )
     assert winner.dataloader_persistent_workers
 
 
@@ -178,15 +182,15 @@ def test_the_figures_of_start_and_winner_are_those_of_the_comparison() -> None:
     """A tuning's first runs were twice as slow: 36,530 → 40,961 stood next to 1.06 times."""
 
     def run(trial: Trial) -> Measurement:
-        found = linear_measurement(trial)
+        figures = linear_measurement(trial)
         pace = 1.0 if trial.purpose == "confirm" else 0.5
-        return measured((found.samples_s or 0.0) * pace, found.peak_bytes or 0)
+        return measured((figures.samples_s or 0.0) * pace, figures.peak_bytes or 0)
 
-    found = run_search(Search(START, space(START)), run).conclusion
-    assert found.start is not None
-    assert found.best is not None
-    assert found.start.samples_s == pytest.approx(8 / 0.1)
-    assert (found.best.samples_s or 0.0) / (found.start.samples_s or 1.0) == pytest.approx(found.ratio)
+    result = run_search(Search(START, space(START)), run).conclusion
+    assert result.start is not None
+    assert result.best is not None
+    assert result.start.samples_s == pytest.approx(8 / 0.1)
+    assert (result.best.samples_s or 0.0) / (result.start.samples_s or 1.0) == pytest.approx(result.ratio)
 
 
 def test_a_search_broken_off_after_one_pair_confirms_nothing() -> None:
@@ -224,7 +228,9 @@ def test_twice_the_size_is_there_if_the_largest_takes_too_long() -> None:
     search = Search(START, space(START, hold_effective_batch=False))
     while (trial := search.propose()) is not None and trial.purpose != "batch":
         search = search.record(trial, linear_measurement(trial, base=GIB, sample=2**20))
-    batches = [one.settings.per_device_train_batch_size for one in search.proposals if one.purpose == "batch"]
+    batches = [
+        proposal.settings.per_device_train_batch_size for proposal in search.proposals if proposal.purpose == "batch"
+    ]
     assert batches[0] >= 4 * START.per_device_train_batch_size
     assert batches[1:] == [2 * START.per_device_train_batch_size]
 
@@ -240,7 +246,11 @@ def test_without_a_gpu_a_free_batch_grows_in_steps_as_long_as_that_pays() -> Non
         return measured(micro / (0.1 + 0.01 * micro), GIB + 2**20 * micro)
 
     search = run_search(Search(start, only_batches), run)
-    tried = [one.trial.settings.per_device_train_batch_size for one in search.trials if one.trial.purpose == "batch"]
+    tried = [
+        completed.trial.settings.per_device_train_batch_size
+        for completed in search.trials
+        if completed.trial.purpose == "batch"
+    ]
     assert tried == [64, 256, 1024, 4096]
 
 
@@ -276,7 +286,7 @@ def test_what_16_bit_made_room_for_is_not_lost_again() -> None:
         return measured(micro / (0.02 + 0.01 * micro), peak)
 
     search = run_search(Search(SMALL, space(SMALL)), run)
-    assert not any(one.measurement.outcome == "out-of-memory" for one in search.trials)
+    assert not any(completed.measurement.outcome == "out-of-memory" for completed in search.trials)
     assert search.conclusion.winner.per_device_train_batch_size == 16
 
 

@@ -35,11 +35,11 @@ def test_every_search_ends_and_proposes_only_what_may_run(seed: int, trouble: fl
     training = random_training(seed)
     space = training.space
     search = Search(training.start, space)
-    before = {one.sentence for one in _errors(training, search.start)}
+    before = {problem.sentence for problem in _errors(training, search.start)}
     while (trial := search.propose()) is not None:
         assert trial.number == len(search.trials) + 1
         assert trial.settings.per_device_train_batch_size <= space.max_micro
-        assert {one.sentence for one in _errors(training, trial.settings)} <= before
+        assert {problem.sentence for problem in _errors(training, trial.settings)} <= before
         if space.hold_effective_batch:
             assert trial.settings.effective_batch() == training.start.effective_batch()
         search = search.record(trial, run(training, trial, trouble))
@@ -47,17 +47,19 @@ def test_every_search_ends_and_proposes_only_what_may_run(seed: int, trouble: fl
     verdict = search.verdict
     assert verdict is not None
     assert verdict.sentence
-    assert verdict.winner == training.start or verdict.winner in {one.trial.settings for one in search.trials}
+    assert verdict.winner == training.start or verdict.winner in {
+        completed.trial.settings for completed in search.trials
+    }
 
 
 def test_where_a_size_ran_out_of_memory_no_larger_one_follows_on_its_line() -> None:
     for seed in (8500811, 7811138, *range(9_000_000, 9_000_030)):
         failed: list[Settings] = []
-        for one in searched(random_training(seed))[0].trials:
-            now = one.trial.settings
+        for completed in searched(random_training(seed))[0].trials:
+            now = completed.trial.settings
             sizes = [before.per_device_train_batch_size for before in failed if same_memory_line(before, now)]
             assert now.per_device_train_batch_size < min(sizes, default=MAX_MICRO + 1)
-            if one.measurement.outcome == "out-of-memory":
+            if completed.measurement.outcome == "out-of-memory":
                 failed.append(now)
 
 
@@ -76,15 +78,15 @@ def test_a_search_built_anew_from_its_trials_goes_on_where_it_was(seed: int, tro
 
 @pytest.mark.parametrize("count", [8, pytest.param(60, marks=pytest.mark.full)])
 def test_targets_over_many_trainings(count: int) -> None:
-    found = [tuned(random_training(seed)) for seed in range(5_000_000, 5_000_000 + count)]
-    assert statistics.median(one.share for one in found) >= WANTED
-    assert quantile([one.share for one in found], 0.25) >= WANTED
-    assert max(one.time_share for one in found) <= 0.15
-    assert sum(one.ooms for one in found) <= max(1, 0.1 * count)
-    assert all(one.chosen >= one.start * AS_FAST for one in found)
+    outcomes = [tuned(random_training(seed)) for seed in range(5_000_000, 5_000_000 + count)]
+    assert statistics.median(outcome.share for outcome in outcomes) >= WANTED
+    assert quantile([outcome.share for outcome in outcomes], 0.25) >= WANTED
+    assert max(outcome.time_share for outcome in outcomes) <= 0.15
+    assert sum(outcome.ooms for outcome in outcomes) <= max(1, 0.1 * count)
+    assert all(outcome.chosen >= outcome.start * AS_FAST for outcome in outcomes)
 
 
 def _errors(training: SimulatedTraining, settings: Settings) -> list[Problem]:
     box = training.space.machine
-    found = find_problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=box.job, cores=training.cores)
-    return [one for one in found if one.severity == "error"]
+    problems = find_problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=box.job, cores=training.cores)
+    return [outcome for outcome in problems if outcome.severity == "error"]

@@ -47,8 +47,8 @@ def test_idle_gpus_take_the_next_best_changes_of_different_knobs() -> None:
     under_way: list[Trial] = []
     for gpu in GPUS:
         under_way.append(first(search, gpu, *under_way))
-    assert [one.number for one in under_way] == [4, 5, 6]
-    assert len({one.changed[0] for one in under_way}) == 3
+    assert [trial.number for trial in under_way] == [4, 5, 6]
+    assert len({trial.changed[0] for trial in under_way}) == 3
     assert under_way[0].settings == search.proposals[0].settings
 
 
@@ -83,10 +83,10 @@ def test_both_runs_of_a_pair_are_made_on_one_gpu_in_either_order() -> None:
         Search(START, replace(space(START), candidates={"torch_compile": (False, True)})),
         lambda trial: measured(150.0 if trial.settings.torch_compile else 100.0, breakdown=PARTS),
     )
-    compared = next(n for n, one in enumerate(searched.trials) if one.trial.purpose == "confirm")
-    done = [replace(one, trial=replace(one.trial, gpu="GPU-a")) for one in searched.trials[:compared]] + [
-        start_run("GPU-b", 100.0, 90)
-    ]
+    compared = next(n for n, completed in enumerate(searched.trials) if completed.trial.purpose == "confirm")
+    done = [
+        replace(completed, trial=replace(completed.trial, gpu="GPU-a")) for completed in searched.trials[:compared]
+    ] + [start_run("GPU-b", 100.0, 90)]
     search = replace(searched, trials=tuple(done))
     a = first(search, "GPU-a")
     b = first(search, "GPU-b", a)
@@ -103,10 +103,10 @@ def test_both_runs_of_a_pair_are_made_on_one_gpu_in_either_order() -> None:
 def test_a_result_is_taken_relative_to_its_own_gpus_first_run() -> None:
     changed = Trial(number=3, purpose="knob", settings=START.changed(torch_compile=True), reason="", gpu="GPU-b")
     starts = start_run("GPU-a", 100.0), start_run("GPU-b", 121.0, 2)
-    found = comparable((*starts, CompletedTrial(changed, measured(121.0))))
+    trials = comparable((*starts, CompletedTrial(changed, measured(121.0))))
     # The average GPU makes 110: the geometric mean of 100 and 121.
-    assert found[2].measurement.samples_s == pytest.approx(110.0)
-    assert [one.measurement.samples_s for one in found[:2]] == [100.0, 121.0], "the difference counts as noise"
+    assert trials[2].measurement.samples_s == pytest.approx(110.0)
+    assert [outcome.measurement.samples_s for outcome in trials[:2]] == [100.0, 121.0], "the difference counts as noise"
 
 
 def test_the_difference_between_gpus_counts_as_noise() -> None:
@@ -122,8 +122,12 @@ def test_several_gpus_find_what_one_finds_in_less_time(seed: int) -> None:
     training = random_training(seed)
     alone, alone_s = searched(training)
     search, seconds = searched_on(training, 4)
-    numbers = [one.trial.number for one in search.trials]
+    numbers = [completed.trial.number for completed in search.trials]
     assert len(set(numbers)) == len(numbers)
-    rates = [one.verdict.best.throughput for one in (search, alone) if one.verdict and one.verdict.best]
+    rates = [
+        ended_search.verdict.best.throughput
+        for ended_search in (search, alone)
+        if ended_search.verdict and ended_search.verdict.best
+    ]
     assert (rates[0] or 0.0) >= 0.8 * (rates[1] or 0.0)
     assert seconds < alone_s
