@@ -117,8 +117,8 @@ def gpu_columns(gpus: int, width: int) -> int:
 def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> list[Row]:
     """Return a heading and a row of gauges for each GPU, and the problems in words.
 
-    Of `room` rows, what is left goes to histories below each of few GPUs; more have theirs in their rows. Many GPUs
-    stand in two `columns`, and very many are a wall of cells, with the worst in the rows left, at least five.
+    Of `room` rows, what is left goes to histories below each GPU, or in the rows of all where that is too little. Many
+    GPUs stand in two `columns`, and very many are a wall of cells, with the worst in the rows left, at least five.
     """
     gpus = scene.sample.gpus
     columns = columns or gpu_columns(len(gpus), width)
@@ -130,10 +130,14 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> li
         worst = max(WORST, columns * (room - len(wall) - len(problems) - 1))
         return [*wall, *_in_columns(scene, worst_gpus(scene, worst), columns if worst > WORST else 1, width), *problems]
     problems = gpu_problem_rows(scene, width, each)
-    lines = -(-len(gpus) // columns)
-    spare = room - 1 - lines - len(problems)
-    height = min(TALLEST_HISTORY, spare // lines) if gpus and spare // lines >= LEAST_HISTORY else 0
-    return [*_in_columns(scene, gpus, columns, width, height if len(gpus) <= FEW_GPUS else 0), *problems]
+    height = history_height(len(gpus), columns, room - len(problems))
+    return [*_in_columns(scene, gpus, columns, width, height), *problems]
+
+
+def history_height(gpus: int, columns: int, room: int) -> int:
+    """Return the rows of a history below each GPU, of `room` rows in all; 0 where there is no room for one."""
+    height = (room - 1) // max(1, -(-gpus // columns)) - 1
+    return min(TALLEST_HISTORY, height) if gpus and height >= LEAST_HISTORY else 0
 
 
 def dense_gpu_rows(scene: GpuScene, width: int) -> list[Row]:
@@ -350,9 +354,8 @@ def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
 
 
-LEAST_HISTORY, TALLEST_HISTORY, FEW_GPUS = 3, 8, 2
-"""Rows of a history: from those of its scale on, as fewer say no more than the trace in the row of gauges; and the
-GPUs up to which each has one."""
+LEAST_HISTORY, TALLEST_HISTORY = 3, 12
+"""Rows of a history: from those of its scale on, as fewer say no more than the trace in the row of gauges."""
 SCALE = 16
 """Cells to the right of a history, for the values of its full height."""
 

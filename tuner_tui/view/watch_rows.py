@@ -27,7 +27,7 @@ from tuner_tui.view.cells import (
     text_width,
     visible_rows,
 )
-from tuner_tui.view.gpu_rows import GpuScene, format_indices, gpu_rows, is_busy
+from tuner_tui.view.gpu_rows import WALL_FROM, GpuScene, format_indices, gpu_columns, gpu_rows, history_height, is_busy
 from tuner_tui.view.host_rows import host_rows
 from tuner_tui.view.sample_history import WINDOWS, Window
 from tuner_tui.view.status_line import progress_bar
@@ -221,7 +221,11 @@ def watched_gpu_rows(
     if view is None or not view.sample.gpus:
         return [Row(line(TextSpan("asking the driver …", "dim")))]
     scene = watched_scene(view, recent, only, window)
-    return gpu_rows(scene, width, room, columns=1) + [row for note in view.notes for row in remark_rows(note, width)]
+    gpus, notes = len(scene.sample.gpus), [row for note in view.notes for row in remark_rows(note, width)]
+    # In one column there is room for their jobs; in two for histories.
+    columns = gpu_columns(gpus, width)
+    tall = gpus < WALL_FROM and history_height(gpus, columns, room) > 0
+    return gpu_rows(scene, width, room - len(notes), columns if tall else 1) + notes
 
 
 def watched_scene(
