@@ -15,10 +15,10 @@ from tuner_tui.advice.recommend.recommendation import SMALL_SHM_BYTES
 from tuner_tui.advice.recommend.target import describe_gpus, other_processes_bytes, select_gpus
 from tuner_tui.advice.thresholds import DISK_FREE_BYTES
 from tuner_tui.core.files import read_data_file
-from tuner_tui.core.units import GIB
+from tuner_tui.core.units import GIB, format_size
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
-from tuner_tui.hardware.inventory import GpuProblemKind, Inventory
+from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
 from tuner_tui.hardware.probe_script import PACKAGES
 from tuner_tui.memory.closed_form import fixed_sizes, trained_bytes
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
@@ -175,11 +175,14 @@ CHOOSE_INTERPRETER = Remedy(
 def environment_findings(
     inventory: Inventory | None, interpreter: Interpreter | None, job: BuiltinJob | CommandJob | None
 ) -> tuple[Finding, ...]:
-    """One finding per missing or incompatible package; none if inventory or interpreter is unknown."""
+    """One finding per missing or incompatible package, and for a disk that cannot hold a run.
+
+    None of what is unknown: inventory or interpreter.
+    """
+    findings = [] if inventory is None or inventory.disk is None else list(_storage_findings(inventory.disk))
     if inventory is None or interpreter is None:
-        return ()
+        return tuple(findings)
     names = () if job is None else missing_packages(interpreter, job)
-    findings = []
     if names and interpreter.python_version is not None:
         command = f"{interpreter.path} -m pip install {' '.join(names)}"
         remedies = (Remedy(command, "Without these packages the training cannot start."), CHOOSE_INTERPRETER)
@@ -192,6 +195,15 @@ def environment_findings(
         cause, problem = f"misfit-{number}", misfit.sentence
         findings.append(finding(cause, None, interpreter.path, row="misfit", remedies=(update,), problem=problem))
     return tuple(findings)
+
+
+def _storage_findings(disk: Space) -> Iterator[Finding]:
+    elsewhere = Remedy("export TUNER_STATE_DIR=/another/folder", "Runs are then stored there.")
+    if not disk.writable:
+        yield finding("state-folder", None, remedies=(elsewhere,), folder=disk.path)
+    elif disk.free_bytes < DISK_FREE_BYTES:
+        free = f"{format_size(disk.free_bytes)} free in {disk.path}"
+        yield finding("disk-nearly-full", None, free, remedies=(elsewhere,))
 
 
 INSTALL: Mapping[str, str] = {"flash-attn": "flash-attn --no-build-isolation", "tensorboard": "tensorboard"}

@@ -125,11 +125,12 @@ class HostMemory(Struct, frozen=True):
 
 
 class Space(Struct, frozen=True):
-    """Size and free space of the file system of a folder, in bytes."""
+    """Size and free space of the file system of a folder, in bytes, and whether this user can write there."""
 
     path: str
     total_bytes: int
     free_bytes: int
+    writable: bool = True
 
 
 class Inventory(Struct, frozen=True):

@@ -166,7 +166,8 @@ def read_space(folder: Path) -> Space | None:
             space = os.statvfs(ancestor)
         except OSError:
             continue
-        return Space(str(folder), space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize)
+        total_bytes, free_bytes = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
+        return Space(str(folder), total_bytes, free_bytes, os.access(ancestor, os.W_OK | os.X_OK))
     return None
 
 

@@ -220,7 +220,7 @@ class Backend:
     # machine and interpreter
 
     def read_inventory(self) -> Inventory:
-        return read_inventory(Path.cwd())
+        return read_inventory(state_dir())
 
     def read_job(self, job: Job) -> JobFacts:
         """Find the Python that trains `job`, and read the files that its command names."""
