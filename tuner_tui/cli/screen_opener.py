@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -72,10 +73,13 @@ def read_start(backend: Backend, preset: str | None, folder: Path | None) -> tup
     Without a preset and a run: of the newest live run, else of the newest run if it has to be looked at, else of the
     preset used last.
     """
+    named = preset is not None
     if preset is None and folder is None:
         folder = run_to_open(backend)
         preset = last_preset() if folder is None else None
-    return backend.load_preset(preset or FIRST_PRESET) if folder is None else backend.open_run(folder), folder
+    if folder is not None:
+        return backend.open_run(folder), folder
+    return replace(backend.load_preset(preset or FIRST_PRESET), named=named), None
 
 
 def run_to_open(backend: Backend) -> Path | None:

@@ -74,7 +74,8 @@ def restorable(draft: Draft, loaded: Resolved) -> tuple[dict[str, Value], tuple[
 
 def draft_path(folder: Path, config: TrainingConfig) -> Path:
     """Return the file in `folder` of the drafts of a job and preset that are opened in the present folder."""
-    preset = None if config.preset == DEMO else config.preset  # an edited job no longer has its name
+    # An edited job no longer has the name of the demo, which is opened where none was named.
+    preset = None if config.preset == DEMO and not config.named else config.preset
     identity = json.dumps([str(Path.cwd()), preset, to_builtins(redact_job(config.job))], sort_keys=True)
     return folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.json"
 

@@ -55,7 +55,8 @@ class TrainingConfig(Struct, frozen=True):
     """What would be trained: resolved settings, job, and the name of the preset.
 
     `as_it_ran`: the settings are those of a run, so no recommendation replaces them; `cwd` is its folder. `base`
-    is the preset as it was read; saving keeps its other fields. `notes` are shown when it is loaded.
+    is the preset as it was read; saving keeps its other fields. `notes` are shown when it is loaded. `named`: the user
+    named the preset at the start; the demo else only stands in where none was.
     """
 
     resolved: Resolved
@@ -66,6 +67,7 @@ class TrainingConfig(Struct, frozen=True):
     memory_limit_bytes: int | None = None
     base: Preset | None = None
     notes: tuple[str, ...] = ()
+    named: bool = False
 
     def trains(self, recorded: Job) -> bool:
         """Whether this is the training of a record, which hides the secrets of its job."""
