@@ -30,7 +30,8 @@ from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 from tuner_tui.ui.records import TrialPlacement
 from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, next_minutes, parse_minutes
 from tuner_tui.view.cells import line_width, plain_text
-from tuner_tui.view.tuning_rows import LiveTrial, format_gain, race_rows, skipped_rows, tuning_rows
+from tuner_tui.view.number_format import gain
+from tuner_tui.view.tuning_rows import LiveTrial, race_rows, skipped_rows, tuning_rows
 
 Compare = Callable[..., bool]
 
@@ -304,7 +305,7 @@ def test_the_result_is_one_sentence_first_and_no_reason_stands_twice() -> None:
     ("ratio", "text"), [(1.8, "1.8× faster"), (12.34, "12.3× faster"), (1.07, "7 % faster"), (0.95, "5 % slower")]
 )
 def test_a_gain_is_a_factor_or_a_share(ratio: float, text: str) -> None:
-    assert format_gain(ratio) == text
+    assert gain(ratio) == text
 
 
 @pytest.mark.parametrize("status", ["aborted", "killed", "failed"])

@@ -60,7 +60,7 @@ def test_a_run_with_a_remedy_says_whether_it_helped_and_how_to_take_it_back() ->
 @pytest.mark.parametrize(
     ("speeds", "text"),
     [
-        ((200.5,), "as fast as r006"), ((100.0,), "100 % faster than r006"), ((250.0,), "20 % slower than r006"),
+        ((200.5,), "as fast as r006"), ((100.0,), "2.0× faster than r006"), ((250.0,), "20 % slower than r006"),
         ((None,), None), ((), None),
     ],
 )  # fmt: skip

@@ -130,7 +130,7 @@ class Tunings:
             live = reader.folder.live  # a tuning that was just resumed still has the status of its end
             view = reader.poll(now_s)
             running = live or view.status == "running"
-            yield TuningSnapshot(view, now_s, _live_trials(view)) if running else TuningSnapshot(view, None)
+            yield TuningSnapshot(view, now_s, _live_trials(view, now_s)) if running else TuningSnapshot(view, None)
 
     @translate_errors()
     def is_same_job(self, folder: Path, config: TrainingConfig) -> bool:
@@ -152,13 +152,13 @@ class Tunings:
         start_tuning(tuning, TunerSpec(job, dict(os.environ), minutes))
 
 
-def _live_trials(view: TuningView) -> dict[str, LiveTrial]:
+def _live_trials(view: TuningView, now_s: float) -> dict[str, LiveTrial]:
     """Return what the runs of trials under way measure; a run that is not there yet is left out."""
     live = {}
     for started in view.running:
         with suppress(RunNotFoundError):
             state = read_brief(find_run(started.run, runs_dir())).state
-            live[started.run] = LiveTrial(state.step, state.rates.samples_s, state.rates.tokens_s)
+            live[started.run] = LiveTrial(state.step, state.rates.samples_s, state.rates.tokens_s, now_s - started.t)
     return live
 
 

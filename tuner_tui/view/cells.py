@@ -22,6 +22,8 @@ Style = Literal[
     "mid-gauge", "mid-good", "mid-warn", "low-gauge", "low-good", "low-warn",
 ]  # fmt: skip
 """States, two colours for curves, fills: the same colours behind the text of a stacked bar, and shades for areas."""
+FILLED = frozenset[Style]({"hit", "fill-dim", "fill-curve", "fill-second", "fill-good", "fill-warn", "fill-bad"})
+"""Styles in which a space is seen."""
 
 
 class TextSpan(NamedTuple):
@@ -42,16 +44,25 @@ class Row(NamedTuple):
 
 
 def line(*parts: Part) -> Line:
-    """Join parts to a line; adjacent spans of one style are merged, which saves bytes on the terminal."""
+    """Join parts to a line; adjacent spans of one style are merged, which saves bytes on the terminal.
+
+    Spaces in front of a span belong to the one before, or are one: what draws each as a text of its own may drop them.
+    """
     runs: list[TextSpan] = []
     for part in parts:
-        for run in _spans(part):
-            if not run.text:
-                continue
-            if runs and runs[-1].style == run.style:
-                runs[-1] = TextSpan(runs[-1].text + run.text, run.style)
-            else:
-                runs.append(run)
+        for text, style in _spans(part):
+            word = text
+            if runs and text[:1] == " " and not {style, runs[-1].style} & FILLED:
+                word = text.lstrip(" ")
+                runs[-1] = TextSpan(runs[-1].text + text[: len(text) - len(word)], runs[-1].style)
+            if runs and runs[-1].style == style:
+                runs[-1] = TextSpan(runs[-1].text + word, style)
+            elif word:
+                runs.append(TextSpan(word, style))
+    if runs and runs[0].text[0] == " " and runs[0].style not in FILLED and not runs[0].text.isspace():
+        text, style = runs[0]
+        word = text.lstrip(" ")
+        runs[:1] = TextSpan(" " * (len(text) - len(word)), "" if style else "dim"), TextSpan(word, style)
     return tuple(runs)
 
 
@@ -135,6 +146,15 @@ def shorten(text: str, width: int) -> str:
     if text_width(text) <= width:
         return text
     return "" if width < 1 else cut_text(text, width - 1).rstrip() + "…"
+
+
+def shorten_middle(text: str, width: int) -> str:
+    """Return `text` in at most `width` cells: its start, `…` and its end."""
+    if text_width(text) <= width:
+        return text
+    start = max(0, width - 1) // 2
+    total = text_width(text)
+    return f"{cut_text(text, start).rstrip()}…{_crop_text(text, total - (width - 1 - start), total).lstrip()}"
 
 
 def fit(cells: Line, width: int) -> Line:
@@ -252,6 +272,18 @@ def labelled_rows(
         Row(line(TextSpan(align_left(head, labels), "dim"), TextSpan(part, style)))
         for head, part in zip(heads, parts, strict=False)
     ]
+
+
+def flowing_rows(parts: Iterable[Line], width: int, gap: str = "   ") -> list[Row]:
+    """Return the parts with gaps between them, in as many rows as they need."""
+    rows: list[Line] = [()]
+    for part in parts:
+        longer = line(*rows[-1], gap if rows[-1] else "", *part)
+        if rows[-1] and line_width(longer) > width:
+            rows.append(part)
+        else:
+            rows[-1] = longer
+    return [Row(cells) for cells in rows]
 
 
 BLANK = Row(())

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tuner_tui.core.text import format_observed
+from tuner_tui.core.units import format_size
 from tuner_tui.runs.read.comparison import (
     UNKNOWN_KIND,
     ChangedSetting,
@@ -26,6 +27,7 @@ from tuner_tui.view.cells import (
     Style,
     TextSpan,
     column_widths,
+    flowing_rows,
     join_sections,
     line,
     line_width,
@@ -35,7 +37,7 @@ from tuner_tui.view.cells import (
     text_width,
 )
 from tuner_tui.view.charts import Axes, Curve, Pattern, curve_rows, legend
-from tuner_tui.view.number_format import significant
+from tuner_tui.view.number_format import EQUAL_SPEED, gain, metric, significant
 
 TWO_COLUMNS = 112
 """Minimum width for settings and figures side by side."""
@@ -117,29 +119,54 @@ def _plot(scene: ComparisonScene, width: int, height: int) -> list[Row]:
 
 
 def _head(scene: ComparisonScene, width: int) -> list[Row]:
-    """Return what the second run is against the first, what came of each, and what the colours mean."""
+    """Return the verdict on the second run, what came of each, and what the colours mean."""
     named = max(len(name) for name in scene.names) + GAP
     rows = [
         Row(line(TextSpan(f"{name:<{named}}", style), text, TextSpan("".join(f" · {part}" for part in result), "dim")))
         for name, text, result, style in zip(scene.names, scene.statuses, _results(scene), RUN_STYLES, strict=True)
     ]
-    parts = [(f"{figure.name} {format_ratio(figure)}", _tone(figure)) for figure in _shown_figures(scene)]
-    last = _last_loss(scene)
-    if last is not None:
-        parts.append((f"loss after {last.samples:,} samples {format_loss_difference(last)}", _tone(last)))
-    if parts:
-        whose = f"{scene.names[1]} against {scene.names[0]}: "
-        whose = whose if len(whose + " · ".join(text for text, _ in parts)) <= width else ""
-        spans = [TextSpan(whose, "dim")]
-        for text, tone in parts:
-            spans += [TextSpan(" · " if len(spans) > 1 else "", "dim"), TextSpan(text, tone or "strong")]
-        rows.insert(0, Row(line(*spans)))
+    verdict = _verdict(scene)
+    if verdict:
+        rows[:0] = flowing_rows((line(part, "," if part is not verdict[-1] else ".") for part in verdict), width, " ")
         legend = line(TextSpan("better", "good"), TextSpan(" or ", "dim"), TextSpan("worse", "warn"))
         rows.append(Row(line(*legend, TextSpan(f" in {scene.names[1]}; what is equal is left out", "dim"))))
     if not scene.comparison.comparable:
         text = f"{WARN} These runs trained different jobs; speed and loss may not be comparable."
         rows.append(Row(line(TextSpan(text, "warn"))))
     return rows
+
+
+def _verdict(scene: ComparisonScene) -> list[TextSpan]:
+    """Return the parts of `r008 is 1.7× faster than r007, its peak memory 5.7 GiB higher, its loss the same`.
+
+    A figure that one of them has not measured is left out.
+    """
+    first, second = scene.names
+    figures, last = {figure.name: figure for figure in _shown_figures(scene)}, _last_loss(scene)
+    speed, peak = figures.get("tokens") or figures.get("throughput"), figures.get("peak memory")
+    parts: list[tuple[str, MeasuredFigure | LossAt, bool]] = []
+    if speed is not None and speed.ratio is not None:
+        same = abs(speed.ratio - 1) < EQUAL_SPEED
+        parts.append((f"is as fast as {first}" if same else f"is {gain(speed.ratio)} than {first}", speed, same))
+    if peak is not None and peak.first is not None and peak.second is not None:
+        more = peak.second - peak.first
+        same = abs(more) < EQUAL_PEAK * peak.first
+        words = "the same" if same else f"{format_size(abs(more))} {'higher' if more > 0 else 'lower'}"
+        parts.append((f"its peak memory {words}", peak, same))
+    if last is not None and last.first is not None and last.second is not None:
+        more = last.second - last.first
+        same = abs(more) <= 2 * scene.comparison.loss_noise
+        words = "the same within noise" if same else f"{metric(abs(more))} {'higher' if more > 0 else 'lower'}"
+        parts.append((f"its loss after {last.samples:,} samples {words}", last, same))
+    subject = f"{second} " if speed in [row for _, row, _ in parts] else f"{second} against {first}: "
+    return [
+        TextSpan(f"{'' if at else subject}{text}", "strong" if same else _tone(row) or "strong")
+        for at, (text, row, same) in enumerate(parts)
+    ]
+
+
+EQUAL_PEAK = 0.01
+"""Peaks that differ by a smaller share are called the same."""
 
 
 def _shown_figures(scene: ComparisonScene) -> list[MeasuredFigure]:

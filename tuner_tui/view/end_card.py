@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner_tui.core.units import format_share
 from tuner_tui.runs.events.progress import mean_rates
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
     LABEL,
-    Line,
     Row,
     Style,
     TextSpan,
+    flowing_rows,
     join_sections,
     labelled_row,
     labelled_rows,
     line,
-    line_width,
     side_by_side,
     text_width,
     wrapped_rows,
@@ -83,8 +81,6 @@ LONGEST_TITLE = 32
 WIDE_FROM, FACTS_SHARE = 90, 0.42
 """From this width on the loss stands beside the facts, which have this share of it."""
 LEAST_CHART, MOST_CHART, ROOM_APART = 6, 24, 6
-EQUAL_SPEED = 0.015
-"""Speeds that differ by less are called the same: the noise between identical runs."""
 
 
 def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> list[Row]:
@@ -93,10 +89,10 @@ def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> lis
     With the `keys` of the screen it says what ended a failed run, and ends with the keys.
     """
     facts = [row for fact in end_facts(scene) for row in _fact_rows(fact, width)]
-    head = [*_flowing_rows(map(line, headline(scene)), width), *_sentence_rows(scene, width)]
+    head = [*flowing_rows(map(line, headline(scene)), width), *_sentence_rows(scene, width)]
     head += _reason_rows(scene, width) if keys else []
     texts = (line(TextSpan(key, "curve"), f" {does}") for key, does in next_keys(scene))
-    foot = [_time_rows(scene, width), _flowing_rows(texts, width) if keys else []]
+    foot = [_time_rows(scene, width), flowing_rows(texts, width) if keys else []]
     if width >= WIDE_FROM:
         at = width - round(width * FACTS_SHARE)
         facts = [row for fact in end_facts(scene) for row in _fact_rows(fact, width - at)]
@@ -137,13 +133,12 @@ def speed_against_earlier(scene: EndScene) -> TextSpan | None:
     speed = mean_rates(scene.state.ranks.values()).samples_s
     if fastest is None or not fastest.samples_s or speed is None or scene.context is None:
         return None
-    gain = speed / fastest.samples_s - 1
+    ratio = speed / fastest.samples_s
     count = sum(run.samples_s is not None for run in scene.context.past)
     of = f", the fastest of {count} before" if count > 1 else ""
-    if abs(gain) < EQUAL_SPEED:
+    if abs(ratio - 1) < f.EQUAL_SPEED:
         return TextSpan(f"as fast as {fastest.id}{of}", "dim")
-    text = f"{format_share(abs(gain))} {'faster' if gain > 0 else 'slower'} than {fastest.id}{of}"
-    return TextSpan(text, "good" if gain > 0 else "warn")
+    return TextSpan(f"{f.gain(ratio)} than {fastest.id}{of}", "good" if ratio > 1 else "warn")
 
 
 def end_facts(scene: EndScene) -> list[Fact]:
@@ -246,18 +241,6 @@ def time_spent(state: RunState) -> list[tuple[str, float]]:
     return [(name, spent / seconds) for name, spent in parts.items() if seconds > 0 and spent / seconds >= LEAST_SHARE]
 
 
-def _flowing_rows(parts: Iterable[Line], width: int) -> list[Row]:
-    """Return the parts with gaps between them, in as many rows as they need."""
-    rows: list[Line] = [()]
-    for part in parts:
-        longer = line(*rows[-1], "   " if rows[-1] else "", *part)
-        if rows[-1] and line_width(longer) > width:
-            rows.append(part)
-        else:
-            rows[-1] = longer
-    return [Row(cells) for cells in rows]
-
-
 def sentences(scene: EndScene) -> list[str]:
     """Return why it ended, unless a finding says so, and what the fallback and a remedy did."""
     state = scene.state
@@ -305,5 +288,5 @@ def _time_rows(scene: EndScene, width: int) -> list[Row]:
     legend = [line(TextSpan(text, "dim")) for text in unnamed_parts(parts, bar)]
     return [
         labelled_row("time", bar),
-        *(Row(line(" " * LABEL, *row.line)) for row in _flowing_rows(legend, width - LABEL) if legend),
+        *(Row(line(" " * LABEL, *row.line)) for row in flowing_rows(legend, width - LABEL) if legend),
     ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 
-from tuner_tui.core.units import GIB, MIB, TIB, UNKNOWN
+from tuner_tui.core.units import GIB, MIB, TIB, UNKNOWN, format_share
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -95,6 +95,19 @@ def mb_s(bytes_s: float | None) -> str:
 def integer(value: float | None) -> str:
     """Return a rounded number without a unit."""
     return UNKNOWN if value is None else f"{value:.0f}"
+
+
+EQUAL_SPEED = 0.015
+"""Speeds that differ by less are called the same: the noise between identical runs."""
+LARGE_RATIO = 1.495
+"""Ratios from this one on are given as a factor with one digit, smaller ones in per cent."""
+
+
+def gain(ratio: float) -> str:
+    """Return what a speed is against another: `1.8× faster`, `7 % faster` for a small gain, `5 % slower`."""
+    if ratio >= LARGE_RATIO:
+        return f"{ratio:.1f}× faster"
+    return f"{format_share(abs(ratio - 1))} {'slower' if ratio < 1 else 'faster'}"
 
 
 def capability(pair: tuple[int, int] | None) -> str:

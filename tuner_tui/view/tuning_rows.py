@@ -33,8 +33,6 @@ from tuner_tui.view.cells import (
 )
 from tuner_tui.view.charts import Axes, Curve, Mark, curve_rows, gauge
 
-LARGE_RATIO = 1.495
-"""Speeds from this ratio on are told as a factor with one digit, smaller ones in per cent."""
 OUTCOMES: Mapping[str, str] = {
     "out-of-memory": "out of memory",
     "failed": "failed",
@@ -71,13 +69,6 @@ class TuningSummary(NamedTuple):
     def unit(self) -> str:
         """Unit of the throughput that is compared."""
         return "tokens/s" if self.results.tokens else "samples/s"
-
-
-def format_gain(ratio: float) -> str:
-    """Return `1.8× faster`, or `7 % faster` for a small gain; `5 % slower` for a loss."""
-    if ratio >= LARGE_RATIO:
-        return f"{ratio:.1f}× faster"
-    return f"{format_share(abs(ratio - 1))} {'slower' if ratio < 1 else 'faster'}"
 
 
 def format_changes(trial: Trial, given: Settings | None, winner: Settings | None = None) -> str:
@@ -201,7 +192,7 @@ def _best_rows(view: TuningView, width: int) -> list[Row]:
     others = any(completed.trial.settings != standing.given for completed in view.tried)
     if best.settings == standing.given:
         return [Row(line(TextSpan("Nothing is faster than the start so far.", "dim")))] if others else []
-    gain = f"{format_gain(best.throughput / standing.start)} so far: "
+    gain = f"{f.gain(best.throughput / standing.start)} so far: "
     return _sentence_rows(gain, changes_between(standing.given, best.settings), "not confirmed yet", width)
 
 
@@ -217,7 +208,7 @@ def _verdict_rows(view: TuningView, verdict: TuningConclusion, stays: bool, widt
     if verdict.ratio is None or start is None or start == verdict.winner:
         rows = wrapped_rows(verdict.sentence, width, "strong")
     else:
-        gain, changes = f"{format_gain(verdict.ratio)}: ", changes_between(start, verdict.winner)
+        gain, changes = f"{f.gain(verdict.ratio)}: ", changes_between(start, verdict.winner)
         rows = _sentence_rows(gain, changes, _confirmation(view, verdict), width)
     if verdict.learning_rate_note:
         rows += _labelled_rows("LR", verdict.learning_rate_note, width)
@@ -273,15 +264,19 @@ _labelled_rows = partial(labelled_rows, labels=8)
 
 
 class LiveTrial(NamedTuple):
-    """What the run of a trial measures at this moment; None where it is not known yet."""
+    """What the run of a trial measures at this moment, `spent_s` after its start; None where it is not known yet."""
 
     step: int | None = None
     samples_s: float | None = None
     tokens_s: float | None = None
+    spent_s: float | None = None
 
 
 class Lane(NamedTuple):
-    """One candidate of the race. `rate` is its speed, None until it is measured; `reason` is why it is tried."""
+    """One candidate of the race. `rate` is its speed, None until it is measured; `reason` is why it is tried.
+
+    Its bar grows to the speed while it runs: `grown` is the share of its expected time that is spent.
+    """
 
     number: str
     changes: str
@@ -291,6 +286,7 @@ class Lane(NamedTuple):
     style: Style
     bar_style: Style
     reason: str = ""
+    grown: float = 1.0
 
 
 LEAST_REASON, LEAST_CHART = 30, 9
@@ -364,7 +360,7 @@ def speed_chart(lanes: Sequence[Lane], unit: str, width: int, height: int) -> Se
 
 def _lane_line(lane: Lane, speed: str, columns: Sequence[int], bar: int, fastest: float, reason: int) -> Line:
     gap = " " * LANE_GAP
-    part = None if lane.rate is None or fastest <= 0 else lane.rate / fastest
+    part = None if lane.rate is None or fastest <= 0 else lane.rate / fastest * lane.grown
     race = line(*gauge(part, bar, lane.bar_style), gap) if bar > 0 else ()
     return line(
         TextSpan(align_right(lane.number, columns[0]) + gap, "dim"),
@@ -414,7 +410,7 @@ def _trial_state(view: TuningView, standing: TuningSummary, completed: Completed
     than = " than the start" if base is None or trial.base == standing.given else ""
     if abs(rate / before - 1) <= noise:
         return f"the same{' as the start' if than else ''}, within noise", "dim"
-    return f"{format_gain(rate / before)}{than}", "dim"
+    return f"{f.gain(rate / before)}{than}", "dim"
 
 
 LEAST_NOISE = 0.01
@@ -427,5 +423,10 @@ def _running_lane(started: TrialStarted, standing: TuningSummary, live: LiveTria
     on_gpu = ""
     if trial.gpu is not None:  # of a parallel trial: the end of a UUID, or the name of a node
         on_gpu = f" on GPU …{trial.gpu[-6:]}" if trial.gpu.startswith("GPU-") else f" on {trial.gpu}"
-    state = f"▸ running{at}{on_gpu}"
-    return Lane(str(trial.number), format_changes(trial, standing.given), rate, UNKNOWN, state, "strong", "curve")
+    spent_s, expected_s, left, grown = None if live is None else live.spent_s, started.expected_s, "", 1.0
+    if spent_s is not None and expected_s:
+        left_s, grown = expected_s - spent_s, min(1.0, spent_s / expected_s)
+        left = f", {format_short_duration(left_s)} left" if left_s > 0 else ", longer than expected"
+    changes = format_changes(trial, standing.given)
+    state = f"▸ running{at}{left}{on_gpu}"
+    return Lane(str(trial.number), changes, rate, UNKNOWN, state, "strong", "curve", grown=grown)

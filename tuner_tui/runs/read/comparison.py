@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -81,7 +81,8 @@ class Difference(Struct, frozen=True):
 class Comparison(Struct, frozen=True):
     """All differences of two runs; `comparable` is False if they trained different jobs.
 
-    `in_effect` are facts that are no settings; empty unless both runs were `observed`.
+    `in_effect` are facts that are no settings; empty unless both runs were `observed`. `loss_noise` is the standard
+    deviation of the difference of two logged losses, one of each run, around their trends.
     """
 
     settings: tuple[ChangedSetting, ...]
@@ -93,6 +94,7 @@ class Comparison(Struct, frozen=True):
     code: tuple[Difference, ...]
     comparable: bool
     observed: tuple[bool, bool] = (True, True)
+    loss_noise: float = 0.0
 
 
 def compare(first: RunView, second: RunView) -> Comparison:
@@ -110,6 +112,7 @@ def compare(first: RunView, second: RunView) -> Comparison:
         and second.record is not None
         and same_training(first.record.job, second.record.job),
         observed=(bool(first.state.in_effect), bool(second.state.in_effect)),
+        loss_noise=math.hypot(*(loss_noise(view.history.loss.ys) for view in (first, second))),
     )
 
 
@@ -209,6 +212,17 @@ def compare_losses(first: RunView, second: RunView, first_series: Series, second
     start, end = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
     samples = sorted({max(start, share * end) for share in SHARES}) if start <= end else []
     return tuple(LossAt(round(x), _interpolate(curves[0], x), _interpolate(curves[1], x)) for x in samples)
+
+
+NOISE_POINTS = 40
+
+
+def loss_noise(losses: Sequence[float | None]) -> float:
+    """Return the standard deviation of the last logged losses around their trend; 0 for fewer than three."""
+    # A loss minus the mean of its neighbours has no trend left, and 1.5 times the variance of one loss.
+    last = [loss for loss in losses if loss is not None and math.isfinite(loss)][-NOISE_POINTS:]
+    bends = [y - (x + z) / 2 for x, y, z in zip(last, last[1:], last[2:], strict=False)]
+    return math.sqrt(sum(bend * bend for bend in bends) / len(bends) / 1.5) if bends else 0.0
 
 
 def samples_seen(view: RunView) -> float | None:
