@@ -71,7 +71,7 @@ def texts(shown: MemoryOutlook | None, width: int = 60) -> list[str]:
 
 def test_the_bar_stands_against_the_gpu_with_its_doubt() -> None:
     assert texts(MemoryOutlook(estimated()), 44) == [
-        "peak VRAM ━━━━━━━━━━╍──── ✓ 56 of 80 GiB ± 2",
+        "peak memory ━━━━━━━━━──── ✓ 56 of 80 GiB ± 2",
         "fits · largest micro batch 22 · by formula",
         "time not known before a first run here",
     ]
@@ -180,7 +180,7 @@ def test_the_bar_never_outgrows_its_place(batch: int, width: int, uncertainty: f
     found = estimated(batch, uncertainty=uncertainty)
     assert line_width(memory_bar(found, width, "gauge")) == width
     bar = estimate_rows(MemoryOutlook(found, True, "host memory"), width)[0]
-    assert line_width(bar.line) <= max(width, len("peak VRAM ✗ 15.5 of 80 GiB ± 102 MiB"))
+    assert line_width(bar.line) <= max(width, len("peak memory ✗ 15.5 of 80 GiB ± 102 MiB"))
 
 
 def test_the_source_of_the_figure_is_shortened_to_its_newest_part() -> None:
@@ -328,7 +328,7 @@ async def test_the_figure_is_asked_for_again_while_a_run_measures_more() -> None
 def test_a_batch_that_ran_out_of_memory_here_is_not_said_to_fit() -> None:
     refuted = replace(estimated(16), ran_out=RanOut("r002", 16), rests_on="r002 ran out of memory with micro batch 16")
     assert texts(MemoryOutlook(refuted), 80) == [
-        "peak VRAM ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ ✗ over 80 GiB",
+        "peak memory ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ ✗ over 80 GiB",
         "does not fit · r002 ran out of memory with micro batch 16",
         "time not known before a first run here",
     ]

@@ -18,7 +18,7 @@ from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.backend import Backend
 
 CLAIMS = (
-    "No run open", "No problems", "No output", "✓", "✗", "default", "micro batch", "peak VRAM", "peak RAM", "fits",
+    "No run open", "No problems", "No output", "✓", "✗", "default", "micro batch", "peak memory ━", "peak RAM", "fits",
     "time not known",
 )  # fmt: skip
 """Words that need something to have been read."""
@@ -90,7 +90,7 @@ async def test_in_whatever_order_the_answers_come_nothing_is_said_too_early(
             text = screen_text(app)
             assert " 8 default" not in text
             assert "effective batch 8" not in text
-            assert "peak VRAM" not in text
+            assert "peak memory ━" not in text
             if "open_run" not in answered or (follows and "follow_run" not in answered):
                 assert "No run open" not in text
                 assert "No problems" not in text

@@ -124,7 +124,7 @@ async def test_a_run_that_falls_back_is_followed_into_the_next() -> None:
         fell = FellBack(t=1.0, into="r008", number=1, most=3, sentence="micro batch 16 → 8; goes on as r008.")
         box.view = replace(out, state=replace(out.state, fell_back=fell))
         await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"))
-        assert "OOM retry 1 of 3. micro batch 16 → 8" in said(pilot)
+        assert "Retry 1 of 3 after out of memory. micro batch 16 → 8" in said(pilot)
 
 
 async def test_a_run_that_fell_back_long_ago_is_shown_as_it_is() -> None:

@@ -19,7 +19,7 @@ from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.read.status import RunStatus, StatusKind
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.ui.records import TrainingConfig
-from tuner_tui.ui.screens.pickers import run_items
+from tuner_tui.ui.screens.pickers import run_table
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.status_text import idle_line, launch_sentence, next_stop_question, next_training, quiet_line
 from tuner_tui.view.cells import GOOD, READING, plain_text
@@ -127,15 +127,22 @@ def test_the_list_of_runs_says_how_each_went_and_what_it_trained() -> None:
             loss=0.41236,
         ),
         RunRow(
-            "r001", "failed", "It raised.", str(FOLDER), what="python train.py --lr 1e-4 --epochs 3", age_s=200_000.0
+            "r001",
+            "failed",
+            "It raised.",
+            str(FOLDER),
+            what="/opt/venv/bin/python train.py --lr 1e-4 --epochs 3",
+            age_s=200_000.0,
         ),
     ]
-    assert [item.about for item in run_items(runs, 80)] == [
-        "completed  2.2 h ago  12 min  3.12/s  loss 0.41  demo",
-        "failed     2.3 d ago                             … --epochs 3",
+    columns, items = run_table(runs, 80)
+    assert [columns[1], *(item.about for item in items)] == [
+        "state      started    took    steps/s  loss  command",
+        "completed  2.2 h ago  12 min  3.12     0.41  demo",
+        "failed     2.3 d ago                         python…pochs 3",
     ]
-    assert [item.about[-36:] for item in run_items(runs, 120)][1] == "python train.py --lr 1e-4 --epochs 3"
-    assert run_items(runs)[1].detail == "python train.py --lr 1e-4 --epochs 3\nIt raised."
+    assert run_table(runs, 120).items[1].about[-36:] == "python train.py --lr 1e-4 --epochs 3"
+    assert items[1].detail == "/opt/venv/bin/python train.py --lr 1e-4 --epochs 3\nIt raised."
 
 
 @pytest.mark.parametrize(

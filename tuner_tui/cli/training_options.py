@@ -153,7 +153,7 @@ class RunOptions(TrainingOptions, frozen=True, kw_only=True):
             metavar="N",
             min=0,
             max=MAX_FALLBACKS,
-            help="OOM retries: after out of memory, restart with a smaller micro batch and the same effective batch, "
+            help="After out of memory, restart with a smaller micro batch and the same effective batch, "
             "at most N times. Default: TUNER_FALLBACK, then the preset's job.",
         ),
     ] = None

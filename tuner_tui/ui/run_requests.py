@@ -20,7 +20,7 @@ from tuner_tui.ui.records import LaunchOffer, TrainingConfig
 from tuner_tui.ui.report_file import render_report, report_problem
 from tuner_tui.ui.screens.compare import CompareScreen
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, InspectionScreen, LaunchScreen, NameScreen
-from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, queue_items, run_items
+from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, queue_items, run_table
 from tuner_tui.ui.state_store import Requests, StateStore
 from tuner_tui.ui.status_text import launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
@@ -91,15 +91,14 @@ class RunRequests(Requests):
             self._app.show_note(now.fallback_ended, severity="error")
         if now.fell_back is None or before.fell_back is not None or self._state.folder is None:
             return
-        note = f"OOM retry {now.fell_back.number} of {now.fell_back.most}. {now.fell_back.sentence}"
+        note = f"Retry {now.fell_back.number} of {now.fell_back.most} after out of memory. {now.fell_back.sentence}"
         self._app.show_note(note, "warning")
         self.follow(self._state.folder.with_name(now.fell_back.into))
 
     async def pick(self) -> None:
         """Ask for a run to follow, or to compare."""
-        picked = await self._app.ask(
-            RunsScreen(run_items(await to_daemon_thread(self._backend.list_runs), self._app.size.width))
-        )
+        table = run_table(await to_daemon_thread(self._backend.list_runs), self._app.size.width)
+        picked = await self._app.ask(RunsScreen(table.items, table.columns))
         if picked is None or picked.folder is None:
             return
         if picked.order == "open":
@@ -316,7 +315,8 @@ class RunRequests(Requests):
     async def _pick(self, heading: str, excluded: Path | None) -> Path | None:
         runs = [run for run in await to_daemon_thread(self._backend.list_runs) if Path(run.path) != excluded]
         empty = "There is no other run to compare with." if excluded else "No runs yet; t starts one."
-        return await self._app.ask(PickScreen(heading, run_items(runs, self._app.size.width), empty))
+        table = run_table(runs, self._app.size.width)
+        return await self._app.ask(PickScreen(heading, table.items, empty, columns=table.columns))
 
     async def _show(self, first: Path, second: Path) -> None:
         screen = CompareScreen((first.name, second.name))

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from msgspec import structs
 from msgspec.structs import replace
@@ -40,8 +41,8 @@ class SettingsRequests(Requests):
 
     _python: Path | None = None
     """The Python that trains the job shown."""
-    _kept: tuple[str | None, Job, Draft] | None = None
-    """The draft that is stored, with its preset and job."""
+    _kept: tuple[str | None, Job, bool, Draft] | None = None
+    """The draft that is stored, with its preset, its job, and whether the preset was named."""
 
     def load(self, config: TrainingConfig) -> None:
         """Show `config` in the settings form."""
@@ -57,7 +58,7 @@ class SettingsRequests(Requests):
             return
         draft = await to_daemon_thread(lambda: self._backend.read_draft(current))
         job = job_of(draft)
-        self._kept = current.preset, current.job, draft
+        self._kept = current.preset, current.job, current.named, draft
         if job is not None:
             self._use_job(job)
         editing = self._state.editing
@@ -80,12 +81,13 @@ class SettingsRequests(Requests):
         current, editing, saved_job = self._state.current, self._state.editing, self._state.saved_job
         if current is None or editing is None or saved_job is None:
             return
-        opened = replace(current, job=saved_job, resolved=editing.saved)
+        named = current.named and not self._state.job_edited  # a named demo is the demo the next time too
+        opened = replace(current, job=saved_job, resolved=editing.saved, named=named)
         draft = draft_of(editing.current, editing.saved)
         if self._state.job_edited:
             draft = with_job(draft, current.job)
-        name = opened.preset, opened.job
-        stored = self._kept[2] if self._kept is not None and self._kept[:2] == name else {}
+        name = opened.preset, opened.job, named
+        stored = self._kept[3] if self._kept is not None and self._kept[:3] == name else {}
         if draft == stored:  # what another screen of this job has kept is its own
             return
         self._kept = *name, draft
@@ -253,10 +255,10 @@ class SettingsRequests(Requests):
         if inventory is not None and interpreter is not None:
             outlooks = await to_daemon_thread(lambda: self._backend.preset_outlooks(listed, inventory, interpreter))
         current = None if self._state.loaded is None else self._state.loaded.preset
-        items = preset_items(listed, current, self._differences, outlooks)
+        table = preset_table(listed, current, self._differences, outlooks)
         unused = inventory is not None and inventory.gpus and RuleContext(interpreter=interpreter).cpu_build
         title = "Presets · PyTorch here is CPU-only, so they are judged by the GPUs" if unused else "Presets"
-        name = await self._app.ask(PresetScreen(title, items, "There are no presets."))
+        name = await self._app.ask(PresetScreen(title, table.items, table.columns))
         if name is None:
             return
         changed = self._state.dirty
@@ -368,40 +370,46 @@ def preset_name_problem(name: str) -> str | None:
 PRESET_GROUPS = ("yours", "fits this machine", "memory not known before a run", "for other machines", "tuning notes")
 
 
-def preset_items(
+class PresetTable(NamedTuple):
+    """The columns of a list of presets, and its items."""
+
+    columns: str
+    items: list[PickerItem[str]]
+
+
+PRESET_COLUMNS = ("method", "  peak, of what is free now", "time here", "")
+
+
+def preset_table(
     presets: Sequence[PresetEntry],
     current: str | None = None,
     differences: Callable[[Mapping[str, Value]], Sequence[str]] = lambda values: (),
     outlooks: Mapping[str, PresetOutlook] = MappingProxyType({}),
-) -> list[PickerItem[str]]:
+) -> PresetTable:
     """Return presets as items by group, with memory and time on this machine by `outlooks`; the `current` one first.
 
     The detail of each is what it says of itself, what its values change, by `differences`, and the source of its
     figures. A preset that cannot be loaded cannot be picked and says why.
     """
-    items = [_preset_item(preset, current, differences, outlooks.get(preset.name)) for preset in presets]
-    return sorted(items, key=lambda item: (PRESET_GROUPS.index(item.group), item.value != current))
+    rows = [PRESET_COLUMNS, *(_preset_figures(preset, current, outlooks.get(preset.name)) for preset in presets)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    head, *lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    items = [
+        _preset_item(preset, line, differences, _preset_group(preset, outlooks.get(preset.name)))
+        for preset, line in zip(presets, lines, strict=True)
+    ]
+    return PresetTable(head, sorted(items, key=lambda item: (PRESET_GROUPS.index(item.group), item.value != current)))
 
 
 def _preset_item(
-    preset: PresetEntry,
-    current: str | None,
-    differences: Callable[[Mapping[str, Value]], Sequence[str]],
-    outlook: PresetOutlook | None,
+    preset: PresetEntry, line: str, differences: Callable[[Mapping[str, Value]], Sequence[str]], group: str
 ) -> PickerItem[str]:
-    group = _preset_group(preset, outlook)
     if preset.loaded is None:
         return PickerItem(preset.name, preset.problem or "", preset.name, open=False, group=group)
-    marks = (
-        "current" if preset.name == current else "",
-        "yours, replaces the shipped one" if preset.hides_shipped else "yours" if preset.yours else "",
-        "for this machine" if preset.suits else "",
-    )
-    marked = f"{_preset_figures(outlook)}{', '.join(filter(None, marks))}".rstrip()
     changes = " · ".join(differences(preset.loaded.preset.settings)) or "changes no setting"
     source = " ".join((preset.loaded.preset.source or "").split())
     detail = "\n".join(filter(None, (preset.about, changes, source and f"source: {source}")))
-    return PickerItem(preset.name, marked, preset.name, detail=detail, group=group)
+    return PickerItem(preset.name, line, preset.name, detail=detail, group=group)
 
 
 def _preset_group(preset: PresetEntry, outlook: PresetOutlook | None) -> str:
@@ -415,14 +423,23 @@ def _preset_group(preset: PresetEntry, outlook: PresetOutlook | None) -> str:
     return "fits this machine" if verdict in ("fits", "tight") else "memory not known before a run"
 
 
-def _preset_figures(outlook: PresetOutlook | None) -> str:
-    """Return the columns of peak memory and time; empty before the machine is known."""
+def _preset_figures(preset: PresetEntry, current: str | None, outlook: PresetOutlook | None) -> tuple[str, ...]:
+    """Return the columns of a preset: method, peak memory, time and marks; what is not known yet is empty."""
+    values = {} if preset.loaded is None else preset.loaded.preset.settings
+    adapter = {"lora": "LoRA", "dora": "DoRA"}.get(str(values.get("peft_method")), "")
+    quantized = "Q" if values.get("quantization", "none") != "none" else ""
+    marks = (
+        "current" if preset.name == current else "",
+        "yours, replaces the shipped one" if preset.hides_shipped else "yours" if preset.yours else "",
+        "for this machine" if preset.suits else "",
+    )
+    method, marked = f"{quantized}{adapter}" if adapter else "full", ", ".join(filter(None, marks))
     if outlook is None:
-        return ""
+        return method, "", "", marked
     estimate, duration = outlook.memory.estimate, outlook.memory.duration
-    memory = "not known"
+    memory = "  not known"
     if estimate is not None:  # nothing of a preset for other machines is marked as fitting
         mark = VERDICTS[estimate.verdict][0] if outlook.suits or estimate.verdict != "fits" else " "
         memory = f"{mark} {figures_of(estimate)}"
     time = UNKNOWN if duration is None or duration.range_s is None else summarise_duration(duration)
-    return f"{memory:<29} {time:<14}  "
+    return method, memory, time, marked

@@ -97,6 +97,8 @@ def _part_text(part: BarPart, width: int) -> str:
     share = format_share(part.share)
     texts = (*([f"{part.meaning} {share}"] if part.meaning else []), f"{part.name} {share}", part.name)
     text = next((text for text in texts if len(text) < width), "")
+    if part.style == "dim":  # free: as thin as the rest of a gauge
+        return f"{PART_START}{text} "[:width].ljust(width, "─")
     return align_left(PART_START + text, width)
 
 
@@ -291,9 +293,9 @@ def curve_rows(
     ys = [y for each in points for _, y in each] + [0.0] * axes.from_zero
     low, high = axes.y_range or axis_range(ys)
     end = axis_end(max(each[-1][0] for each in points if each), axes.end)
-    labelled = (0, (body - 1) // 2, body - 1) if body >= ROOM_FOR_MIDDLE else (0, body - 1)
-    values = [high - (high - low) * row / (body - 1) for row in labelled]
-    labels = dict(zip(labelled, axis_labels(values, axes.number), strict=True))
+    places = {0: high, (body - 1) // 2: (low + high) / 2, body - 1: low}
+    places = places if body >= ROOM_FOR_MIDDLE else {0: high, body - 1: low}
+    labels = dict(zip(places, axis_labels([*places.values()], axes.number), strict=True))
     margin = max(LEAST_LABEL, axes.margin, *map(text_width, labels.values()))
     room = width - margin - 1
     if room < NARROWEST_CURVES:

@@ -35,7 +35,7 @@ LEAST_SOURCE = 12
 SMALL_BYTES = 20 * GIB
 LEAST_GIB_BYTES = 0.1 * GIB
 """Smaller sizes are shown in MiB."""
-GPU, HOST = "peak VRAM", "peak RAM"
+GPU, HOST = "peak memory", "peak RAM"
 VERDICTS: Mapping[str, tuple[str, Style, str]] = {
     "fits": (GOOD, "good", "fits"),
     "tight": (WARN, "warn", "may not fit"),

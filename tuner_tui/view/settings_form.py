@@ -135,12 +135,14 @@ def _differs(view: SettingsView, spec: FieldSpec) -> bool:
 def _heading(
     view: SettingsView, group: str, specs: Sequence[FieldSpec], worst: Mapping[str, Problem], is_open: bool
 ) -> FormRow:
-    """Return the heading of a group, with the number of fields that differ from their defaults."""
-    differing = sum(getattr(view.resolved.settings, spec.name) != spec.default for spec in specs)
+    """Return the heading of a group, with the number of fields that differ from the preset, or from their defaults."""
+    now, saved = view.resolved.settings, view.saved.settings
+    changed = sum(getattr(now, spec.name) != getattr(saved, spec.name) for spec in specs)
+    differing = sum(getattr(now, spec.name) != spec.default for spec in specs)
     problems = [worst[spec.name] for spec in specs if spec.name in worst]
     wrong = any(problem.severity == "error" for problem in problems)
-    tone: FieldTone = "error" if wrong else "warning" if problems else ""
-    note = f"{differing} changed" if differing else ""
+    tone: FieldTone = "error" if wrong else "warning" if problems else "changed" if changed else ""
+    note = f"{changed} changed" if changed else f"{differing} not default" if differing else ""
     if problems and not is_open:
         note = f"{'✗' if wrong else '!'} {problems[0].sentence}"
     return FormRow(f"{'▾' if is_open else '▸'} {group}", None, origin=note, tone=tone, group=group)

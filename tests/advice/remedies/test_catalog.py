@@ -191,7 +191,7 @@ def test_retries_are_offered_where_they_are_off_and_a_batch_can_be_smaller(
 ) -> None:
     now = situation(job=BuiltinJob(fallback=times), settings=Settings(per_device_train_batch_size=micro))
     titles = [remedy.title for remedy in remedies_for("gpu-oom", now, "training")]
-    assert ("turn on OOM retries" in titles) is offered
+    assert ("turn on retries after out of memory" in titles) is offered
 
 
 @pytest.mark.parametrize(

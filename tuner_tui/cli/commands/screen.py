@@ -26,7 +26,7 @@ def screen(
     values: SettingValues = None,
     fallback: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, max=MAX_FALLBACKS, help="OOM retries with smaller micro batches, at most N."),
+        typer.Option(metavar="N", min=0, max=MAX_FALLBACKS, help="Retries after out of memory, with a smaller batch."),
     ] = None,
 ) -> None:
     """Open the screen on a run, a preset or a configuration file."""

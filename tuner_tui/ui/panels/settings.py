@@ -440,7 +440,7 @@ class SettingsPanel(Vertical):
     def action_find(self) -> None:
         self._doing = "finding"
         typed = self._typed
-        typed.placeholder = "find a setting"
+        typed.placeholder = "search a setting"
         typed.offset = (2, max(0, self.size.height - 1))
         typed.styles.width = max(4, self.size.width - 4)
         self._open("")

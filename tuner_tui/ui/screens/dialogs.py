@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from rich.cells import cell_len
 from rich.console import Group
 from rich.style import Style
 from rich.table import Table
@@ -27,6 +28,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from tuner_tui.core.units import format_share, format_size
+from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel, themed_style
 from tuner_tui.view.cells import Row
 from tuner_tui.view.charts import gauge
@@ -68,11 +70,16 @@ def launch_table(lines: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
+LEAST_DIALOG, DIALOG_FRAME = 40, 6
+"""Columns of a dialog at least, and those of its border around the hint."""
+
+
 class Dialog(ModalScreen[Result]):
     """A modal box with a heading and a line of hints. Escape returns None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Back", id="dialog.leave", tooltip="Close without an answer")
+        Binding("escape", "leave", "Back", id="dialog.leave", tooltip="Close without an answer"),
+        *APP_KEYS,
     ]
     heading = ""
     hint = "esc back"
@@ -85,6 +92,7 @@ class Dialog(ModalScreen[Result]):
         box = Vertical(*self.body(), id="dialog")
         box.border_title = Content(self.heading)
         box.border_subtitle = Content(self.hint)
+        box.styles.min_width = max(LEAST_DIALOG, cell_len(self.hint) + DIALOG_FRAME)
         yield box
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
@@ -151,12 +159,15 @@ class NameScreen(Dialog[str]):
 class LaunchScreen(ConfirmScreen):
     """Asks whether to start what `tell` has described.
 
-    A key that was typed before it was described starts nothing: it was not meant for what nobody has seen.
+    A yes that was typed before is kept until then, and has to be repeated only where something should be seen first.
     """
+
+    LOOK_FIRST = frozenset({"Problem", "Not applied", "Meanwhile"})
 
     def __init__(self, heading: str, verb: str = "start") -> None:
         super().__init__(heading, verb=verb)
         self._sentence, self._about = Static("Reading settings and hardware …", markup=False), Static()
+        self._confirmed, self._look_first = False, False
         self._told_s = math.inf
 
     def body(self) -> Iterable[Widget]:
@@ -167,10 +178,17 @@ class LaunchScreen(ConfirmScreen):
         self._told_s = time.monotonic()
         self._sentence.update(Text(sentence, "bold"))
         self._about.update(Group("", launch_table(lines)) if lines else "")
+        self._look_first = any(label in self.LOOK_FIRST for label, _ in lines)
+        if self._confirmed:
+            self.action_confirm()
 
     def action_confirm(self) -> None:
-        if self.app.typed_s >= self._told_s:  # type: ignore[attr-defined]
+        seen = self.app.typed_s >= self._told_s  # type: ignore[attr-defined]
+        if seen or (self._told_s < math.inf and not self._look_first):
             super().action_confirm()
+        elif self._told_s == math.inf:
+            self._confirmed = True
+            self._sentence.update("Reading settings and hardware … It starts once they are known; esc cancels.")
 
 
 class DiffScreen(ConfirmScreen):
@@ -221,7 +239,7 @@ class WhyScreen(Dialog[None]):
     def _parts(self) -> list[tuple[str, str | None]]:
         finding, remedy = self._choice.finding, self._choice.remedy
         parts: list[tuple[str, str | None]] = [
-            ("where", finding.where),
+            ("where", (finding.where or "").replace("-", " ")),
             ("confidence", finding.confidence),
             *(("evidence", fact) for fact in finding.evidence),
         ]

@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 
 from tuner_tui.core.units import format_short_duration
 from tuner_tui.ui.screens.dialogs import Dialog
+from tuner_tui.view.cells import shorten_middle
 from tuner_tui.view.number_format import significant
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MIN_COMMAND_CELLS = 12
+LEAST_LIST = 36
 DIALOG_SHARE, DIALOG_FRAME = 0.9, 8
 """Width of a dialog as a share of the screen; columns of its border, its padding and the gap behind a label."""
 
@@ -68,11 +70,23 @@ class PickScreen(Dialog[T]):
         Binding("q", "leave", "Back", id="pick.leave", show=False),
     ]
     LETTERS: ClassVar[frozenset[str]] = frozenset("jkq")
+    DETAIL_HEIGHT: ClassVar[str] = ""
+    """Height of the detail below the list; as many rows as it has lines, and two, where that is empty."""
     hint = "type to filter · enter pick · esc back"
 
-    def __init__(self, heading: str, items: Sequence[PickerItem[T]], empty: str, selected: int | None = None) -> None:
+    def __init__(
+        self,
+        heading: str,
+        items: Sequence[PickerItem[T]],
+        empty: str,
+        selected: int | None = None,
+        columns: tuple[str, str] = ("", ""),
+    ) -> None:
+        """`columns` names what stands in the label and in `about` of each item."""
         super().__init__()
         self.heading = heading
+        self._columns = columns
+        self._width = max((len(text) for text in (columns[0], *(item.label for item in items))), default=0)
         self.hint = self.hint if items else "esc back"
         self._items = items
         self._shown = with_headings(items)
@@ -87,20 +101,25 @@ class PickScreen(Dialog[T]):
         filtered = Static("", markup=False, id="filter", classes="quiet")
         filtered.display = False
         yield filtered
-        yield PagedList(*self._options(), compact=True)
+        if any(self._columns):
+            yield Static(
+                f"{self._columns[0]:<{self._width}}  {self._columns[1]}", markup=False, id="columns", classes="quiet"
+            )
+        options = PagedList(*self._options(), compact=True)
+        options.styles.min_width = max(LEAST_LIST, self._width + 2 + len(self._columns[1]))
+        yield options
         lines = max(item.detail.count("\n") + 1 if item.detail else 0 for item in self._items)
         if lines:
             detail = Static("", markup=False, id="detail", classes="quiet")
-            detail.styles.height = lines + 2
+            detail.styles.height = self.DETAIL_HEIGHT or lines + 2
             yield detail
 
     def _options(self) -> list[Option]:
-        width = max(len(item.label) for item in self._items)
         return [
             Option(Text(heading, "bold"), disabled=True)
             if item is None
             else Option(
-                Text.assemble(f"{item.label:<{width}}  ", (item.about, "" if item.open else "dim")),
+                Text.assemble(f"{item.label:<{self._width}}  ", (item.about, "" if item.open else "dim")),
                 disabled=not item.open,
             )
             for heading, item in self._shown
@@ -188,7 +207,12 @@ def with_headings(items: Iterable[PickerItem[T]]) -> list[tuple[str, PickerItem[
 
 
 class PresetScreen(PickScreen[str]):
-    """Lists presets, as wide as their details need."""
+    """Lists presets, as wide as their details need; `columns` names what is said of each."""
+
+    DETAIL_HEIGHT = "30%"
+
+    def __init__(self, heading: str, items: Sequence[PickerItem[str]], columns: str) -> None:
+        super().__init__(heading, items, "There are no presets.", columns=("preset", columns))
 
 
 RunOrder = Literal["open", "compare", "resume", "remove", "add"]
@@ -207,9 +231,9 @@ class RunListScreen(PickScreen[RunPicked]):
 
     empty = ""
 
-    def __init__(self, runs: Sequence[PickerItem[Path]]) -> None:
+    def __init__(self, runs: Sequence[PickerItem[Path]], columns: tuple[str, str] = ("", "")) -> None:
         items = [PickerItem(run.label, run.about, RunPicked(run.value), run.open, run.detail) for run in runs]
-        super().__init__(self.heading, items, self.empty)
+        super().__init__(self.heading, items, self.empty, columns=columns)
 
     def action_pick(self, order: RunOrder) -> None:
         for options in self.query(OptionList):
@@ -262,22 +286,32 @@ def queue_items(lines: Sequence[QueueLine], now_s: float) -> list[PickerItem[Pat
     ]
 
 
-def run_items(runs: Sequence[RunRow], columns: int = 80) -> list[PickerItem[Path]]:
-    """Return runs as items in aligned columns: status, age, duration, speed, last loss, command.
+class RunTable(NamedTuple):
+    """The columns of a list of runs, and its items."""
 
-    The command is cut from the left where a screen of `columns` has no room for it: script and options say more than
-    the path of Python. The detail of each is its whole command and its last sentence.
+    columns: tuple[str, str]
+    items: list[PickerItem[Path]]
+
+
+RUN_COLUMNS = ("state", "started", "took", "steps/s", "loss")
+
+
+def run_table(runs: Sequence[RunRow], columns: int = 80) -> RunTable:
+    """Return runs as items in aligned columns: those of `RUN_COLUMNS`, and the command.
+
+    The command stands without the folder of its program, and is shortened in the middle where a screen of `columns` has
+    no room for it. The detail of each is its whole command and its last sentence.
     """
     from tuner_tui.runs.events.run_state import strip_allocator_message
 
-    rows = [_run_figures(run) for run in runs]
+    rows = [RUN_COLUMNS, *map(_run_figures, runs)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     room = int(columns * DIALOG_SHARE) - DIALOG_FRAME - sum(widths) - 2 * len(widths)
-    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return [
+    head, *lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    items = [
         PickerItem(
             run.run,
-            f"{line}  {_cut_start(run.label, max(MIN_COMMAND_CELLS, room - len(run.run)))}".rstrip(),
+            f"{line}  {_shorten_command(run.label, max(MIN_COMMAND_CELLS, room - len(run.run)))}".rstrip(),
             Path(run.path),
             detail="\n".join(
                 filter(None, (run.label, strip_allocator_message(run.damage or run.sentence), _resume_note(run)))
@@ -285,6 +319,12 @@ def run_items(runs: Sequence[RunRow], columns: int = 80) -> list[PickerItem[Path
         )
         for run, line in zip(runs, lines, strict=True)
     ]
+    return RunTable(("run", f"{head}  command"), items)
+
+
+def _shorten_command(command: str, width: int) -> str:
+    program, space, options = command.partition(" ")
+    return shorten_middle(f"{program.rpartition('/')[2]}{space}{options}", width)
 
 
 def _resume_note(run: RunRow) -> str:
@@ -298,10 +338,6 @@ def _run_figures(run: RunRow) -> tuple[str, ...]:
         (run.outcome or run.status).replace("-", " "),
         "" if run.age_s is None else f"{format_short_duration(run.age_s)} ago",
         "" if run.duration_s is None else format_short_duration(run.duration_s),
-        "" if run.steps_s is None else f"{significant(run.steps_s)}/s",
-        "" if run.loss is None else f"loss {significant(run.loss)}",
+        "" if run.steps_s is None else significant(run.steps_s),
+        "" if run.loss is None else significant(run.loss),
     )
-
-
-def _cut_start(words: str, width: int) -> str:
-    return words if len(words) <= width else f"…{words[1 - width :]}"
