@@ -6,7 +6,6 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -79,6 +78,8 @@ def read_start(backend: Backend, preset: str | None, folder: Path | None) -> tup
         preset = last_preset() if folder is None else None
     if folder is not None:
         return backend.open_run(folder), folder
+    from msgspec.structs import replace
+
     return replace(backend.load_preset(preset or FIRST_PRESET), named=named), None
 
 
