@@ -130,15 +130,15 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         if free is not None:
             sentence = f"An allocation of host memory failed although {format_size(free)} were free"
             remedies = (remedy("raise-process-limit"), *remedies)
-    has_condition = cause.topic == UNEXPLAINED or (cause.topic is None and cause.cause in CAUSES_OF_CALLS)
-    advice = _advice_in(cause.message, with_conditions=has_condition)
+    advice = _advice_in(cause.message)
     first = "" if cause.topic == UNEXPLAINED or not remedies else remedies[0].name
-    if cause.is_refusal or first in read_data_file(FILE)["quoting"]:
-        detail = _detail_of(cause.message)
-        named = (replace(remedies[0], why=f"{detail}{remedies[0].why}"), *remedies[1:]) if first else ()
-        remedies = (*advice, *(named if detail or not cause.checks else ()), *cause.checks)
+    detail = _detail_of(cause.message)
+    if first and (cause.is_refusal or first in read_data_file(FILE)["quoting"]):
+        named = (replace(remedies[0], why=f"{detail}{remedies[0].why}"), *remedies[1:])
+        checks = (replace(check, why=check.why.removeprefix(detail)) for check in cause.checks)
+        remedies = (*advice, *named, *checks) if detail or not cause.checks else (*advice, *cause.checks)
     elif not first:
-        remedies = (*advice, *cause.checks)
+        remedies = (*advice, *cause.checks, *remedies)
     elif advice and _is_new(advice[0], remedies):
         # Remedies of a topic were written for this message; those of a cause for many.
         position = 0 if cause.topic is None else 1
@@ -256,6 +256,10 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if cause == "unknown" and pattern is None:
         cause, sentence = _explain_without_pattern(failure, name)
     evidence = _evidence(match, judgement.launcher, ranks)
+    before = (line.text for line in reversed(lines[max(0, failure.first - 2 * NEAR) : failure.first]))
+    if pattern is None and _meaning(failure) and (hint := next(filter(_pattern("hints").search, before), None)):
+        evidence = (*evidence, _shorten(hint))
+        checks = (remedy("logged-before", hint=_shorten(hint, 240)), *checks)
     evidence = evidence if reason is None else (evidence[0], _shorten(reason), *evidence[1:])
     refuses = pattern is not None and not pattern.regexes and confidence != "certain" and bool(checks)
     is_refusal = refuses and failure.calls[-1].raises and " " in failure.headline.partition(": ")[2]
@@ -401,10 +405,9 @@ def _named_groups(pattern: str, text: str) -> tuple[str, ...]:
     return tuple(next(filter(None, match.groups())) for match in matches)
 
 
-def _advice_in(message: str, *, with_conditions: bool) -> tuple[Remedy, ...]:
-    """What the message itself says to do, else, `with_conditions`, what it says that something has to be."""
-    names = ("advice", "constraint") if with_conditions else ("advice",)
-    sentences = (match[1] for name in names for match in _pattern(name).finditer(message))
+def _advice_in(message: str) -> tuple[Remedy, ...]:
+    """What the message itself says to do."""
+    sentences = (match[1] for match in _pattern("advice").finditer(message))
     reporting = _pattern("reporting", re.IGNORECASE)
     advice = next((text for text in sentences if not reporting.search(re.sub(r"\([^()]*\)?", "", text))), None)
     return () if advice is None else (remedy("do-as-it-says", advice=_shorten(advice, 300)),)

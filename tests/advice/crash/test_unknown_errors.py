@@ -235,3 +235,33 @@ CUT_OFF = '  File "/src/a.py", line 9, in turn\n    raise {0}(n)\n{0}: rim 4'
 def test_an_exception_is_read_in_any_form(text: str, headline: str) -> None:
     (finding,) = read(text)
     assert finding.evidence[0] == headline
+
+
+@pytest.mark.parametrize(
+    ("above", "is_shown"),
+    [
+        ("train: WARNING no labels found in /data/plates", True),
+        ("WARNING: FutureWarning: a missing argument is deprecated", False),
+        ("step 3 of 9", False),
+    ],
+)
+def test_a_warning_above_an_error_of_python_is_looked_at_first(above: str, is_shown: bool) -> None:
+    error = "ValueError: not enough values to unpack (expected 3, got 0)"
+    (finding,) = read(f"{above}\n" + frames(PROGRAM, "@spam/plate.py:load|a, b, c = zip(*plates)") + error)
+    assert (finding.remedies[0].name == "logged-before") is is_shown
+    assert (above in finding.evidence) is is_shown
+
+
+def test_a_module_that_refuses_is_named_with_its_message() -> None:
+    places = (PROGRAM, "@transformers/quantizers/plates.py:set_up|raise ValueError(")
+    (finding,) = read(frames(*places) + "ValueError: plates of 3 bits. Use `bits=4` instead.")
+    assert finding.sentence.endswith("ValueError: plates of 3 bits. Use `bits=4` instead.")
+    assert [offer.name for offer in finding.remedies[:2]] == ["do-as-it-says", "quantization-setup"]
+    assert "plates of 3 bits" in finding.remedies[1].why
+
+
+@pytest.mark.parametrize(("ran", "is_said"), [(600_100, False), (7_200_000, True)])
+def test_a_wait_far_beyond_its_limit_is_said(ran: int, is_said: bool) -> None:
+    line = "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8, OpType=ALLREDUCE, "
+    (finding,) = read(f"{line}Timeout(ms)=600000) ran for {ran} milliseconds before timing out.")
+    assert any("stood still" in text for text in finding.evidence) is is_said
