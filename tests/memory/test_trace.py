@@ -72,23 +72,29 @@ def test_traces_made_together_are_those_made_alone(tmp_path: Path) -> None:
         assert together == trace_memory(PYTHON, JOB, settings, GPU, cache_folder=tmp_path / "alone")
 
 
+NAMED: list[tuple[str, Task]] = [
+    ("facebook/deit-tiny-patch16-224", "image-classification"), ("openai/whisper-tiny", "speech-to-text"),
+    ("google-t5/t5-small", "seq2seq"), ("facebook/bart-base", "seq2seq"),
+]  # fmt: skip
+
+
 @pytest.mark.train
-@pytest.mark.parametrize(
-    ("model", "task", "images"),
-    [("facebook/deit-tiny-patch16-224", "image-classification", 1), ("openai/whisper-tiny", "speech-to-text", 0),
-     ("google-t5/t5-small", "seq2seq", 0), ("facebook/bart-base", "seq2seq", 0)],
-)  # fmt: skip
-def test_a_model_of_images_sound_or_sequences_is_traced_by_its_name(
-    model: str, task: Task, images: int, tmp_path: Path
-) -> None:
+def test_models_of_images_sound_or_sequences_are_traced_by_their_names(tmp_path: Path) -> None:
     skip_without("transformers")
-    short, long = (
-        trace_memory(PYTHON, BuiltinJob(task=task, model=model), Settings(max_length=length), GPU, tmp_path)
+    asked = [
+        (BuiltinJob(task=task, model=model), Settings(max_length=length), GPU)
+        for model, task in NAMED
         for length in (32, 64)
-    )
-    assert short.weight_bytes >= 4 * short.parameters
-    assert (short.train[-1].total == long.train[-1].total) == bool(images), "the length of texts says nothing of images"
-    assert short.train[1].total < short.train[2].total
+    ]
+    assert trace_together(PYTHON, asked, lambda number: None, tmp_path) == [None] * len(asked)
+    traces = [cached_trace(PYTHON, *each, cache_folder=tmp_path) for each in asked]
+    for (_, task), short, long in zip(NAMED, traces[::2], traces[1::2], strict=True):
+        assert short is not None
+        assert long is not None
+        assert short.weight_bytes >= 4 * short.parameters
+        same = short.train[-1].total == long.train[-1].total
+        assert same == (task == "image-classification"), "the length of texts says nothing of images"
+        assert short.train[1].total < short.train[2].total
 
 
 def test_a_model_that_was_never_downloaded_is_known_before_torch_is_imported(

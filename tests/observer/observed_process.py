@@ -74,21 +74,34 @@ def observe(folder: Path, *command: str, settings: Mapping[str, str] | None = No
     path = os.pathsep.join(filter(None, [str(SITE), first]))
     environment = {"PYTHONPATH": path, "TUNER_RUN_DIR": str(run_dir), **(settings or {})}
     result = run_python(*command, settings=environment)
-    files = {file.name: _read(file) for file in sorted(run_dir.glob("events*.jsonl"))}
-    return ObservedProcess(result.returncode, result.stdout, result.stderr, files)
+    return ObservedProcess(result.returncode, result.stdout, result.stderr, _read_files(run_dir))
 
 
-def observe_forked(folder: Path, script: str, cases: Mapping[str, Sequence[str]], **settings: str) -> dict[str, Path]:
-    """Run a script with the arguments of each case, in children of one process. Returns the folder of each case, where
-    its run folder is `run` and its output `output`.
+def observe_forked(
+    folder: Path,
+    cases: Mapping[str, Sequence[str]],
+    *modules: str,
+    settings: Mapping[str, str] | None = None,
+    first: str = "",
+) -> dict[str, Path]:
+    """Run the script of each case with its arguments, in children of one process that has imported `modules`.
+
+    Returns the folder of each case, in which it ran: its run folder is `run` and its output `output`.
     """
     folders = {name: folder / name for name in cases}
     for case in folders.values():
-        case.mkdir()
-    arguments = [(str(folders[name]), list(words)) for name, words in cases.items()]
-    seen = observe(folder / "parent", str(SCRIPTS / "forked.py"), script, json.dumps(arguments), settings=settings)
+        case.mkdir(parents=True)
+    commands = json.dumps([[str(folders[name]), *command] for name, command in cases.items()])
+    parent = [str(SCRIPTS / "forked.py"), commands, *modules]
+    seen = observe(folder / "parent", *parent, settings=settings, first=first)
     assert seen.exit_code == 0, seen.errors
     return folders
+
+
+def observed_in(folder: Path) -> ObservedProcess:
+    """What the process of a case of `observe_forked` did; its errors are among those of its parent."""
+    code, output = int((folder / "exit-code").read_text()), (folder / "output").read_text()
+    return ObservedProcess(code, output, "", _read_files(folder / "run"))
 
 
 def run_python(*command: str, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -100,6 +113,10 @@ def run_python(*command: str, settings: Mapping[str, str] | None = None) -> subp
     return subprocess.run(
         [sys.executable, *command], env=environment, capture_output=True, text=True, check=False, timeout=540
     )
+
+
+def _read_files(run_dir: Path) -> dict[str, list[Event]]:
+    return {file.name: _read(file) for file in sorted(run_dir.glob("events*.jsonl"))}
 
 
 def _read(file: Path) -> list[Event]:

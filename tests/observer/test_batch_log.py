@@ -23,9 +23,10 @@ FAILING = ["plain", "workers"]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folders of all loops, and of those that cannot load a row."""
-    cases = {loop: (loop, str(BAD_ROW)) for loop in (*LOOPS, *UNNUMBERED)}
-    cases |= {f"{loop}-fails": (loop, str(-BAD_ROW)) for loop in FAILING}
-    return observe_forked(tmp_path_factory.mktemp("loops"), str(SCRIPTS / "poisoned_row.py"), cases)
+    script = str(SCRIPTS / "poisoned_row.py")
+    cases = {loop: (script, loop, str(BAD_ROW)) for loop in (*LOOPS, *UNNUMBERED)}
+    cases |= {f"{loop}-fails": (script, loop, str(-BAD_ROW)) for loop in FAILING}
+    return observe_forked(tmp_path_factory.mktemp("loops"), cases)
 
 
 def batches_of(folder: Path) -> list[StepBatch]:

@@ -25,13 +25,11 @@ def check(folder: Path, kind: str, step: int = 7) -> ReplayReport:
 @pytest.mark.parametrize(
     ("kind", "step", "phase", "module", "operator", "role"),
     [
-        ("forward", 7, "forward", "layers.2", "aten.lift_fresh", None),
         ("masked-row", 7, "forward", "layers.2.attention", "aten._softmax", "undefined"),
         ("fp16", 7, "forward", "layers.2", "aten.mul", "overflow"),
         ("log", 7, "forward", None, "aten.log", "undefined"),
         ("backward", 7, "backward", "layers.2", "aten.mul", None),
         ("accumulated", 4, "backward", "layers.2", "aten.mul", None),
-        ("sqrt", 7, "backward", "layers.2", "aten.div", "undefined"),
         ("scaler", 7, "backward", None, "aten.div", "undefined"),
         ("row", 13, "forward", "embedding", "aten.view", "rows"),
         ("unused", 7, "forward", None, "aten.sum", "exploding"),

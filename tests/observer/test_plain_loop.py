@@ -173,10 +173,11 @@ def test_loss_position_and_length_of_a_loop_that_says_nothing(sections: Observed
     assert (state.total_steps, state.total_guessed, state.position) == (6, True, (9, 9))
 
 
-def test_of_several_losses_in_a_step_it_is_the_first(sections: ObservedProcess) -> None:
-    losses = [event.loss for event in events_of(story(sections, "two_losses"), Metrics)]
-    assert (losses[0], losses[-1]) == (1.0, float(script.STEPS))
-    assert all(loss is not None and loss > 0 for loss in losses)
+def test_the_losses_of_several_optimizers_are_parts(sections: ObservedProcess) -> None:
+    state = fold_all(RunState(), story(sections, "two_losses"))
+    steps = float(script.STEPS)
+    assert state.loss is None
+    assert state.loss_parts == {"(discriminator + step).sum()": steps, "(generator - step).sum()": -steps}
 
 
 def test_the_length_grows_by_that_of_another_training(sections: ObservedProcess) -> None:

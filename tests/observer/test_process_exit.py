@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.observer.observed_process import observe
+from tests.observer.observed_process import observe_forked, observed_in
 from tuner_tui.observer.site._tuner_observer.process_exit import is_out_of_memory, redact
 from tuner_tui.observer.site._tuner_observer.process_role import MARKER, RANK_VARIABLES, is_launched, rank_and_world
 from tuner_tui.observer.site._tuner_observer.session import PHASE_BURST, Session
@@ -23,14 +23,23 @@ def test_what_counts_as_out_of_memory(kind: str, message: str, expected: bool) -
     assert is_out_of_memory(kind, message) is expected
 
 
+STEP = """
+import sys, torch
+weight = torch.nn.Parameter(torch.zeros(1))
+weight.sum().backward()
+torch.optim.SGD([weight], 0.1).step()
+"""
+
+
 @pytest.mark.train
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [("sys.exit(3)", 3), ("sys.exit()", 0), ("sys.exit('no data')", 1), ("raise SystemExit", None), ("pass", None)],
-)
-def test_the_code_given_to_sys_exit(tmp_path: Path, code: str, expected: int | None) -> None:
-    run = observe(tmp_path, "-c", f"import sys, torch\n{code}")
-    assert [event.exit_code for event in run.of(Ended)] == [expected]
+def test_the_code_given_to_sys_exit(tmp_path: Path) -> None:
+    codes = {
+        "sys.exit(3)": 3, "sys.exit()": 0, "sys.exit('no data')": 1, "raise SystemExit": None, "pass": None,
+    }  # fmt: skip
+    for code in codes:
+        (tmp_path / f"{code}.py").write_text(STEP + code)
+    folders = observe_forked(tmp_path / "runs", {code: (str(tmp_path / f"{code}.py"),) for code in codes})
+    assert {code: observed_in(folder).of(Ended)[0].exit_code for code, folder in folders.items()} == codes
 
 
 def test_a_message_is_written_without_colours_and_secrets() -> None:

@@ -34,8 +34,8 @@ PARTS = ["none", *SENTENCES]
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folders of the loop that saves, and of those that go on from there without a part of its state."""
     folder = tmp_path_factory.mktemp("loops")
-    cases = {"saved": (str(folder / "saved"),), **{part: (str(folder / "saved"), part) for part in PARTS}}
-    return observe_forked(folder, SCRIPT, cases)
+    saved = (SCRIPT, str(folder / "saved"))
+    return observe_forked(folder, {"saved": saved, **{part: (*saved, part) for part in PARTS}})
 
 
 def losses(folder: Path) -> list[str]:

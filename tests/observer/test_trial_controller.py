@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.observer.observed_process import SCRIPTS, ObservedProcess, observe
+from tests.observer.observed_process import SCRIPTS, ObservedProcess, observe, observe_forked, observed_in
 from tuner_tui.observer.site._tuner_observer import longest_batch
 from tuner_tui.observer.site._tuner_observer.trial_figures import ThroughputEstimate
 from tuner_tui.runs.events.types import Checkpoint, Ended, Evaluated, OutOfMemory, Phase, TrialMeasured
@@ -43,6 +43,20 @@ def lengths(observed: ObservedProcess) -> list[int]:
 def loop(tmp_path_factory: pytest.TempPathFactory) -> tuple[ObservedProcess, Path]:
     after = tmp_path_factory.mktemp("loop") / "after"
     return tried(after.parent, "trial_loop.py", str(after), FOREVER), after
+
+
+LOOPS = {
+    "workers": (FOREVER, "workers"), "short": ("1",), "compiled": (FOREVER, "compiled"),
+    "tokens": (FOREVER, "tokens"), "stream": (FOREVER, "stream"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def loops(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of trials of a plain loop."""
+    script, settings = str(SCRIPTS / "trial_loop.py"), {"TUNER_TRIAL": json.dumps(QUICK)}
+    cases = {name: (script, "after", *words) for name, words in LOOPS.items()}
+    return observe_forked(tmp_path_factory.mktemp("loops"), cases, settings=settings)
 
 
 def test_the_longest_batch_comes_first_and_again_after_the_first_step(loop: tuple[ObservedProcess, Path]) -> None:
@@ -85,8 +99,8 @@ def test_weights_and_optimizer_states_are_reported(loop: tuple[ObservedProcess, 
 
 
 @pytest.mark.full
-def test_what_workers_had_ready_is_used_up_before_it_counts(tmp_path: Path) -> None:
-    observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), FOREVER, "workers")
+def test_what_workers_had_ready_is_used_up_before_it_counts(loops: dict[str, Path]) -> None:
+    observed = observed_in(loops["workers"])
     seen = lengths(observed)
     assert seen[0] == 90
     again = seen.index(90, 1)
@@ -108,16 +122,16 @@ def test_a_training_that_ends_right_after_its_warm_up_is_measured_by_nearly_all_
 
 
 @pytest.mark.full
-def test_too_short_a_training_says_so_by_its_steps(tmp_path: Path) -> None:
-    observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), "1")
+def test_too_short_a_training_says_so_by_its_steps(loops: dict[str, Path]) -> None:
+    observed = observed_in(loops["short"])
     assert measured(observed).steps == 0
     assert measured(observed).spread is None
 
 
 @pytest.mark.full
-def test_what_is_compiled_on_the_way_sets_the_measuring_back(tmp_path: Path) -> None:
+def test_what_is_compiled_on_the_way_sets_the_measuring_back(loops: dict[str, Path]) -> None:
     """Torch compiles the model for each new length until it gives that up."""
-    observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), FOREVER, "compiled")
+    observed = observed_in(loops["compiled"])
     compiled = [event.step for event in observed.of(Phase) if event.phase == "compiling" and event.step is not None]
     assert len(compiled) > 1
     assert measured(observed).warmup_steps > max(compiled) + 1
@@ -125,9 +139,9 @@ def test_what_is_compiled_on_the_way_sets_the_measuring_back(tmp_path: Path) -> 
 
 
 @pytest.mark.full
-def test_of_batches_by_total_length_the_worst_come_first(tmp_path: Path) -> None:
+def test_of_batches_by_total_length_the_worst_come_first(loops: dict[str, Path]) -> None:
     """The most tokens, the longest sample, the most samples: 33 of 3 tokens keep to 100 as one of 90 does."""
-    observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), FOREVER, "tokens")
+    observed = observed_in(loops["tokens"])
     sizes = [(int(length), int(count)) for length, count in re.findall(r"longest (\d+) of (\d+)", observed.output)]
     assert sizes[:4] == [(4, 25), (4, 25), (90, 1), (3, 33)]  # again when the optimizer state exists
     assert measured(observed).longest == "largest batch first, of 30 batches: 25 × 4, 1 × 90, 33 × 3"
@@ -154,8 +168,8 @@ def test_samples_without_batches_have_no_longest_batch(sampler: Iterable[Any]) -
 
 
 @pytest.mark.full
-def test_a_stream_has_no_longest_batch(tmp_path: Path) -> None:
-    figures = measured(tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), FOREVER, "stream"))
+def test_a_stream_has_no_longest_batch(loops: dict[str, Path]) -> None:
+    figures = measured(observed_in(loops["stream"]))
     assert "a stream" in figures.longest
     assert figures.dataset_samples is None
     assert figures.workers_repeat
@@ -164,9 +178,16 @@ def test_a_stream_has_no_longest_batch(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def trainer(tmp_path_factory: pytest.TempPathFactory) -> tuple[ObservedProcess, Path]:
-    output = tmp_path_factory.mktemp("trainer")
-    return tried(output, "trial_trainer.py", str(output / "out"), "evaluation=well"), output / "out"
+def trainers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of trials of a Trainer whose evaluation ends in different ways."""
+    script, settings = str(SCRIPTS / "trial_trainer.py"), {"TUNER_TRIAL": json.dumps(QUICK)}
+    cases = {how: (script, "out", f"evaluation={how}") for how in ("well", "large", "wrong")}
+    return observe_forked(tmp_path_factory.mktemp("trainers"), cases, "transformers.trainer", settings=settings)
+
+
+@pytest.fixture(scope="module")
+def trainer(trainers: dict[str, Path]) -> tuple[ObservedProcess, Path]:
+    return observed_in(trainers["well"]), trainers["well"] / "out"
 
 
 def test_a_trainer_neither_saves_nor_evaluates_nor_goes_on(trainer: tuple[ObservedProcess, Path]) -> None:
@@ -186,17 +207,15 @@ def test_a_trainer_meets_its_longest_batches_and_evaluates_one(trainer: tuple[Ob
     assert 15 in seen[-2:], "accelerate fetches one batch ahead"
 
 
-@pytest.mark.full
-def test_an_evaluation_that_runs_out_of_memory_is_the_end(tmp_path: Path) -> None:
-    observed = tried(tmp_path, "trial_trainer.py", str(tmp_path / "out"), "evaluation=large")
+def test_an_evaluation_that_runs_out_of_memory_is_the_end(trainers: dict[str, Path]) -> None:
+    observed = observed_in(trainers["large"])
     assert observed.exit_code == 1
     assert [event.where for event in observed.of(OutOfMemory)] == ["evaluating"]
     assert not observed.of(TrialMeasured)
 
 
-@pytest.mark.full
-def test_another_error_of_the_evaluation_is_reported(tmp_path: Path) -> None:
-    observed = tried(tmp_path, "trial_trainer.py", str(tmp_path / "out"), "evaluation=wrong")
+def test_another_error_of_the_evaluation_is_reported(trainers: dict[str, Path]) -> None:
+    observed = observed_in(trainers["wrong"])
     assert observed.exit_code == 0
     assert measured(observed).evaluated == "no evaluation: KeyError: 'labels'"
 

@@ -87,10 +87,10 @@ def config_file(folder: Path, **values: Any) -> Path:
     return path
 
 
-def start(config: Path, *launcher: str) -> subprocess.Popen[str]:
+def start(config: Path, *launcher: str, script: Path = TRAINER) -> subprocess.Popen[str]:
     """The job as tuner-tui starts it: a script with a configuration file, in a session of its own."""
     return subprocess.Popen(
-        [sys.executable, "-P", *launcher, str(TRAINER), str(config)],
+        [sys.executable, "-P", *launcher, str(script), str(config)],
         start_new_session=True,
         cwd=config.parent,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -150,24 +150,6 @@ def test_sigterm_to_all_saves_a_checkpoint_from_which_training_goes_on(tmp_path:
     assert resumed["global_step"] == step + 1
 
 
-@pytest.mark.full
-def test_two_ranks_agree_on_the_step_after_which_they_stop(tmp_path: Path) -> None:
-    """torchrun hands the signal on to each rank; here one has got it before, and only that one twice."""
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    process = start(config_file(tmp_path, **LONG, use_cpu=True), *torchrun)
-    assert process.stdout is not None
-    assert next(line for line in process.stdout if "'loss'" in line)
-    ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    os.kill(int(ranks[-1]), signal.SIGTERM)
-    os.killpg(process.pid, signal.SIGTERM)
-    out, err = process.communicate(timeout=400)
-    (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
-    step = state(checkpoint)["global_step"]
-    assert out.count(f"stopped by SIGTERM after step {step}") == 1, err
-    assert "RuntimeError" not in err
-    assert len(list(checkpoint.glob("rng_state_*.pth"))) == 2
-
-
 THEN_THREADS = """
 import sys
 from pathlib import Path
@@ -181,16 +163,25 @@ sys.exit(code)
 
 
 @pytest.mark.full
-def test_two_ranks_leave_no_thread_of_gloos_that_could_abort_them_as_python_ends(tmp_path: Path) -> None:
+def test_two_ranks_stop_after_the_same_step_and_leave_no_thread_of_gloos(tmp_path: Path) -> None:
+    """torchrun hands the signal on to each rank; here one has got it before, and only that one twice. A thread of
+    gloo's could abort them as Python ends."""
     (tmp_path / "then_threads.py").write_text(THEN_THREADS)
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    configuration = config_file(tmp_path, use_cpu=True)
-    command = [*torchrun, str(tmp_path / "then_threads.py"), str(configuration)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=400)
-    assert result.returncode == 0, result.stderr
-    left = [line for line in result.stdout.splitlines() if line.startswith("left over:")]
-    assert len(left) == 2
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    process = start(config_file(tmp_path, **LONG, use_cpu=True), *torchrun, script=tmp_path / "then_threads.py")
+    assert process.stdout is not None
+    assert next(line for line in process.stdout if "'loss'" in line)
+    ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(ranks[-1]), signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=400)
+    (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
+    step = state(checkpoint)["global_step"]
+    assert out.count(f"stopped by SIGTERM after step {step}") == 1, err
+    assert "RuntimeError" not in err
+    assert len(list(checkpoint.glob("rng_state_*.pth"))) == 2
+    left = [line for line in out.splitlines() if line.startswith("left over:")]
+    assert len(left) == 2, err
     assert not any("gloo" in line for line in left), left
 
 

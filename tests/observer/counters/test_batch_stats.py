@@ -190,3 +190,19 @@ def test_two_loaders_that_are_read_together_are_not_uneven() -> None:
         iterator.deliver(((4,), None, None))
         totals.add(iterator)
     assert not totals.uneven
+
+
+def test_a_loader_that_was_read_once_says_nothing_of_later_steps() -> None:
+    totals, iterator = TrainingTotals(), IteratorStats()
+    for _ in range(3):
+        iterator.deliver(((8, 5), 40, None))
+    totals.add(iterator)
+    assert totals.forget_loader() == (8, 24)
+    totals.count_without_loader(10)
+    totals.set_rows(None)
+    assert {name: totals.fields()[name] for name in ("samples", "tokens", "epoch_batch")} == {
+        "samples": 0, "tokens": None, "epoch_batch": None,
+    }  # fmt: skip
+    totals.set_rows(24)
+    totals.count_without_loader(12)
+    assert (totals.fields()["micro_steps"], totals.fields()["samples"]) == (12, 288)

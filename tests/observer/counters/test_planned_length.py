@@ -301,6 +301,8 @@ class Tensor:
         ({"ratio": Tensor((64,)), "loss": Tensor(()), "observations": Tensor((512, 4), grad_fn=None)}, 64),
         ({"output": Tensor((30, 5))}, None),
         ({"ratio": Tensor((64,)), "values": Tensor((512,))}, None),
+        ({"ix": Tensor((32,), None), "x": Tensor((32, 8), None), "data": Tensor((900, 8), None)}, 32),
+        ({"idx": Tensor((32,), None), "data": Tensor((900, 8), None)}, None),
     ],
 )
 def test_the_batch_of_a_replay_buffer(tmp_path: Path, rows: dict[str, Tensor], expected: int | None) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.observer.observed_process import SCRIPTS, ObservedProcess, observe
+from tests.observer.observed_process import SCRIPTS, observe, observe_forked, observed_in
 from tuner_tui.observer.site._tuner_observer.hooks.loggers import kind_of
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
@@ -28,10 +28,26 @@ def install(folder: Path, files: dict[str, str]) -> str:
     return str(folder)
 
 
-def logged(tmp_path: Path, name: str, source: str, packages: str = "") -> ObservedProcess:
+SOURCES = {"wandb": "wandb", "tensorboardx": "tensorboardX", "mlflow": "mlflow", "trackio": "trackio"}
+INSTALLED = [name for name in ("accelerate", "tensorboard") if importlib.util.find_spec(name) is not None]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of a loop that logs to each of them."""
+    folder = tmp_path_factory.mktemp("loggers")
+    for name in SOURCES:
+        packages = install(folder / "packages", STAND_INS[name])
+    script = str(SCRIPTS / "logged_metrics.py")
+    cases = {name: (script, f"{name}_log") for name in (*SOURCES, *INSTALLED)}
+    return observe_forked(folder, cases, first=packages)
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("name", [*SOURCES, *INSTALLED])
+def test_what_is_logged_is_seen_and_still_logged(runs: dict[str, Path], name: str) -> None:
     """The loss of each step is a quarter of the last, from 1; the evaluations come after steps 4 and 8."""
-    found = observe(tmp_path, str(SCRIPTS / "logged_metrics.py"), f"{name}_log", first=packages)
-    assert found.exit_code == 0, found.errors
+    found, source = observed_in(runs[name]), SOURCES.get(name, name)
     theirs = [event for event in found.of(Metrics) if event.source != BACKWARD]
     assert {event.source for event in theirs} == {source}
     assert all(event.loss == 0.25 ** (event.step - 1) for event in theirs)
@@ -47,25 +63,7 @@ def logged(tmp_path: Path, name: str, source: str, packages: str = "") -> Observ
         (4, source, True),
         (8, source, True),
     ]
-    return found
-
-
-@pytest.mark.train
-@pytest.mark.parametrize(
-    ("name", "source"),
-    [("wandb", "wandb"), ("tensorboardx", "tensorboardX"), ("mlflow", "mlflow"), ("trackio", "trackio")],
-)
-def test_what_is_logged_is_seen_and_still_logged(tmp_path: Path, name: str, source: str) -> None:
-    found = logged(tmp_path, name, source, install(tmp_path / "packages", STAND_INS[name]))
-    assert "val_acc" in found.output
-
-
-@pytest.mark.train
-@pytest.mark.parametrize("name", ["accelerate", "tensorboard"])
-def test_loggers_of_installed_packages(tmp_path: Path, name: str) -> None:
-    if importlib.util.find_spec(name) is None:
-        pytest.skip(f"{name} is not installed")
-    logged(tmp_path, name, name)
+    assert name in INSTALLED or "val_acc" in found.output
 
 
 @pytest.mark.train

@@ -1,4 +1,4 @@
-"""Optimizer hooks for versions of torch without global hooks."""
+"""Steps of optimizers that alternate, their settings and their time."""
 
 from __future__ import annotations
 
@@ -18,26 +18,6 @@ from tuner_tui.observer.site._tuner_observer.session import Session
 from tuner_tui.observer.site._tuner_observer.settings_in_effect import SettingsInEffect
 
 torch = late_module("torch")
-
-
-def test_optimizers_of_torch_without_global_hooks(tmp_path: Path) -> None:
-    class Optimizer:
-        def __init__(self) -> None:
-            self.steps = 0
-
-        def step(self) -> str:
-            self.steps += 1
-            return "stepped"
-
-    seen: list[object] = []
-    module = SimpleNamespace(Optimizer=Optimizer)
-    session = Session(str(tmp_path), launched=True)
-    counters = StepCounters(session, torch.Tensor, EvaluationDetector(torch.is_grad_enabled), dict)
-    optimizer_steps.hook_optimizers(module, counters, seen.append)
-    first, second = Optimizer(), Optimizer()
-    assert [first.step(), second.step(), first.step()] == ["stepped"] * 3
-    assert seen == [first, second]
-    assert counters.step == 2, "two optimizers that alternate make one step"
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
-"""Runs a script several times, each in a forked child and with a run folder of its own: torch is imported once.
+"""Runs scripts one after the other, each in a forked child and with a run folder of its own: torch is imported once.
 
-`forked.py SCRIPT CASES`: JSON, of each case its folder and the arguments. What is in the run folder goes to `run` in
-the case's folder when the child has ended, what it prints to `output`.
+`forked.py CASES [MODULE...]`: JSON, of each case the folder in which it runs, the script and its arguments; and what is
+imported before. What is in the run folder goes to `run` in the case's folder when the child has ended, what it prints
+to `output`, and its exit code to `exit-code`.
 """
 
+import importlib
 import json
 import os
 import runpy
@@ -12,15 +14,19 @@ from pathlib import Path
 
 import torch._dynamo  # noqa: F401 - imported by the first optimizer otherwise
 
-script, run = sys.argv[1], Path(os.environ["TUNER_RUN_DIR"])
-for folder, arguments in json.loads(sys.argv[2]):
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+run = Path(os.environ["TUNER_RUN_DIR"])
+for folder, *command in json.loads(sys.argv[1]):
     if os.fork() == 0:
-        output = os.open(f"{folder}/output", os.O_WRONLY | os.O_CREAT)
+        os.chdir(folder)
+        output = os.open("output", os.O_WRONLY | os.O_CREAT)
         os.dup2(output, 1)
-        sys.argv = [script, *arguments]
-        runpy.run_path(script, run_name="__main__")
-        sys.exit()
-    os.wait()
+        sys.argv = command
+        runpy.run_path(command[0], run_name="__main__")
+        raise SystemExit
+    _, status = os.wait()
+    Path(folder, "exit-code").write_text(str(os.waitstatus_to_exitcode(status)))
     Path(folder, "run").mkdir()
     for file in run.iterdir():
         file.rename(Path(folder, "run", file.name))

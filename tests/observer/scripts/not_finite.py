@@ -65,14 +65,10 @@ class Layer(nn.Module):
             hidden[0] = True
         x = self.norm(x + self.attention(x, hidden))
         inner = torch.relu(self.up(x))
-        if is_bad and KIND == "forward":
-            inner[0, 0, 0] = math.inf
         if is_bad and KIND == "fp16":
             inner = (inner.half() * 60000 * 4).float() / 240000
         if is_bad and (KIND == "backward" or (KIND == "accumulated" and step == AT)):
             inner = TimesInfinity.apply(inner)
-        if is_bad and KIND == "sqrt":
-            inner = inner + (inner - inner).sqrt()
         return x + self.dropout(self.down(inner))
 
 

@@ -196,6 +196,23 @@ def test_a_part_of_the_loss_never_stands_for_the_loss() -> None:
     assert fold_all(RunState(), [part]).loss == 9.0
 
 
+def test_a_loss_that_proves_to_be_one_of_several_optimizers_is_a_part() -> None:
+    whole = ev.Metrics(t=1.0, rank=0, step=1, source=ev.BACKWARD, loss=0.5)
+    parts = ev.Metrics(t=2.0, rank=0, step=2, source=ev.BACKWARD, parts={"d_loss": 0.4, "g_loss": 0.9})
+    state = fold_all(RunState(), [whole, parts])
+    assert (state.loss, state.lowest_loss, state.loss_parts) == (None, None, {"d_loss": 0.4, "g_loss": 0.9})
+    logged = ev.Metrics(t=1.0, rank=0, step=1, source="wandb", loss=0.7)
+    assert fold_all(RunState(), [logged, parts]).loss == 0.7
+
+
+def test_a_second_trainer_in_a_process_begins_at_its_own_step() -> None:
+    begin, loss = ev.Plan(t=0.0, rank=0, total_steps=20, obeys=True), ev.Metrics(t=1.0, rank=0, step=20, loss=0.01)
+    again = ev.Plan(t=2.0, rank=0, total_steps=30, obeys=True)
+    first = fold_all(RunState(), [begin, steps(1.0, 20, 1.0), loss, again])
+    assert (first.step, first.total_steps, first.lowest_loss) == (0, 30, None)
+    assert fold_all(first, [ev.Steps(t=3.0, rank=0, step=5, own_steps=25, train_s=2.0)]).step == 5
+
+
 def test_a_guessed_length_that_is_taken_back_or_exceeded_is_not_guessed_anew_from_the_epochs() -> None:
     story = [ev.Plan(t=0.0, rank=0, total_steps=54, epochs=6, guessed=True), steps(1.0, 20, 1.0)]
     for event in (ev.Plan(t=2.0, rank=0, guessed=True), steps(2.0, 70, 2.0)):

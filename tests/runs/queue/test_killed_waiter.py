@@ -36,7 +36,7 @@ with (places / GPU).open("w") as lock:
     time.sleep(1.0)
 """
 """A training that holds its GPU for a second, and says whether somebody else has it."""
-RUNS, KILLS = 30, 20
+RUNS, KILLS = 14, 9
 
 
 @pytest.mark.full

@@ -195,6 +195,10 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
     if total is not None:
         changed |= {"total_guessed": event.guessed, "total_source": event.source}
     accepts_orders = state.accepts_orders or event.obeys
+    if event.source is None:  # maybe of another model
+        changed |= {"lowest_loss": None, "high_losses": 0}
+    if event.obeys and not event.rank and not state.independent and state.step is not None:
+        changed["step"] = event.first_step  # after another Trainer in the same process
     return replace(state, first_step=event.first_step, accepts_orders=accepts_orders, **changed)
 
 
@@ -312,9 +316,11 @@ def _metrics(state: RunState, event: ev.Metrics) -> RunState:
     trust = ev.trust(event.source, event.summary, event.part)
     if event.parts:
         changed["loss_parts"] = {**state.loss_parts, **event.parts}
+    if event.parts and event.source == ev.BACKWARD and state.loss_trust == 0:  # one of them was taken for the whole
+        changed |= {"loss": None, "lowest_loss": None, "high_losses": 0}
     if state.loss is not None and trust < state.loss_trust:
         changed.pop("loss", None)
-    if "loss" in changed:
+    if changed.get("loss") is not None:
         changed |= {"loss_trust": trust} | _loss_trend(state, changed["loss"])
     return replace(state, **changed)
 

@@ -53,7 +53,7 @@ def rates_of(ranks: Iterable[RankState]) -> Rates:
         step_time_s = 1 / sum(1 / each for each in step_times_s)
     return Rates(
         steps_s=1 / step_time_s,
-        samples_s=sum((b.samples - a.samples) / (b.train_s - a.train_s) for a, b in spans) or None,
+        samples_s=sum(max(0, b.samples - a.samples) / (b.train_s - a.train_s) for a, b in spans) or None,
         tokens_s=_summed(spans, lambda counters: counters.tokens),
         padding_share=_padding_share(spans),
         data_wait_share=_data_wait_share(spans),
@@ -189,7 +189,7 @@ def seconds_left(state: RunState, now: float) -> float | None:
     if state.independent:  # each makes its own part of the steps
         steps_left /= max(1, sum(not each.ended for each in state.ranks.values()))
     evaluated = {*state.evaluation_steps, *(each.step for each in state.evaluations)}
-    pauses_s = _pauses_left_s(state, rank.latest.eval_s, sorted(evaluated))
+    pauses_s = _pauses_left_s(state, rank.latest.eval_s, sorted(each for each in evaluated if each <= state.step))
     if state.checkpoint is not None:
         pauses_s += _pauses_left_s(state, rank.latest.save_s, [state.checkpoint.step])
     step_time_s = seconds / steps

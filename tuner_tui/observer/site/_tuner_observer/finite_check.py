@@ -88,7 +88,7 @@ class FiniteCheck:
         """Hook the module `name` after its import."""
         if name == "torch.nn.modules.module":
             around_module_calls(self._torch, self._enter, self._leave)
-        elif name == "torch.optim.optimizer" and hasattr(module, "register_optimizer_step_post_hook"):
+        elif name == "torch.optim.optimizer":
             module.register_optimizer_step_pre_hook(lambda *call: call_safely(self._steps, *call))
             module.register_optimizer_step_post_hook(lambda *call: call_safely(self._stepped, *call))
         elif name == "torch.utils.data.dataloader":

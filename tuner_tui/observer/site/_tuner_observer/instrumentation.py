@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from . import trial_controller
@@ -31,7 +32,7 @@ from .hooks.reporter import hook_loading
 from .import_hooks import call_after, call_before, call_safely
 from .inspection import CollectiveDump
 from .session import Session, json_variable
-from .settings_in_effect import MICRO_BATCH, ScriptOptions, SettingsInEffect
+from .settings_in_effect import ScriptOptions, SettingsInEffect
 from .step_profile import StepProfiler
 
 LIGHTNING_MODULES = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
@@ -41,11 +42,14 @@ class Instrumentation:
     """All hooks of a process that has imported torch."""
 
     def __init__(self, torch: Any, session: Session) -> None:
+        """Raises `AttributeError` with torch 1, which has no hooks for the steps of all optimizers."""
+        _ = sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook
         self._session = session
         self._settings_in_effect = SettingsInEffect(torch, session)
         self.counters = StepCounters(
             session, torch.Tensor, EvaluationDetector(torch.is_grad_enabled), memory_peaks.MemoryPeaks(torch).fields
         )
+        self.counters.on_flush.append(self._read_batch_again)
         self.counters.on_flush.append(
             lambda: self._settings_in_effect.check(self.counters.accumulation, self.counters.optimizers)
         )
@@ -209,7 +213,18 @@ class Instrumentation:
         """Read what the functions that lead to a step say of the length, and of the batch where no loader says it."""
         self.counters.set_plan(call_safely(PlannedLength, frame))
         if not self.counters.has_loader:
-            self._settings_in_effect.loader_started({MICRO_BATCH: call_safely(named_batch, frame)})
+            self._read_batch(frame)
+
+    def _read_batch(self, frame: Any, delivered: Iterable[int] = ()) -> None:
+        """Read the batch of a training without a loader."""
+        rows = call_safely(named_batch, frame, delivered)
+        self._settings_in_effect.set_batch(rows)
+        self.counters.set_batch(rows)
+
+    def _read_batch_again(self) -> None:
+        """Read it once more where a loader was read before the first step alone."""
+        if self.counters.was_fed_once:
+            self._read_batch(sys._getframe(1), self.counters.forget_loader())
 
     def _end_replay(self) -> None:
         """End the process of a replay: the rest of the script might save and upload."""

@@ -24,18 +24,17 @@ def count_parameters(model: Any) -> tuple[int | None, int | None]:
     return sum(count for count, _ in counts), sum(count for count, trains in counts if trains)
 
 
-def _outermost_owner(parameter: Any, module_class: type) -> Any:
-    """The outermost module that holds `parameter`, found among all objects (about 100 ms per million).
+def _outermost_owners(parameters: list[Any], module_class: type) -> list[Any]:
+    """The outermost modules that hold the `parameters`, found among all objects (about 100 ms per million).
 
     Adapters and heads are a part of the model. `type()` rather than `isinstance`, because lazy proxies load their
     target on attribute access.
     """
     modules = [each for each in gc.get_objects() if issubclass(type(each), module_class)]
     held = {id(child) for module in modules for child in module._modules.values()}
-    for module in modules:
-        if id(module) not in held and any(each is parameter for each in module.parameters()):
-            return module
-    return None
+    wanted = set(map(id, parameters))
+    outermost = [module for module in modules if id(module) not in held]
+    return [module for module in outermost if any(id(each) in wanted for each in module.parameters())]
 
 
 CHECK_EVERY = 10
@@ -97,6 +96,11 @@ class SettingsInEffect:
         self._current.update(settings)
         if batch is not None and not self._has_arguments:
             self._current[MICRO_BATCH] = batch
+
+    def set_batch(self, rows: int | None) -> None:
+        """Set the micro batch of a training without a loader, None if it is not known."""
+        if not self._has_arguments and (rows is not None or MICRO_BATCH in self._current):
+            self._current[MICRO_BATCH] = rows
 
     def hook_optimizers(self, optimizer_class: Any) -> None:
         """Remember the rate that an optimizer is constructed with: a schedule may change it before the first step."""
@@ -202,11 +206,12 @@ class SettingsInEffect:
     def _find_model(self) -> None:
         """Read the model that owns the optimizer's parameters, where no framework provides it."""
         self._model_searched = True
-        optimizer = self._optimizer()
-        first = None if optimizer is None else next(iter(optimizer.param_groups[0]["params"]), None)
-        model = None if first is None else _outermost_owner(first, self._torch.nn.Module)
+        models = _outermost_owners(list(map(_first_parameter, self._constructed)), self._torch.nn.Module)
+        own = _first_parameter(self._optimizer())
+        model = next((each for each in models if any(parameter is own for parameter in each.parameters())), None)
         if model is not None:
-            total, trainable = count_parameters(model)
+            counts = [count_parameters(each) for each in models]  # of a GAN those of both
+            total, trainable = (sum(count or 0 for count in each) for each in zip(*counts))  # noqa: B905
             self._session.report("plan", parameters=total, trainable_parameters=trainable)
             self._inspect_model(model)
 
@@ -250,6 +255,11 @@ class SettingsInEffect:
     def _sdpa(self) -> list[str]:
         cuda = self._torch.backends.cuda
         return [name for name, test in SDPA_BACKENDS if hasattr(cuda, test) and getattr(cuda, test)()]
+
+
+def _first_parameter(optimizer: Any) -> Any:
+    groups = getattr(optimizer, "param_groups", ())
+    return next((each for group in groups for each in group["params"]), None)
 
 
 def _rate_of(optimizer: Any) -> float | None:

@@ -299,8 +299,6 @@ class _Recording:
 
 def _why_not(torch: Any) -> str | None:
     """Why steps cannot be profiled now; None if they can."""
-    if not hasattr(sys.modules["torch.optim.optimizer"], "register_optimizer_step_post_hook"):
-        return f"torch {torch.__version__} has no hooks for optimizer steps: 2.0 or newer is needed"
     if not torch.autograd.kineto_available():
         return f"torch {torch.__version__} was built without Kineto, which records the events"
     if torch.cuda.is_initialized() and any(map(os.environ.get, NATIVE_TOOLS)):

@@ -357,7 +357,7 @@ def hook_trial(name: str, module: Any, trial: TrialController, session: Session)
     if name == "torch.utils.data.dataloader":
         call_before(module.DataLoader, "__iter__", trial.loader_opened)
         call_after(module._BaseDataLoaderIter, "__next__", trial.batch_delivered)
-    elif name == "torch.optim.optimizer" and hasattr(module, "register_optimizer_step_pre_hook"):  # torch 1 has none
+    elif name == "torch.optim.optimizer":
         _hook_optimizers(module, trial)
     elif name == "torch._dynamo.callback":
         hook_compilation(module, (trial.compiling,))

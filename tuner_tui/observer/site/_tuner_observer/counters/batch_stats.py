@@ -336,12 +336,14 @@ class IteratorStats:
 class TrainingTotals:
     """Totals of all batches trained on since the start of this process. `has_loader`: any came from a loader.
 
-    `batches` includes those that come from no loader. `lengths` are those of the epochs since the loop began; they are
-    `uneven` if a later one differs by more than a twentieth, as where the data grows from epoch to epoch.
+    `batches` includes those that come from no loader; `rows` is how many samples each of these has, if known. `lengths`
+    are those of the epochs since the loop began; they are `uneven` if a later one differs by more than a twentieth, as
+    where the data grows from epoch to epoch.
     """
 
     def __init__(self) -> None:
         self.batches = self._samples = 0
+        self.rows: int | None = None
         self.has_loader = self.uneven = False
         self.lengths: list[int] = []
         self._tokens: int | None = None
@@ -377,6 +379,22 @@ class TrainingTotals:
         if iterator.padding is not None:
             self._padding = iterator.padding + (self._padding or 0)
         self._estimated = self._estimated or iterator.estimated
+
+    def count_without_loader(self, batches: int) -> None:
+        """Set the number of micro batches of a training without a loader."""
+        self._samples += (batches - self.batches) * (self.rows or 0)
+        self.batches = batches
+
+    def set_rows(self, rows: int | None) -> None:
+        """Set how many samples each batch without a loader has, those so far included."""
+        self.rows, self._samples = rows, self.batches * (rows or 0)
+
+    def forget_loader(self) -> tuple[int, int]:
+        """Forget a loader that was read before the first step alone. Returns the samples of a batch, and of all."""
+        samples = self._samples // max(1, self.batches), self._samples
+        self.batches, self.has_loader, self._tokens, self._padding = 0, False, None, None
+        self._position, self._shape = (None, None, None), ()
+        return samples
 
     @property
     def epoch(self) -> int | None:

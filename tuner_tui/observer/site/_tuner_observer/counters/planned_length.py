@@ -14,7 +14,7 @@ import math
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -29,6 +29,8 @@ STEP_NAMES = frozenset(
 MEMBER_EPOCH_NAMES = frozenset({"epoch"})
 """Names of a number of epochs among settings and constants; as a variable it is the epoch that runs."""
 BATCH_NAMES = ("batchsize", "batch")
+INDEX_NAMES = frozenset({"ix", "idx", "idxs", "index", "indices", "batchidx", "batchix", "batchindices"})
+"""Names of the random numbers by which a batch is drawn from data in memory."""
 START_NAMES = frozenset({"startepoch", "startingepoch", "resumeepoch", "firstepoch"})
 OWNERS = frozenset(
     {"args", "arguments", "opt", "opts", "options", "config", "cfg", "conf", "hparams", "hps", "params", "flags",
@@ -131,7 +133,7 @@ class PlannedLength:
         self.iterations: int | None = None
         self.inner: int | None = None
         self.outer: int | None = None
-        self.has_loops = self._breaks = False
+        self.has_loops = self._breaks = self._ends_by_break = False
         self._limits: list[Limit] = []
         self._nest: Limit | None = None
         self._read_loops(frame)
@@ -141,6 +143,7 @@ class PlannedLength:
         loops, self._limits, self._breaks = finder.loops, finder.limits, finder.breaks
         if not loops:
             return
+        self._ends_by_break = [loop.kind for loop in loops] == ["episode"]  # `while True:` without data
         outer = [loop.iterations for loop in loops[1:] if loop.iterations is not None]
         if len(outer) < len(loops) - 1:  # the length of a loop around the epochs is not known
             self.epochs = None
@@ -184,6 +187,7 @@ class PlannedLength:
         if steps_an_epoch is not None and over_loader and remaining is not None and remaining > 0:
             by_epochs = round(remaining * steps_an_epoch)
         counted = [limit.total() for limit in self._limits]
+        is_exact = self._ends_by_break and None not in counted
         if by_epochs is not None and self.has_loops:
             counted.append(by_epochs)
         elif self._nest is not None:
@@ -193,7 +197,7 @@ class PlannedLength:
         totals = [total for total in counted if total is not None]
         if totals:
             total = min(totals)
-            if None in counted and self.steps is not None and self.steps < total:
+            if None in counted and not is_exact and self.steps is not None and self.steps < total:
                 return self.steps  # by its name what a break compares with, which is not known yet
             return self.steps if self._breaks and self.steps == total - 1 else total
         if self.steps is None or by_epochs is None:
@@ -220,7 +224,7 @@ class _LoopFinder:
         in_script = False
         for frame in calling_frames(innermost, MAX_FRAMES):
             engine = ENGINES.get(frame.f_globals.get("__name__", ""))
-            kind = _kind_of(frame.f_code.co_filename)
+            kind = kind_of_code(frame.f_code.co_filename)
             if engine is not None:
                 self._read_engine(frame, *engine)
             if engine is not None or (in_script and kind != "script"):
@@ -313,7 +317,7 @@ class _LoopFinder:
         return loop
 
 
-def _kind_of(path: str) -> str:
+def kind_of_code(path: str) -> str:
     """Whether code is of the `script`, of a `library` that it trains with, or of something `other` without loops.
 
     A forked process has the frames of its parent, whose loop over the ranks is told from the training's loops by the
@@ -538,18 +542,24 @@ def _named_length(frame: FrameType | None) -> dict[str, int]:
     return length
 
 
-def named_batch(frame: FrameType | None) -> int | None:
-    """The rows of what a model has computed for the step, if functions from `frame` outwards name a batch of so many.
+def named_batch(frame: FrameType | None, delivered: Iterable[int] = ()) -> int | None:
+    """The rows of what a model has computed for the step, if a loader has `delivered` so many before, or functions from
+    `frame` outwards name a batch of so many; or the number of indices by which it was drawn.
 
-    It tells the batch of a training without a loader, such as one from a replay buffer; None if several sizes fit.
+    It tells the batch of a step without a loader, such as one from a replay buffer; None if several sizes fit.
     """
-    sizes, rows = set(), set()
+    sizes = set(delivered)
+    indexed: set[int] = set()
+    rows: set[int] = set()
+    given: set[int] = set()
     for name, value, _ in _named_values(frame):
-        if name.replace("_", "").lower().endswith(BATCH_NAMES) and type(value) is int:
+        plain, shape = name.replace("_", "").lower(), getattr(value, "shape", None)
+        if type(value) is int and plain.endswith(BATCH_NAMES):
             sizes.add(value)
-        elif hasattr(type(value), "grad_fn") and value.grad_fn is not None and value.shape:
-            rows.add(int(value.shape[0]))
-    batches = sizes & rows
+        elif shape and hasattr(type(value), "grad_fn"):
+            draws = plain in INDEX_NAMES and len(shape) == 1
+            (rows if value.grad_fn is not None else indexed if draws else given).add(int(shape[0]))
+    batches = sizes & rows or indexed & (rows | given)
     return batches.pop() if len(batches) == 1 else None
 
 
@@ -558,7 +568,7 @@ def _named_values(innermost: FrameType | None) -> Iterator[tuple[str, Any, bool]
     the step is made in it."""
     in_library = True
     for frame in calling_frames(innermost, MAX_FRAMES):
-        kind = _kind_of(frame.f_code.co_filename)
+        kind = kind_of_code(frame.f_code.co_filename)
         in_library = in_library and kind != "script"
         if kind == "script" or (in_library and kind == "library"):
             yield from _named_in(frame)

@@ -113,6 +113,9 @@ WRITE_INTERVAL_S = 1.0
 MAX_OPTIMIZER_CALLS = 256
 """Optimizer calls without a step reported by the Trainer, after which optimizer calls are counted again."""
 
+MAX_STEPS_OF_A_BATCH = 32
+"""A loader may give one for the rollouts of so many steps."""
+
 perf_counter = time.perf_counter
 
 
@@ -166,6 +169,7 @@ class StepCounters:
         self.optimizers = 1
         self.wait_is_known = True
         self._totals = TrainingTotals()
+        self._fed_steps = self._unfed_steps = 0
         self._masked: BatchLayout | None = None
         self._pending: list[IteratorStats] = []
         self._read_in_eval_mode: IteratorStats | None = None
@@ -210,6 +214,21 @@ class StepCounters:
         """The micro batches of at least half of the steps, the smaller of two such numbers; None if there is none."""
         steps = sum(self._accumulated.values())
         return min((number for number, count in self._accumulated.items() if 2 * count >= steps), default=None)
+
+    @property
+    def was_fed_once(self) -> bool:
+        """Whether a loader was read before the first step alone, and many steps have followed."""
+        return self._totals.has_loader and self._fed_steps == 1 and self._unfed_steps > MAX_STEPS_OF_A_BATCH
+
+    def forget_loader(self) -> tuple[int, int]:
+        """Count as without a loader from now on. Returns the samples of a batch that it gave, and of all."""
+        delivered = self._totals.forget_loader()
+        self._totals.count_without_loader(max(self.buffer.backwards, self.own_steps))
+        return delivered
+
+    def set_batch(self, rows: int | None) -> None:
+        """Set the samples of a micro batch of a training without a loader."""
+        self._totals.set_rows(rows)
 
     def read(self) -> None:
         """Process the buffered records."""
@@ -518,8 +537,10 @@ class StepCounters:
             new_loader = (epoch or 0) < (self._epoch[0] or 0)  # as of the next fold
             self._epoch = (epoch, self.own_steps - 1)
             self._first_epoch = self._epoch if new_loader else self._first_epoch
+        self._unfed_steps = 0 if trained else self._unfed_steps + 1
+        self._fed_steps += bool(trained)
         if not trained and not self._totals.has_loader:
-            self._totals.batches = max(backwards, self._totals.batches + (not backwards))
+            self._totals.count_without_loader(max(backwards, self._totals.batches + (not backwards)))
         self.on_batches(self.first_step + self.own_steps, backwards, trained)
         for iterator in self._pending:
             iterator.clear()

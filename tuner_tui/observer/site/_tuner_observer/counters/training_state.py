@@ -74,15 +74,16 @@ class TrainingStates:
         self._unwritten: list[dict[str, Any]] = []
 
     def hook_optimizers(self, module: Any, is_compiling: Callable[[], bool]) -> None:
-        """Hook `torch.optim.optimizer`; before torch 2.0 it cannot be hooked."""
-        self._register = getattr(module, "register_optimizer_step_pre_hook", None)
+        """Hook `torch.optim.optimizer`."""
+        self._register = module.register_optimizer_step_pre_hook
         self._is_compiling = is_compiling
         self._follow()
 
     def hook_schedulers(self, module: Any) -> None:
         """Remember the newest learning rate scheduler. `module` is `torch.optim.lr_scheduler`."""
-        base = getattr(module, "LRScheduler", None) or module._LRScheduler
-        call_after(base, "__init__", lambda _, scheduler, *__, **___: setattr(self, "_scheduler", ref(scheduler)))
+        call_after(
+            module.LRScheduler, "__init__", lambda _, scheduler, *__, **___: setattr(self, "_scheduler", ref(scheduler))
+        )
 
     def scaler_made(self, scaler: Any) -> None:
         """Remember the newest gradient scaler."""

@@ -6,16 +6,19 @@ Where no optimizer of torch is called, its calls also tell the steps.
 
 from __future__ import annotations
 
+import linecache
+import re
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 from weakref import ref
 
 from ..counters.memory_peaks import HostCopy, copy_to_host
+from ..counters.planned_length import MAX_FRAMES, calling_frames, kind_of_code
 from ..counters.step_counters import StepCounters
 from ..import_hooks import call_safely, replacing
 from ..session import Session
@@ -29,13 +32,30 @@ SOURCE = "backward()"
 INTERVAL_S = 1.0
 FORGET_S = 10.0
 """A place in the code that has not called `backward` for this long is replaced by another."""
+MAX_OTHERS = 8
+MAX_NAME = 30
+"""Characters of what a loss is called."""
+
+
+class OtherLoss:
+    """The loss at another call of `backward` than the followed one, between whose calls it is called."""
+
+    __slots__ = ("after", "alternations", "called_s", "loss", "place")
+
+    def __init__(self, place: tuple[CodeType, int, int]) -> None:
+        self.place = place
+        self.after = self.alternations = 0
+        self.called_s = 0.0
+        self.loss: Any = 0.0
 
 
 class BackwardLoss:
-    """Follows the first call of `backward` on a scalar: a loop with several, such as a GAN, has a loss at each.
+    """Follows the first call of `backward` on a scalar.
 
-    A loss that was divided by the number of micro batches of a step is multiplied by it. `losses`: the newest ones as
-    they are, each with the number of its call of `backward`; on a GPU the tensor, not to wait for it.
+    Where several optimizers step, as in a GAN, and each has a loss, none of them is that of the training: they are
+    reported by their names. A loss that was divided by the number of micro batches of a step is multiplied by it.
+    `losses`: the newest ones as they are, each with the number of its call of `backward`; on a GPU the tensor, not to
+    wait for it.
     """
 
     def __init__(
@@ -63,14 +83,20 @@ class BackwardLoss:
         self._thread = get_ident()
         self.groups = GradientGroups(self._counters, self._settings)
         self._code: Any = None
-        self._at = -1
+        self._at = self._called_at = -1
+        self._tells_callers = False
+        self._site: Any = None
+        self._place: Any = None
+        self._others: dict[Any, OtherLoss] = {}
         self._simple_until_s = 0.0
         self._newest: Any = None
         self._newest_s = self._due_s = 0.0
         self._copied: HostCopy | None = None
+        self._copied_from: list[Any] = []
         self._unscaled: tuple[int, Any] | None = None
-        self._written: float | None = None
-        self._loss: float | None = None
+        self._written: list[float] = []
+        self._losses: list[float] = []
+        self._places: list[Any] = []
         self._divisor = self._divided_by = 0.0
 
     def hook_backward(self, tensor_class: Any) -> None:
@@ -81,12 +107,14 @@ class BackwardLoss:
         def backward(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 # The hot path: the place in the code that is followed, with no value due to be read. The instruction
-                # tells two calls in one function apart, as in a GAN. Anything else is decided in `_called`.
+                # tells two calls in one function apart, as in a GAN, and that of its caller two of one that calls
+                # `backward` for each. Anything else is decided in `_called`.
                 now, frame = perf_counter(), getframe(1)
                 if (
                     now < self._simple_until_s
                     and frame.f_code is self._code
                     and frame.f_lasti == self._at
+                    and (not self._tells_callers or _called_at(frame) == self._called_at)
                     and get_ident() == self._thread
                     and not buffer.paused
                 ):
@@ -112,21 +140,28 @@ class BackwardLoss:
     def _called(self, tensor: Any, frame: FrameType, now: float) -> None:
         if get_ident() != self._thread or tensor.numel() != 1:
             return
-        if self._counters.buffer.paused and not self._counters.trainer_reports:
+        buffer = self._counters.buffer
+        if buffer.paused and not self._counters.trainer_reports:
             self._counters.backward_called(now)
-        if frame.f_code is not self._code or frame.f_lasti != self._at:
-            # The second `backward` of the same loop: follow the first one only, a mixture of two losses would mean
-            # nothing.
-            if self._code is not None and now - self._newest_s < FORGET_S:
-                return
-            self._code, self._at = frame.f_code, frame.f_lasti
-        self.groups.before(tensor, frame, now, self._first_step)
-        self._counters.buffer.backwards += 1
         unscaled, self._unscaled = self._unscaled, None
         is_scaled = unscaled is not None and unscaled[0] == id(tensor)
-        self._newest = _value_of(unscaled[1] if unscaled is not None and is_scaled else tensor)
-        self._newest_s = now
-        self.losses.append((self._counters.buffer.backwards, self._newest))
+        loss = _value_of(unscaled[1] if unscaled is not None and is_scaled else tensor)
+        caller = _script_frame(frame)
+        self._tells_callers = len(buffer.optimizers) > 1
+        site, place = _site_of(caller)
+        compared = slice(2 + self._tells_callers)
+        if self._site is None or site[compared] != self._site[compared]:
+            # The second `backward` of the same loop: a mixture of two losses would mean nothing.
+            if self._site is not None and now - self._newest_s < FORGET_S:
+                self._note_other(site[compared], place, loss, now)
+                return
+            self._others.clear()
+        self._site, self._place = site, place
+        self._code, self._at, self._called_at = frame.f_code, frame.f_lasti, _called_at(frame)
+        self.groups.before(tensor, frame, now, self._first_step)
+        buffer.backwards += 1
+        self._newest, self._newest_s = loss, now
+        self.losses.append((buffer.backwards, loss))
         if self._counters.trainer_reports:
             self._due_s = now + INTERVAL_S
         elif now >= self._due_s:
@@ -134,41 +169,105 @@ class BackwardLoss:
             if not is_scaled:
                 self._divided_by = _divisor(tensor)
             self._read()
-        self._simple_until_s = 0.0 if is_scaled or self.groups.follows else self._due_s
+        is_simple = not is_scaled and not self.groups.follows and caller is frame
+        self._simple_until_s = self._due_s if is_simple else 0.0
+
+    def _note_other(self, site: Any, place: Any, loss: Any, now: float) -> None:
+        other = self._others.get(site)
+        if other is None and len(self._others) < MAX_OTHERS:
+            other = self._others[site] = OtherLoss(place)
+        if other is not None:
+            other.alternations += self._counters.buffer.backwards > other.after
+            other.after, other.called_s, other.loss = self._counters.buffer.backwards, now, loss
 
     def _read(self) -> None:
-        if type(self._newest) is float:
-            self._loss, self._divisor = self._newest, self._divided_by
-        elif self._newest.device.type == "cuda":
+        """Read the loss, and those of other optimizers."""
+        several = len(self._counters.buffer.optimizers) > 1
+        others = [
+            each
+            for each in self._others.values()
+            if several and each.alternations > 1 and self._newest_s - each.called_s < FORGET_S
+        ]
+        losses, places = (
+            [self._newest, *(each.loss for each in others)],
+            [self._place, *(each.place for each in others)],
+        )
+        if all(type(each) is float for each in losses):
+            self._losses, self._places, self._divisor = losses, places, self._divided_by
+        elif all(each.device.type == "cuda" for each in losses):
             self._read_copy()
             if self._copied is None:
-                self._copied, self._divisor = copy_to_host(self._torch, self._newest.reshape(())), self._divided_by
+                stacked = self._torch.stack([each.reshape(()).float() for each in losses])
+                self._copied, self._copied_from = copy_to_host(self._torch, stacked), places
+                self._divisor = self._divided_by
 
     def _read_copy(self) -> None:
         if self._copied is not None and self._copied.has_arrived():
-            self._loss, self._copied = self._copied.values(), None
+            self._losses, self._places, self._copied = self._copied.values(), self._copied_from, None
 
     def write(self) -> None:
         """Write the loss if there is a new one."""
         if self._newest is None or self._counters.trainer_reports:
             return
         self._read_copy()
-        if self._loss is not None and self._loss != self._written:
-            self._written = self._loss
+        if self._losses and self._losses != self._written:
+            self._written = self._losses
             step = self._counters.step
             micro_batches = round(self._counters.buffer.backwards / max(1, self._counters.own_steps))
             # `loss = loss / accumulation` before `backward()`: undone only if the divisor is the number of micro
             # batches, because a loss may be divided for other reasons.
-            loss = self._loss * self._divisor if self._divisor == micro_batches else self._loss
-            fields = {"step": step, "loss": loss, "learning_rate": self._settings.present_rate(), "source": SOURCE}
-            self._session.report_counters("metrics", fields)
+            loss = self._losses[0] * self._divisor if self._divisor == micro_batches else self._losses[0]
+            parts = None if len(self._losses) < 2 else dict(zip(_names(self._places), self._losses))  # noqa: B905
+            fields = {"step": step, "loss": None if parts else loss, "parts": parts, "source": SOURCE}
+            self._session.report_counters("metrics", dict(fields, learning_rate=self._settings.present_rate()))
 
     def at_exit(self) -> None:
         """Read the last loss, now that nothing waits for it."""
         self.groups.at_exit(perf_counter())
         if self._newest is not None and not self._counters.trainer_reports:
-            self._loss = float(self._newest)
+            self._copied = None
+            self._newest = float(self._newest)
+            for other in self._others.values():
+                other.loss = float(other.loss)
+            self._read()
             self.write()
+
+
+def _called_at(frame: FrameType) -> int:
+    return -1 if frame.f_back is None else frame.f_back.f_lasti
+
+
+def _site_of(caller: FrameType) -> tuple[tuple[CodeType, int, int], tuple[CodeType, int, int]]:
+    """A place in a function of the script, and the one from which another function of the script has called that:
+    their instructions and their lines, -1 and 0 without such a function."""
+    outer = caller.f_back
+    if outer is None or kind_of_code(outer.f_code.co_filename) != "script":
+        return (caller.f_code, caller.f_lasti, -1), (caller.f_code, caller.f_lineno, 0)
+    return (caller.f_code, caller.f_lasti, outer.f_lasti), (caller.f_code, caller.f_lineno, outer.f_lineno)
+
+
+def _script_frame(frame: FrameType) -> FrameType:
+    """The function of the script from which a library, such as accelerate, calls `backward`; `frame` if it does so."""
+    callers = calling_frames(frame, MAX_FRAMES)
+    return next((each for each in callers if kind_of_code(each.f_code.co_filename) == "script"), frame)
+
+
+_ARGUMENT = re.compile(r"backward\(\s*([A-Za-z_][\w.]*)\s*[,)]")
+_CALLED_ON = re.compile(r"([^;=]*)\.backward\(")
+_SCALED = re.compile(r"\w*scale\w*\((.*)\)$")
+
+
+def _names(places: list[Any]) -> list[str]:
+    """What `backward` is called on at each place, by the line of source; numbered by their lines if these are alike."""
+    names, lines = [], []
+    for code, line, outer_line in places:
+        source = linecache.getline(code.co_filename, line)
+        match = _ARGUMENT.search(source) or _CALLED_ON.search(source)
+        text = "" if match is None else match[1].strip()
+        scaled = _SCALED.search(text)
+        names.append((scaled[1] if scaled is not None else text)[:MAX_NAME] or "loss")
+        lines.append(f"{names[-1]} (line {outer_line or line})")
+    return names if len(set(names)) == len(names) else lines
 
 
 def _value_of(loss: Any) -> Any:

@@ -342,11 +342,8 @@ def hook_sigterm_checkpoint(module: Any, session: Session) -> None:
 
 def hook_sigterm_stop(module: Any, session: Session) -> None:
     """Report that a Trainer saves and ends because of a SIGTERM: it exits as if it had completed."""
-    call_before(
-        module.CheckpointManager,
-        "execute_jit_checkpoint",
-        lambda _manager: session.report("stop-requested", how="SIGTERM"),
-    )
+    stop = lambda *_: session.report("stop-requested", how="SIGTERM")  # noqa: E731
+    call_before(module.CheckpointManager, "execute_jit_checkpoint", stop)
 
 
 class _SigtermInjection(InjectionLog):

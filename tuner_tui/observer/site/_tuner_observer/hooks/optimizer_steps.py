@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 from ..counters.step_counters import StepCounters
-from ..import_hooks import call_around, call_safely, replacing
-
-if TYPE_CHECKING:
-    StepHook = Callable[[Any, Any, Any], None]
+from ..import_hooks import call_around, call_safely
 
 perf_counter = time.perf_counter
 
@@ -54,39 +50,13 @@ def hook_optimizers(module: Any, counters: StepCounters, first_stepped: Callable
         except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
             return
 
-    if hasattr(module, "register_optimizer_step_post_hook"):
-        module.register_optimizer_step_pre_hook(before)
-        module.register_optimizer_step_post_hook(after)
-    else:
-        _wrap_steps(module.Optimizer, after)
+    module.register_optimizer_step_pre_hook(before)
+    module.register_optimizer_step_post_hook(after)
 
 
 def _closure(args: Any, kwargs: Any) -> Any:
     """The closure that an optimizer's `step` was called with, None without one."""
     return args[1] if len(args) > 1 else kwargs.get("closure")
-
-
-def _wrap_steps(optimizer_class: Any, after: StepHook) -> None:
-    """torch 1.13 has no global hooks: wrap `step` of each class of which `Optimizer.__init__` creates an instance."""
-    original = optimizer_class.__init__
-
-    @replacing(optimizer_class, "__init__")
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        step = type(self).step
-        if not getattr(step, "_tuner_wrapped", False):
-            type(self).step = _wrap_step(step, after)
-
-
-def _wrap_step(original: Any, after: StepHook) -> Any:
-    @functools.wraps(original)
-    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        after(self, (self, *args), kwargs)
-        return result
-
-    step._tuner_wrapped = True  # type: ignore[attr-defined]
-    return step
 
 
 def hook_grad_scaler(scaler_class: Any, counters: StepCounters) -> None:
