@@ -44,7 +44,7 @@ from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir, state_di
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
-from tuner_tui.settings.command_training import CommandTraining, read_command
+from tuner_tui.settings.command_training import CommandTraining, may_use_trainer, read_command
 from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, write_settings
 from tuner_tui.settings.dialects.file_formats import render_export
 from tuner_tui.settings.distributed import read_accelerate_config
@@ -227,7 +227,10 @@ class Backend:
         cwd = job.cwd if job.kind == "command" else None
         python = training_python(job, os.environ, Path(Path.cwd(), cwd or ""))
         own = read_command(job.command, Path(cwd or "")) if job.kind == "command" else CommandTraining()
-        return JobFacts(python, read_accelerate_config(job, os.environ, Path.cwd()), own.in_effect, own.sources)
+        # Only of a Trainer it is known that it does not evaluate unless it was told to.
+        is_trainer = job.kind == "command" and may_use_trainer(job.command, Path(cwd or ""))
+        values = own.in_effect if is_trainer else own.settings
+        return JobFacts(python, read_accelerate_config(job, os.environ, Path.cwd()), values, own.sources)
 
     def probe_interpreter(self, python: Path, versions_only: bool) -> Interpreter:
         """Ask `python` for the versions of its packages, or for everything, which may take seconds."""

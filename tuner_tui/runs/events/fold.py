@@ -314,11 +314,11 @@ def _metrics(state: RunState, event: ev.Metrics) -> RunState:
     names = ("loss", "learning_rate", "grad_norm", "epoch")
     changed: dict[str, Any] = {name: value for name in names if (value := getattr(event, name)) is not None}
     trust = ev.trust(event.source, event.summary, event.part)
-    if event.parts:
-        changed["loss_parts"] = {**state.loss_parts, **event.parts}
-    if event.parts and event.source == ev.BACKWARD and state.loss_trust == 0:  # one of them was taken for the whole
-        changed |= {"loss": None, "lowest_loss": None, "high_losses": 0}
-    if state.loss is not None and trust < state.loss_trust:
+    parts = changed["loss_parts"] = {**state.loss_parts, **event.parts}
+    of_optimizers = event.source == ev.BACKWARD and bool(event.parts)
+    if (of_optimizers and state.loss_trust <= 0) or (state.loss_trust < 0 and len(parts) > 1):
+        changed |= {"loss": None, "lowest_loss": None, "high_losses": 0, "loss_trust": 0}  # it was one of them
+    elif (state.loss is not None and trust < state.loss_trust) or (event.part and len(parts) > 1):
         changed.pop("loss", None)
     if changed.get("loss") is not None:
         changed |= {"loss_trust": trust} | _loss_trend(state, changed["loss"])

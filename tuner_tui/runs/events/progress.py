@@ -409,7 +409,8 @@ def _advance(rank: _RankCounters, counters: Steps) -> None:
     if counters.train_s < rank.base.train_s or counters.own_steps < rank.base.own_steps:
         rank.base, rank.samples_s = counters, None
     elif counters.train_s - rank.base.train_s >= RATE_SPAN_S:
-        rank.samples_s = (counters.samples - rank.base.samples) / (counters.train_s - rank.base.train_s)
+        samples = max(0, counters.samples - rank.base.samples)
+        rank.samples_s = samples / (counters.train_s - rank.base.train_s) or None
         rank.base = counters
 
 

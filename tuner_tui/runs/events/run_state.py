@@ -271,7 +271,7 @@ class RunState(Struct, frozen=True):
 
         What computed a gradient or saved a checkpoint may have trained in a way that the observer does not see.
         """
-        if self.loss is not None or self.saved is not None or self.checkpoint is not None:
+        if self.loss is not None or self.loss_parts or self.saved is not None or self.checkpoint is not None:
             return False
         ended = bool(self.ranks) and all(rank.ended for rank in self.ranks.values())
         stepped = bool(self.step) or any(rank.latest and rank.latest.own_steps for rank in self.ranks.values())

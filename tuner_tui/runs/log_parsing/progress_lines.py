@@ -270,6 +270,11 @@ _NUMBERED_SET = re.compile(r"(?<=[a-z])_\d+_(?=[a-z])")
 _NAMED_BY_LABEL = re.compile(r"(?<![\w.])(?P<key>val|valid|test)[:=]\s?(?P<value>\d+\.\d+)%?(?=[,;|\s]|$)")
 """`Loss: 1.2, Train: 0.9, Val: 0.7, Test: 0.7`, as PyTorch Geometric's examples print."""
 _SEPARATORS = re.compile(r"[. _/-]+")
+_EVALUATION_POSITION = re.compile(
+    rf"(?<![\w.])(?:{EVALUATION_WORDS}):?\s{{0,3}}\[\s{{0,4}}(?P<count>\d+)/(?P<total>\d+)\]"
+)
+"""`Test: [1/4]  Loss 1.7 (1.7)` is progress: the last one has the mean of all batches, in parentheses."""
+_AVERAGE = re.compile(r"\s{0,2}\(\s{0,4}(?P<value>\d+\.\d+(?:e[+-]?\d+)?)\)")
 _STARRED = re.compile(r"\s*\*+\s")
 """imagenet.py and its many copies print the result of an evaluation after a star."""
 _DICTIONARY = re.compile(r"\{'\w+': ")
@@ -328,6 +333,9 @@ def _figures_of(text: str) -> ProgressRecord:
     evaluates = loss is None and (bool(evaluation) or _DICTIONARY.search(text) is not None)
     if labels or any(word in text for word in _METRIC_WORDS):
         evaluation.update(_metrics(text, labels, evaluates))
+    position = _EVALUATION_POSITION.search(text) if labels else None
+    if position is not None and int(position["count"]) + 1 < int(position["total"]):  # some count from 0
+        evaluation.clear()
     count = _BATCHES.search(text) or _STEP.search(text)
     epoch = _EPOCH.search(text)
     total = None if count is None else count["total"]
@@ -376,10 +384,16 @@ def _losses(text: str, labels: _Labels) -> tuple[dict[str, float], dict[str, flo
         ):
             continue  # shares are those of a profiler's table, such as of `aten::nll_loss`
         if _is_evaluation(words, labels, match.start()):
-            evaluated.setdefault("eval_loss", value)
+            evaluated.setdefault("eval_loss", _mean_of(text, match, value))
         else:
             trained.setdefault(name, value)
     return trained, evaluated
+
+
+def _mean_of(text: str, match: re.Match[str], value: float) -> float:
+    """The mean in parentheses after a value of the last batch."""
+    mean = _AVERAGE.match(text, match.end())
+    return value if mean is None else float(mean["value"])
 
 
 def _whole_and_parts(losses: Mapping[str, float]) -> tuple[str | None, dict[str, float]]:
@@ -402,7 +416,7 @@ def _metrics(text: str, labels: _Labels, evaluates: bool) -> dict[str, float]:
             continue
         if evaluates or _STARRED.match(text) or _is_evaluation(words, labels, match.start()):
             value = value / float(match["of"]) if match["of"] and float(match["of"]) else value
-            metrics.setdefault("eval_" + match["key"].lower().replace(" ", "_"), value)
+            metrics.setdefault("eval_" + match["key"].lower().replace(" ", "_"), _mean_of(text, match, value))
     for match in _NAMED_BY_LABEL.finditer(text):
         metrics["eval_" + match["key"]] = float(match["value"])
     sentence = _ACCURACY_OF.search(text)

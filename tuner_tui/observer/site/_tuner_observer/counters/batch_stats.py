@@ -187,12 +187,12 @@ class IteratorStats:
     `on_epoch` gives it at the first such step. `length` is the number of batches of an epoch, if known; `batch_size` is
     the loader's. `in_eval_mode`: batches not counted, because they seemed to be an evaluation's. `rows`: what the
     sampler has drawn for batches that are not delivered yet; `rows_taken`: for those since the last step. `exists`
-    tells whether the iterator still does. Times are those of `perf_counter`.
+    tells whether the iterator still does, `loader` refers to its loader. Times are those of `perf_counter`.
     """
 
     __slots__ = (
         "_elements", "_real", "batch_size", "batches", "epoch", "estimated", "exhausted", "exists", "first_s",
-        "has_trained", "in_eval_mode", "last_s", "layout", "length", "on_epoch", "on_trained", "other_thread",
+        "has_trained", "in_eval_mode", "last_s", "layout", "length", "loader", "on_epoch", "on_trained", "other_thread",
         "padding", "position", "prefetched", "prefetches", "rows", "rows_in_eval_mode", "rows_per_sample",
         "rows_taken", "samples", "shape", "tokens", "wait_s",
     )  # fmt: skip
@@ -203,6 +203,7 @@ class IteratorStats:
         self.prefetches = prefetches
         self.on_trained: Callable[[], None] | None = None
         self.exists: Callable[[], object] = lambda: True
+        self.loader: Any = None
         self.shape: tuple[int, ...] = ()
         self.has_trained = self.exhausted = self.estimated = self.other_thread = False
         self._real = self._elements = 0.0

@@ -263,6 +263,8 @@ class StepGapClassifier:
         without_gradients = any(
             iterator.first_s <= began and (until_s is None or began < until_s) for began, _ in self._spans
         )
+        if any(iterator.loader is not None and peer.loader is iterator.loader for peer in trained):
+            return without_gradients  # of the next epoch: the last one ended between two steps
         return without_gradients or (
             iterator.batches >= MIN_BLOCK_BATCHES and iterator.batches > max(peer.batches for peer in trained)
         )

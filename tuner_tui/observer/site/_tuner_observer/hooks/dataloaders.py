@@ -70,7 +70,7 @@ def _stats_of(iterator: Any, counters: StepCounters, on_settings: SettingsCallba
 def _start_epoch(
     stats: IteratorStats, iterator: Any, loader: Any, counters: StepCounters, on_settings: SettingsCallback
 ) -> None:
-    stats.batch_size, stats.exists = call_safely(_batch_size, loader), ref(iterator)
+    stats.batch_size, stats.exists, stats.loader = call_safely(_batch_size, loader), ref(iterator), ref(loader)
     rows = call_safely(_sampled_rows, iterator)
     stats.start_epoch(functools.partial(counters.next_epoch, ref(loader)), length_of(loader), rows)
     settings = loader_settings(loader)
