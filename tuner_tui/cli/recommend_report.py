@@ -43,7 +43,7 @@ def recommend_report(
     used = [note for note in FIELD_NOTES if note in sources]
     starts = job.command if of_file and isinstance(job, CommandJob) and not job.is_unnamed else ()
     sections = [
-        [f"For {_describe_job(job, recommendation)}"],
+        [f"For {_describe_job(job, recommendation, resolved)}"],
         hanging_lines("Starts ", shlex.join(redact_argv(starts)), width) if starts else [],
         [line for note in recommendation.notes for line in hanging_lines("! ", note, width)],
         titled_section("Recommended", _value_lines(recommendation.advised, width)),
@@ -59,7 +59,7 @@ def recommend_report(
     return join_sections(sections)
 
 
-def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation) -> str:
+def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation, resolved: Resolved) -> str:
     modelled = modelled_job(job)
     if trains_other_task(job):
         return "your command" if modelled is None else modelled.model
@@ -67,7 +67,9 @@ def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation) 
         return "your command; its model and task are unknown (--model, --task)"
     task = "classification" if modelled.task == "classification" else "causal language modelling"
     whose = ", the job of the tuning notes" if job == DEFAULT_JOB else ""
-    return f"{task} with {modelled.model}, {recommendation.settings.max_length:,} tokens a sample{whose}"
+    is_known = whose or isinstance(job, BuiltinJob) or "max_length" in {*recommendation.values, *resolved.given}
+    assumed = "" if is_known else "an assumed "
+    return f"{task} with {modelled.model}, {assumed}{recommendation.settings.max_length:,} tokens a sample{whose}"
 
 
 def _batch_line(recommendation: Recommendation) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from difflib import unified_diff
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,8 +28,12 @@ from tuner_tui.settings.dialects.dialect import (
     dialect_of_file,
     dialects,
     flatten,
+    is_for_any_program,
     is_for_other_work,
+    keys_in_file,
+    measured_key,
     read_settings,
+    set_nested,
     with_references,
 )
 from tuner_tui.settings.dialects.file_formats import (
@@ -40,11 +45,11 @@ from tuner_tui.settings.dialects.file_formats import (
     read_file_text,
 )
 from tuner_tui.settings.dialects.hf import PRESET_SPELLINGS
-from tuner_tui.settings.dialects.hydra import compose, group_of, is_named
+from tuner_tui.settings.dialects.hydra import compose, configuration_of, group_of, is_named, missing_fields
 from tuner_tui.settings.dialects.job_files import parse_config
 from tuner_tui.settings.dialects.python_source import TO_GIVE
-from tuner_tui.settings.dialects.shell_script import read_overrides
-from tuner_tui.settings.dialects.tool_job import training_of_file
+from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
+from tuner_tui.settings.dialects.tool_job import folders_of, program_of, training_of_file, with_model_and_data
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
 from tuner_tui.settings.model import (
@@ -138,6 +143,8 @@ def _read_settings(texts: Any) -> dict[str, Value]:
     return settings
 
 
+SHELL_SUFFIXES = tuple(suffix for suffix, form in SCRIPT_FORMS.items() if form == "arguments")
+CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json")
 MOST_NAMED = 8
 """Of more keys that are no settings, the number is said."""
 PRESET_SUFFIXES = (".yaml", ".yml", "")
@@ -203,8 +210,14 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
             f"{source}: is for inference or an evaluation by its keys or name, and says nothing of how to train: open "
             "the file with learning rate and epochs"
         )
+    if of_script and (measured := measured_key(flatten(file.values))) is not None:
+        raise PresetError(f"{source}: is a record of a training, with its {measured}: open the file that started it")
     if path is not None and dialect.form == "overrides" and not file.words:
         values = compose(file.values, path)
+        parts = (file.values, values) if group_of(path) is None else ()
+        own, whole = (keys_in_file(dialect, flatten(part)) for part in parts) if parts else ({}, {})
+        for key in (key for key, place in own.items() if key in whole and whole[key] != place):
+            set_nested(values, whole[key].split("."), None)  # what the opened file says counts
         needed = ", ".join(shorten_text(key) for key, value in flatten(values).items() if value == TO_GIVE)
         file = replace(file, values=values, incomplete=(f"it needs {needed}",) if needed else ())
     if form == "yaml":
@@ -218,12 +231,19 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     except SettingsError as error:
         raise PresetError(f"{source}: {error}") from None
     job = None if training is None or training.is_unnamed else training
-    if not (file.words or imported.settings or imported.left_open or dialect.certain_keys) and job is None:
+    known = imported.settings or imported.left_open or dialect.certain_keys
+    silent = of_script and is_for_any_program(imported.settings, flatten(file.values))
+    if job is None and (silent or not (file.words or known)):
         raise PresetError(
             f"{source}: neither a preset (`settings:` with `name: value` lines) nor a known configuration file; "
             f"{_what_it_is(file, path)}"
         )
-    preset = Preset(name=_default_name(path), settings=_without_parts_that_are_off(imported.settings), job=job)
+    settings = imported.settings
+    if training is not None and path is not None and not training.is_unnamed:
+        settings, training = _with_command(settings, training, file.words, path)
+        job = training
+        file = replace(file, incomplete=(*file.incomplete, *_what_job_needs(job, flatten(file.values), file.words)))
+    preset = Preset(name=_default_name(path), settings=_without_parts_that_are_off(settings), job=job)
     notes, ignored = imported.notes, imported.ignored
     if job is not None or form == "python":
         # The tool reads its other keys from the file: nothing is lost.
@@ -232,16 +252,64 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     elif len(imported.unknown) > MOST_NAMED:
         notes = tuple(note for note in notes if note not in imported.unknown)
         notes += (f"{len(imported.unknown)} keys are no settings and stay in the file",)
-    if file.incomplete and (job is None or file.words):
-        then = (
-            "give it whole, as in `tuner-tui run -- python train.py`"
-            if job is None
-            else "the script is started as a whole"
-        )
+    if file.incomplete:
+        then = "give it whole, as in `tuner-tui run -- python train.py`"
+        if job is not None:
+            is_whole = job.command[0] == "bash" or bool(file.words)
+            then = "the script is started as a whole" if is_whole else "give it in the command"
         notes += (f"the command in {Path(source).name} is not complete: {'; '.join(file.incomplete)}; {then}",)
     elif path is not None and job is None:
         notes += (command_to_name(path.name),)
     return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training)
+
+
+def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[str]) -> tuple[str, ...]:
+    """What a command lacks that was found beside the file: variables of a script, keys of the program's own."""
+    program = Path(next((word for word in job.command[1:] if word.endswith((".py", *SHELL_SUFFIXES))), ""))
+    if words or not program.is_absolute():
+        return ()
+    with suppress(SettingsError):
+        if program.suffix in SHELL_SUFFIXES:
+            return parse_file(read_file_text(program), program).incomplete
+        missing = [*missing_fields(program, flat)] if job.apply == "placeholders" else []
+        return (f"it needs {', '.join(missing)}",) if missing else ()
+    return ()
+
+
+def _with_command(
+    settings: Mapping[str, Value], job: CommandJob, words: Sequence[str], path: Path
+) -> tuple[Mapping[str, Value], CommandJob]:
+    """The settings and the job with what the command says besides the file.
+
+    For a command in the opened file that are the files that it names, under its own options; for a file whose command
+    stands elsewhere, the options of the command, over the file.
+    """
+    if not words:
+        name = script_of(job.command).as_posix()
+        after = next((index for index, word in enumerate(job.command) if word.endswith(f"{name}")), 0)
+        given = {**read_options(job.command[after:]), **read_overrides(job.command)}
+        with suppress(SettingsError):
+            options = {key: value for key, value in given.items() if is_known_option(key.rpartition(".")[2])}
+            settings = {**settings, **read_settings(dialects()["hf-args"], options).settings}
+        return settings, with_model_and_data(job, dialects()["hf-args"], given)
+    folders = (*([Path(job.cwd)] if job.cwd else []), *folders_of(path))
+    program = program_of(words, path)
+    composed = None if program is None else configuration_of(program, words)
+    names = (word.rpartition("=")[2] for word in words)
+    named = [folder / name for name in names if name.endswith(CONFIGURATIONS) for folder in folders]
+    read: list[Path] = []
+    for inner in (*([composed] if composed else []), *named):
+        with suppress(SettingsError):
+            if not inner.is_file() or inner.resolve() in read:
+                continue
+            read.append(inner.resolve())
+            file = parse_file(read_file_text(inner), inner)
+            tool = tool_of_file(file, inner)
+            values = with_references(compose(file.values, inner) if inner == composed else file.values)
+            if not tool.of_launcher:
+                settings = {**read_settings(tool, values).settings, **settings}
+                job = with_model_and_data(job, tool, values)
+    return settings, job
 
 
 def _without_parts_that_are_off(settings: Mapping[str, Value]) -> dict[str, Value]:

@@ -28,7 +28,9 @@ TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>|\$\w+|\$\(.*\)|\?\?\?")
 """A value that is filled in before the tool reads the file, such as `${BF16}` and the `???` of OmegaConf."""
 
 
-REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+REFERENCE = re.compile(r"\$\{(?:(?P<resolver>[\w.]+):)?(?P<dots>\.*)(?P<key>[^${},]*)(?:,(?P<default>[^${}]*))?\}")
+"""OmegaConf's `${key}`, `${.key}` of the same section, `${oc.env:NAME,default}`."""
+MOST_REFERENCES = 20
 
 
 class Renamed(Struct, frozen=True):
@@ -109,14 +111,23 @@ class Dialect(Struct, frozen=True):
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as one mapping with dotted keys; lists and empty sections stay values."""
+    """Nested sections as one mapping with dotted keys; lists and empty sections stay values.
+
+    The section that a list holds as its only entry is read as well, under `key.0`.
+    """
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
             flat |= flatten(value, f"{prefix}{key}.")
         else:
             flat[f"{prefix}{key}"] = value
+        if holds_one_section(value):
+            flat |= flatten(value[0], f"{prefix}{key}.0.")
     return flat
+
+
+def holds_one_section(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping)
 
 
 def unflatten(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,25 +158,32 @@ def set_nested(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def with_references(values: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` with OmegaConf's `${key}` put in where it names a single value of the same file."""
+    """`values` with OmegaConf's references to single values of the same file, and the defaults of others, put in."""
     flat = flatten(values)
-    single = {key: value for key, value in flat.items() if isinstance(value, str | int | float)}
-    literals = {key: value for key, value in single.items() if "${" not in str(value)}
 
-    # Only references to single values of the same file are put in, and not recursively: what OmegaConf computes
-    # (`${oc.env:X}`, `${eval:…}`) stays as it is and counts as filled in at start.
-    def resolved(value: Any) -> Any:
+    def referred(match: re.Match[str], section: Sequence[str]) -> Any:
+        above = len(match["dots"]) - 1
+        path = [*section[: len(section) - above], match["key"]] if above >= 0 else [match["key"]]
+        value = flat.get(".".join(path)) if match["resolver"] in (None, "oc.select") else None
+        if value is None and match["resolver"] in ("oc.env", "env", "oc.select", "oc.decode"):
+            value = match["key"] if match["resolver"] == "oc.decode" else match["default"]
+        return value if isinstance(value, str | int | float) else None
+
+    # From the inside out. What OmegaConf computes (`${eval:…}`) stays as it is and counts as filled in at start.
+    def resolved(value: Any, section: Sequence[str]) -> Any:
         if isinstance(value, Mapping):
-            return {key: resolved(inner) for key, inner in value.items()}
-        if not isinstance(value, str):
-            return value
-        whole = REFERENCE.fullmatch(value)
-        if whole is not None:
-            return literals.get(whole[1], value)
-        text = REFERENCE.sub(lambda match: str(literals.get(match[1], match[0])), value)
-        return value if "${" in text else text
+            return {key: resolved(inner, [*section, key]) for key, inner in value.items()}
+        text = value
+        for _ in range(MOST_REFERENCES):
+            match = REFERENCE.search(text) if isinstance(text, str) else None
+            known = None if match is None else referred(match, section[:-1])
+            if match is None or known is None:
+                break
+            whole = match[0] == text
+            text = known if whole else f"{text[: match.start()]}{known}{text[match.end() :]}"
+        return value if isinstance(text, str) and "${" in text else text
 
-    return {key: resolved(value) for key, value in values.items()}
+    return {key: resolved(value, [key]) for key, value in values.items()}
 
 
 def write_settings(
@@ -242,6 +260,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     if dialect.read_more is hooks.read_scripts_own:
         flat, switched = _apply_switches(flat)
     places = keys_in_file(dialect, flat, agreeing=True)
+    places = {key: path for key, path in places.items() if places.get(hf.RENAMED.get(key, "")) != path}
     names = {key: name for name, key in dialect.names.items()}
     read_as = {path: names.get(key, key) for key, path in places.items() if names.get(key, key) in FIELDS}
     others = [f"{path} as {name}" for path, name in read_as.items() if path.rpartition(".")[2] != name]
@@ -249,9 +268,8 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         notes.append(f"read as settings: {', '.join(map(shorten_text, others))}")
     for path, name in read_as.items():  # of a library that settings have no name for
         if hf.is_other_library(name, hf.library_word(name, flat[path])):
-            notes.append(
-                f"{path} {shorten_text(str(flat[path]))} ignored: Transformers has another name or none for it"
-            )
+            value = shorten_text(str(flat[path]))
+            notes.append(f"{name} is {value} by {path}, which Transformers has no name for; it stays as it is")
             places = {key: place for key, place in places.items() if place != path}
     flat = {**flat, **{key: flat[path] for key, path in places.items()}}
     values = _current_keys(dialect, {key: flat[key] for key in flat if key not in set(places.values())}, notes)
@@ -413,6 +431,20 @@ def is_for_other_work(flat: Mapping[str, Any], name: str = "") -> bool:
     words = read_data_file(TABLES)["words"]["other_work"]
     others = {key for path in flat if (key := path.rpartition(".")[2].lower()) in words}
     return (len(others) > 1 or names_other_work(PurePath(name))) and not says_training(flat)
+
+
+def is_for_any_program(settings: Collection[str], flat: Mapping[str, Any]) -> bool:
+    """Whether a file has no setting but those that a program has as well which prepares data or runs a model."""
+    names = (part for key in flat for part in key.split("."))
+    return {"seed"} < {"seed", *settings} <= {*read_data_file(TABLES)["words"]["of_any_program"]} and not any(
+        map(OF_TRANSFORMERS.match, names)
+    )
+
+
+def measured_key(flat: Mapping[str, Any]) -> str | None:
+    """A key whose value only a training that has ended can have measured."""
+    results = re.compile(read_data_file(TABLES)["words"]["results"], re.VERBOSE)
+    return next((key for key, value in flat.items() if isinstance(value, float) and results.search(key.lower())), None)
 
 
 @cache
@@ -613,9 +645,9 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
         # A file of which a script's names say more than the tool's is the script's: `base_model` is anybody's key.
         tools = (dialects()[best], dialects()["own-script"])
         of_tool, of_script = (len(read_settings(tool, values).settings) for tool in tools)
-        is_sure = (scores[best] >= CERTAIN and 2 * of_tool >= of_script) or not (
-            tools[0].programs or tools[0].of_launcher
-        )
+        is_sure = (
+            (scores[best] >= CERTAIN and 2 * of_tool >= of_script) or not (tools[0].programs or tools[0].of_launcher)
+        ) and not (tools[0].form == "json" and form == "yaml")  # GPT-NeoX has DeepSpeed's keys among its own
         return dialects()[best] if is_sure or of_tool >= of_script else dialects()["hf-sections"]
     if form == "python" and own and "()" not in "".join(keys):
         return dialects()["own-script"]

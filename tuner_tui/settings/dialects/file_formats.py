@@ -20,6 +20,7 @@ from tuner_tui.settings.dialects.dialect import (
     Form,
     dialect_keys,
     flatten,
+    holds_one_section,
     keys_in_file,
     read_settings,
     unflatten,
@@ -38,6 +39,7 @@ from tuner_tui.settings.dialects.python_source import (
     render_calls,
     shell_lines,
 )
+from tuner_tui.settings.dialects.script_search import own_modules
 from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_options, read_shell
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
@@ -69,16 +71,17 @@ def parse_file(text: str, path: Path) -> ToolFile:
     source, suffix = str(path), path.suffix.lower()
     match suffix:
         case ".py":
-            file = read_python([text], source)
+            modules = [code for module, code in own_modules(path) if module != path]
+            file = read_python([text], source, whole=True, modules=modules)
             return file if file.values else ToolFile(read_assignments(path, text))
         case ".ipynb":
-            notebook = read_python(notebook_codes(text, source), source)
-            configures = any("." not in key and not key.endswith(CALLED) for key in notebook.values.keys() - {UNSLOTH})
+            codes = notebook_codes(text, source)
+            notebook = read_python(codes, source)
+            if any("." not in key and not key.endswith(CALLED) for key in notebook.values.keys() - {UNSLOTH}):
+                return notebook
             with suppress(PresetError):
-                return (
-                    notebook if configures else replace(read_shell(shell_lines(text, source), source), kind="notebook")
-                )
-            return notebook
+                return replace(read_shell(shell_lines(text, source), source), kind="notebook")
+            return read_python(codes, source, whole=True)
         case ".args":
             return ToolFile(dict(read_options(tuple(text.split()))))  # as `HfArgumentParser` reads it
         case _ if SCRIPT_FORMS.get(suffix) == "arguments":
@@ -279,7 +282,10 @@ def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: s
         patched = patched[:start] + new + patched[end:]
     # The edits are made in the text, by the marks of the YAML nodes. Whether that was right is not argued but checked:
     # the patched text must parse to the old values with just these changes.
-    before, after = (flatten(parse_tool_text(version, source, suffix).values) for version in (text, patched))
+    before, after = (
+        {key: value for key, value in flatten(file.values).items() if not holds_one_section(value)}
+        for file in (parse_tool_text(version, source, suffix) for version in (text, patched))
+    )
     expected = {**before, **{".".join(path): value for path, value in changes.items()}}
     gone = {".".join(path) for path, value in changes.items() if value is None}
     if after != {key: value for key, value in expected.items() if key not in gone}:
@@ -332,12 +338,13 @@ def _path(dialect: Dialect, key: str) -> KeyPath:
 
 def _edit(text: str, root: yaml.MappingNode, path: KeyPath, value: Any, source: str) -> tuple[int, int, str]:
     """Start, end and new text of one changed key."""
-    section = root
+    section: Any = root
     for key in path[:-1]:
-        inner = next((node for name, node in section.value if name.value == key), None)
-        if not isinstance(inner, yaml.MappingNode):
+        is_list = isinstance(section, yaml.SequenceNode)
+        inner = dict(enumerate(section.value) if is_list else ((name.value, node) for name, node in section.value))
+        section = inner.get(0 if is_list else key)
+        if not isinstance(section, yaml.CollectionNode):
             raise SettingsError(f"{source}: has no section {key} for {'.'.join(path)}")
-        section = inner
     pair = next((pair for pair in section.value if pair[0].value == path[-1]), None)
     if pair is None:
         return _insertion(text, section, section is root, path[-1], value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -25,6 +26,8 @@ from tuner_tui.settings.dialects.script_search import (
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Value
 
+LEAST_STEPS = 50
+"""A warmup of fewer may be one of epochs."""
 TABLES = Path(__file__).with_name("tools.yaml")
 
 
@@ -254,6 +257,13 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
     # The script's own option wins over the launcher's.
     if precision is not None and not {"bf16", "fp16"} & values.keys():
         settings["precision"] = precision
+    warmups = [value for key, value in values.items() if re.fullmatch(_words_of("warmup"), key.rpartition(".")[2])]
+    if len(warmups) == 1 and not any("warmup_steps" in key or "warmup_ratio" in key for key in values):
+        with suppress(TypeError, ValueError):
+            if 0 < float(warmups[0]) < 1 or float(warmups[0]) >= LEAST_STEPS:
+                settings["warmup_steps"] = float(warmups[0])
+    if "qlora" in (values.get(key) for key in _words_of("methods")):
+        settings |= {"peft_method": "lora", "quantization": "nf4"}
     for key, value in values.items():
         duration = re.fullmatch(r"(\d{1,12}(?:\.\d{1,12})?)([a-z]+)", str(value))
         name = duration and _words_of("durations").get(key.rpartition(".")[2], {}).get(duration[2])
@@ -269,7 +279,9 @@ def takes_all_arguments(options: Mapping[str, Any], _section: str) -> bool:
 
 
 def mmengine_command(_values: Mapping[str, Any], path: Path) -> str | None:
-    """The checkout's script that builds a runner from such a module, if it has just one for training."""
+    """XTuner's program for a module of its own, else the checkout's only script for training that builds a runner."""
+    if re.search(r"(?m)^from xtuner\b", read_source(path)):
+        return "xtuner train {config}"
     script = find_script(path, MM_CONFIG, lambda script, _source: "train" in script.stem)
     return None if script is None else f"python {shlex.quote(str(script))} {{config}}"
 
@@ -347,7 +359,7 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
             return f"{words} {likely[0]} {{config}}" if len(likely) == 1 else None
         if FROM_WORDS.search(source):
             return f"{words} config={{config}}"
-        if marker == PARSES_FILE or TAKES_WORDS.search(source):
+        if TAKES_WORDS.search(source):
             return f"{words} {{config}}"
         if names_file(source, path):
             return words

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,14 @@ from msgspec import Struct
 
 from tuner_tui.settings.dialects.dialect import set_nested, unflatten
 from tuner_tui.settings.dialects.python_source import TO_GIVE, overlaid
-from tuner_tui.settings.dialects.script_search import files_in, find_script, find_scripts, names_file
+from tuner_tui.settings.dialects.script_search import (
+    files_in,
+    find_script,
+    find_scripts,
+    names_file,
+    own_modules,
+    read_source,
+)
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.yaml_reader import parse_tool_text, read_text, readable_values
 
@@ -72,6 +79,29 @@ def is_named(path: Path) -> bool:
     return any(_names_configuration(script, source, path) for script, source in find_scripts(path, HYDRA_MAIN).items())
 
 
+def configuration_of(script: Path, words: Sequence[str]) -> Path | None:
+    """The file that Hydra composes for the script, where its decorator or the words of a command name it."""
+    source = read_source(script)
+    folder = re.search(r"config_path\s*=\s*[\"'](?!pkg:)([^\"']+)", source)
+    chosen = re.search(r"(?<!\S)(?:--config-name|-cn)[ =](\S+)", " ".join(words))
+    name = chosen or re.search(r"config_name\s*=\s*[\"']([^\"']+)", source)
+    if not (re.search(HYDRA_MAIN, source) and folder and name):
+        return None
+    path = (script.parent / folder[1] / f"{name[1].removesuffix('.yaml')}.yaml").resolve()
+    return path if path.is_file() else None
+
+
+def missing_fields(script: Path, flat: Mapping[str, Any]) -> Iterator[str]:
+    """The keys that the classes of a program's configuration leave to be given, and the files lack."""
+    text = "\n".join(source for _, source in own_modules(script))
+    missing = {
+        name: re.findall(r"(?m)^\s+(\w+)\s*:[^=\n]+=\s*(?:omegaconf\.)?MISSING\b", body)
+        for name, body in re.findall(r"(?ms)^class (\w+)[^\n]*:\n(.*?)(?=^\S|\Z)", text)
+    }
+    for section, name in dict.fromkeys(re.findall(r"(?m)^\s+(\w+)\s*:\s*(\w+)\b", text)):
+        yield from (key for field in missing.get(name, ()) if (key := f"{section}.{field}") not in flat)
+
+
 def hydra_command(path: Path) -> str | None:
     """The command of the script whose decorator names the file, or its folder, as its configuration.
 
@@ -97,9 +127,10 @@ def _names_configuration(script: Path, source: str, path: Path) -> bool:
     if folder is None or (script.absolute().parent / folder[1]).resolve() != path.absolute().parent.resolve():
         return False
     named = re.search(r"config_name\s*=\s*[\"']([\w-]+)", source)
-    keys = set() if named is None else {*readable_values(path.with_name(f"{named[1]}.yaml"))}
+    default = None if named is None else path.with_name(f"{named[1]}.yaml")
+    keys = set() if default is None else {*readable_values(default)}
     shared = keys & {*readable_values(path)} - {"defaults", "hydra"}
-    return named is None or 0 < len(keys) <= 2 * len(shared)
+    return default is None or not default.exists() or 0 < len(keys) <= 2 * len(shared)
 
 
 def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.settings.dialects.dialect import flatten, says_training
+from tuner_tui.settings.dialects.dialect import flatten, says_training, with_references
 from tuner_tui.settings.dialects.script_search import TRAINING, names_other_work
 from tuner_tui.settings.dialects.shell_script import read_shell, script_of
 from tuner_tui.settings.errors import PresetError
@@ -28,6 +28,7 @@ MAKEFILE = re.compile(r"(?:GNU)?[Mm]akefile|.*\.mk")
 MAKE_VARIABLE = re.compile(r"(?m)^(?:export\s+)?(\w+)[ \t]*(?::{1,2}|\?)?=[ \t]*(.*?)[ \t]*(?:#.*)?$")
 TARGET = re.compile(r"(?m)^([\w./-]+)[^:=\n]*:(?!=)[^\n]*\n((?:[ \t]*\n|\t.*\n?|#.*\n)*)")
 """A target of a Makefile, and its recipe."""
+DEFAULT_GOAL = re.compile(r"(?m)^\.DEFAULT_GOAL\s*:?=\s*(\S+)")
 TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
 
 
@@ -37,7 +38,11 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     Raises `PresetError`, for a file of one of these kinds without a command that trains as well.
     """
     if MAKEFILE.fullmatch(Path(source).name):
-        command = _best_command(_recipes(text), source)
+        recipes = [*_recipes(text)]
+        goal = DEFAULT_GOAL.search(text)
+        command = _best_command([recipe for recipe in recipes if goal and recipe[0] == goal[1]], source)
+        if command is None or not _names_training(command):
+            command = _best_command(recipes, source)
         if command is None or not (command.incomplete or _names_training(command)):
             raise PresetError(f"{source}: is a Makefile in which no training is started: open the script that trains")
         return replace(command, kind="Makefile")
@@ -58,6 +63,7 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         if row and (command := _best_command(_started(file.values), source)) is not None:
             given = flatten(file.values.get(row.get("arguments", ""), {}))
             fixed = {key.removesuffix(".value"): value for key, value in given.items() if key.endswith(".value")}
+            fixed |= flatten(with_references(file.values.get(row.get("file", ""), None) or {}))
             folder = "" if command.folder == row.get("folder") else command.folder
             return replace(command, kind=row["kind"], values={**command.values, **fixed}, folder=folder)
     if kind and row.get("keys"):

@@ -12,23 +12,45 @@ import ast
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from tuner_tui.settings.dialects.hooks import TRAINS
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import MAX_NODES, ToolFile
 
 ARGUMENTS = re.compile(r"\w*TrainingArguments|(SFT|DPO|GRPO|RLOO|KTO|Reward|ORPO|CPO|GKD|PPO|OnlineDPO|PRM|BCO)Config")
 MODEL_CLASS = re.compile(r"(AutoModel|Fast)\w*|\w+(For[A-Z]\w+|Model)|SentenceTransformer|CrossEncoder")
-SECTIONS = frozenset({"LoraConfig", "BitsAndBytesConfig", "get_peft_model", "DataLoader", "tokenizer", "load_dataset"})
-FIRST_ARGUMENT = {"from_pretrained": "model_name", "load_dataset": "path"}
-"""Name under which a section keeps its first positional argument."""
-PARSED = re.compile(r"\w*(args?|arguments|opts?|options|params|flags|cfg|config)", re.IGNORECASE)
+SECTIONS = frozenset({"LoraConfig", "BitsAndBytesConfig", "get_peft_model", "DataLoader", "tokenizer", "SFTTrainer"})
+POSITIONAL: Mapping[str, tuple[str, ...]] = {"from_pretrained": ("model_name",), "load_dataset": ("path",)}
+"""Names under which a section keeps its positional arguments."""
+OF_LOOPS: Mapping[str, tuple[str, ...]] = {
+    "optimizer": ("params", "lr"), "clip_grad_norm_": ("parameters", "max_norm"), "Accelerator": (), "Trainer": (),
+    "set_seed": ("seed",), "seed_everything": ("seed",), "manual_seed": ("seed",),
+}  # fmt: skip
+"""The same for calls that count where no `TrainingArguments` do."""
+OPTIMIZER = re.compile(r"\w*Adam\w*|Adafactor|Adagrad|SGD|RMSprop|Lion\w*|Muon|LAMB|LARS")
+PARSED = re.compile(
+    r"\w*(args?|arguments|opts?|options|params|flags|cfg|config|conf|settings|spec|hp|hps)|self|C", re.IGNORECASE
+)
 """What scripts call the parsed arguments of their command line."""
+OWN_NAMES = "args"
+"""Section of the names that a script without `TrainingArguments` binds."""
+STARTS = re.compile(r"main|run|(train|fine_?tune|fit)(_\w+)?")
+"""The functions whose names are those of the whole script."""
+DEFAULT_OF = frozenset({"field", "Field", "Option", "Argument"})
+"""Calls in the place of a default that hold it."""
+MAY_BE_0 = re.compile(r"seed|decay|dropout|worker", re.IGNORECASE)
+"""Other names that begin with 0 are those of counters."""
+UNKNOWN = ast.Pass()
+"""In the place of a value that only the run knows."""
+MOST_PASSES = 4
+"""How often names are put into one another."""
 CLASS = "class"
 UNSLOTH = "unsloth"
 """Key of a source that imports Unsloth, whose calls have the same names as those of others."""
@@ -44,7 +66,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 MOST_LINES = 10_000
 """Of all cells of a notebook together; each is read and parsed."""
-LARGEST_OPERAND = 1e18
+LARGEST_OPERAND, LONGEST_TEXT = 1e18, 1_000
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<magic>[%!].{3,})$", re.MULTILINE)
 
 
@@ -86,18 +108,12 @@ def read_assignments(path: Path, text: str, read: set[Path] | None = None) -> di
 
 def _section_value(node: ast.expr, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
-        return {
-            word.arg: word.value.id
-            if word.arg == "type" and isinstance(word.value, ast.Name)
-            else _section_value(word.value, names)
-            for word in node.keywords
-            if word.arg is not None
-        }
+        return {word.arg: _section_value(word.value, names) for word in node.keywords if word.arg is not None}
     if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values, strict=True)
         return {str(key.value): _section_value(value, names) for key, value in pairs if isinstance(key, ast.Constant)}
-    if isinstance(node, ast.Name) and isinstance(names.get(node.id), dict):
-        return names[node.id]
+    if isinstance(node, ast.Name):
+        return names.get(node.id, node.id)  # of a class: its name
     try:
         return evaluate_literal(node, names)
     except (ValueError, TypeError, ArithmeticError):
@@ -231,42 +247,52 @@ def _sources(codes: list[str], source: str) -> list[_Source]:
     return sources
 
 
-def read_python(codes: list[str], source: str) -> ToolFile:
-    """The arguments of the calls in Python sources. Raises `PresetError` if one does not parse."""
+def read_python(codes: list[str], source: str, whole: bool = False, modules: Sequence[str] = ()) -> ToolFile:
+    """The arguments of the calls in Python sources. Raises `PresetError` if one does not parse.
+
+    With `whole`, a training that has no `TrainingArguments` has the names that it binds and the calls of its own loop.
+    `modules` are sources that it imports.
+    """
     _check_length(codes, source)
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
     sources = _sources(codes, source)
-    names = _known_names(sources)
+    names = _known_names(sources, modules)
     if any(UNSLOTH in _imported(parsed) for parsed in sources):
         values[UNSLOTH] = True
+    calls = [(parsed, section, call) for parsed in sources for section, call in _calls(parsed)]
+    of_loop = all(section for _, section, _ in calls)
+    if of_loop and not (UNSLOTH in values or any(re.search(TRAINS, code) for code in (*codes, *modules))):
+        return ToolFile({})
+    of_loop = of_loop and whole
+    if of_loop and UNSLOTH not in values:
+        values |= {f"{OWN_NAMES}{CALLED}": True, **_own_names(sources, names)}
     count = 0
-    for parsed in sources:
-        for section, call in _calls(parsed):
-            count += len(call.keywords)
-            if count > MAX_NODES:
-                raise PresetError(f"{source}: has more than {MAX_NODES:,} arguments, too many for a training script")
-            keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
-            first = FIRST_ARGUMENT.get(section)
-            if first is not None and call.args:
-                keywords = {first: call.args[0]} | keywords
-            arguments = {name: _value(node, names, parsed) for name, node in keywords.items()}
-            if section:
-                arguments = {f"{section}.{name}": value for name, value in arguments.items()}
-                arguments[f"{section}{CALLED}"] = True
-                if section == "from_pretrained" and isinstance(call.func, ast.Attribute):
-                    arguments[f"{section}.{CLASS}"] = last_name(call.func.value)
-            # Of several calls the first counts: of two loaders that is the training's.
-            for key, value in arguments.items():
-                values.setdefault(key, value)
-                lines.setdefault(key, call.lineno)
+    for parsed, section, call in calls if of_loop else [call for call in calls if call[1] not in OF_LOOPS]:
+        count += len(call.keywords)
+        if count > MAX_NODES:
+            raise PresetError(f"{source}: has more than {MAX_NODES:,} arguments, too many for a training script")
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+        keywords = dict(zip({**POSITIONAL, **OF_LOOPS}.get(section, ()), call.args, strict=False)) | keywords
+        arguments = {name: _value(node, names, parsed) for name, node in keywords.items()}
+        if section:
+            arguments = {f"{section}.{name}": value for name, value in arguments.items()}
+            arguments[f"{section}{CALLED}"] = True
+            if section == "from_pretrained" and isinstance(call.func, ast.Attribute):
+                arguments[f"{section}.{CLASS}"] = last_name(call.func.value)
+            if section == "optimizer":
+                arguments[f"{section}.type"] = last_name(call.func)
+        # Of several calls the first counts: of two loaders that is the training's.
+        for key, value in arguments.items():
+            values.setdefault(key, value)
+            lines.setdefault(key, call.lineno)
     return ToolFile(values, lines)
 
 
 def _patch(codes: list[str], python: list[str], changes: Mapping[tuple[str, ...], Any], source: str) -> list[str]:
     """`codes` changed; `python` is what of them can be parsed, with every place where it is in `codes`."""
     sources = _sources(python, source)
-    defaults = _defaults(sources)
+    bound = _bound(sources)
     patched = list(codes)
     edits: list[tuple[int, int, int, str]] = []
     for (key,), value in changes.items():
@@ -274,7 +300,7 @@ def _patch(codes: list[str], python: list[str], changes: Mapping[tuple[str, ...]
         places = [(index, call) for index, parsed in enumerate(sources) for of, call in _calls(parsed) if of == section]
         if not places or key.endswith(CALLED):
             raise SettingsError(f"{source}: has no call of {key.removesuffix(CALLED)} that could take {name}")
-        edits.append(_edit(sources, places, defaults, name, value, source))
+        edits.append(_edit(sources, places, bound, name, value, source))
     # From the end to the beginning, so that the places of what is still to be edited stay valid.
     for index, start, end, text in sorted(edits, reverse=True):
         patched[index] = patched[index][:start] + text + patched[index][end:]
@@ -284,7 +310,7 @@ def _patch(codes: list[str], python: list[str], changes: Mapping[tuple[str, ...]
 def _edit(
     sources: list[_Source],
     places: list[tuple[int, ast.Call]],
-    defaults: Mapping[str, tuple[int, ast.expr]],
+    bound: Mapping[str, list[Any]],
     name: str,
     value: Any,
     source: str,
@@ -294,9 +320,10 @@ def _edit(
         keyword = next((argument for argument in node.keywords if argument.arg == name), None)
         if keyword is None:
             continue
-        default = defaults.get(_argument(keyword.value) or "")
-        if default is not None and value is not None:
-            where, constant = default
+        nodes = bound.get(f"args.{_argument(keyword.value)}", [])
+        constant = nodes[0] if len(nodes) == 1 else None
+        where = next((where for where, parsed in enumerate(sources) if constant in parsed.nodes), None)
+        if where is not None and value is not None and isinstance(constant, ast.Constant | ast.UnaryOp):
             return where, *sources[where].span(constant), repr(value)
         parsed = sources[index]
         start, end = parsed.span(keyword.value)
@@ -358,37 +385,109 @@ def _section(call: ast.Call) -> str | None:
         return name if MODEL_CLASS.fullmatch(owner) else None
     if ARGUMENTS.fullmatch(name):
         return ""
-    return name if name in SECTIONS else None
+    if OPTIMIZER.fullmatch(name):
+        return "optimizer"
+    return name if name in SECTIONS or name in POSITIONAL or name in OF_LOOPS else None
 
 
 def last_name(node: ast.expr) -> str | None:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
 
 
-def _constants(sources: list[_Source]) -> dict[str, Any]:
-    """Names that the sources bind once, to a value that is known."""
-    bound: dict[str, list[ast.expr]] = {}
-    for node in (node for parsed in sources for node in parsed.nodes):
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
-            continue
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            if isinstance(target, ast.Name):
-                bound.setdefault(target.id, []).append(node.value)
-    constants: dict[str, Any] = {}
-    # A name that is bound twice may have either value, so it is unknown. Names are evaluated in the order in which
-    # they are first bound: a constant may use those before it.
-    for name, values in bound.items():
-        try:
-            if len(values) == 1:
-                constants[name] = evaluate_literal(values[0], constants)
-        except (ValueError, TypeError, ArithmeticError):
-            continue
-    return constants
+def _bound(sources: list[_Source]) -> dict[str, list[Any]]:
+    """What names are bound to, anywhere; a field of a class, an option or a member of these is `args.name`.
+
+    A node that has no value stands for what only the run knows. Parameters of functions count where nothing else does.
+    """
+    bound: dict[str, list[Any]] = {}
+    parameters: dict[str, list[Any]] = {}
+    given: dict[str, list[Any]] = {}
+    nodes = [node for parsed in sources for node in parsed.nodes]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+
+    def bind(target: Any, value: Any) -> None:
+        if isinstance(target, ast.Tuple):
+            parts = value.elts if isinstance(value, ast.Tuple) else [UNKNOWN] * len(target.elts)
+            for inner, part in zip(target.elts, parts, strict=False):
+                bind(inner, part)
+        name = target.id if isinstance(target, ast.Name) else f"{OWN_NAMES}.{_argument(target)}"
+        bound.setdefault(name, []).append(_default(value))
+        if isinstance(value, ast.Call) and PARSED.fullmatch(name) and _section(value) is None:
+            for word in (
+                word for word in value.keywords if _argument(word.value) != word.arg
+            ):  # of a class of settings
+                given.setdefault(f"{OWN_NAMES}.{word.arg}", []).append(word.value)
+
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    bind(target, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                bind(target, value)
+            case ast.AugAssign(target=target) | ast.For(target=target):
+                bind(target, node)
+            case ast.ClassDef(body=body):
+                for field in body:
+                    for target in getattr(field, "targets", [getattr(field, "target", None)]):
+                        if isinstance(target, ast.Name):
+                            member = ast.Attribute(ast.Name(OWN_NAMES), target.id)
+                            bind(member, getattr(field, "value", None) or field)
+            case ast.FunctionDef(name=function):
+                for name, given_value in _parameters(
+                    node, [call for call in calls if last_name(call.func) == function]
+                ):
+                    parameters.setdefault(name, []).append(given_value)
+    for call, words in declared_options(nodes):
+        option = next((word[2:].replace("-", "_") for word in words if word.startswith("--")), "")
+        action = ast.unparse(keyword_value(call, "action") or call).strip("'")
+        switch = {"store_true": ast.Constant(False), "store_false": ast.Constant(True)}.get(action, call)
+        of_parser = last_name(call.func) == "add_argument"
+        name, names = (f"{OWN_NAMES}.{option}", bound) if of_parser else (option, parameters)
+        names.setdefault(name, []).append(keyword_value(call, "default") or switch)
+    return parameters | bound | given
 
 
-def _known_names(sources: list[_Source]) -> dict[str, Any]:
-    names = _constants(sources)
-    return names | {f"args.{name}": evaluate_literal(node, names) for name, (_, node) in _defaults(sources).items()}
+def _parameters(function: ast.FunctionDef, calls: list[ast.Call]) -> Iterator[tuple[str, Any]]:
+    """The parameters of a function with what its calls give them, else with their defaults."""
+    spec = function.args
+    names = [argument.arg for argument in (*spec.posonlyargs, *spec.args)]
+    defaults = dict(zip(reversed(names), reversed(spec.defaults), strict=False))
+    defaults |= {
+        argument.arg: value for argument, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value
+    }
+    for name, default in defaults.items():
+        yield from ((name, _default(default)) for _ in range(not calls))
+        for call in calls:
+            place = dict(zip(names, call.args, strict=False)).get(name)
+            yield name, keyword_value(call, name) or place or _default(default)
+
+
+def _default(node: Any) -> Any:
+    """The value in a call such as `field(default=…)`, which stands for it; else the node."""
+    if not (isinstance(node, ast.Call) and last_name(node.func) in DEFAULT_OF):
+        return node
+    return keyword_value(node, "default") or next(iter(node.args), node)
+
+
+def _known_names(sources: list[_Source], modules: Iterable[str] = ()) -> dict[str, Any]:
+    """The names that have one value, whatever is bound to them; those of `modules` where nothing here binds them."""
+    bound = _bound(sources)
+    names: dict[str, Any] = {}
+    for text in modules:
+        with suppress(PresetError):
+            known = known_names(text).items()
+            names |= {name: value for name, value in known if name not in bound and (name.isupper() or "." in name)}
+    for _ in range(MOST_PASSES):
+        for name in [name for name in bound if name not in names]:
+            nodes = [node for node in bound[name] if not (isinstance(node, ast.Name) and node.id == name)]
+            try:
+                first, *others = (evaluate_literal(node, names) for node in nodes)
+            except (ValueError, TypeError, ArithmeticError):
+                continue
+            if all(other == first for other in others):
+                names[name] = first
+    return names
 
 
 def known_names(text: str) -> dict[str, Any]:
@@ -396,24 +495,20 @@ def known_names(text: str) -> dict[str, Any]:
     return _known_names(_sources([text], "source"))
 
 
-def _defaults(sources: list[_Source]) -> dict[str, tuple[int, ast.expr]]:
-    """The arguments of the script's command line that have one literal default, with the tree that it is in."""
-    defaults: dict[str, list[tuple[int, ast.expr | None]]] = {}
-    for index, parsed in enumerate(sources):
-        for call, words in declared_options(parsed.nodes):
-            options = [word[2:].replace("-", "_") for word in words if word.startswith("--")]
-            if last_name(call.func) == "add_argument":
-                defaults.setdefault(options[0] if options else "", []).append((index, keyword_value(call, "default")))
-        for node in parsed.nodes:
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                default = node.value
-                if isinstance(default, ast.Call) and last_name(default.func) == "field":
-                    default = keyword_value(default, "default")
-                defaults.setdefault(node.target.id, []).append((index, default))
-    single = {name: places[0] for name, places in defaults.items() if len(places) == 1}
-    return {
-        name: (index, node) for name, (index, node) in single.items() if isinstance(node, ast.Constant | ast.UnaryOp)
+def _own_names(sources: list[_Source], names: Mapping[str, Any]) -> dict[str, Any]:
+    """The names that a whole script binds and uses; its options and the fields of its classes before others."""
+    nodes = [node for parsed in sources for node in parsed.nodes]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef) and not STARTS.fullmatch(node.name)]
+    local = {node for function in functions for node in ast.walk(function)}
+    written = {node.id for node in nodes if isinstance(node, ast.Name) and node not in local}
+    used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    own = {
+        f"{OWN_NAMES}.{name}": names[name]
+        for name in written & used & names.keys()
+        if names[name] != 0 or MAY_BE_0.search(name)
     }
+    own |= {name: value for name, value in names.items() if name.startswith(f"{OWN_NAMES}.")}
+    return {name: value for name, value in own.items() if isinstance(value, bool | int | float | str)}
 
 
 def declared_options(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, list[str]]]:
@@ -430,8 +525,14 @@ def keyword_value(call: ast.Call, name: str) -> ast.expr | None:
 
 def _argument(node: ast.expr) -> str | None:
     """The argument of the command line that `args.name` stands for."""
-    named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and PARSED.fullmatch(node.value.id)
-    return node.attr if named and isinstance(node, ast.Attribute) else None
+    match node:
+        case ast.Attribute(value=ast.Name(id=owner), attr=name) if PARSED.fullmatch(owner):
+            return name
+        case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str() as name)) if PARSED.fullmatch(
+            owner
+        ):
+            return name
+    return None
 
 
 def _value(node: ast.expr, names: Mapping[str, Any], parsed: _Source) -> Any:
@@ -446,26 +547,68 @@ def evaluate_literal(node: ast.expr, names: Mapping[str, Any]) -> Any:
     """The value of a literal, a known name or arithmetic of them. Raises `ValueError` for anything else."""
     try:
         return _evaluated(node, names)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    except (RecursionError, LookupError):
+        raise ValueError("nested too deeply, or not there") from None
 
 
-def _evaluated(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    if isinstance(node, ast.Name) and node.id in names:
-        return names[node.id]
-    if f"args.{_argument(node)}" in names:
-        return names[f"args.{_argument(node)}"]
-    if isinstance(node, ast.Attribute) and last_name(node.value) == "torch":
-        return node.attr  # torch.bfloat16, which the libraries take as text, too
-    if isinstance(node, ast.Call) and len(node.args) == 2 and ast.unparse(node).startswith("getattr(torch, "):
-        return _evaluated(node.args[1], names)
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        left, right = _evaluated(node.left, names), _evaluated(node.right, names)
-        if all(isinstance(number, int | float) and abs(number) < LARGEST_OPERAND for number in (left, right)):
-            return _OPERATORS[type(node.op)](left, right)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_evaluated(node.operand, names)
+_TYPES: Mapping[str, Callable[[Any], Any]] = {"int": int, "float": float, "str": str, "bool": bool}
+_ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
+
+
+def _evaluated(node: Any, names: Mapping[str, Any]) -> Any:
+    def value(inner: ast.AST) -> Any:
+        return _evaluated(inner, names)
+
+    match node:
+        case ast.Name(id=name) if name in names:
+            return names[name]
+        case ast.Attribute() | ast.Subscript() if f"args.{_argument(node)}" in names:
+            return names[f"args.{_argument(node)}"]
+        case ast.Attribute(value=owner, attr=name) if last_name(owner) == "torch":
+            return name  # torch.bfloat16, which the libraries take as text, too
+        case ast.Attribute(value=owner, attr=key) | ast.Subscript(value=owner, slice=ast.Constant(value=key)):
+            return value(owner)[key]
+        case ast.Call(args=[_, word]) if ast.unparse(node).startswith("getattr(torch, "):
+            return value(word)
+        case ast.Call(func=function, args=[_, word]) if ast.unparse(function) in _ENVIRONMENT:
+            return value(word)
+        case ast.Call(func=ast.Attribute(value=owner, attr="get"), args=[key, *default]):
+            section = value(owner)
+            return section[value(key)] if value(key) in section or not default else value(default[0])
+        case ast.Call(func=ast.Name(id=kind), args=[inner], keywords=[]) if kind in _TYPES:
+            return _TYPES[kind](value(inner))
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=words):
+            return _evaluable(((ast.Constant(word.arg), word.value) for word in words), names)
+        case ast.Dict(keys=keys, values=values):
+            return _evaluable(zip(keys, values, strict=True), names)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            numbers = value(left), value(right)
+            if all(isinstance(number, int | float) and abs(number) < LARGEST_OPERAND for number in numbers):
+                return _OPERATORS[type(op)](*numbers)
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -value(inner)
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            return not value(inner)
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
+            return bool(value(left) == value(right))
+        case ast.IfExp(test=test, body=body, orelse=otherwise):
+            return value(body if value(test) else otherwise)
+        case ast.BoolOp(op=ast.Or(), values=[first, second]):
+            return value(first) or value(second)
+        case ast.JoinedStr(values=parts):
+            text = "".join(str(value(part.value if isinstance(part, ast.FormattedValue) else part)) for part in parts)
+            if len(text) < LONGEST_TEXT:
+                return text
     return ast.literal_eval(node)
+
+
+def _evaluable(pairs: Iterable[tuple[Any, ast.expr]], names: Mapping[str, Any]) -> dict[Any, Any]:
+    """The entries of a mapping that are known; the others are left out."""
+    known: dict[Any, Any] = {}
+    for key, node in pairs:
+        with suppress(ValueError, TypeError, ArithmeticError, LookupError):
+            known[_evaluated(key, names)] = _evaluated(node, names)
+    return known
 
 
 def _without_magics(code: str) -> str:

@@ -31,7 +31,7 @@ OTHER_WORK = re.compile(
 )
 CONFIG_OPTION = re.compile(
     r"[\"'](--(?![\w-]*(?:data|model|tokenizer|deepspeed|ds_|accelerate|fsdp|wandb|lora|peft|quant|generation|eval|sweep))"
-    r"(?:[\w-]+[_-])?(?:config|cfg|conf|yaml|params|hparams)(?:[_-]?(?:file|path|yaml|filename))?)[\"']"
+    r"(?:[\w-]+[_-])?(?:config|cfg|conf|yaml|params|hparams|args(?=_file|_path))(?:[_-]?(?:file|path|yaml|filename))?)[\"']"
 )
 """The option for a script's file of settings; not that of a part of the training or of another program."""
 METHOD = re.compile(r"fine[-_]?tun|(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo)(?![a-z])", re.IGNORECASE)
@@ -139,9 +139,13 @@ def own_modules(script: Path) -> Iterator[tuple[Path, str]]:
 
 def texts_above(path: Path) -> Iterator[Path]:
     """The texts near the file in which a command line may name it, the nearest first: READMEs, shell scripts."""
-    for folder in _folders_above(path):
+    folders = [*_folders_above(path)]
+    of_checkout = any((folders[-1] / mark).exists() for mark in (*ROOT_MARKS, "LICENSE", "README.md"))
+    patterns = ("README*", "*.md", *["*/README.md"][:of_checkout], "*.sh", "*/*.sh", "*.slurm", "*.sbatch", "Makefile")
+    deeper = ["*/*/*.sh", "*/*/*/*.sh", "*/*/README.md"] if of_checkout else []
+    for folder in folders:
         for inner in (folder, folder / "scripts", folder / "script", folder / "shell"):
-            for pattern in ("README*", "*.md", "*.sh", "*/*.sh", "*.slurm", "*.sbatch", "Makefile"):
+            for pattern in (*patterns, *(deeper if inner == folders[-1] else ())):
                 yield from files_in(inner, pattern)[:MOST_SCRIPTS]
 
 

@@ -42,7 +42,7 @@ FILE_SCORE = 5
 """What a configuration file counts for, in options."""
 DECLARATIONS = ("export", "local", "declare", "readonly")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?[-=]([^}]*))?\}|(\w+))")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?[-=]((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*))?\}|(\w+))")
 _DEFAULTED = re.compile(r"\$\{(\w+):?=([^}$]*)\}")
 _CALLERS = re.compile(r"\$\{?(\d+|[@*])\}?")
 """A value that only the caller of the script gives."""
@@ -57,6 +57,9 @@ _OTHER_SHELL = re.compile(r"\b(?:bash|sh|ssh|srun|sbatch)\b[^;|&]*<<")
 _VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s\"';&|])+)"
 _BETWEEN = re.compile(r"[;&|]+")
 _END = re.compile(r"\d?>.*|<.*|#.*")
+_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
+_MASK, _UNMASK = str.maketrans("<>#", "\ue000\ue001\ue002"), str.maketrans("\ue000\ue001\ue002", "<>#")
+"""What redirects or begins a comment is text in quotes."""
 _REST = "\0"
 """Stands for what follows a redirection or begins a comment."""
 _NEEDED = re.compile(r"\$\(…\)|\$\{?([\w@*#]+)|`")
@@ -85,6 +88,8 @@ _PREPARES = re.compile(
     r"|(?:conda|(?:micro)?mamba|pyenv|spack|pixi)(?! .*\brun\b)(?![\w.-])"
 )
 """A command that makes the environment of a training; its words are never programs."""
+_OF_SHELL = frozenset({"exec", "command", "builtin", "time", "nohup"})
+"""Words before a command that only a shell knows, or that it needs nobody to run."""
 _SETS = frozenset({"set", "export", "echo", "printf", "fi", "exit", "shopt", "ulimit", "unset", "shift", "return"})
 """Commands of a script that only sets variables for another one."""
 ONLY_SETS = "it only sets variables, for the script that sources it"
@@ -131,7 +136,7 @@ def read_shell(text: str, source: str) -> ToolFile:
             f"{source}: is a shell script that contains no training command: open the one that starts the training"
         )
     environment, words = dict(best.exported), best.words
-    while words and ((match := _ASSIGNMENT.fullmatch(words[0])) or words[0] == "exec"):
+    while words and ((match := _ASSIGNMENT.fullmatch(words[0])) or words[0] in _OF_SHELL):
         environment |= {match[1]: match[2]} if match else {}
         words = words[1:]
     # A word with `$` left in it needs a variable that the script does not set: the caller's environment, an argument,
@@ -326,7 +331,8 @@ def _find_command(text: str, place: Path = Path()) -> _Command:
                 continue
             runs = starts
             inner = max(split_commands(_of_other_shell(words)), key=_score, default=())
-            if _score(inner) > _score(words) or (_starts_script(inner) and not script_of(words).name):
+            is_inside = words[:1] == ("eval",) or not script_of(words).name
+            if _score(inner) > _score(words) or (is_inside and _starts_script(inner)):
                 words, runs = inner, runs and words[0] == "eval"
             gaps = [_CUT] * cut + [f"it needs {name}" for name in filter(None, _TO_FILL_IN.findall(line))]
             command = _Command(words, start, end, runs, dict(exported), folder, (*reasons, *gaps))
@@ -484,8 +490,9 @@ def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
 
 def split_commands(line: str) -> list[tuple[str, ...]]:
     """The words of each command in a line, without comments; none if its quotes do not end here."""
+    masked = _QUOTED.sub(lambda text: text[0].translate(_MASK), line)
     try:
-        words = _split(line)
+        words = _split(masked)
     except ValueError:  # perhaps of an apostrophe in a comment
         try:
             words = _split(_without_comment(line))
@@ -496,7 +503,7 @@ def split_commands(line: str) -> list[tuple[str, ...]]:
         if _BETWEEN.fullmatch(word):
             commands.append([])
         elif commands[-1][-1:] != [_REST]:
-            commands[-1].append(_REST if _END.fullmatch(word) else word)
+            commands[-1].append(_REST if _END.fullmatch(word) else word.translate(_UNMASK))
         if word.startswith("#"):
             break
     return [tuple(word for word in command if word != _REST) for command in commands if command]
@@ -544,6 +551,7 @@ def _filled(line: str, variables: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         name, default = match[1] or match[3], match[2]
         extends = default == "" and re.search(rf"\b{name}=\S*$", line[: match.start()])
-        return variables.get(name, f"${name}" if extends else match[0] if default is None else default)
+        otherwise = match[0] if default is None else f"${name}" if extends else _filled(default, variables)
+        return variables.get(name, otherwise)
 
     return _VARIABLE.sub(value, _ALL_WORDS.sub(lambda match: variables.get(match[1], match[0]), line))

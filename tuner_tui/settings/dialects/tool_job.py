@@ -11,6 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import structs
+
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.dialects.dialect import (
     HF,
@@ -30,7 +32,7 @@ from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file
 from tuner_tui.settings.dialects.hf import RENAMED, is_other_library
 from tuner_tui.settings.dialects.hooks import KNOWN, TRAINS
 from tuner_tui.settings.dialects.hydra import hydra_command
-from tuner_tui.settings.dialects.python_source import CLASS
+from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS
 from tuner_tui.settings.dialects.script_search import (
     CONFIG_OPTION,
     FOLDERS_UP,
@@ -45,7 +47,14 @@ from tuner_tui.settings.dialects.script_search import (
     reads_keys,
     texts_above,
 )
-from tuner_tui.settings.dialects.shell_script import LAUNCH_MODULES, MODULE, ONLY_SETS, read_options, split_commands
+from tuner_tui.settings.dialects.shell_script import (
+    LAUNCH_MODULES,
+    MODULE,
+    ONLY_SETS,
+    read_options,
+    script_of,
+    split_commands,
+)
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import (
     COMMAND_TO_NAME,
@@ -68,6 +77,7 @@ PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}})\s[^`]*)"
 """The beginning of a command that may start a training."""
 TO_FILL_IN = re.compile(r"[$<{]|\.\.\.$|XXX|path/to/|\byour[_-]", re.IGNORECASE)
 """What a reader puts a name of their own in the place of."""
+HYDRA_NAME = re.compile(r"\s(?:--config-name|-cn)[ =]\S+$")
 METHOD_NAME = re.compile(r"(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo|ipo|pretrain)(?![a-z])", re.IGNORECASE)
 MOST_MORE = 2
 """Of more words that follow, a command for another file is one for that file only."""
@@ -90,8 +100,8 @@ NO_TRAININGS = frozenset(
 """Words of a command that does something else with the file."""
 ENTRY_KEYS = ("path", "records_path", "id", "name", "dataset_name", "dataset")
 """What an entry of a list of datasets calls its dataset."""
-BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text"})
-"""What is in the place of a dataset's name where `data_files` holds the data."""
+BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text", "scratch", "resume"})
+"""What is in the place of a dataset's name where `data_files` holds the data, and of a model's that is new."""
 OTHER_SECTIONS = re.compile(
     r"(?:^|[._])(?:tags|labels|metadata|wandb|mlflow|teacher\w*|judge\w*|reward\w*|embed\w*|rag|llm_api|callbacks?|logger|tokenizer|"
     r"val\w*|eval\w*|test\w*|infer\w*|predict\w*|merg\w*|serv\w*|api|export|generat\w*)\."
@@ -137,7 +147,9 @@ UNKNOWN: Started = ((COMMAND_TO_NAME,), {}, None)
 
 
 def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
-    trains_nothing = dialect.form == "python" and not file.values and not re.search(TRAINS, read_source(path))
+    trains = re.compile(rf"{TRAINS}|(?:{ARGUMENTS.pattern})\(")
+    is_program = dialect.form == "python" and dialect.choose_command is None
+    trains_nothing = is_program and not any(trains.search(source) for _, source in own_modules(path))
     names_no_model = dialect.programs and not any(key.partition(".")[0] in file.values for key in dialect.model_keys)
     if path.suffix in NO_PROGRAMS or trains_nothing or names_no_model:
         return UNKNOWN
@@ -149,7 +161,7 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
     if dialect.form != "python" and (written := _written_command(path, file.values)) is not None:
         return written
     script = next((word for word in shlex.split(command or "") if word.endswith(".py")), None)
-    if of_script and dialect.form != "overrides" and not dialect.of_launcher:
+    if of_script and not dialect.of_launcher and not (command and dialect.form == "overrides"):
         named = script is not None and names_file(read_source(Path(script)), path)
         named = named or bool(_methods(script or "") & _methods(path.stem))
         if not named and (written := _written_command(path, file.values, for_others=True)) is not None:
@@ -186,9 +198,9 @@ def _scripts_for(path: Path) -> Iterator[Started]:
             with suppress(SettingsError):
                 shell = parse_file(text, script)
                 folders = script.absolute().parents[: FOLDERS_UP + 1]
-                names = {os.path.normpath(above / word) for word in shell.words for above in folders}
-                if str(config) in names and [reason[:8] for reason in shell.incomplete] == ["it needs"]:
-                    yield ("bash", str(script.absolute())), {}, None
+                named = {os.path.normpath(above / word): above for word in shell.words for above in folders}
+                if str(config) in named and [reason[:8] for reason in shell.incomplete] == ["it needs"]:
+                    yield ("bash", str(script.absolute())), {}, named[str(config)]
 
 
 def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -> Iterator[Started]:
@@ -198,6 +210,7 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
     """
     config = path.absolute()
     programs = {program for tool in dialects().values() for program in tool.programs} | project_programs(path)
+    is_own = False
     for text_file in (config, *texts_above(path)):
         text = read_source(text_file)
         if config.name not in text and not for_others:
@@ -213,21 +226,34 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
         folders += [config.parent] if folders[0] in config.parents[1:] else []  # what the text speaks of
         for words, environment in commands:
             for folder in folders:
-                at = [index for index, word in enumerate(words) if folder / word.rpartition("=")[2] == config]
+                at = [index for index in range(len(words)) if _named_file(words, index, folder, config) == config]
                 if for_others and not at:
                     at = [i for i in range(len(words)) if _stands_for(words, i, folder, config, values)]
                 if len(at) == 1 and _starts_training(words, folder, programs):
-                    begin, equals, _ = words[at[0]].rpartition("=")
+                    begin, equals, name = words[at[0]].rpartition("=")
+                    of_folder = HYDRA_NAME.search(" ".join(words[: at[0] + 1]))
+                    chosen = f"{config.stem}{Path(name).suffix}" if of_folder else config
                     program = words[0] if (folder / words[0]).is_file() else Path(words[0]).name
-                    filled = (program, *words[1 : at[0]], f"{begin}{equals}{config}", *words[at[0] + 1 :])
+                    filled = (program, *words[1 : at[0]], f"{begin}{equals}{chosen}", *words[at[0] + 1 :])
                     if not any(TO_FILL_IN.search(word) for word in filled):
                         yield filled, environment, folder
+                        is_own = is_own or text_file == config
+        if is_own:  # what the file says of itself counts before all others
+            return
+
+
+def _named_file(words: Sequence[str], index: int, folder: Path, config: Path) -> Path:
+    """The file that a word of a command names, in `folder`; Hydra's `--config-name` is in that of the configuration."""
+    name = words[index].rpartition("=")[2]
+    if HYDRA_NAME.search(" ".join(words[: index + 1])):
+        return config.parent / (name if name.endswith(config.suffix) else f"{name}{config.suffix}")
+    return folder / name
 
 
 def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, values: Mapping[str, Any]) -> bool:
     """Whether a word of a command is in the place of this file: a file like it, or a name to fill in."""
     word, before, after = words[index], words[:index], words[index + 1 :]
-    name, other = word.rpartition("=")[2], folder / word.rpartition("=")[2]
+    name, other = word.rpartition("=")[2], _named_file(words, index, folder, config)
     script = next((word for word in before if word.endswith(".py")), None)
     if len(after) > MOST_MORE or not _methods(script or "") <= _methods(config.stem):
         return False
@@ -236,6 +262,11 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         its_own = any(part.lower() in other.stem.lower() for part in after if len(part) > 1)  # `--language go`
         return not its_own and 5 * len(keys & flatten(readable_values(other)).keys()) >= 3 * len(keys) > 0
     option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("--")), "")
+    if "/" in name and not other.exists() and script is not None and (folder / script).is_file():
+        named = Path(name)  # a name that stands for any file of the folder
+        in_folder = named.parent.name in [above.name for above in config.parents[:2]]
+        if in_folder and named.suffix in (".yaml", ".yml", ".toml", ".json") and named.suffix[:2] == config.suffix[:2]:
+            return not option or CONFIG_OPTION.fullmatch(f'"{option}"') is not None
     is_name = TO_FILL_IN.search(name) or ("/" not in name and config.parent / name not in files_in(config.parent, "*"))
     fits = is_name and (name.endswith(config.suffix) or name.startswith("$"))
     if not fits or not CONFIG_OPTION.fullmatch(f'"{option}"') or script is None or not (folder / script).is_file():
@@ -268,9 +299,14 @@ def _starts_training(words: Sequence[str], folder: Path, programs: Collection[st
                 return False
             if names_other_work(Path(word)):
                 return bool({"fit", "train"} & {*words})
-            trains = any(re.search(TRAINS, source) for _, source in own_modules(folder / word))
-            return trains or bool(named_for_training([Path(word)]))
+            if named_for_training([Path(word)]) or any(
+                re.search(TRAINS, text) for _, text in own_modules(folder / word)
+            ):
+                return True  # else it may start the next one
         if word in MODULE and not following.startswith(LAUNCH_MODULES):
+            *packages, module = map(Path, following.split("."))
+            if names_other_work(module) or (any(map(names_other_work, packages)) and not named_for_training([module])):
+                return False
             base = folder / following.replace(".", "/")
             return base.with_suffix(".py").is_file() or base.is_dir() or following.partition(".")[0] in programs
     started = next((word for word in words if not re.fullmatch(rf"{LAUNCHERS}|run|-.*", word)), "")
@@ -281,7 +317,7 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     """The training command of a shell script; where it needs variables of the shell, the script itself."""
     model = _model_of(flat, (*dialect.model_keys, *dialects()[HF].model_keys))
     data = _first_text(flat, (*dialect.data_keys, *dialects()[HF].data_keys))
-    folder = _folder_of_script(file, path)
+    folder = _folder_of_script(file, path) or (None if file.folder else _folder_of_program(file.words, path))
     scripts = [base / word for word in file.words if word.endswith(".py") for base in (Path(folder or ""), path.parent)]
     task_of_script = next(filter(None, (task_of_source(read_source(script)) for script in scripts)), None)
     task = task_of_script or _task(dialect, flat, model, (str(path), *file.command))
@@ -305,13 +341,53 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     }
     return CommandJob(
         command=file.command,
-        apply="hf-args" if mode == "inject" else mode,
+        apply="hf-args" if mode == "inject" and (given or not file.values) else mode,
         dialect=tool.name,
         aliases=_aliases(dialect, flat) if of_hydra else aliases if tool.name == HF else {},
         env=file.environment,
         cwd=folder,
         **common,
     )
+
+
+def folders_of(path: Path) -> Sequence[Path]:
+    """The folders from which a command near the file may be started, the most likely first."""
+    return path.absolute().parents[: FOLDERS_UP + 1]
+
+
+def _script_file(words: Sequence[str]) -> str:
+    script = script_of(tuple(words))
+    return str(script.with_suffix(".py")) if script.name else ""
+
+
+def program_of(words: Sequence[str], path: Path) -> Path | None:
+    """The script that a command near the file starts, where it is there."""
+    name = _script_file(words)
+    return next((folder / name for folder in folders_of(path) if name and (folder / name).is_file()), None)
+
+
+def _folder_of_program(words: Sequence[str], path: Path) -> str | None:
+    """The folder in which the script lies that the command names by a relative path."""
+    program, name = program_of(words, path), _script_file(words)
+    paths = [word.rpartition("=")[2] for word in words if re.search(r"[./]", word)]
+    if name.startswith("/") or any(os.path.exists(Path.cwd() / word) for word in paths):  # noqa: PTH110
+        return None
+    if program is not None:
+        return str(program).removesuffix(f"/{name}")
+    here = path.absolute().parent
+    return str(here) if any(word and os.path.exists(here / word) for word in paths) else None  # noqa: PTH110
+
+
+def with_model_and_data(job: CommandJob, dialect: Dialect, values: Mapping[str, Any]) -> CommandJob:
+    """The job with the model and the data that a configuration of its command names, where it names none itself."""
+    flat = flatten(values)
+    data = job.data
+    if data is None or data.endswith((".yaml", ".yml", ".toml", ".json")):
+        data = _first_text(flat, dialect.data_keys) or data
+    job = structs.replace(job, model=job.model or _model_of(flat, dialect.model_keys), data=data)
+    if dialect.form != "overrides" or job.apply == "placeholders":
+        return job
+    return structs.replace(job, apply="placeholders", aliases=_aliases(dialect, flat))
 
 
 def _folder_of_script(file: ToolFile, path: Path) -> str | None:
@@ -349,8 +425,11 @@ def _task(
 
 
 def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    """The model that is given; a file of settings is none."""
+    """The model that is given, by the key with the most certain name, or `owner/name` at any; a file is none."""
     model = _first_text(values, keys)
+    if model is not None and "/" not in model:
+        others = (_first_text(values, [key]) for key in keys)
+        model = next((other for other in others if other and re.fullmatch(r"[\w-]+/[\w.-]+", other)), model)
     return None if model is None or model.endswith((".py", ".yaml", ".yml", ".toml")) else model
 
 
