@@ -6,6 +6,7 @@ All sizes are of one process and its one device.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
@@ -71,7 +72,7 @@ class MemoryParts(Struct, frozen=True):
         return self.weights + self.gradients + self.optimizer + self.activations + self.context + self.slack
 
 
-class MemoryEstimate(Struct, frozen=True):
+class MemoryEstimate(Struct, frozen=True, dict=True):
     """The memory that one process takes of its device at `batch`, the micro batch of the settings.
 
     Each of `phases` is a straight line in the batch; the highest one at `batch` sets the peak. `uncertainty` is the
@@ -106,7 +107,7 @@ class MemoryEstimate(Struct, frozen=True):
     def _highest(self, batch: int) -> MemoryPhase:
         return max(self.phases, key=lambda phase: phase.bytes_at(batch))
 
-    @property
+    @cached_property
     def parts(self) -> MemoryParts:
         """The parts of the peak."""
         top, ratio = self._highest(self.batch), self.ratio(self.batch)
@@ -121,7 +122,7 @@ class MemoryEstimate(Struct, frozen=True):
             slack=round(self.overhead.slack(tensors, self.batch)),
         )
 
-    @property
+    @cached_property
     def total_bytes(self) -> int:
         """The peak: everything that the process takes of its device; at least the capacity where that ran out."""
         least = (self.capacity_bytes or 0) if self.refuted_by else 0

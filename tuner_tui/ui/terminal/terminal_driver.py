@@ -20,7 +20,8 @@ from textual.events import Paste
 from textual.message import Message
 
 from tuner_tui.core.procfs import read_stat
-from tuner_tui.ui.terminal.first_frame import ENTER_SCREEN, SHELL_MODES, STDIN, STDOUT, restore_terminal_on_signals
+from tuner_tui.ui.terminal.first_frame import ENTER_SCREEN
+from tuner_tui.ui.terminal.shell_modes import SHELL_MODES, STDIN, STDOUT, restore_terminal_on_signals
 
 FRAME_BYTES = 1 << 20
 """More than any frame, so that each is one write(2)."""
