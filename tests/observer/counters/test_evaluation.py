@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from weakref import ref
 
 import pytest
 
@@ -129,6 +130,14 @@ def test_one_that_delivers_now_and_then_is_not() -> None:
     for _ in range(3):
         assert classify([other, iterator(50, 51, stepped=True)], between=between)[0] == [other]
         between.skipped = True
+
+
+def test_micro_batches_left_over_from_an_epoch_are_in_the_first_step_of_the_next() -> None:
+    rest, following = iterator(40, 45, 2, stepped=True), iterator(50, 60, 4)
+    assert classify([rest, following])[0] == [following], "of another loader they are an evaluation's"
+    rest.loader = following.loader = ref(test_overlaps_count_once)
+    assert classify([rest, following])[0] == []
+    assert classify([rest, following], (51, 59))[0] == [following]
 
 
 def test_without_a_loader_nothing_is_classified() -> None:

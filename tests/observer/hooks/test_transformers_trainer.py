@@ -117,7 +117,7 @@ def test_a_script_that_asks_for_no_checkpoint_is_given_one(
 def test_reported_loss_scale_equals_that_of_the_gradient() -> None:
     done = run_python(str(SCRIPTS / "loss_scale.py"), str(SITE))
     found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 6
+    assert len(found) == 7
     for name, (reported, ratio) in found.items():
         assert reported is (ratio > 1.5), (name, reported, ratio)
         assert ratio == pytest.approx(4.0 if reported else 1.0, rel=0.01), name

@@ -48,6 +48,19 @@ class InOrder(Trainer):
         return SequentialSampler(self.train_dataset)
 
 
+class OwnLoss(InOrder):
+    """Replaces the loss, and with it the division by the number of samples of a step."""
+
+    def compute_loss(
+        self,
+        model: PreTrainedModel,
+        inputs: dict[str, torch.Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        return cross_entropy(model(**inputs).logits, inputs["labels"])
+
+
 class Asks(TrainerCallback):
     """Asks as the observer does, from a callback."""
 
@@ -57,7 +70,9 @@ class Asks(TrainerCallback):
         self.said = ignores_accumulation(model)
 
 
-def grad_norm(build: Callable[[], PreTrainedModel], micro: int, asks: Asks, **more: object) -> float:
+def grad_norm(
+    build: Callable[[], PreTrainedModel], micro: int, asks: Asks, kind: type[Trainer] = InOrder, **more: object
+) -> float:
     """Of the first step over eight samples."""
     torch.manual_seed(0)
     model = build()
@@ -71,7 +86,7 @@ def grad_norm(build: Callable[[], PreTrainedModel], micro: int, asks: Asks, **mo
             folder, per_device_train_batch_size=micro, gradient_accumulation_steps=8 // micro, max_steps=1,
             logging_steps=1, save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True,
         )  # fmt: skip
-        trainer = InOrder(model, arguments, train_dataset=samples, callbacks=[asks], **more)
+        trainer = kind(model, arguments, train_dataset=samples, callbacks=[asks], **more)
         trainer.train()
     return float(trainer.state.log_history[0]["grad_norm"])
 
@@ -82,6 +97,7 @@ CASES: dict[str, tuple[Callable[[], PreTrainedModel], dict[str, object]]] = {
         lambda: BertForSequenceClassification(BertConfig(**ENCODER)),
         {"compute_loss_func": own_loss},
     ),
+    "bert, own compute_loss": (lambda: BertForSequenceClassification(BertConfig(**ENCODER)), {"kind": OwnLoss}),
     "roberta": (lambda: RobertaForSequenceClassification(RobertaConfig(**ENCODER, pad_token_id=1)), {}),
     "distilbert": (lambda: DistilBertForSequenceClassification(DISTIL), {}),
     "gpt2": (lambda: GPT2ForSequenceClassification(GPT), {}),

@@ -203,6 +203,8 @@ def test_a_loss_that_proves_to_be_one_of_several_optimizers_is_a_part() -> None:
     assert (state.loss, state.lowest_loss, state.loss_parts) == (None, None, {"d_loss": 0.4, "g_loss": 0.9})
     logged = ev.Metrics(t=1.0, rank=0, step=1, source="wandb", loss=0.7)
     assert fold_all(RunState(), [logged, parts]).loss == 0.7
+    printed = ev.Metrics(t=3.0, step=3, source="log lines", loss=0.4, part=True, parts={"d_loss": 0.4})
+    assert fold_all(RunState(), [printed, parts, printed]).loss is None
 
 
 def test_a_second_trainer_in_a_process_begins_at_its_own_step() -> None:

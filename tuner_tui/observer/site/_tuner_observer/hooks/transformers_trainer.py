@@ -102,6 +102,8 @@ def _callback_class(module: Any, reporter: FrameworkReporter) -> type:
     return type("TunerObserverCallback", (module.TrainerCallback,), {name: event(name) for name in names})
 
 
+PASSED_ON = ("num_items_in_batch", "kwargs", "compute_loss")
+"""Names by which a `compute_loss` gets the number of items in the step, or passes it to the one it replaces."""
 MAX_FRAMES = 12
 """Depth of the search for the Trainer: it calls callbacks a few frames below its own loop."""
 
@@ -112,7 +114,7 @@ def ignores_accumulation(model: Any) -> bool | None:
     A model whose forward accepts `**kwargs` gets the number of items in the step, and the Trainer leaves the division
     to it. Classifiers that compute their loss with a `loss_fct` of their own ignore that number (BERT, RoBERTa,
     DistilBERT, GPT-2 and most others in 5.23), so that loss and gradient are too large by the number of accumulated
-    batches.
+    batches. So does a `compute_loss` of the script's own that does not use it.
     """
     trainer = _calling_trainer(sys._getframe(1))
     if trainer is None:
@@ -120,9 +122,13 @@ def ignores_accumulation(model: Any) -> bool | None:
     divides = not trainer.model_accepts_loss_kwargs or getattr(trainer, "loss_is_scaled_for_ga", None) is False
     if divides or trainer.compute_loss_func is not None or trainer.label_smoother is not None:
         return False
-    theirs = sys.modules["transformers.trainer"].Trainer.compute_loss
-    if type(trainer).compute_loss is not theirs:
-        return None
+    own = type(trainer).compute_loss
+    if own is not sys.modules["transformers.trainer"].Trainer.compute_loss:
+        source = inspect.getsource(own)
+        # A parameter that is in its signature alone is not used.
+        if "accumulation" in source or any(source.count(name) > 1 for name in PASSED_ON):
+            return None
+        return True
     forward = inspect.unwrap(type(_unwrap_model(model)).forward)
     if not forward.__module__.startswith("transformers.models."):
         return None
