@@ -306,13 +306,11 @@ def _cause_of_package(failure: Failure, role: str | None) -> str:
     """The cause of an error in a package by what its code was doing, else by whether it refused what it was given."""
     document = read_data_file(FILE)
     cause: str | None = document["causes-of-roles"].get(role)
-    frame = next(iter(reversed(failure.calls)), None)
-    if frame is None or not _is_foreign(frame):
-        return cause or "unknown"
-    if frame.raises and _pattern("refusing-words").search(failure.headline):
-        return "bad-arguments" if cause is None or role in document["roles-of-settings"] else cause
-    forms = document["refusals" if frame.raises else "operations"] if cause in (None, "checkpoint-io") else {}
-    return next((name for name, form in forms.items() if re.search(form, failure.headline)), cause or "unknown")
+    is_of_settings = cause is None or role in document["roles-of-settings"]
+    refuses = bool(failure.calls) and failure.calls[-1].raises and _is_foreign(failure.calls[-1])
+    if refuses and is_of_settings and _pattern("refusing-words").search(failure.headline):
+        return "bad-arguments"
+    return cause or "unknown"
 
 
 def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
