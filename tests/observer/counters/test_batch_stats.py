@@ -36,6 +36,7 @@ def test_shape_tokens_and_padding_of_many_kinds_of_batches() -> None:
     assert measure({"input_ids": ids(), "attention_mask": numbered}) == ((4, 6), 20, 4)
     assert measure({"input_ids": ids(), "attention_mask": mask.bool()}) == ((4, 6), 21, 3)
     assert measure(({"input_ids": ids(), "attention_mask": mask}, torch.zeros(4))) == ((4, 6), 21, 3)
+    assert measure(({"input_ids": ids()}, {"input_ids": ids()})) == ((4, 6), None, None)
     assert measure({"input_ids": ids(), "labels": ids()}) == ((4, 6), 24, None)
     assert measure({"input_ids": ids(1, 24), "seq_idx": ids(1, 24)}) == ((1, 24), 24, 0)
     assert measure({"pixel_values": torch.zeros(2, 3, 8, 8), "labels": torch.zeros(2)}) == ((2, 3, 8, 8), None, None)

@@ -42,7 +42,8 @@ class BatchLayout:
         self.shape_at: Any = None
         self.tokens = self.packed = False
         self.parts: list[tuple[Any, Any]] = []
-        self.inside = _inputs_key(batch)
+        inputs = _input_keys(batch)
+        self.inside = inputs[0] if inputs else None
         entries = _entries(batch if self.inside is None else batch[self.inside])
         tensors: dict[Any, Any] = {key: value for key, value in entries if isinstance(value, tensor_type)}
         self._find_by_name(tensors)
@@ -50,6 +51,8 @@ class BatchLayout:
             self._find_by_kind(tensors)
         if self.shape_at is None:
             self.shape_at = next((key for key, value in tensors.items() if value.dim() > 0), None)
+        if len(inputs) > 1:  # the questions and the answers, each with tokens of its own
+            self.tokens, self.mask_at = False, None
         self.first = 0 if self.mask_at is None else first
 
     def _find_by_name(self, tensors: dict[Any, Any]) -> None:
@@ -146,12 +149,13 @@ class Masks:
         return sum(int(mask.count_nonzero()) for mask in self.masks)
 
 
-def _inputs_key(batch: Any) -> Any:
-    """Key of the named inputs in a pair such as `(inputs, targets)`, None if the batch is not nested."""
-    for key, value in _entries(batch):
-        if hasattr(value, "keys") and hasattr(value, "__getitem__") and any(name in value for name in TOKEN_NAMES):
-            return key
-    return None
+def _input_keys(batch: Any) -> list[Any]:
+    """Keys of the named inputs in a tuple such as `(inputs, targets)`, none if the batch is not nested."""
+    return [
+        key
+        for key, value in _entries(batch)
+        if hasattr(value, "keys") and hasattr(value, "__getitem__") and any(name in value for name in TOKEN_NAMES)
+    ]
 
 
 WHOLE_BATCH = object()
