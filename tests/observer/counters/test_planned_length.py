@@ -303,6 +303,7 @@ class Tensor:
         ({"ratio": Tensor((64,)), "values": Tensor((512,))}, None),
         ({"ix": Tensor((32,), None), "x": Tensor((32, 8), None), "data": Tensor((900, 8), None)}, 32),
         ({"idx": Tensor((32,), None), "data": Tensor((900, 8), None)}, None),
+        ({"loss": Tensor(()), "states": Tensor((64, 4), None), "data": Tensor((900, 4), None)}, 64),
     ],
 )
 def test_the_batch_of_a_replay_buffer(tmp_path: Path, rows: dict[str, Tensor], expected: int | None) -> None:

@@ -5,6 +5,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -91,7 +92,7 @@ def grad_norm(
     return float(trainer.state.log_history[0]["grad_norm"])
 
 
-CASES: dict[str, tuple[Callable[[], PreTrainedModel], dict[str, object]]] = {
+CASES: dict[str, tuple[Callable[[], PreTrainedModel], dict[str, Any]]] = {
     "bert": (lambda: BertForSequenceClassification(BertConfig(**ENCODER)), {}),
     "bert, own loss": (
         lambda: BertForSequenceClassification(BertConfig(**ENCODER)),

@@ -543,8 +543,9 @@ def _named_length(frame: FrameType | None) -> dict[str, int]:
 
 
 def named_batch(frame: FrameType | None, delivered: Iterable[int] = ()) -> int | None:
-    """The rows of what a model has computed for the step, if a loader has `delivered` so many before, or functions from
-    `frame` outwards name a batch of so many; or the number of indices by which it was drawn.
+    """The rows of what a model has computed for the step, else of what it was given, if a loader has `delivered` so
+    many before, or functions from `frame` outwards name a batch of so many; or the number of indices by which it was
+    drawn.
 
     It tells the batch of a step without a loader, such as one from a replay buffer; None if several sizes fit.
     """
@@ -559,7 +560,7 @@ def named_batch(frame: FrameType | None, delivered: Iterable[int] = ()) -> int |
         elif shape and hasattr(type(value), "grad_fn"):
             draws = plain in INDEX_NAMES and len(shape) == 1
             (rows if value.grad_fn is not None else indexed if draws else given).add(int(shape[0]))
-    batches = sizes & rows or indexed & (rows | given)
+    batches = sizes & rows or indexed & (rows | given) or (set() if rows else sizes & given)
     return batches.pop() if len(batches) == 1 else None
 
 
