@@ -169,7 +169,7 @@ def end_facts(scene: EndScene) -> list[Fact]:
 
 def _loss_text(state: RunState, history: History) -> str:
     if state.loss is None:
-        return ""
+        return " · ".join(f"{name} {f.metric(value)}" for name, value in state.loss_parts.items())
     first = next((y for y in history.loss.ys if y is not None), None)
     begin = f"{f.metric(first)} → " if first is not None and len(history.loss.xs) > 1 else ""
     lowest = state.lowest_loss
