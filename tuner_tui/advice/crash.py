@@ -46,8 +46,6 @@ FULL_DISK_BYTES = 64e6
 PLENTY, PLENTY_SHARE = 4, 0.25
 """Free memory of so many times a request that failed, and this share of the host, means a limit of the process."""
 LOOKBACK_LINES = 60
-MESSENGERS = frozenset({"torch", "hydra", "omegaconf", "pydantic", "jsonargparse", "ray"})
-"""Packages that call what others have written: their release is not the one that does not fit."""
 UNEXPLAINED = "unknown"
 """The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
 
@@ -153,10 +151,7 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     location = LEAK_LOCATIONS.get(cause.cause)
     leak = None if location is None else leak_before_oom(situation, location)
     growth = None if peak is None else peak.growth
-    if growth is not None:
-        evidence = (*evidence, growth.sentence)
-    if leak is not None:
-        evidence = (*evidence, leak.evidence)
+    evidence = (*evidence, *([growth.sentence] if growth else []), *([leak.evidence] if leak else []))
     if location is not None and (leak is not None or growth is not None):
         remedies = (*remedies_for("memory-grows", situation, location), *remedies)
     return Finding(cause.cause, "failed", sentence, evidence, cause.confidence, cause.where, remedies)
@@ -261,8 +256,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         evidence = (*evidence, _shorten(hint))
         checks = (remedy("logged-before", hint=_shorten(hint, 240)), *checks)
     evidence = evidence if reason is None else (evidence[0], _shorten(reason), *evidence[1:])
-    refuses = pattern is not None and not pattern.regexes and confidence != "certain" and bool(checks)
-    is_refusal = refuses and failure.calls[-1].raises and " " in failure.headline.partition(": ")[2]
+    is_unsure = pattern is not None and not pattern.regexes and confidence != "certain" and bool(failure.calls)
+    is_refusal = is_unsure and failure.calls[-1].raises and " " in failure.headline.partition(": ")[2]
     is_refusal = is_refusal or (topic == "package-versions" and subject is None)
     return CrashCause(cause, sentence, confidence, evidence, where, subject, message, topic, name, checks, is_refusal)
 
@@ -276,13 +271,20 @@ def _sentence_of_unknown(failure: Failure) -> str:
 
 
 def _explain_without_pattern(failure: Failure, role: str | None) -> tuple[str, str]:
-    """The cause and the sentence of an error that no row of `crashes.yaml` explains."""
-    sentence, meaning = _sentence_of_unknown(failure), _meaning(failure)
-    if meaning and not _is_foreign(failure.calls[-1]):
-        place = failure.calls[-1]._replace(file=Path(failure.calls[-1].file.replace("\\", "/")).name).place
+    """The cause and the sentence of an error that no row of `crashes.yaml` explains.
+
+    In a package it is that of what its code was doing, or that it refuses what it was given.
+    """
+    document, meaning = read_data_file(FILE), _meaning(failure)
+    frame = next(iter(reversed(failure.calls)), None)
+    if meaning and frame is not None and not _is_foreign(frame):
+        place = frame._replace(file=Path(frame.file.replace("\\", "/")).name).place
         return "program-error", f"The program's own code failed ({place}): {_shorten(failure.headline, 120)}"
-    cause = _cause_of_package(failure, role)
-    return ("program-error" if cause == "unknown" and meaning else cause), sentence
+    cause = document["causes-of-roles"].get(role)
+    refuses = frame is not None and frame.raises and _pattern("refusing-words").search(failure.headline)
+    if refuses and (cause is None or role in document["roles-of-settings"]):
+        cause = "bad-arguments"
+    return cause or ("program-error" if meaning else "unknown"), _sentence_of_unknown(failure)
 
 
 def _meaning(failure: Failure) -> str:
@@ -300,17 +302,6 @@ def _meaning(failure: Failure) -> str:
         return ""
     why: str = row["why"]
     return why.format(**{group: _shorten(text or "it", 80) for group, text in match.groupdict().items()})
-
-
-def _cause_of_package(failure: Failure, role: str | None) -> str:
-    """The cause of an error in a package by what its code was doing, else by whether it refused what it was given."""
-    document = read_data_file(FILE)
-    cause: str | None = document["causes-of-roles"].get(role)
-    is_of_settings = cause is None or role in document["roles-of-settings"]
-    refuses = bool(failure.calls) and failure.calls[-1].raises and _is_foreign(failure.calls[-1])
-    if refuses and is_of_settings and _pattern("refusing-words").search(failure.headline):
-        return "bad-arguments"
-    return cause or "unknown"
 
 
 def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
@@ -387,10 +378,10 @@ def _failing_package(failure: Failure) -> str | None:
 def _packages(failure: Failure) -> tuple[str, ...]:
     """The packages whose releases do not fit: those that the message names, and the innermost that is installed."""
     named = [name.lower() for name in _named_groups("libraries", failure.headline)]
-    classes_of = read_data_file(FILE)["classes-of"]
-    named += islice((package for package, classes in classes_of.items() if re.search(classes, failure.headline)), 1)
+    document = read_data_file(FILE)
+    named += islice((name for name, form in document["classes-of"].items() if re.search(form, failure.headline)), 1)
     files = (frame.file for frames in (failure.calls, failure.frames) for frame in reversed(frames))
-    inner = (name for file in files for name in _named_groups("installed", file) if name not in MESSENGERS)
+    inner = (name for file in files for name in _named_groups("installed", file) if name not in document["messengers"])
     packages = tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3] or _named_groups("owners", failure.headline)
     # A package that is run from a clone of its repository, of which the program itself is no part.
     clones = [names for frame in failure.frames if (names := _named_groups("clone", frame.file.replace("\\", "/")))]
