@@ -259,6 +259,9 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
             then = "the script is started as a whole" if is_whole else "give it in the command"
         notes += (f"the command in {Path(source).name} is not complete: {'; '.join(file.incomplete)}; {then}",)
     elif path is not None and job is None:
+        named = () if training is None else (("model", training.model), ("data", training.data))
+        names = [f"{part} {name}" for part, name in named if name]
+        notes += (f"the file names {' and '.join(names)}",) if names else ()
         notes += (command_to_name(path.name),)
     return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training)
 

@@ -137,12 +137,15 @@ def own_modules(script: Path) -> Iterator[tuple[Path, str]]:
                     waiting.append(module)
 
 
-def texts_above(path: Path) -> Iterator[Path]:
-    """The texts near the file in which a command line may name it, the nearest first: READMEs, shell scripts."""
+def texts_above(path: Path, whole: bool = True) -> Iterator[Path]:
+    """The texts near the file in which a command line may name it, the nearest first: READMEs, shell scripts.
+
+    At the top of a checkout also those in deeper folders, where `whole`.
+    """
     folders = [*_folders_above(path)]
     of_checkout = any((folders[-1] / mark).exists() for mark in (*ROOT_MARKS, "LICENSE", "README.md"))
     patterns = ("README*", "*.md", *["*/README.md"][:of_checkout], "*.sh", "*/*.sh", "*.slurm", "*.sbatch", "Makefile")
-    deeper = ["*/*/*.sh", "*/*/*/*.sh", "*/*/README.md"] if of_checkout else []
+    deeper = ["*/*/*.sh", "*/*/*/*.sh", "*/*/README.md"] if of_checkout and whole else []
     for folder in folders:
         for inner in (folder, folder / "scripts", folder / "script", folder / "shell"):
             for pattern in (*patterns, *(deeper if inner == folders[-1] else ())):

@@ -79,7 +79,7 @@ _LAUNCHES = re.compile(
 )
 _GUARD = re.compile(
     r"\$\{([A-Za-z_]\w*):?\?|-z[ \t]+\"?\$\{?([A-Za-z_]\w*)(?::?-)?\}?\"?(?:[ \t]*\]\]?)?[ \t]*(?:&&|;?\s*then\b)"
-    r"(?:(?!\bfi\b)[^\n]*\n?){0,4}?[^\n]*\bexit[ \t]+[1-9]"
+    r"(?:(?!\bfi\b)[^\n]*\n){0,4}?[^\n]*\bexit[ \t]+[1-9]"
 )
 """A variable without which the script ends."""
 MODULE = ("-m", "--module")

@@ -210,10 +210,11 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
     """
     config = path.absolute()
     programs = {program for tool in dialects().values() for program in tool.programs} | project_programs(path)
+    likely = re.compile(rf"\b{re.escape(config.parent.name)}/|-cn |--[\w-]*(?:config|cfg|conf|yaml|params|args[_-])")
     is_own = False
-    for text_file in (config, *texts_above(path)):
+    for text_file in (config, *texts_above(path, whole=not for_others)):
         text = read_source(text_file)
-        if config.name not in text and not for_others:
+        if config.name not in text and not (for_others and likely.search(text)):
             continue
         commands: list[tuple[Sequence[str], dict[str, str]]]
         commands = [(words, {}) for words in _command_lines(text, text_file == config, programs)]
@@ -245,7 +246,7 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
 def _named_file(words: Sequence[str], index: int, folder: Path, config: Path) -> Path:
     """The file that a word of a command names, in `folder`; Hydra's `--config-name` is in that of the configuration."""
     name = words[index].rpartition("=")[2]
-    if HYDRA_NAME.search(" ".join(words[: index + 1])):
+    if HYDRA_NAME.search(" ".join(("", *words[max(0, index - 1) : index + 1]))):
         return config.parent / (name if name.endswith(config.suffix) else f"{name}{config.suffix}")
     return folder / name
 
