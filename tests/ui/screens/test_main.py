@@ -166,7 +166,7 @@ async def test_no_look_is_refused(options: dict[str, Any]) -> None:
 
 async def test_the_screen_goes_on_under_a_dialog() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await press_to(pilot, "Presets", "p")
+        await press_to(pilot, "Save as", "S")
         app_of(pilot).main.findings = failed_box().findings
         await until(pilot, lambda: "The GPU ran out of memory" in screen_text(pilot.app))
         await press_to(pilot, "", "escape")
