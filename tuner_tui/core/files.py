@@ -87,13 +87,18 @@ def read_regular(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, *, fo
     return content
 
 
-@cache
-def read_data_file(path: Path) -> Any:
-    """What a YAML file of this package says, read once. Callers share the value and must not change it."""
+def parse_data_file(path: Path) -> Any:
+    """What a YAML file of this package says, for a caller that keeps what it makes of it and not the file."""
     import yaml  # the supervisor reads no such file
 
     # libyaml takes 10 ms for the largest, the reader written in Python a second.
     return yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+
+
+@cache
+def read_data_file(path: Path) -> Any:
+    """What a YAML file of this package says, read once. Callers share the value and must not change it."""
+    return parse_data_file(path)
 
 
 def is_irregular(path: Path) -> bool:

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tuner_tui.core.files import read_data_file
+from tuner_tui.core.files import parse_data_file
 from tuner_tui.hardware.inventory import GpuProblem, GpuProblemKind
 
 XIDS_FILE = Path(__file__).with_name("xids.yaml")
@@ -94,7 +94,7 @@ class XidMeaning(NamedTuple):
 @cache
 def xid_meanings() -> dict[int, XidMeaning]:
     """The meaning of each Xid that `xids.yaml` has."""
-    return {number: XidMeaning(**row) for number, row in read_data_file(XIDS_FILE).items()}
+    return {number: XidMeaning(**row) for number, row in parse_data_file(XIDS_FILE).items()}
 
 
 def xid_meaning(number: int) -> XidMeaning:

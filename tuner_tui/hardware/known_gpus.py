@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core.files import read_data_file
+from tuner_tui.core.files import parse_data_file
 from tuner_tui.core.units import GIB, format_size, parse_size
 from tuner_tui.hardware.capabilities import abilities, parse_capability
 from tuner_tui.hardware.interpreter import Interpreter
@@ -51,7 +51,7 @@ def known_gpus() -> tuple[KnownGpu, ...]:
     """All GPUs of `gpus.yaml`."""
     return tuple(
         KnownGpu(row["name"], tuple(row["memory"]), row["architecture"], parse_capability(row["capability"]))
-        for row in read_data_file(FILE)
+        for row in parse_data_file(FILE)
     )
 
 

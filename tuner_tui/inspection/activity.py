@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tuner_tui.core.files import read_data_file
+from tuner_tui.core.files import parse_data_file
 from tuner_tui.inspection.process_dump import ProcessDump, StackFrame, ThreadStack
 
 BUSY_SHARE = 0.5
@@ -81,7 +81,7 @@ def find_activity(process: ProcessDump, read_line: Callable[[StackFrame], str] =
 
 @cache
 def _patterns() -> tuple[_Pattern, ...]:
-    return tuple(map(_pattern, read_data_file(TABLE)))
+    return tuple(map(_pattern, parse_data_file(TABLE)))
 
 
 def _pattern(entry: dict[str, Any]) -> _Pattern:

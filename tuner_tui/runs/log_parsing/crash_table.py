@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from tuner_tui.core.files import read_data_file
+from tuner_tui.core.files import parse_data_file
 from tuner_tui.runs.log_parsing.failures import Failure
 from tuner_tui.runs.log_parsing.frame_roles import role_of
 from tuner_tui.runs.log_parsing.lines import expand
@@ -89,7 +89,7 @@ class CrashTable(Struct, frozen=True):
 @cache
 def crash_table() -> CrashTable:
     """The patterns of `crashes.yaml`, read when the first failure is looked at."""
-    document = read_data_file(FILE)
+    document = parse_data_file(FILE)
     messages, frames, signals, classes = (
         tuple(_pattern(row, DEFAULTS.get(part, {}), document["fragments"]) for row in document[part])
         for part in ("messages", "frames", "signals", "classes")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tuner_tui.core.files import read_data_file
+from tuner_tui.core.files import parse_data_file
 from tuner_tui.runs.log_parsing.failures import CodeFrame
 from tuner_tui.runs.log_parsing.lines import matches_any
 
@@ -39,7 +39,7 @@ def roles() -> tuple[FrameRole, ...]:
             location=row.get("location"),
             yields=frozenset(row.get("yields", ())),
         )
-        for row in read_data_file(FILE)
+        for row in parse_data_file(FILE)
     )
 
 
