@@ -126,6 +126,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
         apply = "inject"  # the script looks at the suffix: it would not read a YAML file in its place
     if apply == "yaml" and (str(path.absolute()) not in " ".join(words) or path.suffix.lower() == ".toml"):
         apply = "inject"  # the script opens the file by a path of its own, or reads what is not written here
+    apply = "inject" if words[0] == "bash" else apply  # a script takes no words of another command
     model = _model_of(flat, dialect.model_keys) or _model_of(read_options(words), MODEL_NAMES)
     return CommandJob(
         command=words,
@@ -386,7 +387,7 @@ def with_model_and_data(job: CommandJob, dialect: Dialect, values: Mapping[str, 
     if data is None or data.endswith((".yaml", ".yml", ".toml", ".json")):
         data = _first_text(flat, dialect.data_keys) or data
     job = structs.replace(job, model=job.model or _model_of(flat, dialect.model_keys), data=data)
-    if dialect.form != "overrides" or job.apply == "placeholders":
+    if dialect.form != "overrides" or job.apply != "hf-args":
         return job
     return structs.replace(job, apply="placeholders", aliases=_aliases(dialect, flat))
 
