@@ -29,7 +29,6 @@ from tuner_tui.ui.drafts import Draft, draft_of, job_of, restorable, with_job
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.records import NameTakenError, PresetOutlook, TrainingConfig
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen, MemoryScreen, NameScreen
-from tuner_tui.ui.screens.job import JobScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen, PresetScreen
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.state_store import Requests, estimate_request
@@ -217,6 +216,8 @@ class SettingsRequests(Requests):
 
     async def edit_job(self) -> None:
         """Open the job editor."""
+        from tuner_tui.ui.screens.job import JobScreen  # opened rarely
+
         if self._state.loaded is not None:
             gpus = () if self._state.inventory is None else visible_gpus(self._state.inventory)
             job = await self._app.ask(JobScreen(self._state.loaded.job, self._preview, len(gpus)))
