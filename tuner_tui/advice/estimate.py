@@ -52,7 +52,7 @@ ADAPTED_LAYERS = ("lora_target_modules", "lora_target", "target_modules")
 """The options of axolotl and TRL, LLaMA-Factory, peft and ms-swift for the layers that get adapters."""
 UNKNOWN_FOR_COMMAND = "unknown for a command until a run measures it"
 UNNAMED_MODEL = "The memory cannot be traced: the command's model or task is not known."
-UNMEASURED_IMPORTS = "not known yet: import memory is not measured"
+UNMEASURED_IMPORTS = "not known yet: what importing torch takes is measured first"
 MICRO = "per_device_train_batch_size"
 
 

@@ -262,7 +262,8 @@ def _reason_rows(scene: EndScene, width: int) -> list[Row]:
     finding = next((finding for finding in scene.findings if finding.severity == "failed"), None)
     if finding is None:
         return []
-    evidence = (row for text in finding.evidence for row in wrapped_rows(text, width, "dim")[:MOST_SENTENCE_ROWS])
+    # The rest of the evidence stands below, and behind w.
+    evidence = labelled_rows("", finding.evidence[0], width, "dim", 0, most=2) if finding.evidence else []
     return [*wrapped_rows(finding.sentence, width, "strong"), *evidence]
 
 

@@ -40,6 +40,12 @@ def choices(findings: Sequence[Finding]) -> tuple[FindingChoice, ...]:
     return tuple(FindingChoice(finding, remedy) for finding in by_severity for remedy in finding.remedies or (None,))
 
 
+def first_choice(findings: Sequence[Finding]) -> int:
+    """Return the index of the choice that is selected first: a remedy with which the run can start again, if any."""
+    retries = (at for at, (finding, remedy) in enumerate(choices(findings)) if remedy and can_retry(finding, remedy))
+    return next(retries, 0)
+
+
 def good_rows(text: str, width: int) -> list[Row]:
     """Return the lines of `text` behind a mark that all is well, unless that is not known."""
     mark = TextSpan("" if text in (READING, UNEXPLAINED) else f"{GOOD} ", "good")

@@ -13,7 +13,7 @@ from textual.reactive import reactive
 from tuner_tui.ui.keys import TROUBLES_KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import READING, Row
-from tuner_tui.view.finding_rows import ChoiceRow, FindingChoice, choices, finding_rows, good_rows
+from tuner_tui.view.finding_rows import ChoiceRow, FindingChoice, choices, finding_rows, first_choice, good_rows
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding
@@ -51,7 +51,8 @@ class TroubleshootingPanel(Canvas, can_focus=True):
         return max(0, min(selected, len(choices(self.findings)) - 1))
 
     def watch_findings(self, old: tuple[Finding, ...], new: tuple[Finding, ...]) -> None:
-        self.selected = self.selected if [f.cause for f in old] == [f.cause for f in new] else 0
+        if [f.cause for f in old] != [f.cause for f in new]:
+            self.selected = first_choice(new)
         self.set_class(any(finding.severity == "failed" for finding in new), "-failed")
         self.set_class(any(finding.severity == "warning" for finding in new), "-warning")
         self._change()
