@@ -26,7 +26,7 @@ from tuner_tui.view.sample_history import WINDOWS, Window, column_seconds, histo
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 
-MAX_CPU_CHART = 3
+MAX_CPU_CHART = 8
 """Rows of the history of a host."""
 CORES_EVERY_S = 5.0
 """Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
