@@ -203,7 +203,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     The job's configuration is the file itself, so that keys that are no setting reach the tool unchanged.
     """
     form = "yaml" if path is None else form_of_file(path)
-    dialect = tool or tool_of_file(file, path)
+    dialect = tool or tool_of_file(replace(file, values=with_references(file.values)), path)
     of_script = not (dialect.programs or dialect.of_launcher or file.words) and form != "python"
     if of_script and is_for_other_work(flatten(file.values), path.stem if path else ""):
         raise PresetError(

@@ -73,11 +73,33 @@ def test_a_notebook_that_starts_a_script(tmp_path: Path) -> None:
         ("a.ipynb", "[" * 5000, "is not a notebook"),
         ("a.sh", "echo hello\n", "contains no training command"),
         ("a.py", "(" * 5000, "is not valid Python"),
+        ("a.py", "model = AutoModel.from_pretrained('acme', attn_implementation='sdpa')\nmodel(1)\n", "trains nothing"),
+        ("a.yaml", "batch_size: 1000\nnum_workers: 8\nseed: 1\n", "is a setting of a training"),
+        ("a.json", '{"lr": 0.1, "epochs": 3, "metrics": {"val_loss": 0.3}}', "is a record of a training"),
+        ("a.json", '{"architectures": ["A"], "model_type": "a", "torch_dtype": "bfloat16"}', "a model's configuration"),
     ],
 )
 def test_what_is_no_training_ends_in_a_sentence(tmp_path: Path, name: str, text: str, said: str) -> None:
     with pytest.raises(PresetError, match=said):
         opened(tmp_path, name, text)
+
+
+def test_variables_of_a_notebook(tmp_path: Path) -> None:
+    code = "LR = 2e-4\nMODEL = f'acme/{7}b'\nfor size in (1, 2): fit(size)\nbatch_size = size\n"
+    call = "model = AutoModel.from_pretrained(MODEL)\noptimizer = SGD(p, lr=LR)\nloss.backward()\n"
+    loaded_settings, job = opened(tmp_path, "train.ipynb", notebook(code, call))
+    assert (loaded_settings, job) == ({"learning_rate": 2e-4, "optim": "sgd"}, None)
+
+
+def test_a_program_names_what_its_configuration_lacks(tmp_path: Path) -> None:
+    opened_file = "experiment: {seed: 3}\ntrainer: {lr: 0.1, epochs: 2}\n"
+    (tmp_path / "train.py").write_text(
+        "class Experiment:\n    seed: int\n    name: str = MISSING\nclass Config:\n    experiment: Experiment\n"
+        "@hydra.main(config_path='conf', config_name='config')\ndef main(config): loss.backward()\n"
+    )
+    opened(tmp_path, "conf/config.yaml", opened_file)
+    (note,) = (note for note in load_preset(tmp_path / "conf/config.yaml").notes if "not complete" in note)
+    assert "it needs experiment.name; give it in the command" in note
 
 
 def test_a_variable_that_doubles_on_each_line_is_not_put_in(tmp_path: Path) -> None:

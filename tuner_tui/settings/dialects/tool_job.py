@@ -36,6 +36,7 @@ from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS
 from tuner_tui.settings.dialects.script_search import (
     CONFIG_OPTION,
     FOLDERS_UP,
+    TRAINING,
     files_in,
     is_module,
     named_for_training,
@@ -285,10 +286,10 @@ def _command_lines(text: str, of_comments: bool, programs: Collection[str]) -> I
     joined = re.sub(r"\\[ \t]*\n[ \t]*#?", " ", text)
     program = re.compile(PROGRAM.format("|".join(map(re.escape, sorted(programs)))))
     for line in joined.splitlines():
-        start = program.search(line) if "#" in line or not of_comments else None
-        words = next(iter(split_commands(line[start.start(1) :].partition("`")[0])), ()) if start is not None else ()
-        if words:
-            yield words
+        for start in program.finditer(line) if "#" in line or not of_comments else ():
+            words = next(iter(split_commands(start[1])), ())
+            if words:
+                yield words
 
 
 def _starts_training(words: Sequence[str], folder: Path, programs: Collection[str]) -> bool:
@@ -307,7 +308,7 @@ def _starts_training(words: Sequence[str], folder: Path, programs: Collection[st
                 return True  # else it may start the next one
         if word in MODULE and not following.startswith(LAUNCH_MODULES):
             *packages, module = map(Path, following.split("."))
-            if names_other_work(module) or (any(map(names_other_work, packages)) and not named_for_training([module])):
+            if names_other_work(module) or (any(map(names_other_work, packages)) and not TRAINING.search(module.name)):
                 return False
             base = folder / following.replace(".", "/")
             return base.with_suffix(".py").is_file() or base.is_dir() or following.partition(".")[0] in programs
