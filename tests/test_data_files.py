@@ -29,7 +29,6 @@ CRASH_KEYS = (
         "statement",
         "depth",
         "raised",
-        "refuses",
         "replaces",
         "confidence",
         "bare",

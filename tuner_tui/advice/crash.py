@@ -217,7 +217,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if judgement.event is not None and judgement.event_cause == cause:
         where = _normalize_location(judgement.event.where) or where
     sentence = _sentence_of_unknown(failure) if pattern is None else pattern.sentence
-    if pattern is not None and pattern.refuses:  # of many messages: the sentence has to name this one
+    if pattern is not None and pattern.raised:  # of many messages: the sentence has to name this one
         sentence = f"{sentence}: {_shorten(failure.headline, 160)}"
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
     reason = _logged_error(lines[max(0, failure.first - NEAR) : failure.first]) if ":" not in failure.message else None
@@ -296,12 +296,11 @@ def _meaning(failure: Failure) -> str:
         return ""
     name, message = (failure.type or "").rpartition(".")[2], failure.headline.partition(": ")[2]
     form = f"{failure.calls[-1].statement}\n{name}: {message}"
-    rows = ((row, re.search(row["form"], form)) for row in read_data_file(FILE)["program-errors"])
-    row, match = next(((row, match) for row, match in rows if match is not None), (None, None))
-    if row is None or match is None:
-        return ""
-    why: str = row["why"]
-    return why.format(**{group: _shorten(text or "it", 80) for group, text in match.groupdict().items()})
+    for row in read_data_file(FILE)["program-errors"]:
+        if match := re.search(row["form"], form):
+            values = {name: _shorten(text or "it", 80) for name, text in match.groupdict().items()}
+            return str(row["why"]).format_map(values)
+    return ""
 
 
 def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:

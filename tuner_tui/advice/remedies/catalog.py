@@ -59,12 +59,15 @@ def remedies_for(
     # A remedy is built for the situation, then filtered: it must change something, start from a value that the training
     # really uses, reach it, and lead to a peak that fits. Where memory is short and no step fits alone, all are shown,
     # as two together may.
+    name = topic if topic is not None and (topic in COMPUTED or has_ladder(topic)) else cause
+    climbed = climb(name, situation, where, role) if has_ladder(name) else ()
+    offers = COMPUTED[name](situation, where) if name in COMPUTED else climbed
     remedies = [
         corrected(
             replace(reached, peak=expected_peak(situation, offer.change), batch_note=_batch_note(situation, offer)),
             situation.outcomes,
         )
-        for offer in _ladder(topic if topic is not None and has_remedies(topic) else cause, situation, where, role)
+        for offer in offers
         if changes_something(offer, situation)
         and starts_from_known_values(offer, situation)
         and (reached := reachable(offer, situation)) is not None
@@ -97,17 +100,6 @@ def _batch_note(situation: Situation, offer: Remedy) -> str:
     names = ("per_device_train_batch_size", "gradient_accumulation_steps")
     changes = {name: offer.change[name] for name in names if name in offer.change}
     return effective_batch_note(before, before.changed(**changes), situation.replicas)
-
-
-def has_remedies(name: str) -> bool:
-    """Whether a cause or topic has remedies."""
-    return name in COMPUTED or has_ladder(name)
-
-
-def _ladder(name: str, situation: Situation, where: str | None, role: str | None) -> tuple[Remedy, ...]:
-    if name in COMPUTED:
-        return COMPUTED[name](situation, where)
-    return climb(name, situation, where, role) if has_ladder(name) else ()
 
 
 def climb(name: str, situation: Situation, where: str | None = None, role: str | None = None) -> tuple[Remedy, ...]:

@@ -31,7 +31,7 @@ GENERAL = frozenset(
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {"frames": {"replaces": GENERAL}, "classes": {"confidence": "likely"}}
 """Fields that rows of a part of the table need not name."""
-PLAIN = ("cause", "confidence", "bare", "consequence", "topic", "outcome", "depth", "raised", "refuses", "spared")
+PLAIN = ("cause", "confidence", "bare", "consequence", "topic", "outcome", "depth", "raised", "spared")
 """Fields whose values in a row are those of the pattern."""
 
 
@@ -53,9 +53,7 @@ class CrashPattern(Struct, frozen=True, kw_only=True):
     statement: re.Pattern[str] = re.compile(r"(?!)")
     depth: int = 3
     raised: bool | None = None
-    """Whether the innermost frame has a `raise` of the exception, no `assert`; None if that does not matter."""
-    refuses: bool = False
-    """Whether that frame has to be a check of its own, `raise` or `assert`, as far as its statement is shown."""
+    """Whether the innermost frame has a `raise` of the exception; an `assert` counts as both, None as either."""
     where: frozenset[str] = frozenset()
     classes: frozenset[str] = frozenset()
     replaces: frozenset[str] = frozenset()
@@ -195,8 +193,7 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
                 or any(map(pattern.frame.search, names[-pattern.depth :]))
                 or pattern.statement.search(innermost.statement)
             )
-            and pattern.raised in (None, innermost.statement.startswith("raise "))
-            and (not pattern.refuses or innermost.raises)
+            and pattern.raised in (None, innermost.raises, innermost.statement.startswith("raise "))
             and (by_words is None or by_words.cause in pattern.replaces)
         ),
         None,
