@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -21,11 +19,9 @@ from tuner_tui.runs.log_parsing.log_follower import (
     LogEventBuilder,
     LogOnlyFollower,
     PrintedMetrics,
-    find_tool_files,
     planned_steps,
-    read_tool_file,
 )
-from tuner_tui.runs.log_parsing.progress_lines import ProgressRecord, parse_line, parse_output
+from tuner_tui.runs.log_parsing.progress_lines import parse_line, parse_output
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.settings.job import CommandJob
 
@@ -380,7 +376,7 @@ def step_numbers(events: list[Event]) -> list[int]:
 
 
 def look(tmp_path: Path) -> LogOnlyFollower:
-    return LogOnlyFollower(tmp_path / "output.log", (tmp_path,), 0.0)
+    return LogOnlyFollower(tmp_path / "output.log")
 
 
 def test_it_waits_for_the_observer_to_speak_first(tmp_path: Path) -> None:
@@ -418,7 +414,7 @@ def test_the_bars_of_keras() -> None:
 def test_a_bar_before_the_observers_first_step_is_not_taken_for_the_training(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     log.write_text(bar(24, 24, 1) + "\r")
-    follower = LogOnlyFollower(log, (tmp_path,), 0.0)
+    follower = LogOnlyFollower(log)
     assert follower.events(1000.0, over=False, observed=True) == []
     assert follower.events(1030.0, over=False, observed=True) == []
     assert follower.events(1060.0, over=False, observed=True)
@@ -445,19 +441,6 @@ def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:
     assert time.monotonic() - began < 5.0
 
 
-def test_the_files_of_a_tool_where_the_output_says_nothing(tmp_path: Path) -> None:
-    say(tmp_path, "hello\n")
-    log = tmp_path / "trainer_log.jsonl"
-    log.write_text('{"current_steps": 10, "total_steps": 100, "loss": 1.5, "elapsed_time": "0:00:20"}\n')
-    seen = look(tmp_path)
-    assert step_numbers(seen.events(100.0, over=False)) == []
-    with log.open("a") as file:
-        file.write('{"current_steps": 20, "total_steps": 100, "loss": 1.2, "elapsed_time": "0:00:40"}\n')
-    events = seen.events(106.0, over=False)
-    assert step_numbers(events) == [10, 20]
-    assert {event.source for event in events} == {"trainer_log.jsonl"}
-
-
 ISOLATED = """
 import sys
 for step in range(1, 31):
@@ -475,56 +458,3 @@ def test_an_isolated_interpreter_is_seen_from_outside(box: Sandbox) -> None:
     assert view.state.source == "progress bar"
     assert view.state.outcome == "completed"
     assert view.history.loss.ys == (0.25,)
-
-
-FILES = {
-    "trainer_log.jsonl": (
-        '{"current_steps": 10, "total_steps": 100, "loss": 1.5, "lr": 0.0001, "epoch": 0.1, "percentage": 10.0, '
-        '"elapsed_time": "0:00:20", "remaining_time": "0:03:00"}\n{"current_st',
-        ProgressRecord("trainer_log.jsonl", 10, 100, 20.0, 1.5, 1e-4, None, 0.1),
-    ),
-    "logging.jsonl": (
-        '{"loss": 1.5, "grad_norm": 0.5, "learning_rate": 0.0001, "epoch": 0.1, "global_step/max_steps": "10/100", '
-        '"elapsed_time": "20s"}\n',
-        ProgressRecord("logging.jsonl", 10, 100, 20.0, 1.5, 1e-4, 0.5, 0.1),
-    ),
-    "metrics.csv": (
-        "epoch,lr-AdamW,step,train_loss,val_loss\n0,0.0001,9,1.5,\n",
-        ProgressRecord("metrics.csv", 10, None, None, 1.5, 1e-4, None, 0.0),
-    ),
-    "trainer_state.json": (
-        json.dumps({"max_steps": 100, "log_history": [{"step": 10, "loss": 1.5, "learning_rate": 1e-4, "epoch": 0.1}]}),
-        ProgressRecord("trainer_state.json", 10, 100, None, 1.5, 1e-4, None, 0.1),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_what_each_file_tells(tmp_path: Path, name: str) -> None:
-    text, record = FILES[name]
-    (tmp_path / name).write_text(text)
-    assert read_tool_file(tmp_path / name) == [record]
-
-
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("text", ["", "\x00\x01", "{", "[1, 2]", "null", "a,b\n1"])
-def test_a_file_that_makes_no_sense_tells_nothing_of_steps(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text)
-    assert [record for record in read_tool_file(tmp_path / name) if record.step is not None] == []
-
-
-def test_only_files_of_this_run_the_newest_last(tmp_path: Path) -> None:
-    for place, t in (
-        ("logging.jsonl", 50.0),
-        ("lightning_logs/version_1/metrics.csv", 200.0),
-        ("v0/logging.jsonl", 300.0),
-    ):
-        path = tmp_path / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
-        os.utime(path, (t, t))
-    found = find_tool_files((tmp_path, tmp_path / "none"), 100.0)
-    assert [str(path.relative_to(tmp_path)) for path in found] == [
-        "lightning_logs/version_1/metrics.csv",
-        "v0/logging.jsonl",
-    ]

@@ -67,9 +67,9 @@ def test_a_bar_that_is_named_by_its_loss_counts_the_steps() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("00:12", 12.0), ("1:00:01", 3601.0), ("1 day, 0:00:05", 86405.0), ("1h 2m 3s", 3723.0), ("12.5s", 12.5)],
+    [("00:12", 12.0), ("1:00:01", 3601.0), ("26:00:05", 93605.0), ("?", None)],
 )
-def test_durations(text: str, expected: float) -> None:
+def test_durations(text: str, expected: float | None) -> None:
     assert parse_duration(text) == expected
 
 

@@ -2,25 +2,22 @@
 
 An observed plain loop prints its loss and metrics at the steps that the observer counts: the supervisor reads them
 while they are printed (`PrintedMetrics`), so that each belongs to a step and every screen shows the same. Of a training
-without observer (`python -I`, a container, a compiled program, no PyTorch) steps too come from its output, or from the
-files of its tool (`LogOnlyFollower`); whoever looks reads them. Events name their source. The training is not changed.
+without observer (`python -I`, a container, a compiled program, no PyTorch) steps too come from its output
+(`LogOnlyFollower`); whoever looks reads them. Events name their source. The training is not changed.
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
 from tuner_tui.core.clock import ClockReading
-from tuner_tui.core.files import open_regular, opened_regular
+from tuner_tui.core.files import opened_regular
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Phase, Plan, Steps
 from tuner_tui.runs.log_parsing.progress_lines import (
@@ -28,10 +25,7 @@ from tuner_tui.runs.log_parsing.progress_lines import (
     LABEL_ALONE,
     LOG,
     ProgressRecord,
-    parse_count,
-    parse_duration,
     parse_line,
-    parse_number,
     parse_output,
 )
 
@@ -441,28 +435,17 @@ GRACE_S = 3.0
 """Seconds after the first sign of a step in which events are held back. An observer would report within a second."""
 BAR_GRACE_S = 60.0
 """The same where an observer has started and only a progress bar moved, which may be that of the data."""
-FILES_EVERY_S = 5.0
 
 
 class LogOnlyFollower:
-    """Reads what is new in `log` and in the tool files below `folders` that are newer than `since_t`.
+    """Reads what is new in `log`; of a long one, only the last `first_look_bytes` at first."""
 
-    Of a long log, only the last `first_look_bytes` are read at first.
-    """
-
-    def __init__(
-        self, log: Path, folders: tuple[Path, ...], since_t: float, first_look_bytes: int = FIRST_LOOK_BYTES
-    ) -> None:
+    def __init__(self, log: Path, first_look_bytes: int = FIRST_LOOK_BYTES) -> None:
         self._output = OutputTail(log, first_look_bytes, first_look_bytes)
-        self._folders = folders
-        self._since_t = since_t
         self._builder = LogEventBuilder()
         self._held: list[Event] = []
         self._advanced_t: float | None = None
         self._released = False
-        self._log_has_steps = False
-        self._files_t = 0.0
-        self._file_records = 0
 
     def events(self, now: float, *, over: bool, observed: bool = False) -> list[Event]:
         """The new events at `now` (seconds since the epoch); held back at first unless the run is `over`.
@@ -470,11 +453,7 @@ class LogOnlyFollower:
         `observed`: an observer has started in the training, and may still report steps.
         """
         _, text = self._output.read(b"\r\n", over)
-        records = list(parse_output(text.decode("utf-8", "replace")))
-        self._log_has_steps = self._log_has_steps or any(record.step for record in records)
-        if not self._log_has_steps:
-            records += self._records_of_files(now, over)
-        self._held += self._builder.events(records, now)
+        self._held += self._builder.events(parse_output(text.decode("utf-8", "replace")), now)
         if self._builder.advanced and self._advanced_t is None:
             self._advanced_t = now
         grace_s = BAR_GRACE_S if observed and self._builder.bars_alone else GRACE_S
@@ -485,130 +464,3 @@ class LogOnlyFollower:
             return []
         events, self._held = self._held, []
         return events
-
-    def _records_of_files(self, now: float, over: bool) -> list[ProgressRecord]:
-        """What the newest file of a tool says beyond what it said before."""
-        if now - self._files_t < FILES_EVERY_S and not over:
-            return []
-        self._files_t = now
-        files = find_tool_files(self._folders, self._since_t)
-        records = read_tool_file(files[-1]) if files else []
-        fresh = records[self._file_records :] if len(records) >= self._file_records else records
-        self._file_records = len(records)
-        return fresh
-
-
-MAX_READ_BYTES = 8 << 20
-"""Only the end of a longer file is read."""
-
-PLACES = (
-    "trainer_log.jsonl", "*/trainer_log.jsonl", "logging.jsonl", "*/logging.jsonl", "metrics.csv",
-    "lightning_logs/*/metrics.csv", "*/metrics.csv", "checkpoint-*/trainer_state.json",
-)  # fmt: skip
-"""Patterns below an output folder or the working folder; deeper folders are not searched."""
-
-
-def find_tool_files(folders: Sequence[Path], since_t: float) -> list[Path]:
-    """The files of tools in `folders` that were written after `since_t`, newest last."""
-    written_t: dict[Path, float] = {}
-    for folder in folders:
-        for pattern in PLACES:
-            for path in folder.glob(pattern):
-                try:
-                    written = path.stat().st_mtime
-                except OSError:
-                    continue
-                if written >= since_t:
-                    written_t[path] = written
-    return sorted(written_t, key=lambda path: written_t[path])
-
-
-def read_tool_file(path: Path) -> list[ProgressRecord]:
-    """The progress records of the file, oldest first; none if it cannot be read or parsed."""
-    read = _READERS.get(path.name)
-    try:
-        with os.fdopen(open_regular(path, follow_links=True), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_READ_BYTES))
-            text = file.read(MAX_READ_BYTES).decode("utf-8", "replace")
-        return [] if read is None else list(read(text))
-    except (OSError, ValueError, RecursionError, csv.Error):
-        return []
-
-
-def trainer_log(text: str) -> Iterator[ProgressRecord]:
-    """Records of LLaMA-Factory's `trainer_log.jsonl`."""
-    for line in _objects(text):
-        yield _logged("trainer_log.jsonl", line, line.get("current_steps"), line.get("total_steps"))
-
-
-def logging_jsonl(text: str) -> Iterator[ProgressRecord]:
-    """Records of ms-swift's `logging.jsonl`; the value of `global_step/max_steps` is a text such as `10/100`."""
-    for line in _objects(text):
-        step, _, total = str(line.get("global_step/max_steps", "")).partition("/")
-        yield _logged("logging.jsonl", line, step, total)
-
-
-def trainer_state(text: str) -> Iterator[ProgressRecord]:
-    """Records of the log history in a checkpoint of Trainer."""
-    state = json.loads(text)
-    if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
-        return
-    for line in state["log_history"]:
-        if isinstance(line, dict):
-            yield _logged("trainer_state.json", line, line.get("step"), state.get("max_steps"))
-
-
-def _logged(source: str, line: Mapping[str, Any], step: Any, total: Any) -> ProgressRecord:
-    """The record of what a Trainer, or a tool built on it, logged at one step."""
-    return ProgressRecord(
-        source,
-        step=parse_count(step),
-        total_steps=parse_count(total),
-        elapsed_s=parse_duration(line.get("elapsed_time")),
-        loss=parse_number(line.get("loss")),
-        learning_rate=parse_number(line.get("lr", line.get("learning_rate"))),
-        grad_norm=parse_number(line.get("grad_norm")),
-        epoch=parse_number(line.get("epoch")),
-        evaluation={
-            name: number
-            for name, value in line.items()
-            if name.startswith("eval_") and (number := parse_number(value)) is not None
-        },
-    )
-
-
-def metrics_csv(text: str) -> Iterator[ProgressRecord]:
-    """Records of Lightning's `metrics.csv`: one column for each metric, empty where it was not logged; steps start at
-    0."""
-    for row in csv.DictReader(text.splitlines()):
-        step = parse_count(row.get("step"))
-        numbers = {name: number for name, cell in row.items() if name and (number := parse_number(cell)) is not None}
-        loss = next((numbers[name] for name in ("train_loss", "loss", "train_loss_step") if name in numbers), None)
-        rate = next((value for name, value in numbers.items() if name.startswith("lr")), None)
-        checked = {name: value for name, value in numbers.items() if name.startswith(("val_", "test_"))}
-        yield ProgressRecord(
-            "metrics.csv",
-            step=None if step is None else step + 1,
-            loss=loss,
-            learning_rate=rate,
-            epoch=numbers.get("epoch"),
-            evaluation=checked,
-        )
-
-
-_READERS: Mapping[str, Callable[[str], Iterator[ProgressRecord]]] = {
-    "trainer_log.jsonl": trainer_log,
-    "logging.jsonl": logging_jsonl,
-    "metrics.csv": metrics_csv,
-    "trainer_state.json": trainer_state,
-}
-
-
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    for line in text.splitlines():
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):  # a line cut in the middle, at either end of what was read
-            continue
-        if isinstance(value, dict):
-            yield value

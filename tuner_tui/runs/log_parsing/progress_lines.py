@@ -7,7 +7,6 @@ evaluation is decided by its own name (`val_loss`), or else by the last label be
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,7 +21,7 @@ BARS, LOG = "progress bar", "log lines"
 
 
 class ProgressRecord(Struct, frozen=True):
-    """Progress parsed from one line of output or of a tool's file; None where it does not say.
+    """Progress parsed from one line of output; None where it does not say.
 
     `elapsed_s` is the training time at `step` as the source reports it. A `bar` may count one epoch only, and the
     counter of a line does if it is `per_epoch`: it starts again in every epoch. `epochs` is the number of epochs.
@@ -59,28 +58,11 @@ def parse_number(value: Any) -> float | None:
         return None
 
 
-def parse_count(value: Any) -> int | None:
-    """A non-negative whole number; else None."""
-    number = parse_number(value)
-    if number is None or not math.isfinite(number) or number < 0 or number != int(number):
+def parse_duration(text: str) -> float | None:
+    """Seconds from a bar's `1:02:03` or `02:03`; else None."""
+    if not text.replace(":", "").isdigit():
         return None
-    return int(number)
-
-
-def parse_duration(text: Any) -> float | None:
-    """Seconds from `1:02:03`, `02:03`, `1 day, 2:00:00` or ms-swift's `1h 2m 3s`; else None."""
-    if not isinstance(text, str):
-        return parse_number(text)
-    days, comma, clock = text.rpartition(", ")
-    if ":" in clock and clock.replace(":", "").isdigit():
-        parts = [int(part) for part in clock.split(":")]
-        total = sum(part * 60**power for power, part in enumerate(reversed(parts)))
-        return float(total + (86400 * int(days.split()[0]) if comma and days.split()[0].isdigit() else 0))
-    units = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-    words = text.split()
-    if words and all(word[-1] in units and parse_number(word[:-1]) is not None for word in words):
-        return sum(float(word[:-1]) * units[word[-1]] for word in words)
-    return None
+    return float(sum(int(part) * 60**power for power, part in enumerate(reversed(text.split(":")))))
 
 
 MAX_NAME_CHARACTERS = 300

@@ -136,11 +136,6 @@ def _existing_checkpoint(event: Checkpoint) -> SavedCheckpoint | None:
     return SavedCheckpoint(path, event.step) if is_file else read_checkpoint(path)
 
 
-def output_dirs(folder: RunFolder, record: RunRecord) -> tuple[Path, ...]:
-    """The folders the run may write to: its own, and those its command names."""
-    return (Path(record.output_dir), *named_dirs(folder, record))
-
-
 OUTPUT_NAMES = frozenset({
     "output_dir", "out_dir", "outdir", "output_path", "save_dir", "savedir", "save_path", "checkpoint_dir", "ckpt_dir",
     "default_root_dir", "work_dir", "exp_dir",

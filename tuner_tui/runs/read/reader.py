@@ -15,7 +15,6 @@ from tuner_tui.runs.events.progress import History, HistoryBuilder, finite, mean
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, Started, Steps
 from tuner_tui.runs.log_parsing.log_follower import FIRST_LOOK_BYTES, LogOnlyFollower
-from tuner_tui.runs.read.checkpoints import output_dirs
 from tuner_tui.runs.read.event_sampling import END, HISTORY, NEWEST, RankClocks, Sampling, sampled_new_lines
 from tuner_tui.runs.read.status import RunStatus, read_status
 from tuner_tui.runs.store.codec import decode_events, decode_sample
@@ -124,14 +123,10 @@ class RunReader:
     def _events_from_log(self, events: list[Event]) -> list[Event]:
         """Events derived from the output, until the observer reports a step."""
         self._observed = self._observed or any(_is_observed(event) for event in events)
-        record = None if self._observed else self.record()[0]
-        if record is None:
+        if self._observed or self.record()[0] is None:
             return []
         if self._log_follower is None:
-            folders = (*output_dirs(self.folder, record), Path(record.cwd))
-            self._log_follower = LogOnlyFollower(
-                self.folder.output_log, folders, record.created_t, self._first_look_bytes
-            )
+            self._log_follower = LogOnlyFollower(self.folder.output_log, self._first_look_bytes)
         over = self._state.finished is not None or any(isinstance(event, Finished) for event in events)
         started = bool(self._state.ranks) or any(isinstance(event, Started) for event in events)
         return self._log_follower.events(time.time(), over=over, observed=started)

@@ -169,8 +169,7 @@ class BackwardLoss:
             if not is_scaled:
                 self._divided_by = _divisor(tensor)
             self._read()
-        is_simple = not is_scaled and not self.groups.follows and caller is frame
-        self._simple_until_s = self._due_s if is_simple else 0.0
+        self._simple_until_s = 0.0 if is_scaled or self.groups.follows or caller is not frame else self._due_s
 
     def _note_other(self, site: Any, place: Any, loss: Any, now: float) -> None:
         other = self._others.get(site)
