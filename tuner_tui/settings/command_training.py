@@ -13,15 +13,15 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from tuner_tui.settings.dialects.dialect import dialect_of_command, dialects, flatten, read_settings
+from tuner_tui.settings.dialects.dialect import dialect_of_command, flatten
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, read_file_text
 from tuner_tui.settings.dialects.python_source import declared_options, known_names, parse_python
 from tuner_tui.settings.dialects.script_search import own_modules, read_source
-from tuner_tui.settings.dialects.shell_script import is_known_option, read_options
+from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, Task, task_of_source
 from tuner_tui.settings.model import Value
-from tuner_tui.settings.presets import LoadedPreset, load_preset
+from tuner_tui.settings.presets import LoadedPreset, load_preset, settings_of_options
 from tuner_tui.settings.yaml_reader import read_tool_file
 
 FILE_SUFFIXES = (".py", ".yaml", ".yml", ".json", ".toml")
@@ -87,7 +87,7 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     for path, file in files.items():
         settings |= file.preset.settings
         origins |= dict.fromkeys(file.preset.settings, path.name)
-    given = _settings_of_options(options)
+    given = settings_of_options(options)
     settings |= given
     origins = {name: file for name, file in origins.items() if name not in given}
     names = (
@@ -124,14 +124,6 @@ def _load(path: Path) -> LoadedPreset | None:
         return load_preset(path)
     except SettingsError:
         return None
-
-
-def _settings_of_options(options: Mapping[str, str]) -> Mapping[str, Value]:
-    arguments = {name: value for name, value in options.items() if is_known_option(name)}
-    try:
-        return read_settings(dialects()["hf-args"], arguments).settings
-    except SettingsError:
-        return {}
 
 
 def _model_of(values: Mapping[str, object]) -> str | None:

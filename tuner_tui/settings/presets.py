@@ -291,10 +291,7 @@ def _with_command(
         name = script_of(job.command).as_posix()
         after = next((index for index, word in enumerate(job.command) if word.endswith(f"{name}")), 0)
         given = {**read_options(job.command[after:]), **read_overrides(job.command)}
-        with suppress(SettingsError):
-            options = {key: value for key, value in given.items() if is_known_option(key.rpartition(".")[2])}
-            settings = {**settings, **read_settings(dialects()["hf-args"], options).settings}
-        return settings, with_model_and_data(job, dialects()["hf-args"], given)
+        return {**settings, **settings_of_options(given)}, with_model_and_data(job, dialects()["hf-args"], given)
     folders = (*([Path(job.cwd)] if job.cwd else []), *folders_of(path))
     program = program_of(words, path)
     composed = None if program is None else configuration_of(program, words)
@@ -313,6 +310,15 @@ def _with_command(
                 settings = {**read_settings(tool, values).settings, **settings}
                 job = with_model_and_data(job, tool, values)
     return settings, job
+
+
+def settings_of_options(options: Mapping[str, str]) -> Mapping[str, Value]:
+    """The settings among the options of a command, none where one of them has no value of its setting."""
+    known = {name: value for name, value in options.items() if is_known_option(name.rpartition(".")[2])}
+    try:
+        return read_settings(dialects()["hf-args"], known).settings
+    except SettingsError:
+        return {}
 
 
 def _without_parts_that_are_off(settings: Mapping[str, Value]) -> dict[str, Value]:

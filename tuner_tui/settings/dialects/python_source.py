@@ -95,7 +95,7 @@ def read_assignments(path: Path, text: str, read: set[Path] | None = None) -> di
         )
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         if value is not None:
-            own |= {target.id: _section_value(value, own) for target in targets if isinstance(target, ast.Name)}
+            own |= {target.id: _entry(target.id, value, own) for target in targets if isinstance(target, ast.Name)}
     merged: dict[str, Any] = {}
     bases = own.pop("_base_", [])
     for name in [bases] if isinstance(bases, str) else bases if isinstance(bases, list | tuple) else []:
@@ -106,18 +106,13 @@ def read_assignments(path: Path, text: str, read: set[Path] | None = None) -> di
     return overlaid(merged, own)
 
 
-def _section_value(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
-        return {word.arg: _section_value(word.value, names) for word in node.keywords if word.arg is not None}
-    if isinstance(node, ast.Dict):
-        pairs = zip(node.keys, node.values, strict=True)
-        return {str(key.value): _section_value(value, names) for key, value in pairs if isinstance(key, ast.Constant)}
-    if isinstance(node, ast.Name):
-        return names.get(node.id, node.id)  # of a class: its name
+def _entry(key: object, node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """The value of an entry; the name of a class for its type, and source in `<>` for what is computed."""
     try:
         return evaluate_literal(node, names)
     except (ValueError, TypeError, ArithmeticError):
-        return f"<{shorten_text(ast.unparse(node))}>"
+        is_class = isinstance(node, ast.Name) and str(key).endswith("type")
+        return ast.unparse(node) if is_class else f"<{shorten_text(ast.unparse(node))}>"
 
 
 TO_GIVE = "???"
@@ -413,9 +408,8 @@ def _bound(sources: list[_Source]) -> dict[str, list[Any]]:
         name = target.id if isinstance(target, ast.Name) else f"{OWN_NAMES}.{_argument(target)}"
         bound.setdefault(name, []).append(_default(value))
         if isinstance(value, ast.Call) and PARSED.fullmatch(name) and _section(value) is None:
-            for word in (
-                word for word in value.keywords if _argument(word.value) != word.arg
-            ):  # of a class of settings
+            words = [word for word in value.keywords if _argument(word.value) != word.arg]
+            for word in words:
                 given.setdefault(f"{OWN_NAMES}.{word.arg}", []).append(word.value)
 
     for node in nodes:
@@ -449,18 +443,17 @@ def _bound(sources: list[_Source]) -> dict[str, list[Any]]:
 
 
 def _parameters(function: ast.FunctionDef, calls: list[ast.Call]) -> Iterator[tuple[str, Any]]:
-    """The parameters of a function with what its calls give them, else with their defaults."""
+    """The parameters of a function that have defaults, with these or what its calls give them."""
     spec = function.args
     names = [argument.arg for argument in (*spec.posonlyargs, *spec.args)]
-    defaults = dict(zip(reversed(names), reversed(spec.defaults), strict=False))
-    defaults |= {
-        argument.arg: value for argument, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value
-    }
-    for name, default in defaults.items():
-        yield from ((name, _default(default)) for _ in range(not calls))
-        for call in calls:
-            place = dict(zip(names, call.args, strict=False)).get(name)
-            yield name, keyword_value(call, name) or place or _default(default)
+    defaults = {*zip(reversed(names), reversed(spec.defaults), strict=False)}
+    defaults |= {(word.arg, value) for word, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value}
+    for name, default in defaults:
+        for call in calls or [ast.Call(ast.Name(function.name), [], [])]:
+            yield (
+                name,
+                keyword_value(call, name) or dict(zip(names, call.args, strict=False)).get(name) or _default(default),
+            )
 
 
 def _default(node: Any) -> Any:
@@ -578,9 +571,10 @@ def _evaluated(node: Any, names: Mapping[str, Any]) -> Any:
         case ast.Call(func=ast.Name(id=kind), args=[inner], keywords=[]) if kind in _TYPES:
             return _TYPES[kind](value(inner))
         case ast.Call(func=ast.Name(id="dict"), args=[], keywords=words):
-            return _evaluable(((ast.Constant(word.arg), word.value) for word in words), names)
+            return {word.arg: _entry(word.arg, word.value, names) for word in words}
         case ast.Dict(keys=keys, values=values):
-            return _evaluable(zip(keys, values, strict=True), names)
+            pairs = [(value(key), inner) for key, inner in zip(keys, values, strict=True) if key is not None]
+            return {name: _entry(name, inner, names) for name, inner in pairs}
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             numbers = value(left), value(right)
             if all(isinstance(number, int | float) and abs(number) < LARGEST_OPERAND for number in numbers):
@@ -600,15 +594,6 @@ def _evaluated(node: Any, names: Mapping[str, Any]) -> Any:
             if len(text) < LONGEST_TEXT:
                 return text
     return ast.literal_eval(node)
-
-
-def _evaluable(pairs: Iterable[tuple[Any, ast.expr]], names: Mapping[str, Any]) -> dict[Any, Any]:
-    """The entries of a mapping that are known; the others are left out."""
-    known: dict[Any, Any] = {}
-    for key, node in pairs:
-        with suppress(ValueError, TypeError, ArithmeticError, LookupError):
-            known[_evaluated(key, names)] = _evaluated(node, names)
-    return known
 
 
 def _without_magics(code: str) -> str:
