@@ -100,6 +100,24 @@ def test_what_limits_the_loader(changes: dict[str, Any], severity: str, where: s
 
 
 @pytest.mark.parametrize(
+    ("epoch_wait_s", "persistent", "where"),
+    [(4.1, False, "epoch-start"), (4.0, False, "workers"), (8.0, True, "workers")],
+)
+def test_workers_that_start_in_each_epoch(epoch_wait_s: float, persistent: bool, where: str) -> None:
+    rank = WAITING.ranks[0]
+    assert rank.latest is not None
+    latest = replace(rank.latest, data_wait_s=14.0, epoch_wait_s=epoch_wait_s)
+    waits = replace(WAITING, ranks={0: replace(rank, latest=latest, recent=(rank.recent[0], latest))})
+    settings = situation().settings
+    assert settings is not None
+    found = step_time.data_wait(
+        situation(state=waits, settings=settings.changed(dataloader_persistent_workers=persistent))
+    )
+    assert found is not None
+    assert found.where == where
+
+
+@pytest.mark.parametrize(
     ("loads", "cores", "too_many"),
     [
         ((80.0,) * 8, 8, True),  # 640 % of 800 %: more than 0.4 of all cores

@@ -181,6 +181,13 @@ def _bottleneck(situation: Situation) -> tuple[str | None, str]:
     full = covers_window(samples) and cpu is not None and cpu >= thresholds.CPU_FULL_PCT
     if full and has_too_many_workers(situation):
         return "cpu", "every core is busy"
+    rank = situation.state.first_rank
+    first, last = (rank.recent[0], rank.recent[-1]) if rank is not None and rank.recent else (None, None)
+    restarts = settings is not None and settings.dataloader_num_workers and not settings.dataloader_persistent_workers
+    if restarts and first is not None and last is not None:
+        waited_s = last.data_wait_s - first.data_wait_s
+        if 0 < waited_s < 2 * (last.epoch_wait_s - first.epoch_wait_s):
+            return "epoch-start", "most of it while the workers start anew in each epoch"
     queue = cpu_queue_pct(samples)  # not measured: other programs are taken to be in the way
     if _other_programs_share(situation) is not None and (queue is None or queue >= thresholds.CPU_QUEUE_PCT):
         return "others", "other programs use the cores"

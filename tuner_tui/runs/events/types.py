@@ -321,11 +321,11 @@ class Steps(Event, frozen=True, kw_only=True):
     `step` is the optimizer step of the whole training (above 0 after a resume), `own_steps` counts those of this
     process, including steps that a gradient scaler skipped. `tokens` excludes padding; with
     `tokens_estimated` tokens and padding were counted in some batches only and scaled. `train_s` is wall time without
-    evaluation and saving; `data_wait_s` is the part spent waiting for a batch, `between_s` the part from an optimizer
-    step to the next request for a batch (None without a data loader). `rank_wait_s` is the part in calls that wait for
-    other ranks, the computation of gradients included (None for a single process and on a GPU). `optimizer_s` is the
-    part in the optimizers (None on a GPU, or with a closure). `slowest_step_s` is of the last window, and so are
-    `evaluated_steps`, after which a plain loop evaluated.
+    evaluation and saving; `data_wait_s` is the part spent waiting for a batch, `epoch_wait_s` for the first of an
+    epoch, `between_s` the part from an optimizer step to the next request for a batch (None without a data loader).
+    `rank_wait_s` is the part in calls that wait for other ranks, the computation of gradients included (None for a
+    single process and on a GPU). `optimizer_s` is the part in the optimizers (None on a GPU, or with a closure).
+    `slowest_step_s` is of the last window, and so are `evaluated_steps`, after which a plain loop evaluated.
 
     `epoch_batch` of `epoch_batches` are read in the current epoch of the training's loader; without a length or loader
     they are None.
@@ -345,6 +345,7 @@ class Steps(Event, frozen=True, kw_only=True):
     tokens_estimated: bool = False
     train_s: float = 0.0
     data_wait_s: float = 0.0
+    epoch_wait_s: float = 0.0
     between_s: float | None = None
     rank_wait_s: float | None = None
     optimizer_s: float | None = None

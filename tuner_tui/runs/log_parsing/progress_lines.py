@@ -6,7 +6,6 @@ evaluation is decided by its own name (`val_loss`), or else by the last label be
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -174,10 +173,7 @@ def _counts_steps(rest: str) -> bool:
 
 
 def _dictionary(text: str) -> Iterator[ProgressRecord]:
-    try:
-        values: dict[str, Any] = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        values = _parse_loosely(text)
+    values = dict(re.findall(r"'(\w+)': '?([^',}]+)'?", text))  # no literal of Python where a value is nan
     numbers = {name: number for name, value in values.items() if (number := parse_number(value)) is not None}
     evaluated = {name: value for name, value in numbers.items() if name.startswith("eval_")}
     if evaluated:
@@ -190,11 +186,6 @@ def _dictionary(text: str) -> Iterator[ProgressRecord]:
             grad_norm=numbers.get("grad_norm"),
             epoch=numbers.get("epoch"),
         )
-
-
-def _parse_loosely(text: str) -> dict[str, Any]:
-    """Parses a dictionary that contains bare `nan` or `inf`, which is no Python literal."""
-    return dict(re.findall(r"'(\w+)': '?([^',}]+)'?", text))
 
 
 def _printed_line(piece: str) -> Iterator[ProgressRecord]:

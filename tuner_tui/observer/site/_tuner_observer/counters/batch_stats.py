@@ -354,7 +354,7 @@ class TrainingTotals:
         self._tokens: int | None = None
         self._padding: int | None = None
         self._estimated = False
-        self._wait_s = 0.0
+        self._wait_s = self._epoch_wait_s = 0.0
         self._shape: tuple[int, ...] = ()
         self._position: tuple[int | None, ...] = (None, None, None)
 
@@ -363,6 +363,7 @@ class TrainingTotals:
         iterator.has_trained = self.has_loader = True
         if iterator.on_epoch is not None:
             iterator.epoch, iterator.on_epoch = iterator.on_epoch(), None
+            self._epoch_wait_s += iterator.wait_s
             length = iterator.length
             if length and not any(abs(length - each) <= max(1, each // 20) for each in self.lengths):
                 self.uneven = self.uneven or (bool(self.lengths) and self.batches >= self.lengths[0])
@@ -417,5 +418,6 @@ class TrainingTotals:
             "padding_tokens": self._padding,
             "tokens_estimated": self._estimated or None,
             "data_wait_s": round(self._wait_s, 6),
+            "epoch_wait_s": round(self._epoch_wait_s, 6),
             "batch_shape": [int(size) for size in self._shape] or None,
         }
