@@ -60,7 +60,8 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         row = next((row for row in rows if {*row["keys"]} <= file.values.keys()), {})
         row = row or ({"kind": "job of a container"} if _lists_words(file.values) else {})
         kind = kind or row.get("kind", "")
-        if row and (command := _best_command(_started(file.values), source)) is not None:
+        command = _best_command(_started(file.values), source) if row else None
+        if command is not None and (not row.get("strict") or command.incomplete or _names_training(command)):
             given = flatten(file.values.get(row.get("arguments", ""), {}))
             fixed = {key.removesuffix(".value"): value for key, value in given.items() if key.endswith(".value")}
             fixed |= flatten(with_references(file.values.get(row.get("file", ""), None) or {}))

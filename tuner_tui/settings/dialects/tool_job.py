@@ -79,6 +79,8 @@ PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}})\s[^`]*)"
 TO_FILL_IN = re.compile(r"[$<{]|\.\.\.$|XXX|path/to/|\byour[_-]", re.IGNORECASE)
 """What a reader puts a name of their own in the place of."""
 HYDRA_NAME = re.compile(r"\s(?:--config-name|-cn)[ =]\S+$")
+ANY_NAME = re.compile(rf"{TO_FILL_IN.pattern}|whatever|(?:your|my|some|any)[_-]\w+\.\w+$", re.IGNORECASE)
+"""A path whose last name stands for any file of its folder."""
 METHOD_NAME = re.compile(r"(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo|ipo|pretrain)(?![a-z])", re.IGNORECASE)
 MOST_MORE = 2
 """Of more words that follow, a command for another file is one for that file only."""
@@ -265,11 +267,11 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         its_own = any(part.lower() in other.stem.lower() for part in after if len(part) > 1)  # `--language go`
         return not its_own and 5 * len(keys & flatten(readable_values(other)).keys()) >= 3 * len(keys) > 0
     option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("--")), "")
-    if "/" in name and not other.exists() and script is not None and (folder / script).is_file():
-        named = Path(name)  # a name that stands for any file of the folder
-        in_folder = named.parent.name in [above.name for above in config.parents[:2]]
-        if in_folder and named.suffix in (".yaml", ".yml", ".toml", ".json") and named.suffix[:2] == config.suffix[:2]:
-            return not option or CONFIG_OPTION.fullmatch(f'"{option}"') is not None
+    named = Path(name)
+    if named.parent.name in [above.name for above in config.parents[:2]] and ANY_NAME.search(name):
+        is_like = named.suffix[:2] == config.suffix[:2] and not other.exists()
+        reads = not option or CONFIG_OPTION.fullmatch(f'"{option}"') is not None
+        return is_like and reads and script is not None and (folder / script).is_file()
     is_name = TO_FILL_IN.search(name) or ("/" not in name and config.parent / name not in files_in(config.parent, "*"))
     fits = is_name and (name.endswith(config.suffix) or name.startswith("$"))
     if not fits or not CONFIG_OPTION.fullmatch(f'"{option}"') or script is None or not (folder / script).is_file():
