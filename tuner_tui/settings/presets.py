@@ -45,7 +45,14 @@ from tuner_tui.settings.dialects.file_formats import (
     read_file_text,
 )
 from tuner_tui.settings.dialects.hf import PRESET_SPELLINGS
-from tuner_tui.settings.dialects.hydra import compose, configuration_of, group_of, is_named, missing_fields
+from tuner_tui.settings.dialects.hydra import (
+    compose,
+    compose_with,
+    configuration_of,
+    group_of,
+    is_named,
+    missing_fields,
+)
 from tuner_tui.settings.dialects.job_files import parse_config
 from tuner_tui.settings.dialects.python_source import TO_GIVE
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
@@ -305,7 +312,11 @@ def _with_command(
             read.append(inner.resolve())
             file = parse_file(read_file_text(inner), inner)
             tool = tool_of_file(file, inner)
-            values = with_references(compose(file.values, inner) if inner == composed else file.values)
+            if inner == composed:  # an override that only the shell knows is unknown, not the default below it
+                values, settings = with_references(compose_with(inner, read_overrides(tuple(words)))), {}
+                tool, job = dialects()["hydra"], replace(job, model=None, data=None)
+            else:
+                values = with_references(file.values)
             if not tool.of_launcher:
                 settings = {**read_settings(tool, values).settings, **settings}
                 job = with_model_and_data(job, tool, values)

@@ -91,6 +91,18 @@ def configuration_of(script: Path, words: Sequence[str]) -> Path | None:
     return path if path.is_file() else None
 
 
+def compose_with(path: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
+    """The configuration at `path` with the choices of groups and the values that a command line gives."""
+    values = compose(readable_values(path), path)
+    for key, value in overrides.items():
+        chosen = path.parent / key / f"{value}.yaml"
+        if chosen.is_file():
+            values = overlaid(values, _part(chosen, key, 0, []))
+        else:
+            set_nested(values, key.split("."), value)
+    return values
+
+
 def missing_fields(script: Path, flat: Mapping[str, Any]) -> Iterator[str]:
     """The keys that the classes of a program's configuration leave to be given, and the files lack."""
     text = "\n".join(source for _, source in own_modules(script))

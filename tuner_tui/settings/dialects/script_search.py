@@ -20,6 +20,8 @@ ROOT_MARKS = (
     ".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yaml", "environment.yml",
 )  # fmt: skip
 """What the top of a checkout has; only there is the whole checkout searched."""
+TOPS = (*ROOT_MARKS, "LICENSE", "README.md")
+"""What a folder has whose inner ones are searched as well."""
 INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
 TRAINING = re.compile(r"train|fine[-_]?tun|(?<![a-z])(?:fit|sft|dpo|grpo|ppo)(?![a-z])", re.IGNORECASE)
 ENTRY = re.compile(r"(?:main|run)(?:_\w+)?")
@@ -143,7 +145,7 @@ def texts_above(path: Path, whole: bool = True) -> Iterator[Path]:
     At the top of a checkout also those in deeper folders, where `whole`.
     """
     folders = [*_folders_above(path)]
-    of_checkout = any((folders[-1] / mark).exists() for mark in (*ROOT_MARKS, "LICENSE", "README.md"))
+    of_checkout = any((folders[-1] / mark).exists() for mark in TOPS)
     patterns = ("README*", "*.md", *["*/README.md"][:of_checkout], "*.sh", "*/*.sh", "*.slurm", "*.sbatch", "Makefile")
     deeper = ["*/*/*.sh", "*/*/*/*.sh", "*/*/README.md"] if of_checkout and whole else []
     for folder in folders:
@@ -236,7 +238,7 @@ def _folders_above(path: Path) -> Iterator[Path]:
 
 
 def _whole_checkout(folder: Path) -> list[Path]:
-    if not any((folder / mark).exists() for mark in ROOT_MARKS):
+    if not any((folder / mark).exists() for mark in TOPS):
         return []
     inner = (script for pattern in INNER for script in files_in(folder, pattern))
     kept = (

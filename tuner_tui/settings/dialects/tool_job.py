@@ -76,7 +76,7 @@ CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerato
 LAUNCHERS = r"uv|poetry|python3?|torchrun|accelerate|deepspeed|composer|bash|sh"
 PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}})\s[^`]*)"
 """The beginning of a command that may start a training."""
-TO_FILL_IN = re.compile(r"[$<{]|\.\.\.$|XXX|path/to/|\byour[_-]", re.IGNORECASE)
+TO_FILL_IN = re.compile(r"[$<{]|^\[|\.\.\.$|XXX|path/to/|\byour[_-]", re.IGNORECASE)
 """What a reader puts a name of their own in the place of."""
 HYDRA_NAME = re.compile(r"\s(?:--config-name|-cn)[ =]\S+$")
 ANY_NAME = re.compile(rf"{TO_FILL_IN.pattern}|whatever|(?:your|my|some|any)[_-]\w+\.\w+$", re.IGNORECASE)
@@ -289,7 +289,7 @@ def _command_lines(text: str, of_comments: bool, programs: Collection[str]) -> I
     program = re.compile(PROGRAM.format("|".join(map(re.escape, sorted(programs)))))
     for line in joined.splitlines():
         for start in program.finditer(line) if "#" in line or not of_comments else ():
-            words = next(iter(split_commands(start[1])), ())
+            words = next(iter(split_commands(re.sub(r"<([\w./ -]+)>", r"'<\1>'", start[1]))), ())
             if words:
                 yield words
 
