@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
 from tests.fakes.watched_box import FakeWatch, view
-from tests.ui.pilots import app_of, on_screen, until
+from tests.ui.pilots import PATIENCE_S, app_of, on_screen, until
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TUNE_KEYS, WATCH_JOB_KEYS
 from tuner_tui.ui.screens.watch import WatchScreen
@@ -54,6 +54,7 @@ async def result_of(box: FakeBox, keys: Sequence[str], slowly: bool) -> list[str
     """What `keys` lead to, each typed once the screen answered the one before, or all at once."""
     async with on_screen(box) as pilot:
         app = app_of(pilot)
+        app.answer_limit_s = PATIENCE_S  # on a busy machine an answer that nothing holds up may take seconds
         for key in keys:
             app.simulate_key(key)
             if slowly:

@@ -48,12 +48,13 @@ ERROR_TIMEOUT_S, NOTE_TIMEOUT_S = 12.0, 5.0
 """Seconds for which a notification is shown: an error, and any other."""
 MAX_WAITING_KEYS = 256
 """More than a person types ahead: text pasted without brackets. The rest is dropped."""
-MAX_ANSWER_S = 2.0
-"""How long input waits for a request of the user that hangs, such as one that reads a disk which is gone."""
 
 
 class BaseApp(App[None]):
     """An app without content."""
+
+    answer_limit_s = 2.0
+    """How long input waits for a request of the user that hangs, such as one that reads a disk which is gone."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*APP_KEYS]
     ENABLE_COMMAND_PALETTE = False  # Textual's own binding would hide ours from the footer
@@ -186,7 +187,7 @@ class BaseApp(App[None]):
             # A request may show a screen, which has to get ready before it can take the next key.
             answered = self._answered.is_set()
             with suppress(TimeoutError):
-                async with asyncio.timeout(MAX_ANSWER_S):
+                async with asyncio.timeout(self.answer_limit_s):
                     await self._answered.wait()
             self._answered.set()
 
@@ -244,7 +245,7 @@ class BaseApp(App[None]):
             self.hold_input()  # another screen may follow
 
     def hold_input(self) -> None:
-        """Let input wait for a request to show a screen or to end, but not longer than `MAX_ANSWER_S`."""
+        """Let input wait for a request to show a screen or to end, but not longer than `answer_limit_s`."""
         self._answered.clear()
 
     def let_input_through(self) -> None:
