@@ -110,3 +110,15 @@ def test_the_watched_command_line_on_a_terminal(tmp_path: Path) -> None:
     finally:
         watched.kill()
         watched.wait()
+
+
+def test_the_notification_at_the_end_controls_the_terminal_and_is_no_text(tmp_path: Path) -> None:
+    words = ["run", "--apply", "none", "--", sys.executable, "-c", f"raise SystemExit({HOSTILE!r})"]
+    output = b""
+    with Terminal([*PROGRAM, *words], environment(tmp_path), tmp_path) as terminal:
+        while not terminal.ended:
+            output += terminal.read(0.2)
+    own = output.split(b"\x1b]9;r001: ")
+    assert len(own) == 2
+    assert b"]9;" not in own[0] + own[1]
+    assert found(own[0]) == []

@@ -55,14 +55,19 @@ def print_note(sentence: str) -> None:
     sys.stderr.write(sentence + "\n")
 
 
+def control_terminal(sequence: str) -> None:
+    """Send control characters of the program's own to standard error; the stream itself shows them as text."""
+    sys.stderr.flush()
+    os.write(sys.stderr.fileno(), sequence.encode())
+
+
 def copy_to_clipboard(text: str, environ: Mapping[str, str]) -> None:
     """Put `text` on the clipboard of the terminal that standard error goes to, and say so."""
     sequence = clipboard_sequence(text, environ) if sys.stderr.isatty() else None
     if sequence is None:
         print_note("Not copied: the terminal has no clipboard access, or the text is too long.")
         return
-    sys.stderr.flush()
-    os.write(sys.stderr.fileno(), sequence.encode())  # the stream itself shows escapes as text
+    control_terminal(sequence)
     print_note("Copied, if the terminal allows it (OSC 52; in tmux: set -g allow-passthrough on).")
 
 

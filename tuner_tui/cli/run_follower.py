@@ -18,6 +18,7 @@ from tuner_tui.cli.console import (
     OUT_OF_MEMORY,
     TERMINATED,
     Interrupts,
+    control_terminal,
     print_line,
     print_note,
 )
@@ -267,8 +268,7 @@ class _RunFollower:
     def _tell(self, sentence: str) -> None:
         """Send a terminal notification."""
         if sys.stderr.isatty():
-            sys.stderr.write(terminal_notification(f"{self._folder.id}: {sentence}", os.environ))
-            sys.stderr.flush()
+            control_terminal(terminal_notification(f"{self._folder.id}: {sentence}", os.environ))
 
     def _print_waiting(self, status: RunStatus) -> None:
         """Say why a run waits in the queue or in that of Slurm, each time that this changes."""
