@@ -152,6 +152,8 @@ def _read_settings(texts: Any) -> dict[str, Value]:
 
 SHELL_SUFFIXES = tuple(suffix for suffix, form in SCRIPT_FORMS.items() if form == "arguments")
 CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json")
+OF_ITSELF = re.compile(r"it needs (?:(?:\$[@*#]|\$RANDOM|\$\(…\)|`)(?:, )?)+")
+"""What a script that is started as a whole has without its caller."""
 MOST_NAMED = 8
 """Of more keys that are no settings, the number is said."""
 PRESET_SUFFIXES = (".yaml", ".yml", "")
@@ -259,11 +261,11 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     elif len(imported.unknown) > MOST_NAMED:
         notes = tuple(note for note in notes if note not in imported.unknown)
         notes += (f"{len(imported.unknown)} keys are no settings and stay in the file",)
-    if file.incomplete:
+    is_whole = job is not None and job.command[0] == "bash"
+    if file.incomplete and not (is_whole and all(map(OF_ITSELF.fullmatch, file.incomplete))):
         then = "give it whole, as in `tuner-tui run -- python train.py`"
         if job is not None:
-            is_whole = job.command[0] == "bash" or bool(file.words)
-            then = "the script is started as a whole" if is_whole else "give it in the command"
+            then = "the script is started as a whole" if is_whole or file.words else "give it in the command"
         notes += (f"the command in {Path(source).name} is not complete: {'; '.join(file.incomplete)}; {then}",)
     elif path is not None and job is None:
         named = () if training is None else (("model", training.model), ("data", training.data))
@@ -351,6 +353,11 @@ def _what_it_is(file: ToolFile, path: Path | None) -> str:
 
 def command_to_name(name: str) -> str:
     """The sentence for a file whose command is not known."""
+    if name.endswith(".ipynb"):
+        script = f"{name.removesuffix('.ipynb')}.py"
+        return (
+            f"a notebook is started in Jupyter, or as a script: `jupyter nbconvert --to script {name}`, then {script}"
+        )
     return f"no command is shown to read {name}: name it, as in `tuner-tui run --preset {name} -- python train.py`"
 
 

@@ -101,6 +101,7 @@ NO_TRAININGS = frozenset(
     | {"inference", "chat", "api", "webchat", "serve", "deploy", "download", "convert", "merge-lora", "print_config"}
 )
 """Words of a command that does something else with the file."""
+NO_TRAINING_OPTION = re.compile(r"--(?:resume|(?:eval(?:uate)?|test|infer(?:ence)?|predict)(?:[_-]only)?$)")
 ENTRY_KEYS = ("path", "records_path", "id", "name", "dataset_name", "dataset")
 """What an entry of a list of datasets calls its dataset."""
 BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text", "scratch", "resume"})
@@ -168,8 +169,11 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
     if of_script and not dialect.of_launcher and not (command and dialect.form == "overrides"):
         named = script is not None and names_file(read_source(Path(script)), path)
         named = named or bool(_methods(script or "") & _methods(path.stem))
-        if not named and (written := _written_command(path, file.values, for_others=True)) is not None:
-            return written  # what a text says of a file like it counts before the keys that a script has
+        # What a text says of a file like it counts before the keys that a script has; for the same script it has more.
+        written = _written_command(path, file.values, for_others=True)
+        is_same = written is not None and any(str((written[2] or path) / word) == script for word in written[0])
+        if written is not None and (is_same or not named):
+            return written
     if not command:
         return UNKNOWN
     places = {"{folder}": str(path.absolute().parent), "{stem}": path.stem}
@@ -289,14 +293,14 @@ def _command_lines(text: str, of_comments: bool, programs: Collection[str]) -> I
     program = re.compile(PROGRAM.format("|".join(map(re.escape, sorted(programs)))))
     for line in joined.splitlines():
         for start in program.finditer(line) if "#" in line or not of_comments else ():
-            words = next(iter(split_commands(re.sub(r"<([\w./ -]+)>", r"'<\1>'", start[1]))), ())
+            words = next(iter(split_commands(re.sub(r"<(?!br|code|pre)(\w[\w./ -]*)>", r"'<\1>'", start[1]))), ())
             if words:
                 yield words
 
 
 def _starts_training(words: Sequence[str], folder: Path, programs: Collection[str]) -> bool:
     """Whether the first script or module of the command is there, and none of an evaluation by its name."""
-    if {*words} & NO_TRAININGS or any(word.startswith("--resume") for word in words):
+    if {*words} & NO_TRAININGS or any(map(NO_TRAINING_OPTION.match, words)):
         return False
     for word, following in pairwise((*words, "")):
         if word.endswith(".py"):
