@@ -265,3 +265,12 @@ def test_a_wait_far_beyond_its_limit_is_said(ran: int, is_said: bool) -> None:
     line = "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8, OpType=ALLREDUCE, "
     (finding,) = read(f"{line}Timeout(ms)=600000) ran for {ran} milliseconds before timing out.")
     assert any("stood still" in text for text in finding.evidence) is is_said
+
+
+@pytest.mark.parametrize(("steps", "causes"), [(1, ["gpu-oom"]), (9, [])])
+def test_a_rank_that_failed_is_not_cleared_by_the_last_step_of_another(steps: int, causes: list[str]) -> None:
+    error = frames(PROGRAM, "@torch/nn/functional.py:linear") + "torch.OutOfMemoryError: CUDA out of memory."
+    of_rank = "\n".join(f"[rank3]: {line}" for line in error.split("\n"))
+    before = "".join(f"{{'loss': 2.0, 'epoch': 0.{step}}}\n" for step in range(1, 5))
+    after = "".join(f"{{'loss': 1.0, 'epoch': 1.{step}}}\n" for step in range(1, steps + 1))
+    assert [finding.cause for finding in read(f"{before}{of_rank}\n{after}")] == causes

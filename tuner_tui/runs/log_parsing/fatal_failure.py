@@ -100,11 +100,13 @@ class _FailureContext:
         # Without ordinary output before the traceback, it may have been held back and written at exit, after it: then
         # only progress bars and lines of a logger count, which are written at once.
         buffered = failure.uncaught and not any(line.number < failure.first for line in self._logged)
-        later = (line for line in self._logged if line.number > failure.last and _is_of_rank(failure.rank, line.rank))
-        return self._bars_advance(failure) or any(line.level or not buffered for line in later)
+        later = [line for line in self._logged if line.number > failure.last and _is_of_rank(failure.rank, line.rank)]
+        # The other ranks finish a step or two before they wait for the one that failed.
+        least = NEAR if failure.uncaught and failure.rank is not None else 0
+        return self._bars_advance(failure, least) or any(line.level or not buffered for line in later[least:])
 
-    def _bars_advance(self, failure: Failure) -> bool:
-        """Whether a bar advanced or a new one moved."""
+    def _bars_advance(self, failure: Failure, least: int) -> bool:
+        """Whether a bar advanced or a new one moved by more than `least` steps."""
         # tqdm draws a bar once more when it is closed, so a process that dies after its traceback prints "12/60" again:
         # the same count is no progress. If the output holds no earlier state of that bar, a single unfinished state is
         # taken for such a last drawing.
@@ -112,7 +114,7 @@ class _FailureContext:
         later = [bar for bar in self._bars if bar.number > failure.last and _is_of_rank(failure.rank, bar.rank)]
         if len(later) == 1 and str(later[0].done) != later[0].total:
             later = [bar for bar in later if bar.total in before]
-        return any(done > before.get(total, 1) for total, done in _furthest(later).items())
+        return any(done > before.get(total, 1) + least for total, done in _furthest(later).items())
 
     def _is_handled(self, failure: Failure) -> bool:
         following = [line for line in self._lines[failure.last + 1 : failure.last + 3 * NEAR] if not line.blank][:NEAR]
