@@ -126,13 +126,18 @@ FULL_GPU = WHOLE_GPU.replace("14.1 GiB is free", "0.1 GiB is free").replace("5.1
 
 
 def out_of_memory_finding(
-    message: str, inventory: Inventory, limit: int | None = 6 * GIB, peaks: tuple[RecordedPeak, ...] = (), **exited: Any
+    message: str,
+    inventory: Inventory,
+    limit: int | None = 6 * GIB,
+    peaks: tuple[RecordedPeak, ...] = (),
+    where: str = "training",
+    **exited: Any,
 ) -> Finding:
     state = RunState(
         launched_t=1.0,
         exited=Exited(t=9.0, **{"exit_code": 1, **exited}),
         finished=Finished(t=9.0, outcome="out-of-memory"),
-        out_of_memory=OutOfMemory(t=8.0, message=message, where="training", step=7),
+        out_of_memory=OutOfMemory(t=8.0, message=message, where=where, step=7),
     )
     (finding,) = crash_findings(Situation(state, 10.0, Settings(), inventory, memory_limit_bytes=limit, peaks=peaks))
     return finding
@@ -192,3 +197,10 @@ def test_a_line_that_grew_is_evidence_and_the_leak_comes_first() -> None:
     )
     assert finding.evidence[-1] == "grows by 16.0 MiB each step at net.py:7"
     assert "detach" in f"{finding.remedies[0].title} {finding.remedies[0].why}"
+
+
+@pytest.mark.parametrize(("phase", "where"), [("starting", None), ("loading-model", "loading")])
+def test_a_start_of_which_nothing_else_was_observed_is_no_loading(phase: str, where: str | None) -> None:
+    finding = out_of_memory_finding(FULL_GPU, box(make_gpu()), limit=None, where=phase)
+    assert finding.where == where
+    assert any("micro batch" in remedy.title for remedy in finding.remedies) == (where is None)
