@@ -120,5 +120,7 @@ def test_a_retry_starts_at_step_0_without_a_checkpoint_and_says_so(tmp_path: Pat
     write_record(folder, replace(record, job=command, resolved=Resolved(Settings())))
     with folder.events.open("ab") as events:
         events.write(encode_event(InEffect(t=3.0, values={"per_device_train_batch_size": 32})))
-    offer = backend.offer_retry(folder.path, Remedy("smaller", "", change), "gpu-oom", None)
-    assert "with micro batch 32 → 4," in offer.sentence, "the command brought its batch itself"
+    for micro in (4, Settings().per_device_train_batch_size):
+        change["per_device_train_batch_size"] = micro
+        offer = backend.offer_retry(folder.path, Remedy("smaller", "", change), "gpu-oom", None)
+        assert f"with micro batch 32 → {micro}," in offer.sentence, "the command brought its batch itself"

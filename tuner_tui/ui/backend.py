@@ -291,7 +291,9 @@ class Backend:
         run = RunFolder(folder)
         record = read_record(run)
         before = _settings_of_run(run, record)
-        resolved = EditHistory.of(record.resolved).apply(remedy.change, remedy.origin(cause, run.id, before)).current
+        # All are new values: those of the record may only be defaults, where the command brought others itself.
+        origin = remedy.origin(cause, run.id, before)
+        resolved = EditHistory.of(record.resolved).apply(remedy.change, origin, unknown=remedy.change).current
         job = config.job if config is not None and config.trains(record.job) else None
         return _restart_offer(plan_restart(run, resolved=resolved, job=job, allow_from_scratch=True), before, record)
 
