@@ -30,7 +30,7 @@ async def test_v_compares_the_followed_run_with_the_one_picked() -> None:
     async with on_screen(box) as pilot:
         await press_to(pilot, "Compare r007 with", "v")
         await press_until(pilot, lambda: on_compare(pilot), "j", "enter")
-        await until(pilot, lambda: "tokens ×" in screen_text(pilot.app))
+        await until(pilot, lambda: "1.7× faster" in screen_text(pilot.app))
         assert box.compared_runs == [("r007", "r006")]
         await press_until(pilot, lambda: pilot.app.screen is app_of(pilot).main, "escape")
         assert app_of(pilot).session.state.folder == Path("/runs/r007")

@@ -76,11 +76,10 @@ def read_start(backend: Backend, preset: str | None, folder: Path | None) -> tup
     if preset is None and folder is None:
         folder = run_to_open(backend)
         preset = last_preset() if folder is None else None
-    if folder is not None:
-        return backend.open_run(folder), folder
     from msgspec.structs import replace
 
-    return replace(backend.load_preset(preset or FIRST_PRESET), named=named), None
+    config = backend.load_preset(preset or FIRST_PRESET) if folder is None else backend.open_run(folder)
+    return replace(config, named=named or folder is not None), folder
 
 
 def run_to_open(backend: Backend) -> Path | None:

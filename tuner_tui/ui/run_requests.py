@@ -97,8 +97,8 @@ class RunRequests(Requests):
 
     async def pick(self) -> None:
         """Ask for a run to follow, or to compare."""
-        table = run_table(await to_daemon_thread(self._backend.list_runs), self._app.size.width)
-        picked = await self._app.ask(RunsScreen(table.items, table.columns))
+        columns, items = run_table(await to_daemon_thread(self._backend.list_runs), self._app.size.width)
+        picked = await self._app.ask(RunsScreen(items, columns))
         if picked is None or picked.folder is None:
             return
         if picked.order == "open":
@@ -315,8 +315,8 @@ class RunRequests(Requests):
     async def _pick(self, heading: str, excluded: Path | None) -> Path | None:
         runs = [run for run in await to_daemon_thread(self._backend.list_runs) if Path(run.path) != excluded]
         empty = "There is no other run to compare with." if excluded else "No runs yet; t starts one."
-        table = run_table(runs, self._app.size.width)
-        return await self._app.ask(PickScreen(heading, table.items, empty, columns=table.columns))
+        columns, items = run_table(runs, self._app.size.width)
+        return await self._app.ask(PickScreen(heading, items, empty, columns=columns))
 
     async def _show(self, first: Path, second: Path) -> None:
         screen = CompareScreen((first.name, second.name))

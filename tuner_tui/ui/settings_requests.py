@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 from msgspec import structs
 from msgspec.structs import replace
@@ -256,10 +255,10 @@ class SettingsRequests(Requests):
         if inventory is not None and interpreter is not None:
             outlooks = await to_daemon_thread(lambda: self._backend.preset_outlooks(listed, inventory, interpreter))
         current = None if self._state.loaded is None else self._state.loaded.preset
-        table = preset_table(listed, current, self._differences, outlooks)
+        columns, items = preset_table(listed, current, self._differences, outlooks)
         unused = inventory is not None and inventory.gpus and RuleContext(interpreter=interpreter).cpu_build
         title = "Presets · PyTorch here is CPU-only, so they are judged by the GPUs" if unused else "Presets"
-        name = await self._app.ask(PresetScreen(title, table.items, table.columns))
+        name = await self._app.ask(PresetScreen(title, items, columns))
         if name is None:
             return
         changed = self._state.dirty
@@ -371,14 +370,7 @@ def preset_name_problem(name: str) -> str | None:
 PRESET_GROUPS = ("yours", "fits this machine", "memory not known before a run", "for other machines", "tuning notes")
 
 
-class PresetTable(NamedTuple):
-    """The columns of a list of presets, and its items."""
-
-    columns: str
-    items: list[PickerItem[str]]
-
-
-PRESET_COLUMNS = ("method", "  peak, of what is free now", "time here", "")
+PRESET_COLUMNS = ("method", "✓ peak fits what is free now", "time here", "")
 
 
 def preset_table(
@@ -386,20 +378,23 @@ def preset_table(
     current: str | None = None,
     differences: Callable[[Mapping[str, Value]], Sequence[str]] = lambda values: (),
     outlooks: Mapping[str, PresetOutlook] = MappingProxyType({}),
-) -> PresetTable:
-    """Return presets as items by group, with memory and time on this machine by `outlooks`; the `current` one first.
+) -> tuple[str, list[PickerItem[str]]]:
+    """Return the names of the columns, and presets as items by group, the `current` one first.
 
-    The detail of each is what it says of itself, what its values change, by `differences`, and the source of its
-    figures. A preset that cannot be loaded cannot be picked and says why.
+    Memory and time are those on this machine, by `outlooks`. The detail of each is what it says of itself, what its
+    values change, by `differences`, and the source of its figures. A preset that cannot be loaded cannot be picked and
+    says why.
     """
     rows = [PRESET_COLUMNS, *(_preset_figures(preset, current, outlooks.get(preset.name)) for preset in presets)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    head, *lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    # Until a run was measured here no time is known.
+    columns = [column for column in zip(*rows, strict=True) if {*column[1:]} != {UNKNOWN}]
+    widths = [max(map(len, column)) for column in columns]
+    head, *lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in zip(*columns, strict=True)]
     items = [
         _preset_item(preset, line, differences, _preset_group(preset, outlooks.get(preset.name)))
         for preset, line in zip(presets, lines, strict=True)
     ]
-    return PresetTable(head, sorted(items, key=lambda item: (PRESET_GROUPS.index(item.group), item.value != current)))
+    return head, sorted(items, key=lambda item: (PRESET_GROUPS.index(item.group), item.value != current))
 
 
 def _preset_item(

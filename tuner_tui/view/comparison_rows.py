@@ -82,11 +82,13 @@ class Entry(NamedTuple):
     tone: Style = "dim"
 
 
-def comparison_rows(scene: ComparisonScene, width: int, height: int = 0) -> list[Row]:
-    """Return all rows; the plot grows into the rest of `height`.
+def comparison_rows(scene: ComparisonScene | None, width: int, height: int = 0) -> list[Row]:
+    """Return all rows, or that the runs are still read; the plot grows into the rest of `height`.
 
     Settings and figures stand side by side where one below the other has no room, or where no value is cut by it.
     """
+    if scene is None:
+        return [Row(line(TextSpan("reading both runs …", "dim")))]
     head, settings = _head(scene, width), _settings_section(scene, width)
     measured, others = _measured(scene, width), _other_sections(scene, width)
     free = height - len(join_sections([head, settings, measured, others])) - 1

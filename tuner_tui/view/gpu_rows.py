@@ -136,8 +136,10 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> li
 
 def history_height(gpus: int, columns: int, room: int) -> int:
     """Return the rows of a history below each GPU, of `room` rows in all; 0 where there is no room for one."""
-    height = (room - 1) // max(1, -(-gpus // columns)) - 1
-    return min(TALLEST_HISTORY, height) if gpus and height >= LEAST_HISTORY else 0
+    lines = -(-gpus // columns)
+    height = (room - 1) // max(1, lines) - 1
+    tallest = TALLEST_HISTORY if lines <= FEW_LINES else TALL_HISTORY
+    return min(tallest, height) if gpus and height >= LEAST_HISTORY else 0
 
 
 def dense_gpu_rows(scene: GpuScene, width: int) -> list[Row]:
@@ -354,8 +356,9 @@ def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
 
 
-LEAST_HISTORY, TALLEST_HISTORY = 3, 12
-"""Rows of a history: from those of its scale on, as fewer say no more than the trace in the row of gauges."""
+LEAST_HISTORY, TALL_HISTORY, TALLEST_HISTORY, FEW_LINES = 3, 5, 12, 2
+"""Rows of a history: from those of its scale on, as fewer say no more than the trace in the row of gauges; of many, of
+few, and the lines of GPUs up to which they are few."""
 SCALE = 16
 """Cells to the right of a history, for the values of its full height."""
 

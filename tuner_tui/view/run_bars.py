@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DATA, COMPUTE, OPTIMIZER, REST, EVALUATION, SAVING = "data", "compute", "optimizer", "rest", "evaluation", "saving"
 PART_OF_CAUSE: Mapping[str, str] = {
     "data-wait": DATA, "too-many-workers": DATA, "waiting-for-workers": DATA, "between-steps": REST,
-    "evaluation-share": EVALUATION, "save-share": SAVING,
+    "evaluation-share": EVALUATION, "save-share": SAVING, "cpu-contended": COMPUTE,
 }  # fmt: skip
 """The part of a step's time that a finding with this cause is about."""
 STEP_STYLES: Mapping[str, Style] = {
@@ -110,15 +110,17 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
         of_run = sum(process.rss_bytes or 0 for process in sample.processes)
         sizes[OTHERS] = max(0, (host.ram_used_bytes or 0) - of_run)
     styles = {**MEMORY_STYLES, OTHERS: "fill-dim"} if on_host else MEMORY_STYLES
-    parts = [BarPart(name, size / capacity, styles[name]) for name, size in sizes.items()]
     used = sum(sizes.values())
+    whole = max(used, capacity)  # what does not fit is seen beyond a mark of what there is
+    parts = [BarPart(name, size / whole, styles[name]) for name, size in sizes.items()]
     figure = f"{(f.gib if used < 9.5 * GIB else f.whole_gib)(used)}/{f.whole_gib(capacity)} GiB"
     parts.append(BarPart("free", max(0.0, 1 - used / capacity), "dim", f"{figure} · free"))
-    marks = []
+    too_large = not measured and used > capacity
+    marks = [BarMark(capacity / used, "▲", f"{figure}: too large", "bad")] if too_large else []
     peak = None if state is None else _peak_bytes(state)
     if measured and peak is not None:
-        marks.append(BarMark(peak / capacity, "▲", f"peak {f.gib(peak)} GiB"))
-    if outlook is not None and estimate is not None and (outlook.on_gpu or not measured):
+        marks.append(BarMark(peak / whole, "▲", f"peak {f.gib(peak)} GiB"))
+    if outlook is not None and estimate is not None and not too_large and (outlook.on_gpu or not measured):
         marks.append(_next_run_mark(estimate, capacity))
     room = max(0, width - LABEL)
     bar = labelled_row("RAM" if on_host else "memory", stacked_bar(parts, room))

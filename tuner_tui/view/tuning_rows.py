@@ -33,15 +33,6 @@ from tuner_tui.view.cells import (
 )
 from tuner_tui.view.charts import Axes, Curve, Mark, curve_rows, gauge
 
-OUTCOMES: Mapping[str, str] = {
-    "out-of-memory": "out of memory",
-    "failed": "failed",
-    "no-step": "made no step",
-    "not-applied": "not applied",
-    "other-data": "other data",
-    "aborted": "aborted",
-}
-
 
 class TuningSummary(NamedTuple):
     """Results of a tuning's trials: initial settings and their throughput, and the best settings."""
@@ -92,7 +83,7 @@ def format_trial_outcome(completed: CompletedTrial) -> str:
         return f"not applied: {', '.join(measurement.not_applied)}"
     if measurement.outcome in ("failed", "no-step", "other-data") and measurement.sentence:
         return measurement.sentence
-    return OUTCOMES.get(measurement.outcome, "")
+    return "" if measurement.outcome == "measured" else measurement.outcome.replace("-", " ")
 
 
 def format_time_left(view: TuningView) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -10,23 +9,8 @@ from textual.reactive import reactive
 
 from tuner_tui.ui.keys import COMPARE_KEYS, GLOSSARIES
 from tuner_tui.ui.screens.sub_screen import PanelScreen
-from tuner_tui.ui.terminal.base_widgets import Canvas
-from tuner_tui.view.cells import Row, TextSpan, line
+from tuner_tui.ui.terminal.base_widgets import RowsPanel
 from tuner_tui.view.comparison_rows import ComparisonScene, comparison_rows
-
-
-class ComparisonPanel(Canvas, can_focus=True):
-    """Shows `compared`; None while the runs are being read."""
-
-    REDRAW_ON = ("compared",)
-
-    compared: reactive[ComparisonScene | None] = reactive(None, repaint=False)
-
-    def rows(self, width: int, height: int) -> Sequence[Row]:
-        runs = self.compared
-        if runs is None:
-            return [Row(line(TextSpan("Reading both runs.", "dim")))]
-        return comparison_rows(runs, width, height)
 
 
 class CompareScreen(PanelScreen):
@@ -36,14 +20,14 @@ class CompareScreen(PanelScreen):
     HELP_KEYS = COMPARE_KEYS
     GLOSSARY = GLOSSARIES["compare"]
 
-    panel: ComparisonPanel
+    panel: RowsPanel
     compared: reactive[ComparisonScene | None] = reactive(None, init=False, repaint=False)
 
     def __init__(self, names: tuple[str, str]) -> None:
-        super().__init__(ComparisonPanel(), _title(names))
+        super().__init__(RowsPanel(comparison_rows, None, can_focus=True, fills=True), _title(names))
 
     def watch_compared(self, compared: ComparisonScene | None) -> None:
-        self.panel.compared = compared
+        self.panel.values = (compared,)
         if compared is not None:
             self.set_panel_title(self.panel, _title(compared.names))
 

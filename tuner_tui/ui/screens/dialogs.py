@@ -46,27 +46,17 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-def label_table(lines: Iterable[tuple[str, str | None]], width: int | None = None, quiet: bool = True) -> Table:
-    """Return a table with a row for each label that has a text; a long text wraps in its column."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, min_width=width)
-    table.add_column(overflow="fold")
-    for label, content in lines:
-        if content:
-            table.add_row(Text(label, "dim" if quiet else ""), Text(content))
-    return table
-
-
-def launch_table(lines: Iterable[tuple[str, str]]) -> Table:
-    """Return the table of a launch; the command, and settings that do not reach it, are emphasised."""
-    table = Table.grid(padding=(0, 2), expand=True)
+def label_table(lines: Iterable[tuple[str, str | None]]) -> Table:
+    """Return a row for each label that has a text; a command, and settings that do not reach it, are emphasised."""
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(ratio=1, overflow="fold")
     not_applied = False
     for label, content in lines:
         not_applied = label == "Not applied" or (not_applied and not label)
         style = "bold" if label in ("Problem", "Command", "Not applied") else "dim" if not_applied else ""
-        table.add_row(Text(label, "bold" if label == "Not applied" else "dim"), Text(content, style))
+        if content:
+            table.add_row(Text(label, "bold" if label == "Not applied" else "dim"), Text(content, style))
     return table
 
 
@@ -177,7 +167,7 @@ class LaunchScreen(ConfirmScreen):
         """Say what will happen in one `sentence`, with labelled `lines` about it."""
         self._told_s = time.monotonic()
         self._sentence.update(Text(sentence, "bold"))
-        self._about.update(Group("", launch_table(lines)) if lines else "")
+        self._about.update(Group("", label_table(lines)) if lines else "")
         self._look_first = any(label in self.LOOK_FIRST for label, _ in lines)
         if self._confirmed:
             self.action_confirm()

@@ -168,6 +168,8 @@ class PickScreen(Dialog[T]):
         options.clear_options()
         options.add_options(self._options())
         options.highlighted = self._first_open()
+        for detail in self.query("#detail").results(Static) if not matches else ():
+            detail.update("")
 
     @on(OptionList.OptionHighlighted)
     def _show_detail(self, event: OptionList.OptionHighlighted) -> None:
@@ -286,18 +288,11 @@ def queue_items(lines: Sequence[QueueLine], now_s: float) -> list[PickerItem[Pat
     ]
 
 
-class RunTable(NamedTuple):
-    """The columns of a list of runs, and its items."""
-
-    columns: tuple[str, str]
-    items: list[PickerItem[Path]]
-
-
 RUN_COLUMNS = ("state", "started", "took", "steps/s", "loss")
 
 
-def run_table(runs: Sequence[RunRow], columns: int = 80) -> RunTable:
-    """Return runs as items in aligned columns: those of `RUN_COLUMNS`, and the command.
+def run_table(runs: Sequence[RunRow], columns: int = 80) -> tuple[tuple[str, str], list[PickerItem[Path]]]:
+    """Return the names of the columns, and runs as items in them: those of `RUN_COLUMNS`, and the command.
 
     The command stands without the folder of its program, and is shortened in the middle where a screen of `columns` has
     no room for it. The detail of each is its whole command and its last sentence.
@@ -319,7 +314,7 @@ def run_table(runs: Sequence[RunRow], columns: int = 80) -> RunTable:
         )
         for run, line in zip(runs, lines, strict=True)
     ]
-    return RunTable(("run", f"{head}  command"), items)
+    return ("run", f"{head}  command"), items
 
 
 def _shorten_command(command: str, width: int) -> str:

@@ -17,7 +17,7 @@ from textual.widgets import Input, Label, Static
 from tuner_tui.ui.keys import GLOSSARIES, TUNE_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.records import TrialPlacement, TuningPlan, TuningSnapshot, TuningWish
-from tuner_tui.ui.screens.dialogs import Choice, Dialog, launch_table
+from tuner_tui.ui.screens.dialogs import Choice, Dialog, label_table
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput, RowsPanel
 from tuner_tui.view.cells import Row
@@ -67,7 +67,7 @@ class TuneStartScreen(Dialog[TuningWish]):
         self._wish = wish
 
     def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(Static(launch_table(self._plan.lines)), can_focus=False)
+        yield VerticalScroll(Static(label_table(self._plan.lines)), can_focus=False)
         minutes = LineInput(f"{self._wish.minutes:g}", select=True, id="minutes")
         minutes.restrict = r"[0-9]{0,5}\.?[0-9]{0,2}"
         yield Horizontal(self._label(MINUTES_LABEL), minutes, Label(MINUTES_NOTE, classes="note"), classes="row")

@@ -13,7 +13,7 @@ from textual.reactive import reactive
 from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.screens.sub_screen import SubScreen
-from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.ui.terminal.base_widgets import Canvas, RowsPanel
 from tuner_tui.view.cells import Row
 from tuner_tui.view.host_rows import MAX_CPU_CHART, host_rows
 from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window
@@ -31,17 +31,6 @@ from tuner_tui.view.watch_rows import (
 
 if TYPE_CHECKING:
     from tuner_tui.runs.read.machine_monitor import MachineView, WatchedJob
-
-
-class CroppedRows(Canvas):
-    """Shows as much of `content`, which the screen sets, as has room."""
-
-    REDRAW_ON = ("content",)
-
-    content: reactive[Sequence[Row]] = reactive((), repaint=False)
-
-    def rows(self, width: int, height: int) -> Sequence[Row]:
-        return self.content[:height]
 
 
 RESORT_EVERY_S = 5.0
@@ -153,8 +142,7 @@ class WatchScreen(SubScreen):
 
     def __init__(self, one_job: bool, heading: str) -> None:
         super().__init__()
-        self.gpus = CroppedRows(classes="panel")
-        self.host = CroppedRows(classes="panel")
+        self.gpus, self.host = (RowsPanel(lambda rows, _: rows, (), classes="panel") for _ in range(2))
         self.jobs = WatchedJobsPanel(classes="panel")
         self._one_job = one_job
         self._only: tuple[int, ...] = ()
@@ -221,7 +209,7 @@ class WatchScreen(SubScreen):
         if view is not None and view.problem is not None and not low:
             chart = max(0, min(MAX_CPU_CHART, left))
             host = host_rows(view.sample, self._seen, width, chart, window=self.window)
-        self.gpus.content, self.host.content = gpus, host
+        self.gpus.values, self.host.values = (gpus,), (host,)
         most = max(3, room - MIN_JOB_ROWS)
         rows = max(min(len(gpus), most), self._rows[0]), max(1, len(host), self._rows[1])
         if rows != self._rows:
