@@ -111,12 +111,12 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
         sizes[OTHERS] = max(0, (host.ram_used_bytes or 0) - of_run)
     styles = {**MEMORY_STYLES, OTHERS: "fill-dim"} if on_host else MEMORY_STYLES
     used = sum(sizes.values())
-    whole = max(used, capacity)  # what does not fit is seen beyond a mark of what there is
+    too_large = not measured and estimate is not None and estimate.verdict == "too large"
+    whole = max(used, capacity) if too_large else capacity  # beyond a mark of what there is stands what does not fit
     parts = [BarPart(name, size / whole, styles[name]) for name, size in sizes.items()]
     figure = f"{(f.gib if used < 9.5 * GIB else f.whole_gib)(used)}/{f.whole_gib(capacity)} GiB"
     parts.append(BarPart("free", max(0.0, 1 - used / capacity), "dim", f"{figure} · free"))
-    too_large = not measured and used > capacity
-    marks = [BarMark(capacity / used, "▲", f"{figure}: too large", "bad")] if too_large else []
+    marks = [BarMark(capacity / whole, "▲", f"{figure}: too large", "bad")] if too_large else []
     peak = None if state is None else _peak_bytes(state)
     if measured and peak is not None:
         marks.append(BarMark(peak / whole, "▲", f"peak {f.gib(peak)} GiB"))
