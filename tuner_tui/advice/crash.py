@@ -251,11 +251,10 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if cause == "unknown" and pattern is None:
         cause, sentence = _explain_without_pattern(failure, name)
     evidence = _evidence(match, judgement.launcher, ranks)
+    evidence = evidence if reason is None else (evidence[0], _shorten(reason), *evidence[1:])
     before = (line.text for line in reversed(lines[max(0, failure.first - 2 * NEAR) : failure.first]))
     if pattern is None and _meaning(failure) and (hint := next(filter(_pattern("hints").search, before), None)):
-        evidence = (*evidence, _shorten(hint))
-        checks = (remedy("logged-before", hint=_shorten(hint, 240)), *checks)
-    evidence = evidence if reason is None else (evidence[0], _shorten(reason), *evidence[1:])
+        evidence, checks = (*evidence, _shorten(hint)), (remedy("logged-before", hint=_shorten(hint, 240)), *checks)
     is_unsure = pattern is not None and not pattern.regexes and confidence != "certain" and bool(failure.calls)
     is_refusal = is_unsure and failure.calls[-1].raises and " " in failure.headline.partition(": ")[2]
     is_refusal = is_refusal or (topic == "package-versions" and subject is None)
@@ -319,8 +318,10 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
     )
     package = next(iter(_named_groups("installed", inner.file)), None)
     meaning = _meaning(failure)
-    title = f"look at {_show(inner)} in {inner.place}"
-    why = meaning or "the innermost line of the program in the traceback"
+    title, why = (
+        f"look at {_show(inner)} in {inner.place}",
+        meaning or "the innermost line of the program in the traceback",
+    )
     if package is not None:
         is_release = _pattern("release-errors").search(failure.message) is not None
         release = f", and the release of {package}" if is_release else ""

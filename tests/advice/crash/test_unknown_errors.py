@@ -274,3 +274,9 @@ def test_a_rank_that_failed_is_not_cleared_by_the_last_step_of_another(steps: in
     before = "".join(f"{{'loss': 2.0, 'epoch': 0.{step}}}\n" for step in range(1, 5))
     after = "".join(f"{{'loss': 1.0, 'epoch': 1.{step}}}\n" for step in range(1, steps + 1))
     assert [finding.cause for finding in read(f"{before}{of_rank}\n{after}")] == causes
+
+
+def test_words_below_the_first_line_come_before_what_is_known_of_the_part() -> None:
+    places = (PROGRAM, "@monai/transforms/io/plate.py:turn|raise RuntimeError(")
+    (finding,) = read(frames(*places) + "RuntimeError: no reader for a.plate\n    Please install the reader libraries.")
+    assert (finding.cause, finding.remedies[0].why) == ("missing-package", "Please install the reader libraries")

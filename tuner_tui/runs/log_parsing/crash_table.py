@@ -132,7 +132,7 @@ def classify(failure: Failure) -> CrashPattern | None:
     messages = crash_table().messages
     by_headline = first_of(messages, failure.headline)
     by_frames = _classify_by_frames(failure, by_headline)
-    if by_frames is not None:
+    if by_frames is not None and not by_frames.raised:
         return by_frames
     by_words = by_headline
     # A pattern may span lines that the message breaks, so it is also tried on the message as one line.
@@ -149,6 +149,8 @@ def classify(failure: Failure) -> CrashPattern | None:
         or (by_headline.cause == by_message.cause and by_message.topic is not None)
     ):
         by_words = by_message
+    if by_words is None and by_frames is not None:  # what is known of a part of a package yields to any words
+        return by_frames
     by_class = next(filter(None, map(crash_table().classes.get, _class_names(failure.type))), None)
     if by_class is not None and (by_words is None or by_words.cause in by_class.replaces):
         return by_class
