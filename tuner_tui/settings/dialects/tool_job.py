@@ -29,7 +29,7 @@ from tuner_tui.settings.dialects.dialect import (
     without_other_meanings,
 )
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file
-from tuner_tui.settings.dialects.hf import RENAMED, is_other_library
+from tuner_tui.settings.dialects.hf import RENAMED, is_other_library, setting_of_argument
 from tuner_tui.settings.dialects.hooks import KNOWN, TRAINS
 from tuner_tui.settings.dialects.hydra import hydra_command
 from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS
@@ -163,6 +163,10 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
     else:
         command = (dialect.choose_command and dialect.choose_command(file.values, path)) or dialect.command
     of_script = not dialect.programs and dialect.form != "python"
+    flat = flatten(file.values)
+    names = (setting_of_argument(key.rpartition(".")[2]) for key in flat)
+    if not (command or dialect.programs or FIELDS.keys() & {*names} or keys_in_file(dialects()["own-script"], flat)):
+        return UNKNOWN  # the texts of a checkout are many
     if dialect.form != "python" and (written := _written_command(path, file.values)) is not None:
         return written
     script = next((word for word in shlex.split(command or "") if word.endswith(".py")), None)
