@@ -119,8 +119,8 @@ def test_the_expected_time_is_shown_next_to_the_memory_and_where_it_comes_from()
     # 24,000 samples at 100 to 120 samples/s and 10 % for evaluation and saving: 220 to 264 s.
     known = DurationEstimate(24_000, 100.0, 120.0, 0.1, True, "measured here by r007 with these settings")
     shown = MemoryOutlook(estimated(), duration=known)
-    assert texts(shown, 80)[2] == "time 3 min 30 s to 4 min 30 s · measured here by r007 with these settings"
-    assert texts(shown, 50)[2] == "time 3 min 30 s to 4 min 30 s · measured here by…"
+    assert texts(shown, 90)[2] == "time 3 min 30 s to 4 min 30 s + start-up · measured here by r007 with these settings"
+    assert texts(shown, 50)[2] == "time 3 min 30 s to 4 min 30 s + start-up"
     assert texts(shown, 36)[2] == "time 3 min 30 s to 4 min 30 s"
     unsized = replace(known, samples=None)
     assert texts(MemoryOutlook(estimated(), duration=unsized), 60)[2].startswith(

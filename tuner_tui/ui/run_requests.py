@@ -26,6 +26,7 @@ from tuner_tui.ui.status_text import launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.view.end_card import checkpoint_path, end_scene
 from tuner_tui.view.finding_rows import replay_rows
+from tuner_tui.view.settings_form import effective_batch
 
 COMPARE_PERIOD_S = 5.0
 
@@ -147,8 +148,9 @@ class RunRequests(Requests):
         tuning = await self._tuning_beside()
         view = self._store.settings_view(self._state)
         problems = [] if view is None else [("Problem", problem.sentence) for problem in view.problems]
-        meanwhile = [("Meanwhile", tuning)] if tuning else []
-        return LaunchOffer(sentence, [*problems, *offer.lines, *meanwhile], offer.start)
+        batch = "" if view is None else effective_batch(view, self._app.size.width)
+        more = [(label, text) for label, text in (("Batch", batch), ("Meanwhile", tuning)) if text]
+        return LaunchOffer(sentence, [*problems, *offer.lines, *more], offer.start)
 
     async def _tuning_beside(self) -> str:
         """Return what a training does to the tuning that runs; empty without one."""

@@ -128,7 +128,12 @@ def _against_earlier_and_energy(scene: EndScene) -> list[TextSpan]:
 
 
 def speed_against_earlier(scene: EndScene) -> TextSpan | None:
-    """Return `12 % faster than r007`, the fastest earlier run of the same training; None if either is unknown."""
+    """Return `12 % faster than r007`, the fastest earlier run of the same training; None if either is unknown.
+
+    A run that failed is not compared, nor one that waited for cores that other programs used.
+    """
+    if scene.state.outcome not in ("completed", "stopped") or any(f.cause == "cpu-contended" for f in scene.findings):
+        return None
     fastest = None if scene.context is None else scene.context.fastest
     speed = mean_rates(scene.state.ranks.values()).samples_s
     if fastest is None or not fastest.samples_s or speed is None or scene.context is None:

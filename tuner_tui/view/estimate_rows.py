@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 LEAST_BAR, MOST_BAR = 6, 40
 LEAST_SOURCE = 12
+START_UP = " + start-up"
 SMALL_BYTES = 20 * GIB
 LEAST_GIB_BYTES = 0.1 * GIB
 """Smaller sizes are shown in MiB."""
@@ -62,6 +63,8 @@ def _time_row(expected: DurationEstimate | None, width: int) -> Row:
     text = shorten(summarise_duration(expected), width - 5)
     if expected is None:
         return Row(line(label, TextSpan(text, "dim")))
+    if expected.range_s is not None and text_width(text) + text_width(START_UP) <= width - 5:
+        text += START_UP
     room = width - 5 - text_width(text) - 3
     rests_on = f" · {shorten(expected.rests_on, room)}" if room >= LEAST_SOURCE else ""
     return Row(line(label, text, TextSpan(rests_on, "dim")))

@@ -180,7 +180,9 @@ def _figure_rows(scene: RunScene, width: int) -> list[Row]:
         style = finite_style(state.loss) or "strong"
         rows.append(_group("loss", f.metric(state.loss), optimizer, width, style=style))
     elif any(optimizer):
-        rows.append(labelled_row("optimizer", join_fitting(optimizer, width - LABEL)))
+        rows.append(
+            labelled_row("optimizer" if any(optimizer[:2]) else "progress", join_fitting(optimizer, width - LABEL))
+        )
     if state.loss_parts:
         parts = [f"{name} {f.metric(value)}" for name, value in state.loss_parts.items()]
         rows.append(labelled_row("parts", join_fitting(parts, width - LABEL)))

@@ -27,10 +27,11 @@ class HelpScreen(Dialog[None]):
         Binding("question_mark,f1,q", "leave", "Back", id="help.leave", show=False)
     ]
     heading = "Help"
-    hint = "ctrl+p explains each action · esc back"
 
     def __init__(self, keys: Sequence[Binding], glossary: Sequence[tuple[str, str]]) -> None:
         super().__init__()
+        palette = any(key.action == "app.command_palette" for key in keys)
+        self.hint = f"{'ctrl+p explains each action · ' * palette}esc back"
         self._groups = help_groups(keys)
         self._glossary = glossary
 
