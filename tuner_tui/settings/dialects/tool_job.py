@@ -164,8 +164,9 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
         command = (dialect.choose_command and dialect.choose_command(file.values, path)) or dialect.command
     of_script = not dialect.programs and dialect.form != "python"
     flat = flatten(file.values)
-    names = (setting_of_argument(key.rpartition(".")[2]) for key in flat)
-    if not (command or dialect.programs or FIELDS.keys() & {*names} or keys_in_file(dialects()["own-script"], flat)):
+    names = {setting_of_argument(key.rpartition(".")[2]) for key in flat}
+    is_tools = command or dialect.programs or dialect.of_launcher
+    if not (is_tools or FIELDS.keys() & names or keys_in_file(dialects()["own-script"], flat)):
         return UNKNOWN  # the texts of a checkout are many
     if dialect.form != "python" and (written := _written_command(path, file.values)) is not None:
         return written
