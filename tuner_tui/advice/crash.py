@@ -318,10 +318,7 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
     )
     package = next(iter(_named_groups("installed", inner.file)), None)
     meaning = _meaning(failure)
-    title, why = (
-        f"look at {_show(inner)} in {inner.place}",
-        meaning or "the innermost line of the program in the traceback",
-    )
+    title, why = f"look at {_show(inner)} in {inner.place}", meaning or "the program's innermost line of the traceback"
     if package is not None:
         is_release = _pattern("release-errors").search(failure.message) is not None
         release = f", and the release of {package}" if is_release else ""
