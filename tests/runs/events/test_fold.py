@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.runs.store.test_codec import events
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.fold import MAX_EVALUATIONS, fold, fold_all
-from tuner_tui.runs.events.progress import MAX_POINTS, WINDOW_S, mean_rates, rates_of, startup_phases
+from tuner_tui.runs.events.progress import MAX_POINTS, WINDOW_S, HistoryBuilder, mean_rates, rates_of, startup_phases
 from tuner_tui.runs.events.run_state import RankState, RunState
 
 
@@ -205,6 +205,14 @@ def test_a_loss_that_proves_to_be_one_of_several_optimizers_is_a_part() -> None:
     assert fold_all(RunState(), [logged, parts]).loss == 0.7
     printed = ev.Metrics(t=3.0, step=3, source="log lines", loss=0.4, part=True, parts={"d_loss": 0.4})
     assert fold_all(RunState(), [printed, parts, printed]).loss is None
+
+
+def test_the_chart_of_the_loss_has_no_points_of_a_part() -> None:
+    history = HistoryBuilder()
+    for step in (1, 2):
+        history.add(ev.Metrics(t=1.0, rank=0, step=step, source=ev.BACKWARD, loss=0.5))
+    history.add(ev.Metrics(t=3.0, rank=0, step=3, source=ev.BACKWARD, parts={"d_loss": 0.4, "g_loss": 0.9}))
+    assert history.history().loss.xs == ()
 
 
 def test_a_second_trainer_in_a_process_begins_at_its_own_step() -> None:

@@ -69,6 +69,8 @@ def evaluating(step: int, *evaluated: int, output: int | None = None, ended: int
         ("{'loss': 0.5, 'epoch': 1.0}\n", fold_all(stepped(5), [Plan(t=0.0, rank=0, obeys=True)]), [], []),
         # an evaluation is of the step at which its phase began
         ("loss: 4.0\nval loss: 3.0\nloss: 2.0\n", evaluating(20, 10), None, [(10, {"eval_loss": 3.0})]),
+        # a summary of all epochs at the end, as timm prints
+        ('loss: 4.0\n[{"epoch": 0,\n "validation": {\n  "loss": 1.2,\n  "top1": 50.0\n }\n}]\n', stepped(20), None, []),
         # nanoGPT evaluates before its first step, which no counter says: the later ones are not shifted by it
         (
             "".join(f"step {n}: train loss 3.0, val loss {3 - n / 50:.1f}\n" for n in (0, 20, 40)),

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.runs.events.run_state import RankState, Rates, RunState
-from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Steps, trust
+from tuner_tui.runs.events.types import BACKWARD, Evaluated, Event, Metrics, Steps, trust
 
 Figure = TypeVar("Figure", int, float)
 WINDOW_S = 20.0
@@ -353,6 +353,7 @@ class HistoryBuilder:
         self._learning_rate = DownsampledSeries("learning rate", "")
         self._ranks: dict[int, _RankCounters] = {}
         self._loss_trust = -1
+        self._parts: set[str] = set()
         self._built: History | None = History()
 
     def add(self, event: Event) -> None:
@@ -384,6 +385,10 @@ class HistoryBuilder:
         # Losses of two sources differ (one batch, a mean of the last hundred), so a plot has only those of the best
         # source.
         new_trust = trust(event.source, event.summary, event.part)
+        if event.parts and event.rank in (None, 0):
+            self._parts.update(event.parts)
+            if len(self._parts) > 1 and self._loss_trust <= (0 if event.source == BACKWARD else -1):
+                self._loss, self._loss_trust = DownsampledSeries("loss", ""), 0  # it was one of them
         if event.rank in (None, 0) and event.loss is not None and new_trust >= self._loss_trust:
             if new_trust > self._loss_trust:
                 self._loss, self._loss_trust = DownsampledSeries("loss", ""), new_trust

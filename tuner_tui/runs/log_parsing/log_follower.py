@@ -88,6 +88,8 @@ MAX_LINE_BYTES = 1000
 
 _FIGURES = tuple(word.encode() for word in FIGURE_WORDS)
 _LABEL_ALONE = re.compile(LABEL_ALONE.encode())
+_SUMMARY = re.compile(rb'"\w+": \{\s*\n[^{}]{0,4000}\}')
+"""A part of a JSON document, such as the results of all epochs, has no figures of this moment."""
 _POSITION = re.compile(rb"\d\s{0,2}(?:/|of)\s{0,2}\d")
 _LOSS = re.compile(rb"^(?!\s*\|\s*\w+_loss\s*\|).*(?:loss|cost)", re.IGNORECASE)
 """Not a row of a table with a part of the loss, such as Stable-Baselines3's `value_loss`."""
@@ -201,7 +203,7 @@ class PrintedMetrics:
             first, last = max(0, began - start), end if ended is None else max(0, ended - start)
             evaluation_lines = text[first:last].splitlines(keepends=True)
             text = text[:first] + b"".join(b"Test: " + line for line in evaluation_lines) + text[max(first, last) :]
-        return _LABEL_ALONE.sub(rb"\1 ", text).split(b"\n")
+        return _LABEL_ALONE.sub(rb"\1 ", _SUMMARY.sub(b"", text)).split(b"\n")
 
 
 class EvaluationSteps:

@@ -268,7 +268,9 @@ def _rate_of(optimizer: Any) -> float | None:
         return None
     hypers = getattr(optimizer, "hypers", ())[-1:] or getattr(optimizer, "param_groups", ())[:1]
     rate = hypers[0].get("lr") if hypers else getattr(optimizer, "learning_rate", getattr(optimizer, "lr", None))
-    return None if isinstance(rate, bool) or rate is None or not getattr(rate, "is_cpu", True) else float(rate)
+    if isinstance(rate, bool) or rate is None or not getattr(rate, "is_cpu", True):
+        return None
+    return rate if isinstance(rate, float) else float(f"{float(rate):.7g}")  # of Keras a number of 32 bits
 
 
 _UNREPORTED = object()

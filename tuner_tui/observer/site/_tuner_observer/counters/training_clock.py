@@ -73,11 +73,11 @@ class TrainingClock:
         self.is_running = False
 
     def step(self, now: float, resumes: bool) -> None:
-        """Add the time of a step. `resumes`: it ends a pause that is still open."""
+        """Add the time of a step, unless it compiled. `resumes`: it ends a pause that is still open."""
         if self._paused is not None and resumes:
             self._end_pause(now)
         self._report_evaluation()
-        if self._since_s is not None and self._paused is None:
+        if self._since_s is not None and self._paused is None and self._session.phase != "compiling":
             seconds = now - self._since_s
             if self._evaluated or self._pauses:
                 # Pauses were added to `_eval_s` or `_save_s` when they ended; the others are added here.
