@@ -29,11 +29,10 @@ from tuner_tui.settings.dialects.dialect import (
     dialects,
     flatten,
     is_for_any_program,
-    is_for_other_work,
     keys_in_file,
-    measured_key,
     read_settings,
     set_nested,
+    why_no_training,
     with_references,
 )
 from tuner_tui.settings.dialects.file_formats import (
@@ -214,13 +213,9 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     form = "yaml" if path is None else form_of_file(path)
     dialect = tool or tool_of_file(replace(file, values=with_references(file.values)), path)
     of_script = not (dialect.programs or dialect.of_launcher or file.words) and form != "python"
-    if of_script and is_for_other_work(flatten(file.values), path.stem if path else ""):
-        raise PresetError(
-            f"{source}: is for inference or an evaluation by its keys or name, and says nothing of how to train: open "
-            "the file with learning rate and epochs"
-        )
-    if of_script and (measured := measured_key(flatten(file.values))) is not None:
-        raise PresetError(f"{source}: is a record of a training, with its {measured}: open the file that started it")
+    why = why_no_training(flatten(file.values), path.stem if path else "") if of_script else None
+    if why is not None:
+        raise PresetError(f"{source}: {why}")
     if path is not None and dialect.form == "overrides" and not file.words:
         values = compose(file.values, path)
         parts = (file.values, values) if group_of(path) is None else ()

@@ -441,10 +441,14 @@ def is_for_any_program(settings: Collection[str], flat: Mapping[str, Any]) -> bo
     )
 
 
-def measured_key(flat: Mapping[str, Any]) -> str | None:
-    """A key whose value only a training that has ended can have measured."""
+def why_no_training(flat: Mapping[str, Any], name: str) -> str | None:
+    """Why nothing is trained by a file with these keys, or of this name; None where none of them says so."""
+    if is_for_other_work(flat, name):
+        why = "is for inference or an evaluation by its keys or name, and says nothing of how to train"
+        return f"{why}: open the file with learning rate and epochs"
     results = re.compile(read_data_file(TABLES)["words"]["results"], re.VERBOSE)
-    return next((key for key, value in flat.items() if isinstance(value, float) and results.search(key.lower())), None)
+    measured = (key for key, value in flat.items() if isinstance(value, float) and results.search(key.lower()))
+    return next((f"is a record of a training, with its {key}: open the file that started it" for key in measured), None)
 
 
 @cache
