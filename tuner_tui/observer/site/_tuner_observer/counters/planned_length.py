@@ -550,9 +550,8 @@ def named_batch(frame: FrameType | None, delivered: Iterable[int] = ()) -> int |
     It tells the batch of a step without a loader, such as one from a replay buffer; None if several sizes fit.
     """
     sizes = set(delivered)
-    indexed: set[int] = set()
-    rows: set[int] = set()
-    given: set[int] = set()
+    none: set[int] = set()
+    indexed, rows, given = set(none), set(none), set(none)
     for name, value, _ in _named_values(frame):
         plain, shape = name.replace("_", "").lower(), getattr(value, "shape", None)
         if type(value) is int and plain.endswith(BATCH_NAMES):

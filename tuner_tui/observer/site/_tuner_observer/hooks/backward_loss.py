@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 from weakref import ref
 
@@ -35,18 +35,6 @@ FORGET_S = 10.0
 MAX_OTHERS = 8
 MAX_NAME = 30
 """Characters of what a loss is called."""
-
-
-class OtherLoss:
-    """The loss at another call of `backward` than the followed one, between whose calls it is called."""
-
-    __slots__ = ("after", "alternations", "called_s", "loss", "place")
-
-    def __init__(self, place: tuple[CodeType, int, int]) -> None:
-        self.place = place
-        self.after = self.alternations = 0
-        self.called_s = 0.0
-        self.loss: Any = 0.0
 
 
 class BackwardLoss:
@@ -87,7 +75,7 @@ class BackwardLoss:
         self._tells_callers = False
         self._site: Any = None
         self._place: Any = None
-        self._others: dict[Any, OtherLoss] = {}
+        self._others: dict[Any, SimpleNamespace] = {}
         self._simple_until_s = 0.0
         self._newest: Any = None
         self._newest_s = self._due_s = 0.0
@@ -172,9 +160,10 @@ class BackwardLoss:
         self._simple_until_s = 0.0 if is_scaled or self.groups.follows or caller is not frame else self._due_s
 
     def _note_other(self, site: Any, place: Any, loss: Any, now: float) -> None:
+        """Note the loss of another call than the followed one, and how often it came between two of those."""
         other = self._others.get(site)
         if other is None and len(self._others) < MAX_OTHERS:
-            other = self._others[site] = OtherLoss(place)
+            other = self._others[site] = SimpleNamespace(place=place, after=0, alternations=0)
         if other is not None:
             other.alternations += self._counters.buffer.backwards > other.after
             other.after, other.called_s, other.loss = self._counters.buffer.backwards, now, loss
@@ -251,9 +240,8 @@ def _script_frame(frame: FrameType) -> FrameType:
     return next((each for each in callers if kind_of_code(each.f_code.co_filename) == "script"), frame)
 
 
-_ARGUMENT = re.compile(r"backward\(\s*([A-Za-z_][\w.]*)\s*[,)]")
+_ARGUMENT = re.compile(r"(?:backward|scale)\(\s*([A-Za-z_][\w.]*)\s*[,)]")
 _CALLED_ON = re.compile(r"([^;=]*)\.backward\(")
-_SCALED = re.compile(r"\w*scale\w*\((.*)\)$")
 
 
 def _names(places: list[Any]) -> list[str]:
@@ -262,9 +250,7 @@ def _names(places: list[Any]) -> list[str]:
     for code, line, outer_line in places:
         source = linecache.getline(code.co_filename, line)
         match = _ARGUMENT.search(source) or _CALLED_ON.search(source)
-        text = "" if match is None else match[1].strip()
-        scaled = _SCALED.search(text)
-        names.append((scaled[1] if scaled is not None else text)[:MAX_NAME] or "loss")
+        names.append("loss" if match is None else match[1].strip()[:MAX_NAME] or "loss")
         lines.append(f"{names[-1]} (line {outer_line or line})")
     return names if len(set(names)) == len(names) else lines
 
