@@ -180,6 +180,7 @@ class RunRequests(Requests):
         tuning = await self._tuning_beside()
         if tuning and not await self._app.ask(ConfirmScreen("Train", f"{tuning} Train anyway?", "train")):
             return
+        self._app.show_note(f"{remedy.title}: starting again …")
         offer = await to_daemon_thread(lambda: self._backend.offer_retry(folder, remedy, finding.cause, current))
         effect = f" {remedy.batch_note[:1].upper()}{remedy.batch_note[1:]}." if remedy.batch_note else ""
         self._app.show_note(f"{offer.sentence}{effect}")
@@ -200,7 +201,9 @@ class RunRequests(Requests):
             return
         scene = end_scene(folder.name, view, self._state.context, findings)
         about = "A file in this folder, by its ending Markdown (.md), a picture (.svg) or a page (.html)"
-        name = await self._app.ask(NameScreen("Share", f"{folder.name}.html", report_problem, about))
+        names = (f"{folder.name}{ending}.html" for ending in ("", *(f"-{number}" for number in range(2, 100))))
+        free = next((name for name in names if not Path(name).exists()), "")
+        name = await self._app.ask(NameScreen("Share", free, report_problem, about))
         if name is not None:
             path = await to_daemon_thread(lambda: self._backend.write_report(scene, name))
             copied = self._app.copy_text(render_report(scene, ".md"))
