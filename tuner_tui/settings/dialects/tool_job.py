@@ -101,10 +101,12 @@ NO_TRAININGS = frozenset(
     | {"inference", "chat", "api", "webchat", "serve", "deploy", "download", "convert", "merge-lora", "print_config"}
 )
 """Words of a command that does something else with the file."""
-NO_TRAINING_OPTION = re.compile(r"--(?:resume|(?:eval(?:uate)?|test|infer(?:ence)?|predict)(?:[_-]only)?$)")
+NO_TRAINING_OPTION = re.compile(
+    r"--(?:resume|preview|dry[_-]run|(?:eval(?:uate)?|test|infer(?:ence)?|predict)(?:[_-]only)?$)"
+)
 ENTRY_KEYS = ("path", "records_path", "id", "name", "dataset_name", "dataset")
 """What an entry of a list of datasets calls its dataset."""
-BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text", "scratch", "resume"})
+BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text", "scratch", "resume", "true", "false", "none"})
 """What is in the place of a dataset's name where `data_files` holds the data, and of a model's that is new."""
 OTHER_SECTIONS = re.compile(
     r"(?:^|[._])(?:tags|labels|metadata|wandb|mlflow|teacher\w*|judge\w*|reward\w*|embed\w*|rag|llm_api|callbacks?|logger|tokenizer|"
@@ -224,7 +226,7 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
     config = path.absolute()
     programs = {program for tool in dialects().values() for program in tool.programs} | project_programs(path)
     likely = re.compile(rf"\b{re.escape(config.parent.name)}/|-cn |--[\w-]*(?:config|cfg|conf|yaml|params|args[_-])")
-    is_own = False
+    is_own, keys = False, flatten(values).keys()
     for text_file in (config, *texts_above(path, whole=not for_others)):
         text = read_source(text_file)
         if config.name not in text and not (for_others and likely.search(text)):
@@ -248,12 +250,25 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
                     of_folder = HYDRA_NAME.search(" ".join(words[: at[0] + 1]))
                     chosen = f"{config.stem}{Path(name).suffix}" if of_folder else config
                     program = words[0] if (folder / words[0]).is_file() else Path(words[0]).name
-                    filled = (program, *words[1 : at[0]], f"{begin}{equals}{chosen}", *words[at[0] + 1 :])
+                    filled = (
+                        program,
+                        *words[1 : at[0]],
+                        f"{begin}{equals}{chosen}",
+                        *_without_examples(words[at[0] + 1 :], keys),
+                    )
                     if not any(TO_FILL_IN.search(word) for word in filled):
                         yield filled, environment, folder
                         is_own = is_own or text_file == config
         if is_own:  # what the file says of itself counts before all others
             return
+
+
+def _without_examples(words: Sequence[str], keys: Collection[str]) -> Iterator[str]:
+    """The words of a command without other values for keys of the file, which a text gives as an example."""
+    is_example = [word.lstrip("+-").partition("=")[0] in keys and "=" in word for word in words]
+    for word, example, following in zip(words, is_example, [*is_example[1:], False], strict=False):
+        if not example and not (following and word in ("--set", "-o", "--override", "--overrides", "--opts")):
+            yield word
 
 
 def _named_file(words: Sequence[str], index: int, folder: Path, config: Path) -> Path:
@@ -466,7 +481,7 @@ def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
 def _text_of(value: object) -> str | None:
     """A name; the names in a list of entries; the keys of a mapping of name to share."""
     if isinstance(value, str):
-        return None if TEMPLATE.search(value) or value in BUILDERS else shorten_text(value, LONGEST_NAME)
+        return None if TEMPLATE.search(value) or value.lower() in BUILDERS else shorten_text(value, LONGEST_NAME)
     if isinstance(value, Mapping):
         inner = value.get("datasets")
         shares = all(isinstance(share, int | float) for share in value.values())
