@@ -33,14 +33,11 @@ from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel, themed_styl
 from tuner_tui.view.cells import Row
 from tuner_tui.view.charts import gauge
 from tuner_tui.view.finding_rows import FindingChoice
-from tuner_tui.view.hardware_rows import hardware_rows
 
 if TYPE_CHECKING:
     from tuner_tui.advice.estimate import PeakMemory
     from tuner_tui.advice.finding import Remedy
     from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow
-    from tuner_tui.hardware.interpreter import Interpreter
-    from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.ui.state import SettingChange
 
 Result = TypeVar("Result")
@@ -241,24 +238,10 @@ class WhyScreen(Dialog[None]):
         return parts
 
 
-class MachineScreen(Dialog[None]):
-    """Shows all that is known of the machine, and of the Python that trains."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("i,q", "leave", "Back", id="machine.leave", show=False)]
-
-    def __init__(self, inventory: Inventory | None, interpreter: Interpreter | None) -> None:
-        super().__init__()
-        self.heading = "Machine" if inventory is None else f"Machine · {inventory.hostname}"
-        self._machine = inventory, interpreter
-
-    def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(RowsPanel(hardware_rows, *self._machine))
-
-
 class InspectionScreen(Dialog[None]):
-    """Shows what the processes of a run answered: where they are, or what makes their steps slow."""
+    """Shows rows: the machine, or where the processes of a run are, or what makes their steps slow."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("W,F,q", "leave", "Back", id="stacks.leave", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("i,W,F,q", "leave", "Back", id="stacks.leave", show=False)]
 
     def __init__(self, heading: str, draw: Callable[[int], Sequence[Row]]) -> None:
         """`draw` returns the rows for a width."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -20,11 +21,11 @@ from tuner_tui.ui.panels.live import LivePanel, PlotsPanel
 from tuner_tui.ui.panels.output import OutputPanel
 from tuner_tui.ui.panels.settings import SettingsList, SettingsPanel
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
-from tuner_tui.ui.screens.dialogs import MachineScreen, WhyScreen
+from tuner_tui.ui.screens.dialogs import InspectionScreen, WhyScreen
 from tuner_tui.ui.terminal.base_widgets import FullScreen
 from tuner_tui.view.cells import READING
 from tuner_tui.view.finding_rows import FindingChoice, can_retry
-from tuner_tui.view.hardware_rows import hardware_summary
+from tuner_tui.view.hardware_rows import hardware_rows, hardware_summary
 from tuner_tui.view.settings_form import SettingsView
 
 if TYPE_CHECKING:
@@ -224,7 +225,9 @@ class MainScreen(FullScreen):
             self.app.push_screen(WhyScreen(self.choice))
 
     def action_machine(self) -> None:
-        self.app.push_screen(MachineScreen(*self.machine))
+        inventory = self.machine[0]
+        heading = "Machine" if inventory is None else f"Machine · {inventory.hostname}"
+        self.app.push_screen(InspectionScreen(heading, partial(hardware_rows, *self.machine)))
 
     def action_window(self) -> None:
         self.query_one(LivePanel).next_window()
