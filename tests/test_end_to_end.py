@@ -96,9 +96,9 @@ def until(terminal: Terminal, words: bytes) -> None:
 def first_run(terminal: Terminal, runs: Path) -> RunFolder:
     """The run that the screen starts."""
     while True:
-        found = [folder for folder in list_runs(runs) if read_supervisor_state(folder.state) is not None]
-        if found:
-            return found[0]
+        folders = [folder for folder in list_runs(runs) if read_supervisor_state(folder.state) is not None]
+        if folders:
+            return folders[0]
         watched(terminal)
 
 

@@ -88,11 +88,11 @@ def import_graph(modules: dict[str, Path]) -> Graph:
     """Which modules of the package each module imports."""
     graph: Graph = {}
     for module, path in modules.items():
-        found = (
+        result = (
             next((each for each in (name, name.rpartition(".")[0]) if each in modules), None)
             for name in imported_names(path, module)
         )
-        graph[module] = {each for each in found if each is not None and each != module}
+        graph[module] = {each for each in result if each is not None and each != module}
     return graph
 
 

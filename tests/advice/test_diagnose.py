@@ -53,8 +53,8 @@ def test_a_loss_of_speed_comes_before_settings_that_are_not_in_effect(finished: 
         phase="training" if finished is None else "ending",
     )  # fmt: skip
     job = CommandJob(command=("python", "main.py"), apply="inject")
-    found = diagnose(situation(state=state, job=job, chosen=frozenset({"learning_rate"})))
-    assert [finding.cause for finding in found] == ["data-wait", "not-in-effect"]
+    findings = diagnose(situation(state=state, job=job, chosen=frozenset({"learning_rate"})))
+    assert [finding.cause for finding in findings] == ["data-wait", "not-in-effect"]
 
 
 def test_a_healthy_run_that_has_ended_has_no_findings() -> None:
@@ -105,7 +105,7 @@ WAITING = {"data_wait_share": 0.4}
 def queueing(queue_pct: float | None, own_pct: float = 50.0, cpu_pct: float = 100.0) -> tuple[Sample, ...]:
     """A training without a GPU whose main thread waits for a core, on a machine of 16 cores."""
     main = ProcessSample(PID, "main", own_pct, GB, cpu_queue_pct=queue_pct)
-    return tuple(replace(one, processes=(main,)) for one in samples(cpu_pct=cpu_pct))
+    return tuple(replace(sample, processes=(main,)) for sample in samples(cpu_pct=cpu_pct))
 
 
 def causes(**changes: Any) -> list[str]:
@@ -337,8 +337,8 @@ def test_memory_that_pytorch_caches_is_not_full(
         "alloc_retries": retries,
     }
     full = samples(gpu={"memory_used_bytes": int(23.5 * GB)})
-    found = diagnose(situation(samples=full, state=training(steps=peaks)))
-    finding = next((one for one in found if one.cause == "gpu-memory-near-limit"), None)
+    findings = diagnose(situation(samples=full, state=training(steps=peaks)))
+    finding = next((outcome for outcome in findings if outcome.cause == "gpu-memory-near-limit"), None)
     assert (None if finding is None else finding.sentence) == expected
     if finding is not None:
         assert ("expandable_segments" in finding.remedies[0].title) is bool(retries)

@@ -14,10 +14,14 @@ NONE_CHOSEN: frozenset[str] = frozenset()
 
 
 def test_a_command_has_the_values_that_were_observed() -> None:
-    found = effective_settings(Settings(), NONE_CHOSEN, SEEN)
-    assert (found.per_device_train_batch_size, found.learning_rate, found.precision) == (24, 3e-4, "bf16")
-    assert found.dataloader_num_workers == Settings().dataloader_num_workers
-    assert found.optim == Settings().optim
+    settings_in_effect = effective_settings(Settings(), NONE_CHOSEN, SEEN)
+    assert (
+        settings_in_effect.per_device_train_batch_size,
+        settings_in_effect.learning_rate,
+        settings_in_effect.precision,
+    ) == (24, 3e-4, "bf16")
+    assert settings_in_effect.dataloader_num_workers == Settings().dataloader_num_workers
+    assert settings_in_effect.optim == Settings().optim
 
 
 def test_16_bit_weights_are_a_precision_without_autocast() -> None:
@@ -27,8 +31,11 @@ def test_16_bit_weights_are_a_precision_without_autocast() -> None:
 
 def test_without_workers_nothing_is_prefetched() -> None:
     given = Settings(dataloader_num_workers=4, dataloader_prefetch_factor=4, dataloader_persistent_workers=True)
-    found = effective_settings(given, NONE_CHOSEN, {"dataloader_num_workers": 0})
-    assert (found.dataloader_prefetch_factor, found.dataloader_persistent_workers) == (None, False)
+    settings_in_effect = effective_settings(given, NONE_CHOSEN, {"dataloader_num_workers": 0})
+    assert (settings_in_effect.dataloader_prefetch_factor, settings_in_effect.dataloader_persistent_workers) == (
+        None,
+        False,
+    )
 
 
 def test_values_that_a_setting_cannot_have_are_ignored() -> None:

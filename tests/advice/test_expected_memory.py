@@ -48,9 +48,9 @@ def observed(peak_gb: float, held_gb: float) -> RunState:
 
 
 def peak_of(now: Situation, change: dict[str, Any]) -> ExpectedPeak:
-    found = expected_peak(now, change)
-    assert found is not None
-    return found
+    expected_change = expected_peak(now, change)
+    assert expected_change is not None
+    return expected_change
 
 
 def test_what_is_held_between_steps_stays_and_the_rest_grows_with_the_batch() -> None:
@@ -62,10 +62,10 @@ def test_what_is_held_between_steps_stays_and_the_rest_grows_with_the_batch() ->
 
 
 def test_where_the_held_memory_is_not_known_the_bounds_are_all_and_nothing() -> None:
-    found = peak_of(running(10, batch(16)), batch(24))
+    expected_change = peak_of(running(10, batch(16)), batch(24))
     context = 500 * 2**20
-    assert found.low_bytes == 10 * GB
-    assert found.high_bytes == pytest.approx(context + (10 * GB - context) * 1.5)
+    assert expected_change.low_bytes == 10 * GB
+    assert expected_change.high_bytes == pytest.approx(context + (10 * GB - context) * 1.5)
 
 
 def test_the_states_of_another_optimizer_follow_from_the_parameters_that_the_process_trains() -> None:
@@ -197,7 +197,7 @@ def test_a_batch_far_too_large_for_the_host_is_cut_to_what_fits_in_one_step() ->
     settings = Settings(per_device_train_batch_size=4096, max_length=128)
     job, limit = BuiltinJob(model="bert-base"), 24 * GIB
     now = out_of_host_memory(settings=settings, job=job, memory_limit_bytes=limit)
-    [finding] = [one for one in diagnose(now) if one.cause == "host-oom"]
+    [finding] = [finding for finding in diagnose(now) if finding.cause == "host-oom"]
     remedy = finding.remedies[0]
     device = limit_device_memory(Device(False, None, 64 * GB), limit, None)
     estimate = JobMemoryEstimator(job, device).closed_form(settings)
@@ -228,7 +228,7 @@ def test_earlier_runs_of_a_command_say_which_batch_fits() -> None:
         inventory=replace(box(), memory=HostMemory(24 * GB)),
         measured=runs,
     )
-    [finding] = [one for one in diagnose(now) if one.cause == "host-oom"]
+    [finding] = [finding for finding in diagnose(now) if finding.cause == "host-oom"]
     remedy = finding.remedies[0]
     assert remedy.change == batch(256, 16)
     assert remedy.peak is not None
@@ -252,7 +252,7 @@ def test_accumulation_keeps_gradients_that_the_earlier_runs_did_not() -> None:
 def test_only_what_the_gpu_held_in_the_training_is_a_measurement() -> None:
     """Of the samples before the training, of a lost GPU and of one without figures nothing is used."""
     now = running(10, batch(16))
-    earlier = tuple(replace(one, time_s=NOW - 301 - n) for n, one in enumerate(running(20, batch(16)).samples))
+    earlier = tuple(replace(sample, time_s=NOW - 301 - n) for n, sample in enumerate(running(20, batch(16)).samples))
     assert peak_of(replace(now, samples=(*earlier, *now.samples)), batch(24)).low_bytes == 10 * GB
     assert expected_peak(replace(now, samples=earlier), batch(24)) is None
     for gpu in ({"memory_used_bytes": None}, {"memory_total_bytes": None}, {"lost": True}):

@@ -45,7 +45,7 @@ def checks(
     folder = changes.pop("state_folder", "/state")
     inventory = replace(box(), **changes)
     all_checks = file_checks(file, inventory, python(accelerate="1.15.0"), files, folder)
-    return {one.name: one for one in all_checks if one.state != "good"}
+    return {check.name: check for check in all_checks if check.state != "good"}
 
 
 def test_a_file_that_needs_nothing_more(tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_a_file_that_needs_nothing_more(tmp_path: Path) -> None:
     EXAMPLES["missing"],
 )
 def test_what_is_missing_names_the_remedy(values: dict[str, Any], there: list[str], name: str, advice: str) -> None:
-    found = checks(values, resolved(), tuple(there))[name]
-    assert found.state == "wrong"
-    assert advice in found.advice
+    check = checks(values, resolved(), tuple(there))[name]
+    assert check.state == "wrong"
+    assert advice in check.advice
 
 
 def test_the_model_the_disk_and_the_machine() -> None:
@@ -103,7 +103,7 @@ def test_the_files_that_values_name() -> None:
         "train_file": "data/a.csv", "deepspeed": "ds.json", "output_dir": "./out", "path": "https://x/y.json",
         "resume_from_checkpoint": None,
     }  # fmt: skip
-    assert [one.path for one in named_paths(values)] == ["/models/llama", "my.jsonl", "data/a.csv", "ds.json"]
+    assert [name.path for name in named_paths(values)] == ["/models/llama", "my.jsonl", "data/a.csv", "ds.json"]
     names = named_paths({"stage": "sft", "dataset": "identity,mine"})
-    assert [one.path for one in names] == ["data/dataset_info.json"]
+    assert [name.path for name in names] == ["data/dataset_info.json"]
     assert named_paths({"stage": "sft", "dataset": "identity", "dataset_dir": "ONLINE"}) == ()

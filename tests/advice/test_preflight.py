@@ -28,9 +28,9 @@ def checks(
 
 
 def test_a_good_box_has_nothing_but_good_marks() -> None:
-    found = checks(box(T4, disk=Space("/runs", 100 * GIB, 50 * GIB)))
-    assert {check.state for check in found} == {"good"}
-    assert [check.name for check in found] == [
+    result = checks(box(T4, disk=Space("/runs", 100 * GIB, 50 * GIB)))
+    assert {check.state for check in result} == {"good"}
+    assert [check.name for check in result] == [
         "Python", "GPU", "torch and GPU", "Cores", "Memory", "Shared memory", "Disk", "Settings",
     ]  # fmt: skip
 
@@ -53,9 +53,9 @@ def test_a_good_box_has_nothing_but_good_marks() -> None:
     ],
 )
 def test_what_is_wrong_with_a_box(inventory: Inventory, name: str, state: str, said: str) -> None:
-    found = [check for check in checks(inventory) if check.name == name and said in check.sentence]
-    assert [check.state for check in found] == [state]
-    assert found[0].advice
+    result = [check for check in checks(inventory) if check.name == name and said in check.sentence]
+    assert [check.state for check in result] == [state]
+    assert result[0].advice
 
 
 def test_what_is_wrong_with_the_python() -> None:
@@ -69,8 +69,8 @@ def test_what_is_wrong_with_the_python() -> None:
 
 
 def test_settings_that_do_not_fit_the_box() -> None:
-    found = [check for check in checks(box(T4), precision="bf16") if check.name == "Settings"]
-    assert [(check.state, check.advice) for check in found] == [("wrong", "--set precision=fp16")]
+    result = [check for check in checks(box(T4), precision="bf16") if check.name == "Settings"]
+    assert [(check.state, check.advice) for check in result] == [("wrong", "--set precision=fp16")]
 
 
 COMMAND = CommandJob(command=("python", "train.py"))

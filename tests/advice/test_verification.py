@@ -22,8 +22,8 @@ CASES = yaml.load(Path(__file__).with_name("verification.yaml").read_text("utf-8
 
 
 def checked(asked: dict[str, Any], seen: dict[str, Any], **changes: Any) -> dict[str, SettingCheck]:
-    found = verify_settings(situation(settings=Settings(**asked), state=training(in_effect=seen), **changes))
-    return {mark.name: mark for mark in found}
+    finding = verify_settings(situation(settings=Settings(**asked), state=training(in_effect=seen), **changes))
+    return {mark.name: mark for mark in finding}
 
 
 @pytest.mark.parametrize(("asked", "seen", "name", "verdict"), CASES)
@@ -49,8 +49,8 @@ def test_tf32_is_no_contradiction_where_no_gpu_has_it() -> None:
 
 def test_a_commands_own_defaults_are_not_asked_for() -> None:
     seen = {"dataloader_num_workers": 4, "optimizer": "SGD", "autocast_dtype": "float16"}
-    found = situation(settings=Settings(), state=training(in_effect=seen), chosen=frozenset({"dataloader_num_workers"}))
-    assert [mark.name for mark in differing_settings(found)] == ["dataloader_num_workers"]
+    now = situation(settings=Settings(), state=training(in_effect=seen), chosen=frozenset({"dataloader_num_workers"}))
+    assert [mark.name for mark in differing_settings(now)] == ["dataloader_num_workers"]
 
 
 def test_what_never_reached_the_training_comes_first_with_the_reason() -> None:
@@ -94,11 +94,11 @@ def test_what_never_arrived_is_reported_without_a_step_and_after_the_end() -> No
 def test_a_training_that_was_never_observed_got_nothing() -> None:
     unobserved = RunState(finished=Finished(t=9.0, outcome="completed"))
     job = CommandJob(command=("python", "-I", "train.py"), apply="inject")
-    known = situation(settings=Settings(), state=unobserved, job=job, chosen=frozenset({"seed"}))
-    finding = settings_not_in_effect(known)
+    now = situation(settings=Settings(), state=unobserved, job=job, chosen=frozenset({"seed"}))
+    finding = settings_not_in_effect(now)
     assert finding is not None
     assert finding.evidence == ("seed: requested 42, not applied; the training was not observed",)
-    assert settings_not_in_effect(replace(known, state=RunState())) is None, "it may still report"
+    assert settings_not_in_effect(replace(now, state=RunState())) is None, "it may still report"
 
 
 @pytest.mark.parametrize(("number", "more"), [(4, ""), (6, " and 2 more")])

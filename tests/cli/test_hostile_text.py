@@ -87,8 +87,8 @@ def test_what_a_failed_run_raised_is_shown_as_text(shell: Shell) -> None:
         f"raise SystemExit('error: ' + {HOSTILE!r})\n"
     )
     shell.environ["TUNER_STATE_DIR"] = "state"  # relative: as seen from the folder of the command
-    said = shell("run", "--apply", "none", "--", sys.executable, script, HOSTILE)
-    text = said.stdout + said.stderr
+    output = shell("run", "--apply", "none", "--", sys.executable, script, HOSTILE)
+    text = output.stdout + output.stderr
     for words in (["logs", "--events"], ["stop"], ["diff", "r001"], ["diagnose"], ["logs"]):
         done = shell(*words, "r001")
         text += done.stdout + done.stderr

@@ -128,9 +128,9 @@ def test_the_shell_completes(
     monkeypatch.setenv("_TUNER_TUI_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-    found = said(capsys)[1].split()
-    assert offered <= set(found)
-    assert len(found) <= len(offered) + 2
+    result = said(capsys)[1].split()
+    assert offered <= set(result)
+    assert len(result) <= len(offered) + 2
 
 
 OPENSSL = ("libssl", "libcrypto", "/_ssl.", "/_hashlib.")

@@ -70,7 +70,7 @@ def key_bindings() -> str:
 
 
 def _key_table(bindings: tuple[Binding, ...]) -> str:
-    rows = "".join(f"| {_key_labels(one)} | {one.description} | {one.tooltip} |\n" for one in bindings)
+    rows = "".join(f"| {_key_labels(binding)} | {binding.description} | {binding.tooltip} |\n" for binding in bindings)
     return f"| key | name | what it does |\n|---|---|---|\n{rows}"
 
 

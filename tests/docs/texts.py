@@ -44,8 +44,8 @@ class Text:
 def texts_of(path: Path) -> list[Text]:
     """The texts of one module of the package, in the order of their lines."""
     labelled = path.is_relative_to(PACKAGE) and path.relative_to(PACKAGE).as_posix().startswith(LABELLED)
-    found = [Text(path, line, words) for line, words in _literals(ast.parse(path.read_text("utf-8")))]
-    return sorted((text for text in found if _is_text(text.words, labelled)), key=lambda text: text.line)
+    texts = [Text(path, line, words) for line, words in _literals(ast.parse(path.read_text("utf-8")))]
+    return sorted((text for text in texts if _is_text(text.words, labelled)), key=lambda text: text.line)
 
 
 def program_texts() -> list[Text]:

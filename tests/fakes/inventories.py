@@ -25,9 +25,9 @@ BARE_NAMES = tuple(name for name in OLD_NAMES if name not in ("tf32", "dataloade
 
 def make_gpu(name: str, index: int = 0, gib: float | None = None, **changes: Any) -> Gpu:
     """The GPU of that name as its driver describes it; `gib` what it reports, where that matters."""
-    known = next(known for known in known_gpus() if known.name == name)
-    memory = known.memory_bytes if gib is None else int(gib * GIB)
-    figures = {"capability": known.capability, "architecture": known.architecture, "memory_total_bytes": memory}
+    gpu = next(gpu for gpu in known_gpus() if gpu.name == name)
+    memory = gpu.memory_bytes if gib is None else int(gib * GIB)
+    figures = {"capability": gpu.capability, "architecture": gpu.architecture, "memory_total_bytes": memory}
     return Gpu(index, f"NVIDIA {name}", **{**figures, **changes})
 
 
@@ -53,8 +53,8 @@ def python(
 gpus = st.builds(
     Gpu,
     index=st.just(0),
-    name=st.sampled_from([known.name for known in known_gpus()]),
-    capability=st.none() | st.sampled_from(sorted({known.capability for known in known_gpus()})),
+    name=st.sampled_from([gpu.name for gpu in known_gpus()]),
+    capability=st.none() | st.sampled_from(sorted({gpu.capability for gpu in known_gpus()})),
     memory_total_bytes=st.none() | st.integers(2 * GIB, 200 * GIB),
     memory_used_bytes=st.none() | st.integers(0, 300 * GIB),
     mig=st.none() | st.booleans(),
@@ -66,9 +66,9 @@ inventories = st.builds(
     Inventory,
     st.just("box"),
     st.lists(gpus, max_size=9).map(
-        lambda found: tuple(
+        lambda ratios: tuple(
             Gpu(i, c.name, None, None, c.capability, c.memory_total_bytes, None, c.memory_used_bytes, mig=c.mig)
-            for i, c in enumerate(found)
+            for i, c in enumerate(ratios)
         )
     ),
     cpus,

@@ -34,8 +34,8 @@ BATCHES = (8, 16, 32)
 
 def measured(speed: float = 100.0, seconds: float = 10.0, **changes: Any) -> Measurement:
     """A trial that went well."""
-    known: dict[str, Any] = {"outcome": "measured", "samples_s": speed, "steps": 5, "spread": 0.01, "run_id": "r001"}
-    return Measurement(**{**known, "seconds": seconds, **changes})
+    fields: dict[str, Any] = {"outcome": "measured", "samples_s": speed, "steps": 5, "spread": 0.01, "run_id": "r001"}
+    return Measurement(**{**fields, "seconds": seconds, **changes})
 
 
 class ListedSearch(Search, frozen=True):
@@ -49,7 +49,7 @@ class ListedSearch(Search, frozen=True):
 
     @property
     def best(self) -> CompletedTrial | None:
-        fit = [one for one in self.trials if one.measurement.throughput is not None]
+        fit = [entry for entry in self.trials if entry.measurement.throughput is not None]
         return max(fit, key=lambda one: one.measurement.throughput or 0.0, default=None)
 
     @cached_property
@@ -68,7 +68,7 @@ class ListedSearch(Search, frozen=True):
 
     @cached_property
     def proposals(self) -> tuple[Trial, ...]:
-        if any(one.trial.purpose == "confirm" for one in self.trials):
+        if any(entry.trial.purpose == "confirm" for entry in self.trials):
             return ()
         number = len(self.trials) + 1
         if len(self.trials) < len(BATCHES) and not (self.compare_only and self.trials):

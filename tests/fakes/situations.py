@@ -21,8 +21,8 @@ HEALTHY_RATES = {"steps_s": 2.0, "step_time_s": 0.5, "data_wait_share": 0.02, "p
 
 def make_gpu(**changes: Any) -> Gpu:
     """An RTX 3090."""
-    known: dict[str, Any] = {"index": 0, "name": "RTX 3090", "capability": (8, 6), "memory_total_bytes": 24 * GB}
-    return Gpu(**{**known, **changes})
+    fields: dict[str, Any] = {"index": 0, "name": "RTX 3090", "capability": (8, 6), "memory_total_bytes": 24 * GB}
+    return Gpu(**{**fields, **changes})
 
 
 def box(*gpus: Gpu, cores: int = 16) -> Inventory:
@@ -42,10 +42,10 @@ def sample(time_s: float, gpu: dict[str, Any] | None = None, workers: tuple[floa
         "power_limit_w": 350.0, "temperature_c": 70.0, "processes": (),
     }  # fmt: skip
     gpus = () if gpu is None else (GpuSample(0, "RTX 3090", **{**figures, **gpu}),)
-    known: dict[str, Any] = {"cpu_pct": 55.0, "ram_used_bytes": 20 * GB, "ram_total_bytes": 64 * GB}
+    fields: dict[str, Any] = {"cpu_pct": 55.0, "ram_used_bytes": 20 * GB, "ram_total_bytes": 64 * GB}
     main = ProcessSample(PID, "main", 80.0, 4 * GB)
     loaders = tuple(worker(PID + 1 + n, load) for n, load in enumerate(workers))
-    return Sample(time_s, gpus, HostSample(**{**known, **host}), (main, *loaders))
+    return Sample(time_s, gpus, HostSample(**{**fields, **host}), (main, *loaders))
 
 
 def samples(seconds: int = 30, **changes: Any) -> tuple[Sample, ...]:
@@ -55,33 +55,33 @@ def samples(seconds: int = 30, **changes: Any) -> tuple[Sample, ...]:
 
 def counters(**changes: Any) -> Steps:
     """The counters of rank 0 after five minutes at two steps a second."""
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "t": NOW - 0.5, "rank": 0, "step": 600, "own_steps": 600, "micro_steps": 600, "samples": 4800,
         "train_s": 300.0, "data_wait_s": 6.0, "slowest_step_s": 0.7,
     }  # fmt: skip
-    return Steps(**{**known, **changes})
+    return Steps(**{**fields, **changes})
 
 
 def training(rates: dict[str, Any] | None = None, steps: dict[str, Any] | None = None, **changes: Any) -> RunState:
     """A training five minutes old, 2 % of its step time waiting for data."""
     latest = counters(**(steps or {}))
     earlier = replace(latest, t=latest.t - 20, own_steps=latest.own_steps - 40, train_s=latest.train_s - 20)
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "phase": "training", "phase_since_t": NOW - 300, "launched_t": NOW - 320, "training_since_t": NOW - 300,
         "last_event_t": NOW - 0.5, "last_step_t": NOW - 0.5, "pid": PID, "step": 600, "total_steps": 9000,
         "loss": 1.2, "grad_norm": 0.9, "ranks": {0: RankState(0, PID, latest, (earlier, latest))},
         "rates": Rates(**{**HEALTHY_RATES, **(rates or {})}),
     }  # fmt: skip
-    return RunState(**{**known, **changes})
+    return RunState(**{**fields, **changes})
 
 
 def situation(**changes: Any) -> Situation:
     """A healthy training on a 3090 with eight workers."""
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "state": training(), "now_s": NOW, "inventory": box(make_gpu()),
         "settings": Settings(dataloader_num_workers=8, dataloader_persistent_workers=True, dataloader_prefetch_factor=4,
                              optim="adamw_torch_fused", per_device_train_batch_size=48, gradient_accumulation_steps=2,
                              precision="bf16"),
         "samples": samples(gpu={}, workers=(50.0,) * 8),
     }  # fmt: skip
-    return Situation(**{**known, **changes})
+    return Situation(**{**fields, **changes})

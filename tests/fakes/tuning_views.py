@@ -80,12 +80,12 @@ EIGHTH = TrialStarted(
 
 def under_way(**changes: Any) -> TuningView:
     """A tuning at its eighth trial."""
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": "t003", "title": "llama-1b-sft", "status": "running", "created_t": START_S - 400, "tried": TRIED,
         "running": (EIGHTH,), "skipped": SKIPPED,
         "capacity_bytes": int(79.6 * GIB), "limit_bytes": int(75.6 * GIB),
     }  # fmt: skip
-    return TuningView(**{**known, **changes})
+    return TuningView(**{**fields, **changes})
 
 
 def at_its_end(**changes: Any) -> TuningView:
@@ -103,11 +103,11 @@ def at_its_end(**changes: Any) -> TuningView:
         "in 44 of 80 GiB.",
         ratio=2.69, ratio_low=2.64, ratio_high=2.73, start=confirmed[0].measurement, best=confirmed[1].measurement,
     )  # fmt: skip
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "status": "finished", "tried": (*TRIED, last, *confirmed), "running": (), "verdict": verdict,
         "preset": "/home/me/.config/tuner-tui/presets/llama-1b-sft-tuned.yaml",
     }  # fmt: skip
-    return under_way(**{**known, **changes})
+    return under_way(**{**fields, **changes})
 
 
 def aborted() -> TuningView:

@@ -164,8 +164,8 @@ class FakeLog(LogReader):
 
     def search(self, text: str, start: int, *, backwards: bool = False) -> LogMatch:
         numbers = range(start // 10 - 1, -1, -1) if backwards else range(start // 10, len(self.lines))
-        found = next((n * 10 for n in numbers if text.lower() in self.lines[n].lower()), None)
-        return LogMatch(found, True)
+        position = next((n * 10 for n in numbers if text.lower() in self.lines[n].lower()), None)
+        return LogMatch(position, True)
 
     def _cut(self, first: int, last: int) -> LogWindow:
         lines = self.lines[first:last]

@@ -116,8 +116,13 @@ def inspect_hang(processes: Processes, kind: str, world: int) -> Inspection:
     """Start `world` ranks of the script and look into them once they have made no step for a while."""
     port = str(free_port())
     for rank in range(world):
-        place = {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        processes.start(str(HANGS), kind, **(place if world > 1 else {}))
+        rank_environment = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(world),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+        }
+        processes.start(str(HANGS), kind, **(rank_environment if world > 1 else {}))
     reader, deadline = RunReader(RunFolder(processes.folder)), time.monotonic() + TIMEOUT_S
     while True:
         state = reader.poll().state

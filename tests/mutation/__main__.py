@@ -113,10 +113,10 @@ class NotedLines:
         """The tests that execute the mutant, the fastest first; those of its module for code outside functions."""
         by_line = self.tests.get(str(mutant.path), {})
         lines: Iterable[int] = by_line if mutant.runs_at_import else range(mutant.line, mutant.last_line + 1)
-        found = sorted({test for line in lines for test in by_line.get(line, ())}, key=lambda test: self.seconds[test])
+        result = sorted({test for line in lines for test in by_line.get(line, ())}, key=lambda test: self.seconds[test])
         chosen: list[str] = []
         left_s = MOST_S
-        for test in found:
+        for test in result:
             left_s -= self.seconds[test]
             if left_s < 0 and chosen:
                 break
@@ -149,8 +149,8 @@ def choose(root: Path, target: str, number: int, seed: int) -> list[Mutant]:
     """Mutants of a target at random."""
     code = root / "tuner_tui" / target
     files = sorted(code.rglob("*.py")) if code.is_dir() else [code]
-    found = [mutant for path in files for mutant in mutants_of(path.relative_to(root), path.read_text())]
-    return random.Random(seed).sample(found, min(number, len(found)))
+    mutants = [mutant for path in files for mutant in mutants_of(path.relative_to(root), path.read_text())]
+    return random.Random(seed).sample(mutants, min(number, len(mutants)))
 
 
 def make_copy(folder: Path) -> Path:

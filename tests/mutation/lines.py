@@ -46,10 +46,10 @@ class Tracer:
 
     def by_file(self) -> dict[str, list[int]]:
         """The executed lines by path."""
-        found: dict[str, set[int]] = {}
+        collected: dict[str, set[int]] = {}
         for code, lines in self.lines.items():
-            found.setdefault(os.path.relpath(code.co_filename, ROOT), set()).update(lines)
-        return {path: sorted(lines) for path, lines in found.items()}
+            collected.setdefault(os.path.relpath(code.co_filename, ROOT), set()).update(lines)
+        return {path: sorted(lines) for path, lines in collected.items()}
 
 
 @pytest.hookimpl(hookwrapper=True)

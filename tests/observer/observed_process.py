@@ -51,20 +51,20 @@ def last_steps(events: Sequence[Event]) -> Steps:
 
 def settings_in_effect(events: Sequence[Event]) -> dict[str, Any]:
     """All that was said to be in effect, the newest last."""
-    found: dict[str, Any] = {}
+    collected: dict[str, Any] = {}
     for event in events_of(events, InEffect):
-        found.update(event.values)
-    return found
+        collected.update(event.values)
+    return collected
 
 
 def split_by_process(events: Sequence[Event]) -> list[list[Event]]:
     """Split where a process says that it started."""
-    found: list[list[Event]] = []
+    collected: list[list[Event]] = []
     for event in events:
         if isinstance(event, Started):
-            found.append([])
-        found[-1].append(event)
-    return found
+            collected.append([])
+        collected[-1].append(event)
+    return collected
 
 
 def observe(folder: Path, *command: str, settings: Mapping[str, str] | None = None, first: str = "") -> ObservedProcess:

@@ -36,7 +36,7 @@ def measured(observed: ObservedProcess) -> TrialMeasured:
 
 def lengths(observed: ObservedProcess) -> list[int]:
     """The longest sample of each batch."""
-    return [int(found) for found in re.findall(r"longest (\d+)", observed.output)]
+    return [int(groups) for groups in re.findall(r"longest (\d+)", observed.output)]
 
 
 @pytest.fixture(scope="module")
@@ -266,9 +266,9 @@ def test_a_round_of_slow_steps_is_not_waited_for() -> None:
 def test_lengths_are_read_for_a_bounded_time() -> None:
     times = iter(range(100))
     samples = [[0] * (index % 9) for index in range(5000)]
-    found = longest_batch.sample_lengths(samples, 5000, 9.5, clock=lambda: float(next(times)))
-    assert len(found) == 10
-    assert max(found) > 30, "they are spread over the whole"
+    lengths = longest_batch.sample_lengths(samples, 5000, 9.5, clock=lambda: float(next(times)))
+    assert len(lengths) == 10
+    assert max(lengths) > 30, "they are spread over the whole"
 
 
 def test_equal_lengths_are_read_for_a_quarter_of_the_time() -> None:
@@ -304,8 +304,8 @@ def test_where_all_samples_are_alike_no_batch_is_put_first() -> None:
     ],
 )
 def test_the_length_of_a_sample(sample: object, length: int | None) -> None:
-    found = longest_batch.sample_lengths([sample], 1, 1.0)
-    assert found == ({} if length is None else {0: length})
+    lengths = longest_batch.sample_lengths([sample], 1, 1.0)
+    assert lengths == ({} if length is None else {0: length})
 
 
 @pytest.mark.full

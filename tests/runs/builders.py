@@ -28,22 +28,22 @@ def record(settings: dict[str, Any] | None = None, **changes: Any) -> RunRecord:
     """A record with these settings."""
     values = settings or {}
     resolved = Resolved(Settings(**values), dict.fromkeys(values, Origin(OriginKind.FLAG, "--set")))
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": "r001", "created_t": 1.0, "job": JOB, "resolved": resolved, "argv": ("python",), "cwd": "/w",
         "interpreter": "/p", "host": "box", "program_version": "0.1", "output_dir": "/o",
         "versions": {"torch": "2.13.0"}, "git_sha": "aaa", "git_dirty": False,
     }  # fmt: skip
-    return RunRecord(**{**known, **changes})
+    return RunRecord(**{**fields, **changes})
 
 
 def counters(steps: int, batch: int, train_s: float, rank: int = 0, **changes: Any) -> Steps:
     """Counters after `steps` steps of `batch` samples."""
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "t": 1.0, "rank": rank, "step": steps, "own_steps": steps, "samples": steps * batch,
         "tokens": steps * batch * 90, "padding_tokens": steps * batch * 10, "train_s": train_s,
         "data_wait_s": 0.1 * train_s,
     }  # fmt: skip
-    return Steps(**{**known, **changes})
+    return Steps(**{**fields, **changes})
 
 
 def view(
@@ -58,15 +58,15 @@ def view(
 ) -> RunView:
     """A run of one rank unless `ranks` are given; `changes` apply to its record."""
     latest = ranks or (counters(steps, batch, train_s),)
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "step": steps,
         "total_steps": steps,
-        "ranks": {one.rank or 0: RankState(one.rank or 0, 1, one, (one,)) for one in latest},
+        "ranks": {run.rank or 0: RankState(run.rank or 0, 1, run, (run,)) for run in latest},
         "evaluations": (Evaluated(t=1.0, step=steps, metrics={"eval_loss": 0.5, "eval_runtime": 3.0}),),
     }
     history = History(loss=Series("loss", "", tuple(x for x, _ in loss), tuple(y for _, y in loss)))
     return RunView(
-        RunState(**{**known, **(state or {})}),
+        RunState(**{**fields, **(state or {})}),
         history,
         RunStatus("ended", "Completed."),
         record=record(settings, **changes),

@@ -59,9 +59,9 @@ class Sandbox:
     def close(self) -> None:
         """Kill what a failed test left running."""
         for folder in self.folders:
-            known = read_supervisor_state(folder.state)
-            if known is not None and known.outcome is None:
-                for process in (known.training, known.supervisor):
+            supervision = read_supervisor_state(folder.state)
+            if supervision is not None and supervision.outcome is None:
+                for process in (supervision.training, supervision.supervisor):
                     if process is not None and is_alive(process):
                         os.kill(process.pid, signal.SIGKILL)
 
@@ -74,9 +74,9 @@ def box(tmp_path: Path) -> Iterator[Sandbox]:
 
 
 def supervisor_state(folder: RunFolder) -> SupervisorState:
-    known = read_supervisor_state(folder.state)
-    assert known is not None
-    return known
+    supervision = read_supervisor_state(folder.state)
+    assert supervision is not None
+    return supervision
 
 
 def wait_gone(process: ProcessId, timeout_s: float = TIMEOUT_S) -> None:

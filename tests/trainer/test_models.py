@@ -115,7 +115,7 @@ def test_quantized_weights_train_an_adapter_and_take_what_is_estimated(
     folder, kind = saved
     model = load(folder, peft_method="lora", **values)
     assert models.count_parameters(model)[0] == sum(
-        one.numel() for one in load(folder, peft_method="lora").parameters()
+        parameter.numel() for parameter in load(folder, peft_method="lora").parameters()
     )  # fmt: skip
     model(input_ids=torch.ones(1, 8, dtype=torch.int64), labels=torch.ones(1, 8, dtype=torch.int64))["loss"].backward()
     assert dtypes(model, True) == {FP32}

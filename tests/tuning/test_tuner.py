@@ -456,11 +456,11 @@ def test_a_command_starts_as_many_processes_as_accelerates_own_file_says(tmp_pat
 
 def test_the_estimate_is_that_of_a_gpu_without_its_context(tmp_path: Path) -> None:
     orders = TunerSpec(BERT, {"TUNER_STATE_DIR": str(tmp_path)})
-    found = estimate_prior(box(make_gpu("RTX 3090")), python(), orders, CHOSEN.settings)
-    assert found is not None
-    assert 1.5 * GIB < found.peak_bytes(1) < 6 * GIB, "weights, gradients and AdamW's states of 110 M parameters"
-    assert found.slope_bytes > 0
-    assert setting(box(), prior=found).space(TrialHistory(CHOSEN.settings)).prior == found
+    result = estimate_prior(box(make_gpu("RTX 3090")), python(), orders, CHOSEN.settings)
+    assert result is not None
+    assert 1.5 * GIB < result.peak_bytes(1) < 6 * GIB, "weights, gradients and AdamW's states of 110 M parameters"
+    assert result.slope_bytes > 0
+    assert setting(box(), prior=result).space(TrialHistory(CHOSEN.settings)).prior == result
 
 
 @pytest.mark.parametrize(("inventory", "job"), [(box(), BERT), (box(make_gpu("RTX 3090")), SCRIPT)])

@@ -29,6 +29,6 @@ def test_a_fault_that_ends_a_training_is_named(fault: Fault, tmp_path: Path) -> 
         pytest.skip("no right to mount a file system")
     folder = start(fault, tmp_path)
     wait_unlocked(folder.lock)
-    found = diagnose(situation_of_run(folder))
-    assert found, folder.output_log.read_text()
-    assert judge(fault, First(found[0].cause, found[0].confidence)), found[0]
+    findings = diagnose(situation_of_run(folder))
+    assert findings, folder.output_log.read_text()
+    assert judge(fault, First(findings[0].cause, findings[0].confidence)), findings[0]

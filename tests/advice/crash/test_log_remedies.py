@@ -40,9 +40,9 @@ def test_the_ladder_belongs_to_where_memory_ran_out(frames: tuple[str, ...], fir
 
 
 def test_evaluation_is_told_of_predictions_and_metrics() -> None:
-    found = " ".join(f"{remedy.title} {remedy.why}" for remedy in remedies(trace(CUDA_27, "main", "evaluate")))
-    assert "eval_accumulation_steps" in found
-    assert "preprocess_logits_for_metrics" in found
+    offered = " ".join(f"{remedy.title} {remedy.why}" for remedy in remedies(trace(CUDA_27, "main", "evaluate")))
+    assert "eval_accumulation_steps" in offered
+    assert "preprocess_logits_for_metrics" in offered
 
 
 FULL = "CUDA out of memory. Tried to allocate 98.00 MiB (GPU 0; 15.90 GiB total capacity; {} already allocated; 51.75 MiB free; {} reserved in total by PyTorch)"  # noqa: E501

@@ -64,12 +64,12 @@ def loaded(name: str) -> Preset:
 
 
 def capability(gpu: str) -> str:
-    major, minor = next(one.capability for one in known_gpus() if one.name == gpu)
+    major, minor = next(measured.capability for measured in known_gpus() if measured.name == gpu)
     return f"{major}.{minor}"
 
 
 def memory(gpu: str) -> int:
-    return next(one.memory_gib[0] for one in known_gpus() if one.name == gpu)
+    return next(measured.memory_gib[0] for measured in known_gpus() if measured.name == gpu)
 
 
 def able(gpu: str, name: str) -> bool | None:
@@ -82,8 +82,8 @@ def preset(name: str, key: str) -> Any:
 
 
 def job(name: str) -> str | None:
-    found = loaded(name).job
-    return found.model if isinstance(found, BuiltinJob) else None
+    result = loaded(name).job
+    return result.model if isinstance(result, BuiltinJob) else None
 
 
 def recommended(gpu: str, key: str) -> Any:
@@ -96,19 +96,21 @@ def reason(gpu: str, key: str) -> str:
 
 def left(gpu: str, key: str, value: Any) -> str:
     return next(
-        one.reason for one in recommendation(gpu).rejected if one.name == key and one.value in (value, bool(value))
+        rejection.reason
+        for rejection in recommendation(gpu).rejected
+        if rejection.name == key and rejection.value in (value, bool(value))
     )
 
 
 def split(gpu: str, optim: str | None = None) -> tuple[int, int]:
     given: dict[str, Any] = {} if optim is None else {"optim": optim}
-    found = recommendation(gpu, **given).settings
-    return found.per_device_train_batch_size, found.gradient_accumulation_steps
+    recommended = recommendation(gpu, **given).settings
+    return recommended.per_device_train_batch_size, recommended.gradient_accumulation_steps
 
 
 def most(gpu: str) -> Any:
     rejected = recommendation(gpu).rejected
-    return next(one.value for one in rejected if one.name == "per_device_train_batch_size")
+    return next(rejection.value for rejection in rejected if rejection.name == "per_device_train_batch_size")
 
 
 def workers(cores: int) -> int:
@@ -121,9 +123,9 @@ def scaled(optim: str, rate: float, ratio: float) -> float:
 
 def minutes(gpu: str, samples: int) -> tuple[float, float]:
     settings = resolve(preset=loaded("t4-16gb")).settings
-    found = estimate_duration(DEFAULT_JOB, settings, 1, (), [f"Tesla {gpu}"])
-    assert found is not None
-    low, high = found.seconds(3 * samples)
+    duration = estimate_duration(DEFAULT_JOB, settings, 1, (), [f"Tesla {gpu}"])
+    assert duration is not None
+    low, high = duration.seconds(3 * samples)
     return low / 60, high / 60
 
 
@@ -144,8 +146,8 @@ def finding(gpu: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[str, dic
     assert settings is not None
     seen = situations.samples(gpu={"memory_used_bytes": 7 * situations.GB, **gpu}, workers=(50.0,) * 8)
     now = situations.situation(settings=settings.changed(**values), samples=seen)
-    found = next(one for one in diagnose(now) if one.cause.startswith("gpu-"))
-    return found.cause, dict(found.remedies[0].change)
+    findings = next(finding for finding in diagnose(now) if finding.cause.startswith("gpu-"))
+    return findings.cause, dict(findings.remedies[0].change)
 
 
 def grows(utilisation_pct: float, batch: int) -> int:
@@ -161,7 +163,7 @@ def waiting(share: float, values: Mapping[str, Any]) -> dict[str, Any]:
     now = situations.situation(
         state=situations.training(rates={"data_wait_share": share}), settings=settings.changed(**values)
     )
-    return dict(next(one for one in diagnose(now) if one.cause == "data-wait").remedies[0].change)
+    return dict(next(finding for finding in diagnose(now) if finding.cause == "data-wait").remedies[0].change)
 
 
 def unverified(name: str, wanted: Any, seen: Any) -> bool:
@@ -171,7 +173,7 @@ def unverified(name: str, wanted: Any, seen: Any) -> bool:
 
 
 def offered(cause: str, where: str | None, **values: Any) -> Any:
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "per_device_train_batch_size": 8, "per_device_eval_batch_size": 128, "max_length": 192,
         "dataloader_num_workers": 6 if cause == "too-many-workers" else 8,
         "dataloader_prefetch_factor": 4 if cause == "too-many-workers" else 2,
@@ -181,7 +183,7 @@ def offered(cause: str, where: str | None, **values: Any) -> Any:
         ),
     }  # fmt: skip
     python = Interpreter("/env/bin/python", packages={"torch": "2.13.0", "peft": "0.21", "bitsandbytes": "0.50"})
-    settings = Settings(**{**known, **values})
+    settings = Settings(**{**fields, **values})
     small = situations.samples(gpu={"memory_used_bytes": 3 * situations.GB}, workers=(50.0,) * 4)
     now = situations.situation(settings=settings, interpreter=python, samples=small)
     return remedies_for(cause, now, where)

@@ -94,9 +94,9 @@ def test_a_rule_speaks_at_its_limit_and_not_before(
     ],
 )  # fmt: skip
 def test_what_limits_the_loader(changes: dict[str, Any], severity: str, where: str) -> None:
-    found = step_time.data_wait(situation(**changes))
-    assert found is not None
-    assert (found.severity, found.where) == (severity, where)
+    finding = step_time.data_wait(situation(**changes))
+    assert finding is not None
+    assert (finding.severity, finding.where) == (severity, where)
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_workers_that_start_in_each_epoch(epoch_wait_s: float, persistent: bool,
     waits = replace(WAITING, ranks={0: replace(rank, latest=latest, recent=(rank.recent[0], latest))})
     settings = situation().settings
     assert settings is not None
-    found = step_time.data_wait(
+    finding = step_time.data_wait(
         situation(state=waits, settings=settings.changed(dataloader_persistent_workers=persistent))
     )
-    assert found is not None
-    assert found.where == where
+    assert finding is not None
+    assert finding.where == where
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_a_near_limit_is_a_warning_once_the_allocator_has_emptied_its_cache() ->
     [(49.9, 49.9, "warning", True), (50.0, 49.9, "hint", False), (49.9, 50.0, "warning", False)],
 )
 def test_both_low_is_below_half_of_each(busy: float, cpu: float, severity: str, both: bool) -> None:
-    found = gpu.gpu_underused(situation(samples=samples(gpu={"utilisation_pct": busy}, cpu_pct=cpu)))
-    assert found is not None
-    assert found.severity == severity
-    assert any("neither the GPU nor the CPU" in line for line in found.evidence) == both
+    finding = gpu.gpu_underused(situation(samples=samples(gpu={"utilisation_pct": busy}, cpu_pct=cpu)))
+    assert finding is not None
+    assert finding.severity == severity
+    assert any("neither the GPU nor the CPU" in line for line in finding.evidence) == both
 
 
 @pytest.mark.parametrize(
@@ -179,23 +179,23 @@ def test_a_compiled_model_is_judged_after_two_minutes(seconds: float, judged: bo
 def test_the_slowest_rank_decides_what_is_spent_on_evaluation() -> None:
     state = training(steps={"eval_s": 10.0, "train_s": 65.0})
     slow = replace(state.ranks[0], rank=1, latest=counters(rank=1, eval_s=35.0, train_s=65.0))
-    found = step_time.evaluation_share(situation(state=replace(state, ranks={**state.ranks, 1: slow})))
-    assert found is not None
-    assert found.lost_share == pytest.approx(0.35)
+    finding = step_time.evaluation_share(situation(state=replace(state, ranks={**state.ranks, 1: slow})))
+    assert finding is not None
+    assert finding.lost_share == pytest.approx(0.35)
 
 
 @pytest.mark.parametrize(("age_s", "lines"), [(None, 1), (12.0, 2)])
 def test_an_error_of_the_driver_has_its_age_where_it_is_known(age_s: float | None, lines: int) -> None:
-    found = gpu.driver_error(situation(samples=samples(gpu={"xid": 79, "xid_age_s": age_s})))
-    assert found is not None
-    assert len(found.evidence) == lines
+    finding = gpu.driver_error(situation(samples=samples(gpu={"xid": 79, "xid_age_s": age_s})))
+    assert finding is not None
+    assert len(finding.evidence) == lines
 
 
 def test_an_idle_gpu_comes_with_its_memory_and_the_wait_for_data() -> None:
-    found = gpu.gpu_underused(situation(**make_gpu(utilisation_pct=60.0, memory_used_bytes=18 * GB)))
-    assert found is not None
-    assert "memory 75 % of the GPU" in found.evidence
-    assert any(line.startswith("data wait 2 % of step time") for line in found.evidence)
+    finding = gpu.gpu_underused(situation(**make_gpu(utilisation_pct=60.0, memory_used_bytes=18 * GB)))
+    assert finding is not None
+    assert "memory 75 % of the GPU" in finding.evidence
+    assert any(line.startswith("data wait 2 % of step time") for line in finding.evidence)
 
 
 def test_the_share_of_steps_is_that_of_the_slowest_rank_and_all_where_nothing_is_counted() -> None:
@@ -204,9 +204,9 @@ def test_the_share_of_steps_is_that_of_the_slowest_rank_and_all_where_nothing_is
 
 
 def test_swapping_is_shown_in_megabytes() -> None:
-    found = memory.swapping(situation(samples=samples(swap_in_bytes_s=25e6)))
-    assert found is not None
-    assert found.evidence[0].startswith("25 MB/s read from swap over ")
+    finding = memory.swapping(situation(samples=samples(swap_in_bytes_s=25e6)))
+    assert finding is not None
+    assert finding.evidence[0].startswith("25 MB/s read from swap over ")
 
 
 @pytest.mark.parametrize(("measured_share", "shown"), [(None, True), (0.0, False)])
@@ -216,7 +216,7 @@ def test_pytorchs_warning_of_too_many_workers_counts_until_the_wait_is_measured(
     warned = "UserWarning: This DataLoader will create 16 worker processes in total. Our suggested max number of worker"
     log = (f"{warned} in current system is 8, which is smaller than what this DataLoader is going to create.",)
     state = training(rates={"data_wait_share": measured_share})
-    found = step_time.worker_warning(situation(state=state, log=log))
-    assert (found is not None) is shown
-    if found is not None:
-        assert found.sentence == "16 loader workers share 8 cores, which PyTorch warns about"
+    finding = step_time.worker_warning(situation(state=state, log=log))
+    assert (finding is not None) is shown
+    if finding is not None:
+        assert finding.sentence == "16 loader workers share 8 cores, which PyTorch warns about"

@@ -31,7 +31,7 @@ def memory_findings(
     state = training(
         ranks={rank: RankState(rank, PID, counters(), (), allocated, anonymous)}, **changes.pop("state", {})
     )
-    return [one for one in diagnose(situation(state=state, **changes)) if one.cause == "memory-grows"]
+    return [finding for finding in diagnose(situation(state=state, **changes)) if finding.cause == "memory-grows"]
 
 
 def test_a_gpu_that_will_be_full_before_the_end() -> None:
@@ -77,7 +77,7 @@ def test_the_hosts_memory_and_a_limit_of_the_runs_own() -> None:
 def test_what_the_allocator_holds_in_reserve_is_room_too() -> None:
     lows, reserved = rising(1.0), counters(reserved_peak_bytes=6 * GB)
     state = training(ranks={0: RankState(0, PID, reserved, (), lows)})
-    [finding] = (one for one in diagnose(situation(state=state)) if one.cause == "memory-grows")
+    [finding] = (finding for finding in diagnose(situation(state=state)) if finding.cause == "memory-grows")
     assert "full in about 5,488 steps" in finding.sentence
 
 
@@ -85,8 +85,10 @@ def test_the_rank_is_named_where_there_are_several() -> None:
     two = samples(gpu={"processes": ()})
     ranks = {0: RankState(0, PID, counters()), 1: RankState(1, PID + 1, counters(), (), rising(1.0))}
     state = training(ranks=ranks)
-    found = [one.sentence for one in diagnose(situation(state=state, samples=two)) if one.cause == "memory-grows"]
-    assert found[0].startswith("GPU memory on rank 1 grows")
+    findings = [
+        finding.sentence for finding in diagnose(situation(state=state, samples=two)) if finding.cause == "memory-grows"
+    ]
+    assert findings[0].startswith("GPU memory on rank 1 grows")
 
 
 def test_a_gpu_of_whose_memory_nothing_is_known() -> None:

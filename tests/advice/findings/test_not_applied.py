@@ -48,8 +48,8 @@ def test_a_training_that_cannot_be_observed_says_why() -> None:
 def test_a_setting_without_a_place_is_offered_by_the_commands_own_flag() -> None:
     job = CommandJob(command=("python", "main.py", "--epochs", "1"), apply="inject")
     state = training(not_injected=("learning_rate",), options=("--epochs", "--lr"))
-    known = situation(state=state, job=job, chosen=frozenset({"learning_rate"}))
-    (finding,) = [one for one in diagnose(known) if one.cause == "not-in-effect"]
+    now = situation(state=state, job=job, chosen=frozenset({"learning_rate"}))
+    (finding,) = [finding for finding in diagnose(now) if finding.cause == "not-in-effect"]
     assert finding.remedies[0].command == ("python", "main.py", "--epochs", "1", "--lr", "{learning_rate}")
     assert finding.remedies[0].can_apply
 

@@ -55,31 +55,33 @@ def of_ranks(*ranks: RankState) -> Situation:
 
 def test_the_rank_that_computes_longer_is_named() -> None:
     # Ranks 0, 1 and 3 work 50 ms and wait 150; rank 2 works 170 and waits 30: they lose 120 of 200 ms by it.
-    found = slow_rank(of_ranks(rank(0, 0, 0.15), rank(1, 0, 0.15), rank(2, 0, 0.03), rank(3, 0, 0.15)))
-    assert found is not None
-    assert (found.cause, found.where) == ("slow-rank", "rank 2")
-    assert "Rank 2 is slow in its forward pass or optimizer" in found.sentence
-    assert "60 % of each step" in found.sentence
-    assert found.remedies
+    finding = slow_rank(of_ranks(rank(0, 0, 0.15), rank(1, 0, 0.15), rank(2, 0, 0.03), rank(3, 0, 0.15)))
+    assert finding is not None
+    assert (finding.cause, finding.where) == ("slow-rank", "rank 2")
+    assert "Rank 2 is slow in its forward pass or optimizer" in finding.sentence
+    assert "60 % of each step" in finding.sentence
+    assert finding.remedies
 
 
 def test_code_after_the_step_is_told_from_computation() -> None:
-    found = slow_rank(of_ranks(rank(0, 0, 0.15), rank(1, 0, 0.03, between_s=0.12)))
-    assert found is not None
-    assert "after the optimizer step" in found.sentence
+    finding = slow_rank(of_ranks(rank(0, 0, 0.15), rank(1, 0, 0.03, between_s=0.12)))
+    assert finding is not None
+    assert "after the optimizer step" in finding.sentence
 
 
 def test_a_rank_that_waits_for_data_is_named_as_such() -> None:
     now = of_ranks(rank(0, 0.14, 0.01), rank(1, 0.01, 0.14))
-    [found] = diagnose(now)
-    assert found.cause == "data-wait"
-    assert found.sentence.startswith("Rank 0 waits for data for 70 % of each step, and the other ranks wait for rank 0")
-    assert found.remedies[0].title == "check the data of rank 0"
+    [finding] = diagnose(now)
+    assert finding.cause == "data-wait"
+    assert finding.sentence.startswith(
+        "Rank 0 waits for data for 70 % of each step, and the other ranks wait for rank 0"
+    )
+    assert finding.remedies[0].title == "check the data of rank 0"
 
 
 def test_data_that_all_ranks_wait_for_is_no_rank_s() -> None:
-    [found] = diagnose(of_ranks(rank(0, 0.1, 0.05), rank(1, 0.1, 0.05)))
-    assert found.sentence.startswith("Training waits for data for 50 % of each step")
+    [finding] = diagnose(of_ranks(rank(0, 0.1, 0.05), rank(1, 0.1, 0.05)))
+    assert finding.sentence.startswith("Training waits for data for 50 % of each step")
 
 
 @pytest.mark.parametrize(
@@ -163,5 +165,5 @@ def test_the_straggler_of_a_real_training_is_named(box: Sandbox, kind: str, aver
     )
     assert slept_s >= 0.045
     assert fast.rank_wait_s - late.rank_wait_s >= 0.03
-    named: list[Finding] = [one for one in diagnose(now) if "ank 1" in one.sentence]
-    assert [one.cause for one in named] == ["data-wait" if kind == "input" else "slow-rank"]
+    named: list[Finding] = [finding for finding in diagnose(now) if "ank 1" in finding.sentence]
+    assert [name.cause for name in named] == ["data-wait" if kind == "input" else "slow-rank"]

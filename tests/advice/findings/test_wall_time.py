@@ -39,7 +39,7 @@ def _main(own_pct: float, queue_pct: float | None, could_run: float | None, numb
 
 def causes_and_locations(**changes: Any) -> list[tuple[str, str | None]]:
     """Cause and place of what is found on a machine of two cores."""
-    return [(one.cause, one.where) for one in diagnose(situation(inventory=box(cores=2), **changes))]
+    return [(finding.cause, finding.where) for finding in diagnose(situation(inventory=box(cores=2), **changes))]
 
 
 def costing(cause: str, lost_share: float | None, severity: FindingSeverity = "warning") -> Finding:
@@ -81,7 +81,9 @@ def test_where_the_queue_is_not_counted_looks_at_the_process_tell(
 ) -> None:
     taken = on_cpu(None, own_pct=own_pct, could_run=looks)
     findings = diagnose(situation(samples=taken, inventory=box(cores=16)))
-    assert [(one.cause, one.confidence) for one in findings] == ([("cpu-contended", "likely")] if found else [])
+    assert [(problem.cause, problem.confidence) for problem in findings] == (
+        [("cpu-contended", "likely")] if found else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,8 +98,10 @@ def test_workers_are_too_many_only_where_it_is_they_who_fill_the_cores(workers: 
 @pytest.mark.parametrize(("workers", "found"), [(12, "too-many-workers"), (3, "data-wait")])
 def test_far_too_many_workers_queue_where_others_have_the_cores(workers: int, found: str) -> None:
     queueing = tuple(
-        replace(one, processes=(*one.processes[:1], *(replace(w, cpu_queue_pct=70.0) for w in one.processes[1:])))
-        for one in on_cpu(5.0, (6.0,) * workers)
+        replace(
+            sample, processes=(*sample.processes[:1], *(replace(w, cpu_queue_pct=70.0) for w in sample.processes[1:]))
+        )
+        for sample in on_cpu(5.0, (6.0,) * workers)
     )
     assert [
         cause for cause, _ in causes_and_locations(state=training(rates={"data_wait_share": 0.6}), samples=queueing)
@@ -124,7 +128,7 @@ def test_the_loops_own_code_after_the_step(
 ) -> None:
     state = training(rates={"between_share": part}, in_effect=in_effect)
     findings = diagnose(situation(state=state, samples=taken))
-    assert ("between-steps" in [one.cause for one in findings]) is found
+    assert ("between-steps" in [problem.cause for problem in findings]) is found
 
 
 STARTED = ev.Started(t=1.0, rank=0, pid=5, torch="2.13.0")

@@ -36,40 +36,40 @@ def earlier(settings: Settings, low: float = 90.0, high: float = 110.0, **change
 
 def test_measured_with_these_settings_is_taken_as_it_is() -> None:
     settings = Settings(max_steps=100, seed=3)
-    found = estimate_duration(JOB, settings, 1, (earlier(Settings()),))
-    assert found is not None
-    assert found.samples == 800
-    assert found.range_s == pytest.approx((800 / 110, 800 / 90))
-    assert found.measured
-    assert "r007 with these settings" in found.rests_on
+    duration = estimate_duration(JOB, settings, 1, (earlier(Settings()),))
+    assert duration is not None
+    assert duration.samples == 800
+    assert duration.range_s == pytest.approx((800 / 110, 800 / 90))
+    assert duration.measured
+    assert "r007 with these settings" in duration.rests_on
 
 
 def test_evaluating_and_saving_are_counted() -> None:
-    found = estimate_duration(JOB, Settings(max_steps=100), 1, (earlier(Settings(), 100, 100, overhead_share=0.5),))
-    assert found is not None
-    assert found.range_s == pytest.approx((12.0, 12.0))
+    duration = estimate_duration(JOB, Settings(max_steps=100), 1, (earlier(Settings(), 100, 100, overhead_share=0.5),))
+    assert duration is not None
+    assert duration.range_s == pytest.approx((12.0, 12.0))
 
 
 def test_other_settings_widen_the_range_and_say_so() -> None:
-    found = estimate_duration(JOB, Settings(precision="bf16", max_steps=100), 1, (earlier(Settings(), 100, 100),))
-    assert found is not None
-    assert (found.low_samples_s, found.high_samples_s) == pytest.approx((70, 130))
-    assert "other settings" in found.rests_on
+    duration = estimate_duration(JOB, Settings(precision="bf16", max_steps=100), 1, (earlier(Settings(), 100, 100),))
+    assert duration is not None
+    assert (duration.low_samples_s, duration.high_samples_s) == pytest.approx((70, 130))
+    assert "other settings" in duration.rests_on
 
 
 def test_a_run_with_these_settings_is_worth_more_than_others() -> None:
     runs = (earlier(Settings(precision="bf16"), 500, 500), earlier(Settings(), 100, 100))
-    found = estimate_duration(JOB, Settings(), 1, runs)
-    assert found is not None
-    assert found.low_samples_s == 100
+    duration = estimate_duration(JOB, Settings(), 1, runs)
+    assert duration is not None
+    assert duration.low_samples_s == 100
 
 
 def test_the_size_of_the_data_comes_from_the_job_or_an_earlier_run() -> None:
     limited = structs.replace(JOB, max_samples=1000)
     for job, run in ((limited, earlier(Settings(), job=limited)), (JOB, earlier(Settings(), samples_an_epoch=1000.0))):
-        found = estimate_duration(job, Settings(num_train_epochs=2.0), 1, (run,))
-        assert found is not None
-        assert found.samples == 2000
+        duration = estimate_duration(job, Settings(num_train_epochs=2.0), 1, (run,))
+        assert duration is not None
+        assert duration.samples == 2000
     unknown = estimate_duration(JOB, Settings(), 1, (earlier(Settings()),))
     assert unknown is not None
     assert unknown.range_s is None
@@ -108,17 +108,17 @@ def test_where_the_notes_have_no_figure_none_is_made_up(job: BuiltinJob, setting
     ],
 )  # fmt: skip
 def test_other_settings_than_the_notes_are_not_as_fast(changes: dict[str, Any], low: float, high: float) -> None:
-    found = estimate_duration(JOB, T4_SETTINGS.changed(**changes), 1, (), ("Tesla T4",))
-    assert found is not None
-    assert (found.low_samples_s, found.high_samples_s) == pytest.approx((low, high))
+    duration = estimate_duration(JOB, T4_SETTINGS.changed(**changes), 1, (), ("Tesla T4",))
+    assert duration is not None
+    assert (duration.low_samples_s, duration.high_samples_s) == pytest.approx((low, high))
 
 
 def test_a_v100_at_batch_8_had_100_samples_a_second_in_the_notes() -> None:
     settings = Settings(per_device_train_batch_size=8, precision="fp16", max_steps=1000)
-    found = estimate_duration(JOB, settings, 1, (), ("Tesla V100-SXM2-16GB",))
-    assert found is not None
-    assert found.low_samples_s < 100 < found.high_samples_s
-    text = describe_duration(found, 1.0)
+    duration = estimate_duration(JOB, settings, 1, (), ("Tesla V100-SXM2-16GB",))
+    assert duration is not None
+    assert duration.low_samples_s < 100 < duration.high_samples_s
+    text = describe_duration(duration, 1.0)
     assert "not measured here" in text
     assert text.endswith("there with another micro batch")
 
@@ -131,10 +131,10 @@ def test_a_command_is_timed_by_its_own_runs_and_not_by_the_notes(tmp_path: Path)
 def test_the_notes_speed_of_gemma_on_a_3090() -> None:
     job = BuiltinJob(model="google/gemma-3-1b-pt", max_samples=8640)
     settings = Settings(per_device_train_batch_size=12, peft_method="dora", num_train_epochs=1.0, precision="bf16")
-    found = estimate_duration(job, settings, 1, (), ("NVIDIA GeForce RTX 3090",))
-    assert found is not None
-    assert found.range_s is not None
-    assert found.range_s[0] < 54 < found.range_s[1]  # an epoch in the notes
+    duration = estimate_duration(job, settings, 1, (), ("NVIDIA GeForce RTX 3090",))
+    assert duration is not None
+    assert duration.range_s is not None
+    assert duration.range_s[0] < 54 < duration.range_s[1]  # an epoch in the notes
     assert estimate_duration(job, settings.changed(peft_method="none"), 1, (), ("NVIDIA GeForce RTX 3090",)) is None
 
 
@@ -175,9 +175,9 @@ def test_a_trial_of_a_tuning_says_its_speed_though_it_is_short() -> None:
     assert (run.low_samples_s, run.high_samples_s) == pytest.approx((76.0, 84.0))
     assert (run.samples_an_epoch, run.overhead_share) == (800.0, None)
     whole = earlier(Settings(), 80, 80, overhead_share=0.5)
-    found = estimate_duration(JOB, Settings(max_steps=100), 1, (replace(run, job=JOB, settings=Settings()), whole))
-    assert found is not None
-    assert found.overhead_share == 0.5, "a trial neither evaluates nor saves, so it says nothing of that"
+    duration = estimate_duration(JOB, Settings(max_steps=100), 1, (replace(run, job=JOB, settings=Settings()), whole))
+    assert duration is not None
+    assert duration.overhead_share == 0.5, "a trial neither evaluates nor saves, so it says nothing of that"
 
 
 def test_a_trial_that_measured_nothing_says_nothing() -> None:
@@ -191,10 +191,10 @@ def test_a_command_counts_with_the_settings_that_it_was_seen_to_use() -> None:
     run = earlier_run(view(state={"in_effect": seen}, job=job))
     assert run is not None
     own = Settings(per_device_train_batch_size=1, max_steps=60)
-    found = estimate_duration(job, own, 1, (run, replace(run, settings=Settings(), low_samples_s=1.0)))
-    assert found is not None
-    assert found.rests_on == "measured here by r001 with these settings"
-    assert found.low_samples_s == pytest.approx(14.4)
+    duration = estimate_duration(job, own, 1, (run, replace(run, settings=Settings(), low_samples_s=1.0)))
+    assert duration is not None
+    assert duration.rests_on == "measured here by r001 with these settings"
+    assert duration.low_samples_s == pytest.approx(14.4)
 
 
 def test_the_range_of_a_duration_is_that_of_its_speed_and_its_overhead() -> None:

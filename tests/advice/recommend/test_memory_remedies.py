@@ -32,26 +32,26 @@ def test_what_a_full_training_of_gpt2_can_save() -> None:
     """124.4 million parameters, whose two moments take 8 bytes in fp32, and 2 × (1 + 4 / 256) in 8 bit; but for the
     50,257 × 768 of the embedding, which stay. 144 heads of 512 × 512 scores for 16 samples. 3 % of allocator's slack
     come on top."""
-    found = remedies("gpt2", per_device_train_batch_size=16, attn_implementation="eager")
-    assert found["optimizer states"].change == {"optim": "adamw_bnb_8bit"}
-    assert saved(found["optimizer states"]) == pytest.approx(
+    offered = remedies("gpt2", per_device_train_batch_size=16, attn_implementation="eager")
+    assert offered["optimizer states"].change == {"optim": "adamw_bnb_8bit"}
+    assert saved(offered["optimizer states"]) == pytest.approx(
         1.03 * (124.4e6 - 50_257 * 768) * (8 - 2 * (1 + 4 / 256)), rel=0.02
     )
-    assert found["attention probabilities"].change == {"attn_implementation": "sdpa"}
+    assert offered["attention probabilities"].change == {"attn_implementation": "sdpa"}
     scores = 144 * 512 * 512 * 16
-    assert 6 * scores <= saved(found["attention probabilities"]) <= 12 * scores
-    assert found["gradients"].change == {"peft_method": "lora"}
-    assert found["MLP"].change == {"gradient_checkpointing": True}
-    assert found["logits and loss"].change == {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
-    assert found.keys() == set(KINDS) - {"weights", "batch"}
+    assert 6 * scores <= saved(offered["attention probabilities"]) <= 12 * scores
+    assert offered["gradients"].change == {"peft_method": "lora"}
+    assert offered["MLP"].change == {"gradient_checkpointing": True}
+    assert offered["logits and loss"].change == {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
+    assert offered.keys() == set(KINDS) - {"weights", "batch"}
 
 
 def test_under_adapters_the_frozen_weights_can_be_quantized() -> None:
     """The linear layers of LLaMA 1B have 973 million weights: 4 bytes and a 16-bit copy each, or half a byte in nf4."""
-    found = remedies("llama-1b", per_device_train_batch_size=4, peft_method="lora")
-    assert found["weights"].change == {"quantization": "nf4"}
-    assert saved(found["weights"]) == pytest.approx(973e6 * (4 + 2 - 0.5), rel=0.05)
-    assert "gradients" not in found
+    offered = remedies("llama-1b", per_device_train_batch_size=4, peft_method="lora")
+    assert offered["weights"].change == {"quantization": "nf4"}
+    assert saved(offered["weights"]) == pytest.approx(973e6 * (4 + 2 - 0.5), rel=0.05)
+    assert "gradients" not in offered
 
 
 def test_what_is_removed_already_has_no_remedy() -> None:

@@ -41,14 +41,14 @@ def preset(name: str) -> Preset:
 
 @pytest.mark.parametrize("name", NOTED)
 def test_a_preset_is_as_the_notes_have_it(name: str, tmp_path: Path) -> None:
-    found = preset(name)
-    settings = resolve(preset=found).settings
+    preset_read = preset(name)
+    settings = resolve(preset=preset_read).settings
     values = NOTED[name]["values"]
     assert {key: getattr(settings, key) for key in values} == values
-    assert not set(NOTED[name].get("open", ())) & found.settings.keys()
-    assert found.after
-    assert "tuning notes" in (found.source or "")
-    job = found.job
+    assert not set(NOTED[name].get("open", ())) & preset_read.settings.keys()
+    assert preset_read.after
+    assert "tuning notes" in (preset_read.source or "")
+    job = preset_read.job
     assert isinstance(job, BuiltinJob)
     model = "google/gemma-3-1b-pt" if name == "rtx3090-24gb-max-perf" else "bert-base-uncased"
     assert (job.task, job.model) == ("classification", model)
@@ -62,19 +62,19 @@ def test_every_preset_of_the_notes_is_in_the_table() -> None:
 
 @pytest.mark.parametrize(("name", "gpu"), HARDWARE.items(), ids=list(HARDWARE))
 def test_a_preset_is_good_on_its_own_hardware(name: str, gpu: Gpu) -> None:
-    found = preset(name)
-    assert found.for_ is not None
-    assert found.for_.suits((gpu,), 16)
-    settings = resolve(preset=found).settings
+    preset_read = preset(name)
+    assert preset_read.for_ is not None
+    assert preset_read.for_.suits((gpu,), 16)
+    settings = resolve(preset=preset_read).settings
     assert find_problems(settings, gpus=(gpu,), interpreter=INTERPRETER, job=DEFAULT_JOB, cores=16) == ()
 
 
 @pytest.mark.parametrize(("name", "gpu"), HARDWARE.items(), ids=list(HARDWARE))
 def test_what_a_preset_leaves_open_is_recommended_and_what_it_gives_wins(name: str, gpu: Gpu) -> None:
     values = preset(name).settings
-    found = recommend(box(gpu), INTERPRETER, DEFAULT_JOB, values)
-    assert {key: getattr(found.settings, key) for key in values} == values
-    assert find_problems(found.settings, gpus=(gpu,), interpreter=INTERPRETER, job=DEFAULT_JOB, cores=16) == ()
+    recommended = recommend(box(gpu), INTERPRETER, DEFAULT_JOB, values)
+    assert {key: getattr(recommended.settings, key) for key in values} == values
+    assert find_problems(recommended.settings, gpus=(gpu,), interpreter=INTERPRETER, job=DEFAULT_JOB, cores=16) == ()
 
 
 @pytest.mark.parametrize(

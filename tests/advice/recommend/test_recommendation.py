@@ -46,7 +46,7 @@ def reason(found: Recommendation, name: str) -> str:
 
 def left(found: Recommendation, name: str, value: Any) -> str:
     """Why a value was not recommended."""
-    return next(one.reason for one in found.rejected if (one.name, one.value) == (name, value))
+    return next(outcome.reason for outcome in found.rejected if (outcome.name, outcome.value) == (name, value))
 
 
 def machine(names: list[str], **changes: Any) -> Inventory:
@@ -72,20 +72,20 @@ def job_of(row: dict[str, Any]) -> Job:
 @pytest.mark.parametrize("row", ROWS)
 def test_each_row_of_the_table(row):
     inventory = machine(row["gpus"], **row.get("box", {}))
-    found = recommend(inventory, interpreter_of(row), job_of(row), row.get("given", {}))
+    recommended = recommend(inventory, interpreter_of(row), job_of(row), row.get("given", {}))
     values = row.get("values", {})
-    assert {name: getattr(found.settings, name) for name in values} == values
+    assert {name: getattr(recommended.settings, name) for name in values} == values
     for name, words in row.get("reasons", {}).items():
-        assert words in reason(found, name)
+        assert words in reason(recommended, name)
     for name, (value, words) in row.get("left", {}).items():
-        assert words in left(found, name, value)
-    notes = "\n".join(found.notes)
+        assert words in left(recommended, name, value)
+    notes = "\n".join(recommended.notes)
     assert [words for words in row.get("notes", ()) if words not in notes] == []
     assert [words for words in row.get("unsaid", ()) if words in notes] == []
-    assert not {*row.get("absent", ())} & found.values.keys()
-    assert not {*row.get("not_left", ())} & {advice.name for advice in found.rejected}
+    assert not {*row.get("absent", ())} & recommended.values.keys()
+    assert not {*row.get("not_left", ())} & {advice.name for advice in recommended.rejected}
     for name in {"effective_batch", "replicas"} & row.keys():
-        assert getattr(found, name) == row[name]
+        assert getattr(recommended, name) == row[name]
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_a_command_may_name_its_model(words, model):
     ],
 )  # fmt: skip
 def test_batch_by_memory(gpu, batch, accumulation):
-    found = recommend(box(gpu), python())
-    assert found.settings.per_device_train_batch_size == batch
-    assert found.settings.gradient_accumulation_steps == accumulation
-    assert found.settings.per_device_eval_batch_size == 2 * batch
-    assert found.effective_batch == batch * accumulation
-    assert "starting point" in reason(found, "per_device_train_batch_size")
+    recommended = recommend(box(gpu), python())
+    assert recommended.settings.per_device_train_batch_size == batch
+    assert recommended.settings.gradient_accumulation_steps == accumulation
+    assert recommended.settings.per_device_eval_batch_size == 2 * batch
+    assert recommended.effective_batch == batch * accumulation
+    assert "starting point" in reason(recommended, "per_device_train_batch_size")
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_batch_by_memory(gpu, batch, accumulation):
     ],
 )
 def test_what_is_no_text_gets_nothing_that_rests_on_texts(job):
-    found = recommend(box(RTX3090), python(), job)
-    assert any("measures them" in note for note in found.notes)
+    recommended = recommend(box(RTX3090), python(), job)
+    assert any("measures them" in note for note in recommended.notes)
     of_texts = {
         "per_device_train_batch_size",
         "learning_rate",
@@ -137,8 +137,8 @@ def test_what_is_no_text_gets_nothing_that_rests_on_texts(job):
         "warmup_steps",
         "peft_method",
     }
-    assert not of_texts & found.values.keys()
-    assert found.values["precision"] == "bf16"
+    assert not of_texts & recommended.values.keys()
+    assert recommended.values["precision"] == "bf16"
 
 
 def traced(each_bytes: float) -> Trace:
@@ -164,36 +164,36 @@ def traced(each_bytes: float) -> Trace:
 )
 def test_what_is_no_text_gets_the_batch_that_a_trace_leaves_room_for(model, gpu, each_gib, batch, checkpointing):
     job = BuiltinJob(model=model, task=usual_task(model) or "classification")
-    found = recommend(box(gpu), python(), job, {"max_length": 512}, trace=traced(each_gib * GIB))
-    chosen = found.settings
+    recommended = recommend(box(gpu), python(), job, {"max_length": 512}, trace=traced(each_gib * GIB))
+    chosen = recommended.settings
     assert (chosen.per_device_train_batch_size, chosen.gradient_accumulation_steps) == batch
     assert chosen.gradient_checkpointing is checkpointing
-    assert reason(found, "per_device_train_batch_size").startswith("trace: ")
-    assert "learning_rate" not in found.values
-    assert any("not even one sample" in note for note in found.notes) is (each_gib > 80)
+    assert reason(recommended, "per_device_train_batch_size").startswith("trace: ")
+    assert "learning_rate" not in recommended.values
+    assert any("not even one sample" in note for note in recommended.notes) is (each_gib > 80)
 
 
 def test_what_cannot_be_traced_gets_no_batch_and_says_why() -> None:
     def trace(target: TrainingTarget, asked: Settings) -> MemoryEstimate:
         raise TraceError("The model cannot be traced: its code does not run.")
 
-    found = recommend(
+    recommended = recommend(
         box(RTX3090), python(), BuiltinJob(model="microsoft/swin-tiny", task="image-classification"), trace=trace
     )
-    assert "per_device_train_batch_size" not in found.values
-    assert "its code does not run" in " ".join(found.notes)
-    assert "`tuner-tui tune -- COMMAND` measures them" in " ".join(found.notes)
+    assert "per_device_train_batch_size" not in recommended.values
+    assert "its code does not run" in " ".join(recommended.notes)
+    assert "`tuner-tui tune -- COMMAND` measures them" in " ".join(recommended.notes)
 
 
 @pytest.mark.parametrize("task", ["causal-lm", "classification"])
 def test_nothing_rests_on_the_memory_of_a_model_of_unknown_size(task):
-    found = recommend(box(RTX4060), python(), BuiltinJob(task=task, model="nobody/checkpoint-base"))
-    assert any("The size of nobody/checkpoint-base is not known" in note for note in found.notes)
-    texts = [*found.notes, *(value.reason for value in (*found.advised, *found.rejected))]
+    recommended = recommend(box(RTX4060), python(), BuiltinJob(task=task, model="nobody/checkpoint-base"))
+    assert any("The size of nobody/checkpoint-base is not known" in note for note in recommended.notes)
+    texts = [*recommended.notes, *(value.reason for value in (*recommended.advised, *recommended.rejected))]
     assert not [text for text in texts if "parameters" in text or "estimate:" in text or "GB" in text.split("8 GB")[0]]
-    assert not {"peft_method", "quantization", "gradient_checkpointing"} & found.values.keys()
+    assert not {"peft_method", "quantization", "gradient_checkpointing"} & recommended.values.keys()
     if task == "causal-lm":
-        assert found.settings.per_device_train_batch_size == 1
+        assert recommended.settings.per_device_train_batch_size == 1
 
 
 @pytest.mark.parametrize(
@@ -237,19 +237,19 @@ def test_longer_samples_leave_room_for_fewer(model):
     ],
 )
 def test_loader(inventory, workers, prefetch, said):
-    found = recommend(inventory, python())
-    settings = found.settings
+    recommended = recommend(inventory, python())
+    settings = recommended.settings
     assert (settings.dataloader_num_workers, settings.dataloader_prefetch_factor) == (workers, prefetch)
     assert settings.dataloader_persistent_workers is (workers > 0)
-    assert said in reason(found, "dataloader_num_workers")
+    assert said in reason(recommended, "dataloader_num_workers")
     assert settings.dataloader_pin_memory is bool(inventory.gpus)
 
 
 def test_processes_share_the_cores():
     job = structs.replace(COMMAND, launcher="torchrun", processes=8)
-    found = recommend(box(*(make_gpu("H100", i, 79.6) for i in range(8)), cores=48), python(), job)
-    assert found.settings.dataloader_num_workers == 4
-    assert found.effective_batch == 256
+    recommended = recommend(box(*(make_gpu("H100", i, 79.6) for i in range(8)), cores=48), python(), job)
+    assert recommended.settings.dataloader_num_workers == 4
+    assert recommended.effective_batch == 256
 
 
 @pytest.mark.parametrize(
@@ -263,27 +263,27 @@ def test_processes_share_the_cores():
     ],
 )
 def test_learning_rate_by_the_right_name(gpus, given, rate):
-    found = recommend(box(*gpus), python(), given=given)
-    assert found.settings.learning_rate == pytest.approx(rate)
+    recommended = recommend(box(*gpus), python(), given=given)
+    assert recommended.settings.learning_rate == pytest.approx(rate)
     beyond = given.get("gradient_accumulation_steps") == 4
-    assert ("not scaled beyond 128" in reason(found, "learning_rate")) == beyond
+    assert ("not scaled beyond 128" in reason(recommended, "learning_rate")) == beyond
     name = "linear scaling (SGD)" if given.get("optim") == "sgd" else "square-root scaling (Adam)"
-    assert name in reason(found, "learning_rate")
+    assert name in reason(recommended, "learning_rate")
 
 
 @pytest.mark.parametrize("name", ["GeForce GTX 1660 Ti", "GeForce GTX 1650", "GeForce MX450", "T1000"])
 def test_turing_without_tensor_cores_is_not_sent_to_fp16(name):
-    found = recommend(box(replace(make_gpu("T4", gib=6.0), name=f"NVIDIA {name}")), python())
-    assert found.settings.precision == "fp32"
-    assert "without tensor cores" in left(found, "precision", "fp16")
+    recommended = recommend(box(replace(make_gpu("T4", gib=6.0), name=f"NVIDIA {name}")), python())
+    assert recommended.settings.precision == "fp32"
+    assert "without tensor cores" in left(recommended, "precision", "fp16")
 
 
 def test_the_batch_of_a_language_model_rests_on_the_estimate_alone():
-    found = recommend(box(RTX3090), python(), LLAMA)
-    batch = next(one for one in found.advised if one.name == "per_device_train_batch_size")
+    recommended = recommend(box(RTX3090), python(), LLAMA)
+    batch = next(outcome for outcome in recommended.advised if outcome.name == "per_device_train_batch_size")
     assert re.match(r"estimate: \d+ samples of 128 tokens fit for llama-3.2-1b of 1,236 M parameters", batch.reason)
     assert batch.source == "estimate"
-    by_notes = next(one for one in recommend(box(RTX3090), python()).advised if one.name == batch.name)
+    by_notes = next(advice for advice in recommend(box(RTX3090), python()).advised if advice.name == batch.name)
     assert by_notes.source.endswith("for 128-token classification")
 
 
@@ -292,39 +292,39 @@ def test_a_slice_of_a_gpu_is_a_gpu_of_its_own():
     slices = (MigSlice("NVIDIA A100 MIG 3g.20gb", "MIG-a", 19_968 * 2**20, 0),
               MigSlice("NVIDIA A100 MIG 1g.5gb", "MIG-b", 4_864 * 2**20, 0))  # fmt: skip
     sliced = make_gpu("A100", gib=39.4, mig=True, slices=slices)
-    found = recommend(box(sliced), python())
-    assert found.gpus == ("NVIDIA A100 MIG 3g.20gb",)
-    assert (found.settings.precision, found.settings.per_device_train_batch_size) == ("bf16", 48)
-    assert any("CUDA_VISIBLE_DEVICES=MIG-a" in note for note in found.notes)
+    recommended = recommend(box(sliced), python())
+    assert recommended.gpus == ("NVIDIA A100 MIG 3g.20gb",)
+    assert (recommended.settings.precision, recommended.settings.per_device_train_batch_size) == ("bf16", 48)
+    assert any("CUDA_VISIBLE_DEVICES=MIG-a" in note for note in recommended.notes)
     small = recommend(box(sliced, cuda_visible_devices="MIG-b"), python())
     assert small.gpus == ("NVIDIA A100 MIG 1g.5gb",)
     assert small.settings.per_device_train_batch_size < 16
 
 
 def test_memory_that_others_hold_is_not_counted():
-    found = recommend(box(make_gpu("RTX 3090", memory_used_bytes=18 * 2**30)), python())
-    assert found.settings.per_device_train_batch_size == 8
-    assert any("Close other notebooks" in note for note in found.notes)
+    recommended = recommend(box(make_gpu("RTX 3090", memory_used_bytes=18 * 2**30)), python())
+    assert recommended.settings.per_device_train_batch_size == 8
+    assert any("Close other notebooks" in note for note in recommended.notes)
 
 
 def test_a_slice_of_a_gpu_has_unknown_memory():
-    found = recommend(box(make_gpu("H100", gib=79.6, mig=True), cuda_visible_devices="MIG-1234"), python())
-    assert found.settings.per_device_train_batch_size == 8
-    assert found.settings.precision == "bf16"
-    assert any("MIG" in note for note in found.notes)
+    recommended = recommend(box(make_gpu("H100", gib=79.6, mig=True), cuda_visible_devices="MIG-1234"), python())
+    assert recommended.settings.per_device_train_batch_size == 8
+    assert recommended.settings.precision == "bf16"
+    assert any("MIG" in note for note in recommended.notes)
 
 
 def test_an_older_transformers_is_recommended_only_what_it_takes():
-    found = recommend(box(T4), python(names=OLD_NAMES))
-    assert found.settings.train_sampling_strategy == "group_by_length"
+    recommended = recommend(box(T4), python(names=OLD_NAMES))
+    assert recommended.settings.train_sampling_strategy == "group_by_length"
     bare = recommend(box(T4), python(names=("fp16",)))
     assert "no such argument" in left(bare, "dataloader_num_workers", 8)
 
 
 def test_a_script_that_is_not_transformers_gets_no_training_arguments() -> None:
     job = CommandJob(command=("python", "train.py", "--config", "c.yaml"), apply="yaml", dialect="own-script")
-    found = recommend(box(A10), python(), job, {"per_device_train_batch_size": 32, "learning_rate": 0.1})
-    assert set(found.values) <= {
+    recommended = recommend(box(A10), python(), job, {"per_device_train_batch_size": 32, "learning_rate": 0.1})
+    assert set(recommended.values) <= {
         "precision",
         "tf32",
         "dataloader_num_workers",
@@ -332,8 +332,8 @@ def test_a_script_that_is_not_transformers_gets_no_training_arguments() -> None:
         "dataloader_pin_memory",
         "dataloader_persistent_workers",
     }
-    assert found.values["precision"] == "bf16"
-    assert {one.name for one in found.rejected} <= {"torch_compile", "dataloader_num_workers"}
+    assert recommended.values["precision"] == "bf16"
+    assert {outcome.name for outcome in recommended.rejected} <= {"torch_compile", "dataloader_num_workers"}
 
 
 @pytest.mark.parametrize(
@@ -342,9 +342,9 @@ def test_a_script_that_is_not_transformers_gets_no_training_arguments() -> None:
 )
 def test_a_cpu_gets_adapters_before_a_smaller_model(ram_gib: float, model: str, method: str) -> None:
     job = BuiltinJob(model=model, task="causal-lm")
-    found = recommend(box(ram_gib=ram_gib), python(cuda=None), job)
-    assert found.settings.peft_method == method
-    assert not any("smaller model" in note for note in found.notes)
+    recommended = recommend(box(ram_gib=ram_gib), python(cuda=None), job)
+    assert recommended.settings.peft_method == method
+    assert not any("smaller model" in note for note in recommended.notes)
     bare = Interpreter("/env/bin/python", packages={"torch": "2.13.0", "transformers": "5.23.0"})
     without = " ".join(recommend(box(ram_gib=ram_gib), bare, job).notes)
     assert ("pip install peft" in without) is (method == "lora")

@@ -29,30 +29,34 @@ def wrong(found: Settings, inventory: Inventory, interpreter: Interpreter | None
 
 @given(inventories, interpreters, jobs)
 def test_nothing_recommended_is_wrong(inventory: Inventory, interpreter: Interpreter | None, job: Any) -> None:
-    found = recommend(inventory, interpreter, job)
-    assert wrong(found.settings, inventory, interpreter, job) == ()
+    recommended = recommend(inventory, interpreter, job)
+    assert wrong(recommended.settings, inventory, interpreter, job) == ()
 
 
 @given(inventories, interpreters, jobs, settings_values)
 def test_what_is_recommended_fits_what_is_given(
     inventory: Inventory, interpreter: Interpreter | None, job: Any, values: dict[str, Any]
 ) -> None:
-    found = recommend(inventory, interpreter, job, values)
-    assert not found.values.keys() & values.keys()
-    assert {name: getattr(found.settings, name) for name in values} == values
+    recommended = recommend(inventory, interpreter, job, values)
+    assert not recommended.values.keys() & values.keys()
+    assert {name: getattr(recommended.settings, name) for name in values} == values
     before = {problem.fields for problem in wrong(Settings(**values), inventory, interpreter, job)}
-    new = [one for one in wrong(found.settings, inventory, interpreter, job) if one.fields not in before]
-    assert [one for one in new if one.severity == "error" and found.values.keys() & set(one.fields)] == []
+    new = [
+        recommended_setting
+        for recommended_setting in wrong(recommended.settings, inventory, interpreter, job)
+        if recommended_setting.fields not in before
+    ]
+    assert [one for one in new if one.severity == "error" and recommended.values.keys() & set(one.fields)] == []
 
 
 @given(inventories, interpreters, jobs)
 def test_everything_recommended_reaches_the_built_in_job(
     inventory: Inventory, interpreter: Interpreter | None, job: Any
 ) -> None:
-    found = recommend(inventory, interpreter, job)
-    applied = build_command(job, found.settings, interpreter, "/out", chosen=found.values)
+    recommended = recommend(inventory, interpreter, job)
+    applied = build_command(job, recommended.settings, interpreter, "/out", chosen=recommended.values)
     if isinstance(job, BuiltinJob):
-        assert not set(applied.not_applied) & found.values.keys()
+        assert not set(applied.not_applied) & recommended.values.keys()
 
 
 @given(inventories, interpreters, jobs, settings_values)
@@ -70,8 +74,8 @@ def test_recommended_values_fill_in_and_never_override(
     assert others <= {OriginKind.RECOMMENDED, OriginKind.DEFAULT}
 
 
-SIZES_GIB = sorted({gib for known in known_gpus() for gib in known.memory_gib})
-OF_EACH_ARCHITECTURE = {known.architecture: known for known in known_gpus()}
+SIZES_GIB = sorted({gib for gpu in known_gpus() for gib in gpu.memory_gib})
+OF_EACH_ARCHITECTURE = {gpu.architecture: gpu for gpu in known_gpus()}
 METHODS = [("none", "none"), ("lora", "none"), ("lora", "nf4")]
 """How much of a model is trained, and how exactly it is held: the first is most."""
 ADAMW = ("adamw_torch_fused", "adamw_torch", "adamw_bnb_8bit")
@@ -109,31 +113,31 @@ def test_more_memory_never_gives_a_smaller_batch(
     before: Recommendation | None = None
     for gib in SIZES_GIB:
         gpus = (make_gpu(known.name, index, gib=gib) for index in range(count))
-        found = recommend(box(*gpus), interpreter, job, {"max_length": max_length})
+        recommended = recommend(box(*gpus), interpreter, job, {"max_length": max_length})
         if before is not None:
-            assert method(found) <= method(before), gib
-            smaller = found.settings.per_device_train_batch_size < before.settings.per_device_train_batch_size
-            assert not smaller or method(found) < method(before), gib
+            assert method(recommended) <= method(before), gib
+            smaller = recommended.settings.per_device_train_batch_size < before.settings.per_device_train_batch_size
+            assert not smaller or method(recommended) < method(before), gib
             reasons = {value.name: value.reason for value in before.advised}
             if "8 GB" not in reasons["per_device_train_batch_size"]:  # the notes of 8 GB have larger steps
-                assert found.effective_batch >= before.effective_batch, gib
-        before = found
+                assert recommended.effective_batch >= before.effective_batch, gib
+        before = recommended
 
 
 @given(inventories, interpreters, jobs, st.integers(8, 8192))
 def test_the_effective_batch_stays_sensible(
     inventory: Inventory, interpreter: Interpreter | None, job: Any, tokens: int
 ) -> None:
-    found = recommend(inventory, interpreter, job, {"max_length": tokens})
-    if "per_device_train_batch_size" not in found.values:
+    recommended = recommend(inventory, interpreter, job, {"max_length": tokens})
+    if "per_device_train_batch_size" not in recommended.values:
         return  # nothing is known of what the command trains
-    assert found.effective_batch <= max(256, found.replicas)
+    assert recommended.effective_batch <= max(256, recommended.replicas)
     if isinstance(job, BuiltinJob) and job.max_samples is not None:
-        assert found.effective_batch <= max(job.max_samples, found.replicas)
+        assert recommended.effective_batch <= max(job.max_samples, recommended.replicas)
     if tokens >= 1024 and job.model not in SHAPES:
-        assert found.settings.per_device_train_batch_size <= 16
-    assert all(one.reason and one.source for one in found.advised)
-    assert all(one.reason and one.source for one in found.rejected)
+        assert recommended.settings.per_device_train_batch_size <= 16
+    assert all(outcome.reason and outcome.source for outcome in recommended.advised)
+    assert all(outcome.reason and outcome.source for outcome in recommended.rejected)
 
 
 def not_one_sample(found: Recommendation) -> bool:
@@ -176,7 +180,8 @@ def test_more_gpus_get_no_less_than_one(
     assert several.replicas in (1, count)
     assert several.effective_batch >= one.effective_batch
     first, second = (
-        METHODS.index((found.settings.peft_method, found.settings.quantization)) for found in (one, several)
+        METHODS.index((recommended.settings.peft_method, recommended.settings.quantization))
+        for recommended in (one, several)
     )
     assert second <= first
     assert several.settings.max_length == one.settings.max_length

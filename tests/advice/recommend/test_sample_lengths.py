@@ -20,18 +20,18 @@ from tuner_tui.settings.model import Settings
 
 
 def test_percentiles_and_what_is_cut() -> None:
-    found = SampleLengths((5, 1, 4, 2, 3, 10, 9, 8, 7, 6), 10)
-    assert [found.percentile(share) for share in (0.0, 0.5, 0.95, 1.0)] == [1, 5, 10, 10]
-    assert found.cut_share(7) == 0.3
-    assert found.longest == 10
+    lengths = SampleLengths((5, 1, 4, 2, 3, 10, 9, 8, 7, 6), 10)
+    assert [lengths.percentile(share) for share in (0.0, 0.5, 0.95, 1.0)] == [1, 5, 10, 10]
+    assert lengths.cut_share(7) == 0.3
+    assert lengths.longest == 10
 
 
 def test_padding_of_two_lengths_by_hand() -> None:
     """Of two samples drawn from 2 and 4, the longest is 2 in one of four draws: 1 - 3 / (2/4 + 3 * 4/4) = 1/7."""
-    found = SampleLengths((2, 4), 2)
-    assert found.padding(2, 100).random == pytest.approx(1 / 7)
-    assert found.padding(1, 100).random == pytest.approx(0.0)
-    assert found.padding(2, 2).random == pytest.approx(0.0)  # cut to the same length
+    lengths = SampleLengths((2, 4), 2)
+    assert lengths.padding(2, 100).random == pytest.approx(1 / 7)
+    assert lengths.padding(1, 100).random == pytest.approx(0.0)
+    assert lengths.padding(2, 2).random == pytest.approx(0.0)  # cut to the same length
 
 
 def test_grouped_padding_by_hand() -> None:
@@ -69,10 +69,10 @@ def chats(tmp_path: Path) -> Path:
     ],
 )
 def test_local_data_is_measured_where_it_trains(chats: Path, data: str, lengths: list[int], total: int) -> None:
-    found = measure_lengths(CommandJob(command=("train",), data=data), Path(sys.executable), chats)
-    assert found is not None
-    assert (list(found.ordered), found.total) == (lengths, total)
-    assert found.unit == "tokens, taken as 4 characters each"
+    result = measure_lengths(CommandJob(command=("train",), data=data), Path(sys.executable), chats)
+    assert result is not None
+    assert (list(result.ordered), result.total) == (lengths, total)
+    assert result.unit == "tokens, taken as 4 characters each"
 
 
 @pytest.mark.full
@@ -81,9 +81,9 @@ def test_a_table_is_read_by_datasets(tmp_path: Path) -> None:
     import datasets
 
     datasets.Dataset.from_dict({"input_ids": [[1] * n for n in (3, 5, 7)]}).to_parquet(str(tmp_path / "ids.parquet"))
-    found = measure_lengths(CommandJob(command=("train",), data="ids.parquet"), Path(sys.executable), tmp_path)
-    assert found is not None
-    assert (found.ordered, found.total) == ((3, 5, 7), 3)
+    lengths = measure_lengths(CommandJob(command=("train",), data="ids.parquet"), Path(sys.executable), tmp_path)
+    assert lengths is not None
+    assert (lengths.ordered, lengths.total) == ((3, 5, 7), 3)
 
 
 def test_data_that_is_not_here_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,16 +103,18 @@ def test_lengths_lead_to_recommendations() -> None:
     job, given = CommandJob(command=("train",)), {"max_length": 1024, "per_device_train_batch_size": 8}
     machine = box(make_gpu("A100", gib=80.0))
     spread = SampleLengths(tuple(range(1, 601)), 600)
-    found = recommend(machine, python(), job, given, lengths=spread)
-    assert found.values["train_sampling_strategy"] == "group_by_length"
-    assert any("max_length 640 cuts none" in note for note in found.notes)
+    recommended = recommend(machine, python(), job, given, lengths=spread)
+    assert recommended.values["train_sampling_strategy"] == "group_by_length"
+    assert any("max_length 640 cuts none" in note for note in recommended.notes)
     even = SampleLengths((900,) * 50 + (2000,) * 50, 100)
-    found = recommend(machine, python(), job, given, lengths=even)
-    assert any("50 % of the samples are cut at max_length 1,024; 2,048 would cut 1 %" in note for note in found.notes)
+    recommended = recommend(machine, python(), job, given, lengths=even)
+    assert any(
+        "50 % of the samples are cut at max_length 1,024; 2,048 would cut 1 %" in note for note in recommended.notes
+    )
     packed = SampleLengths(tuple(range(1, 601)), 600, packed=True)
-    found = recommend(machine, python(), job, given, lengths=packed)
-    assert "train_sampling_strategy" not in found.values
-    assert not any("Packing" in note for note in found.notes)
+    recommended = recommend(machine, python(), job, given, lengths=packed)
+    assert "train_sampling_strategy" not in recommended.values
+    assert not any("Packing" in note for note in recommended.notes)
 
 
 @pytest.mark.parametrize(
@@ -131,18 +133,18 @@ def test_lengths_lead_to_recommendations() -> None:
 def test_whether_packing_would_pay(lengths: Iterable[int], padded: bool, sentence: str) -> None:
     job, given = CommandJob(command=("train",)), {"max_length": 1024, "per_device_train_batch_size": 8}
     known = SampleLengths(tuple(lengths), 100, padded=padded)
-    found = recommend(box(make_gpu("A100", gib=80.0)), python(), job, given, lengths=known)
-    assert any(sentence in note for note in found.notes), found.notes
+    recommended = recommend(box(make_gpu("A100", gib=80.0)), python(), job, given, lengths=known)
+    assert any(sentence in note for note in recommended.notes), recommended.notes
     classifier = BuiltinJob(task="classification")
     assert not any("Packing" in note for note in recommend(box(), python(), classifier, given, lengths=known).notes)
 
 
 def test_padding_follows_sampling_and_tool() -> None:
-    known = SampleLengths((2, 4), 2)
+    lengths = SampleLengths((2, 4), 2)
     settings = Settings(per_device_train_batch_size=2, max_length=8)
-    assert known.padding_share(settings) == pytest.approx(1 / 7)
-    assert replace(known, padded=True).padding_share(settings) == pytest.approx(1 - 3 / 8)
-    assert replace(known, packed=True, padded=True).padding_share(settings) == 0.0
+    assert lengths.padding_share(settings) == pytest.approx(1 / 7)
+    assert replace(lengths, padded=True).padding_share(settings) == pytest.approx(1 - 3 / 8)
+    assert replace(lengths, packed=True, padded=True).padding_share(settings) == 0.0
     spread = SampleLengths(tuple(range(1, 401)), 400)
     grouped = Settings(per_device_train_batch_size=4, max_length=1000, train_sampling_strategy="group_by_length")
     assert spread.padding_share(grouped) == spread.padding(4, 1000).grouped
@@ -159,13 +161,13 @@ def test_padding_follows_sampling_and_tool() -> None:
 def test_packing_is_read_from_the_commands_file(chats: Path, line: str, packed: bool, padded: bool) -> None:
     (chats / "c.yaml").write_text(f"learning_rate: 2.0e-5\n{line}\n")
     job = CommandJob(command=("train", "c.yaml"), data="chats.jsonl", cwd=str(chats))
-    found = measure_lengths(job, Path(sys.executable))
-    assert found is not None
-    assert (found.packed, found.padded) == (packed, padded)
+    lengths = measure_lengths(job, Path(sys.executable))
+    assert lengths is not None
+    assert (lengths.packed, lengths.padded) == (packed, padded)
     arguments = CommandJob(command=("train", "--packing", "true"), data="chats.jsonl", cwd=str(chats))
-    found = measure_lengths(arguments, Path(sys.executable), cached_only=True)
-    assert found is not None
-    assert found.packed
+    lengths = measure_lengths(arguments, Path(sys.executable), cached_only=True)
+    assert lengths is not None
+    assert lengths.packed
 
 
 def test_lengths_are_kept_until_the_data_changes(chats: Path) -> None:

@@ -54,8 +54,8 @@ def test_a_feature_is_there_where_all_gpus_have_it(gpus: tuple[Gpu, ...], name: 
     ],
 )
 def test_the_weakest_gpu_in_words(machine: tuple[Gpu, ...], gpus: tuple[Gpu, ...], label: str) -> None:
-    found = replace(target(*gpus), inventory=inventories.box(*machine))
-    assert found.gpu_label.endswith(label)
+    target_machine = replace(target(*gpus), inventory=inventories.box(*machine))
+    assert target_machine.gpu_label.endswith(label)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_the_weakest_gpu_in_words(machine: tuple[Gpu, ...], gpus: tuple[Gpu, ...
 def test_many_gpus_or_few_samples_make_a_step_smaller(
     replicas: int, max_samples: int | None, wanted: int, share: int
 ) -> None:
-    found = replace(target(A100, replicas=replicas), job=BuiltinJob(max_samples=max_samples))
-    assert samples_per_gpu(found, wanted) == share
+    target_machine = replace(target(A100, replicas=replicas), job=BuiltinJob(max_samples=max_samples))
+    assert samples_per_gpu(target_machine, wanted) == share
 
 
 def test_gpus_in_words() -> None:

@@ -41,10 +41,10 @@ def test_what_is_offered(offer: dict[str, Any]) -> None:
     used = samples(gpu={"memory_used_bytes": offer.get("used_gb", 20) * GB})
     now = situation(settings=Settings(**offer["now"]), inventory=machine, job=job, samples=used)
     remedies = remedies_for(offer["cause"], now, offer.get("where"))
-    found = [dict(remedy.change) for remedy in remedies]
+    offered = [dict(remedy.change) for remedy in remedies]
     first = offer.get("first", [])
-    assert found[: len(first)] == first
-    items = [(name, value) for change in found for name, value in change.items()]
+    assert offered[: len(first)] == first
+    items = [(name, value) for change in offered for name, value in change.items()]
     assert {*offer.get("some", {}).items()} <= {*items}
     assert not {*offer.get("never", {}).items()} & {*items}
     assert not {*offer.get("unchanged", ())} & {name for name, _ in items}
@@ -181,8 +181,8 @@ def test_a_script_whose_batch_is_not_known_is_told_no_figures() -> None:
 
 def test_a_batch_that_was_seen_is_known() -> None:
     seen = {"per_device_train_batch_size": 48, "gradient_accumulation_steps": 2}
-    known = situation(chosen=frozenset(), state=training(in_effect=seen))
-    assert remedies_for("gpu-oom", known, "training")[0].change["per_device_train_batch_size"] == 32
+    now = situation(chosen=frozenset(), state=training(in_effect=seen))
+    assert remedies_for("gpu-oom", now, "training")[0].change["per_device_train_batch_size"] == 32
 
 
 @pytest.mark.parametrize(("times", "micro", "offered"), [(0, 8, True), (2, 8, False), (0, 1, False)])
@@ -235,7 +235,7 @@ def test_a_loop_of_its_own_is_offered_only_what_it_has_a_place_for() -> None:
     ],
 )
 def test_the_learning_rate_is_lowered_from_the_one_in_effect(in_effect: dict[str, Any], title: str) -> None:
-    (remedy,) = [one for one in remedies_for("nan", own_loop(in_effect)) if "learning rate" in one.title]
+    (remedy,) = [remedy for remedy in remedies_for("nan", own_loop(in_effect)) if "learning rate" in remedy.title]
     assert remedy.title == title
     assert remedy.change == {}, "inject does not reach an optimizer"
     assert "learning_rate cannot be passed" in remedy.why
@@ -251,7 +251,7 @@ def test_a_batch_is_not_scaled_by_a_rate_that_the_settings_do_not_allow() -> Non
 
 def test_a_placeholder_in_the_command_carries_the_change() -> None:
     job = CommandJob(command=("python", "main.py", "--lr", "{learning_rate}"), apply="placeholders")
-    (remedy,) = [one for one in remedies_for("nan", own_loop(LOOP, job)) if "learning rate" in one.title]
+    (remedy,) = [remedy for remedy in remedies_for("nan", own_loop(LOOP, job)) if "learning rate" in remedy.title]
     assert remedy.change == {"learning_rate": 0.01}
 
 
@@ -272,9 +272,9 @@ def test_lora_is_offered_neither_on_random_weights_nor_where_the_log_shows_it() 
     shape = situation(settings=Settings(), job=BuiltinJob(model="bert-base"))
     assert not any("peft_method" in remedy.change for remedy in remedies_for("gpu-oom", shape))
     log = ("trainable params: 4,194,304 || all params: 6,742,609,920 || trainable%: 0.0622",)
-    titles = [one.title for one in remedies_for("gpu-oom", situation(settings=None, log=log), "training")]
+    titles = [remedy.title for remedy in remedies_for("gpu-oom", situation(settings=None, log=log), "training")]
     assert "train adapters: LoRA" not in titles
-    unknown = [one.title for one in remedies_for("gpu-oom", situation(settings=None), "training")]
+    unknown = [remedy.title for remedy in remedies_for("gpu-oom", situation(settings=None), "training")]
     assert "train adapters: LoRA" in unknown
     assert "quantize the base model: 4 bits with LoRA (QLoRA)" in titles
 

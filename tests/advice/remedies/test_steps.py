@@ -22,16 +22,16 @@ def test_a_rung_changes_this_much(step: dict[str, Any]) -> None:
     machine = box(*GPUS[step.get("gpu", "RTX 3090")], cores=step.get("cores", 16))
     state = training(rates={"data_wait_share": step.get("data_wait", 0.02)}, in_effect=step.get("in_effect", {}))
     now = situation(inventory=machine, state=state)
-    found = [dict(remedy.change) for remedy in offered(step["rung"], now, Settings(**step["now"]))]
-    assert found == ([step["change"]] if "change" in step else [])
+    result = [dict(remedy.change) for remedy in offered(step["rung"], now, Settings(**step["now"]))]
+    assert result == ([step["change"]] if "change" in step else [])
 
 
 @pytest.mark.parametrize(
     ("parameters", "effect"), [(None, "6 bytes per parameter less"), (1_000_000_000, "6.0 GB less")]
 )
 def test_eight_bit_states_save_six_bytes_of_eight(parameters: int | None, effect: str) -> None:
-    known = situation(state=training(trainable_parameters=parameters))
-    (remedy,) = offered("eight-bit-optimizer", known, Settings(optim="adamw_torch"))
+    now = situation(state=training(trainable_parameters=parameters))
+    (remedy,) = offered("eight-bit-optimizer", now, Settings(optim="adamw_torch"))
     assert remedy.effect == effect
 
 
@@ -56,8 +56,8 @@ def test_a_step_takes_as_long_as_the_slower_of_computing_and_loading(
 
 
 def effects(share: float, workers: int, cores: int) -> list[str]:
-    known = situation(state=training(rates={"data_wait_share": share}), inventory=box(make_gpu(), cores=cores))
-    return [remedy.effect for remedy in more_workers(known, Settings(dataloader_num_workers=workers))]
+    now = situation(state=training(rates={"data_wait_share": share}), inventory=box(make_gpu(), cores=cores))
+    return [remedy.effect for remedy in more_workers(now, Settings(dataloader_num_workers=workers))]
 
 
 def test_a_remedy_without_a_gain_is_not_offered() -> None:

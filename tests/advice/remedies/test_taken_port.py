@@ -27,8 +27,8 @@ from tuner_tui.settings.job import CommandJob
     ],
 )  # fmt: skip
 def test_a_free_port_in_the_command(command: str, expected: str | None) -> None:
-    found = command_with_free_port(command.split(), "29511", "4001")
-    assert (None if found is None else " ".join(found)) == expected
+    result = command_with_free_port(command.split(), "29511", "4001")
+    assert (None if result is None else " ".join(result)) == expected
 
 
 def test_the_remedy_can_be_applied_and_names_the_holder() -> None:
@@ -39,4 +39,4 @@ def test_the_remedy_can_be_applied_and_names_the_holder() -> None:
     assert free.command == ("torchrun", "--master_port=4001", "t.py")
     assert "process 7 of run r003" in holder.why
     unknown = remedies_for("port-in-use", situation(job=CommandJob(command=("python", "t.py"))))
-    assert [one.can_apply for one in unknown] == [False, False]
+    assert [name.can_apply for name in unknown] == [False, False]

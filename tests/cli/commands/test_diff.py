@@ -48,7 +48,7 @@ def test_the_figures_stand_side_by_side(call: Call) -> None:
 def test_json_is_one_document(call: Call) -> None:
     document = json.loads(call("1", "2", "--json").stdout)
     assert document["runs"] == ["r001", "r002"]
-    assert [one["name"] for one in document["settings"]] == ["precision"]
+    assert [recommended_setting["name"] for recommended_setting in document["settings"]] == ["precision"]
     assert document["figures"][0]["ratio"] == 2.0
     assert document["loss"][-1]["samples"] == 800
     assert document["comparable"] is True

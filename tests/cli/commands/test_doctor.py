@@ -57,11 +57,11 @@ def test_a_tools_file_is_checked(tmp_path: Path) -> None:
         f"base_model: gpt2\nsequence_len: 4096\nadapter: lora\ndatasets: [{{path: {tmp_path}/gone.jsonl}}]\n"
     )
     result = call(box(make_gpu("T4", gib=15.0)), str(file))
-    said = " ".join(result.stdout.split())
+    output = " ".join(result.stdout.split())
     assert result.exit_code == 1
-    assert without_spaces(f"the data {tmp_path}/gone.jsonl does not exist") in without_spaces(said)
-    assert "max_length 4,096 is more than the 1,024 positions of gpt2. → --set max_length=1024" in said
-    assert "axolotl was not found on PATH. → pip install axolotl" in said
+    assert without_spaces(f"the data {tmp_path}/gone.jsonl does not exist") in without_spaces(output)
+    assert "max_length 4,096 is more than the 1,024 positions of gpt2. → --set max_length=1024" in output
+    assert "axolotl was not found on PATH. → pip install axolotl" in output
 
 
 def test_what_a_file_leaves_open_is_shown_for_this_machine(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def remember(settings: dict[str, Any], tmp_path: Path) -> None:
 
 def values(call: Call) -> dict[str, Any]:
     """The settings of a first, untraced estimate: what is recommended here is filled in."""
-    found: dict[str, Any] = json.loads(call(*GPT2, "--json").stdout)["settings"]
-    return found
+    document: dict[str, Any] = json.loads(call(*GPT2, "--json").stdout)["settings"]
+    return document
 
 
 def test_parts_bar_verdict_and_largest_batch(call: Call) -> None:
@@ -186,8 +186,8 @@ def test_without_a_gpu_a_limit_is_held_against_private_memory(call: Call) -> Non
 
 
 def test_a_limit_on_a_gpu_is_its_capacity(call: Call) -> None:
-    found = json.loads(call(*GPT2, "--json", "--memory-limit", "8GiB").stdout)
-    assert (found["counts"], found["device"]["capacity_bytes"]) == ("device", 8 * 1024 * MIB)
+    document = json.loads(call(*GPT2, "--json", "--memory-limit", "8GiB").stdout)
+    assert (document["counts"], document["device"]["capacity_bytes"]) == ("device", 8 * 1024 * MIB)
 
 
 def test_gpus_that_are_not_here(call: Call) -> None:
@@ -295,8 +295,8 @@ def test_of_a_command_without_a_model_it_is_said_where_one_was_looked_for(call: 
 
 def test_set_wins_over_the_commands_arguments(call: Call) -> None:
     words = ("--set", "per_device_train_batch_size=4", "--json", "--", "python", "x.py", "--model", "gpt2")
-    found = json.loads(call(*words, "--per_device_train_batch_size", "16").stdout)
-    assert found["settings"]["per_device_train_batch_size"] == 4
+    document = json.loads(call(*words, "--per_device_train_batch_size", "16").stdout)
+    assert document["settings"]["per_device_train_batch_size"] == 4
 
 
 def test_the_expected_time_is_next_to_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -332,12 +332,12 @@ def test_where_the_memory_goes_and_what_removes_it(call: Call, tmp_path: Path) -
     entry.write({"phase": "batch", "parts": parts, "quantizable": {}})
     words = ["--model", "gpt2", "--task", "causal-lm", "--by", "module"]
     words += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    found = call(*words)
-    assert found.exit_code == 0, found.stderr
-    rows = [line.split("  ") for line in found.stdout.splitlines()]
+    result = call(*words)
+    assert result.exit_code == 0, result.stderr
+    rows = [line.split("  ") for line in result.stdout.splitlines()]
     assert any("transformer.h.* · attention probabilities" in row for row in rows)
-    assert "60 %" in found.stdout
-    assert [row[1:] for row in map(str.split, found.stdout.splitlines()) if row[:1] == ["all"]] == [
+    assert "60 %" in result.stdout
+    assert [row[1:] for row in map(str.split, result.stdout.splitlines()) if row[:1] == ["all"]] == [
         ["in", "fp32", "700.0", "MiB", "70", "%"], ["in", "bf16", "300.0", "MiB", "30", "%"],
         ["tensors", "1000.0", "MiB", "100", "%"],
     ]  # fmt: skip

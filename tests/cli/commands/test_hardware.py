@@ -142,8 +142,8 @@ def test_the_wait_for_an_unknown_interpreter_is_told_to_a_person(
         [*SELF, *words], env=environment, stdout=subprocess.PIPE, stderr=writer, check=True, timeout=300
     )
     os.write(writer, b"\n")
-    said = os.read(reader, 4096).decode()
+    output = os.read(reader, 4096).decode()
     os.close(reader)
     os.close(writer)
     assert json.loads(done.stdout)["recommended"]
-    assert (f"Reading the packages of {python}" in said) is terminal
+    assert (f"Reading the packages of {python}" in output) is terminal

@@ -136,8 +136,8 @@ def test_check_of_a_preset_for_other_hardware_says_so_once(call, tmp_path):
     path.write_text(
         "for: {gpu: '*A100*', capability: 8.0, min_memory_gib: 40}\nsettings: {precision: bf16, tf32: true}"
     )
-    found = json.loads(call("check", str(path), "--json").stdout)[0]["warnings"]
-    assert [item["sentence"] for item in found] == [
+    document = json.loads(call("check", str(path), "--json").stdout)[0]["warnings"]
+    assert [item["sentence"] for item in document] == [
         "It is for different hardware: GPU *A100*, 40 GiB or more, capability 8.0 or newer."
     ]
 

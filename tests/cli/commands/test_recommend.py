@@ -48,7 +48,7 @@ def test_what_was_considered_and_left_is_told(call: Call) -> None:
 
 def test_json_is_one_document(call: Call) -> None:
     document = json.loads(call("--json", "--set", "max_steps=100").stdout)
-    advised = {one["name"]: one for one in document["recommended"]}
+    advised = {recommended_setting["name"]: recommended_setting for recommended_setting in document["recommended"]}
     assert advised["precision"]["value"] == "fp16"
     assert advised["precision"]["reason"]
     assert advised["precision"]["source"]
@@ -57,14 +57,14 @@ def test_json_is_one_document(call: Call) -> None:
     assert document["expected_time"]["samples"] == 3200
     assert document["expected_time"]["low_s"] < document["expected_time"]["high_s"]
     assert document["expected_time"]["measured"] is False
-    assert {one["name"] for one in document["rejected"]} >= {"torch_compile", "tf32"}
+    assert {rejected["name"] for rejected in document["rejected"]} >= {"torch_compile", "tf32"}
 
 
 def test_a_presets_values_and_job_stay(call: Call) -> None:
     document = json.loads(call("--json", "--preset", "demo").stdout)
     assert document["job"]["model"] == "tiny"
     assert document["given"]["learning_rate"]["value"] == 1e-3
-    assert "learning_rate" not in {one["name"] for one in document["recommended"]}
+    assert "learning_rate" not in {recommended_setting["name"] for recommended_setting in document["recommended"]}
     assert document["expected_time"] is None
     text = call("--preset", "demo").stdout
     assert "  learning_rate                 0.001              preset demo" in text
@@ -184,13 +184,19 @@ QWEN = ("--model", "Qwen/Qwen2.5-7B", "--task", "causal-lm", "--set", "max_lengt
 def test_a_named_model_takes_the_place_of_the_notes_job(call: Call) -> None:
     document = json.loads(call(*QWEN, "--json").stdout)
     assert (document["job"]["model"], document["job"]["task"]) == ("Qwen/Qwen2.5-7B", "causal-lm")
-    assert {one["name"]: one["value"] for one in document["recommended"]}["peft_method"] == "lora"
+    assert {
+        recommended_setting["name"]: recommended_setting["value"] for recommended_setting in document["recommended"]
+    }["peft_method"] == "lora"
 
 
 def test_gpus_that_are_not_here(call: Call) -> None:
     document = json.loads(call(*QWEN, "--gpu", "T4,2x3090,A100-80GB", "--json").stdout)
     precision = {
-        gpu["gpu"]: next(one["value"] for one in gpu["recommended"] if one["name"] == "precision")
+        gpu["gpu"]: next(
+            recommended_setting["value"]
+            for recommended_setting in gpu["recommended"]
+            if recommended_setting["name"] == "precision"
+        )
         for gpu in document["gpus"]
     }
     assert precision == {"T4 16.0 GiB": "fp16", "2 × RTX 3090 24.0 GiB": "bf16", "A100 80.0 GiB": "bf16"}
@@ -201,12 +207,17 @@ def test_gpus_that_are_not_here(call: Call) -> None:
 
 
 def test_memory_takes_the_place_of_the_gpus(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {one["name"]: one["value"] for one in json.loads(call("--memory", "8GiB", "--json").stdout)["recommended"]}
+    values = {
+        recommended_setting["name"]: recommended_setting["value"]
+        for recommended_setting in json.loads(call("--memory", "8GiB", "--json").stdout)["recommended"]
+    }
     assert (values["per_device_train_batch_size"], values["gradient_accumulation_steps"]) == (16, 2)
     without = json.loads(caller(box())("--memory", "24GiB", "--json").stdout)
     (planned,) = without["gpus"]
     assert planned["gpu"] == "24.0 GiB GPU, assumed to be Ampere or newer"
-    assert {one["name"]: one["value"] for one in planned["recommended"]}["precision"] == "bf16"
+    assert {
+        recommended_setting["name"]: recommended_setting["value"] for recommended_setting in planned["recommended"]
+    }["precision"] == "bf16"
 
 
 def test_a_command_and_the_model_that_it_names(call: Call) -> None:

@@ -92,10 +92,10 @@ class Shell:
         for timer in self.timers:
             timer.cancel()
         for state in runs_dir(self.environ).glob("*/state.json"):
-            known = read_supervisor_state(state)
-            if known is not None and known.outcome is None and known.training is not None:
+            supervision = read_supervisor_state(state)
+            if supervision is not None and supervision.outcome is None and supervision.training is not None:
                 with suppress(ProcessLookupError):
-                    os.kill(known.training.pid, signal.SIGKILL)
+                    os.kill(supervision.training.pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -256,8 +256,8 @@ def test_an_ended_run_tells_its_story_and_its_code(shell: Shell) -> None:
     done = shell("logs", "-f", "--events", "r001")
     assert done.returncode == 1
     assert done.stdout.splitlines()[0].startswith("launched")
-    told = shell("logs", "--events", "r001")
-    assert (told.returncode, told.stdout) == (0, done.stdout)
+    output = shell("logs", "--events", "r001")
+    assert (output.returncode, output.stdout) == (0, done.stdout)
     assert shell("stop", "r001").stdout.startswith("The training ended with exit code 3")
 
 

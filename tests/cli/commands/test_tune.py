@@ -138,7 +138,7 @@ def test_an_interrupt_or_the_death_of_the_tuner_leaves_no_trial_on_any_gpu(tuner
     again.send_signal(signal.SIGINT)
     again.communicate(timeout=300)
     assert again.returncode == 130
-    assert not any(read_status(one).live for one in list_runs(runs_dir(tuner.environ)))
+    assert not any(read_status(run).live for run in list_runs(runs_dir(tuner.environ)))
 
 
 def is_tuner_of(cmdline: Path, shell: Shell) -> bool:
@@ -170,7 +170,7 @@ def test_on_a_busy_machine_nothing_is_confirmed_or_saved(tuner: Shell, spinning:
     view = TuningReader(tuning(tuner)).poll()
     assert view.status == "finished", done.stdout + done.stderr
     assert view.busy
-    assert any(one.trial.settings.dataloader_num_workers for one in view.tried), "measuring goes on"
+    assert any(entry.trial.settings.dataloader_num_workers for entry in view.tried), "measuring goes on"
     assert view.verdict is not None
     assert view.verdict.ratio is None, done.stdout
     assert view.preset is None
@@ -187,13 +187,13 @@ def test_the_winner_under_a_memory_limit_was_run_and_fits(tuner: Shell) -> None:
     assert view.verdict is not None
     assert view.limit_bytes is not None
     assert view.limit_bytes < 1500 * 2**20
-    runs = [one for one in view.tried if one.trial.settings == view.verdict.winner]
+    runs = [entry for entry in view.tried if entry.trial.settings == view.verdict.winner]
     assert runs
-    for one in runs:
-        assert one.measurement.outcome == "measured"
-        assert one.measurement.peak_bytes is not None
-        assert one.measurement.peak_bytes <= view.limit_bytes
-    outcomes = [one.measurement.outcome for one in view.tried]
+    for run in runs:
+        assert run.measurement.outcome == "measured"
+        assert run.measurement.peak_bytes is not None
+        assert run.measurement.peak_bytes <= view.limit_bytes
+    outcomes = [entry.measurement.outcome for entry in view.tried]
     assert outcomes.count("out-of-memory") <= 1, done.stdout
     assert set(outcomes) <= {"measured", "out-of-memory"}, done.stdout
 

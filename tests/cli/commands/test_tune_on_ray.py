@@ -54,7 +54,9 @@ def test_a_tuning_on_two_nodes_of_which_one_loses_its_worker(shell: Shell, nodes
     while not entries or entries[-1]["kind"] != "ended":
         entries.append(json.loads(line_of(process.stdout)))
         if begun(entries[-1]) == 3 and all(begun(entry) != 3 for entry in entries[:-1]):
-            workers = [one for one in nodes.children(recursive=True) if one.name().startswith("ray::TrialWorker")]
+            workers = [
+                process for process in nodes.children(recursive=True) if process.name().startswith("ray::TrialWorker")
+            ]
             assert len(workers) == 2
             os.kill(workers[0].pid, signal.SIGKILL)
     process.communicate(timeout=300)

@@ -76,9 +76,9 @@ class Injected:
 def inject_into(script: str, tmp_path: Path, values: dict[str, Any], *words: str) -> Injected:
     run = observe(tmp_path, str(SCRIPTS / script), *words, settings={"TUNER_INJECT": json.dumps(values)})
     assert run.exit_code == 0, run.errors
-    found = [event for event in run.events if isinstance(event, events.Injected)]
-    taken = {name: value for event in found for name, value in event.values.items()}
-    return Injected(run.output.splitlines(), taken, list(found[-1].not_found))
+    injected = [event for event in run.events if isinstance(event, events.Injected)]
+    taken = {name: value for event in injected for name, value in event.values.items()}
+    return Injected(run.output.splitlines(), taken, list(injected[-1].not_found))
 
 
 @pytest.mark.full

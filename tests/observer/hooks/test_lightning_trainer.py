@@ -102,8 +102,8 @@ def test_its_trainer_takes_what_is_injected_and_the_checkpoint(
     [plan] = given.of(Plan)
     assert (plan.total_steps, plan.accumulation, plan.obeys) == (13, 1, True)
     assert plan.first_step in (10, 11)
-    found = {name: value for event in given.of(Injected) for name, value in event.values.items()}
-    assert found == {
+    injected = {name: value for event in given.of(Injected) for name, value in event.values.items()}
+    assert injected == {
         **{name: wanted[name] for name in wanted if name != "warmup_steps"},
         "resume_from_checkpoint": checkpoint,
     }

@@ -76,9 +76,11 @@ def test_a_logger_of_another_form_works_as_without_the_observer(tmp_path: Path) 
         "import wandb\nrun = wandb.init()\nrun.log(step=3)\n"
         "try:\n    run.log()\nexcept TypeError as error:\n    print('raised', 'step' in str(error))\nimport torch\n"
     )
-    found = observe(tmp_path, "-c", "import torch\n" + script, first=install(tmp_path / "packages", wandb))
-    assert (found.exit_code, found.output.split(os.linesep)) == (0, ["called 3", "raised True", ""]), found.errors
-    assert found.of(Metrics) == []
+    observed = observe(tmp_path, "-c", "import torch\n" + script, first=install(tmp_path / "packages", wandb))
+    assert (observed.exit_code, observed.output.split(os.linesep)) == (0, ["called 3", "raised True", ""]), (
+        observed.errors
+    )
+    assert observed.of(Metrics) == []
 
 
 @pytest.mark.parametrize(("name", "what", "key"), EXAMPLES["a name says what its value is"])
@@ -115,5 +117,5 @@ def test_an_evaluation_that_is_seen_logged_and_printed_counts_once() -> None:
         assert event.metrics == {"eval_loss": 2.0, "eval_acc": 0.5}
     later = [Evaluated(t=9.0, rank=0, step=20, seconds=0.5), Evaluated(t=9.5, rank=0, step=30, seconds=0.5)]
     both = [Evaluated(t=11.0, source="log lines", step=step, metrics={"eval_acc": step / 100}) for step in (20, 30)]
-    found = fold_all(RunState(), [counters, seen, logged, *later, *both]).evaluations
-    assert [(event.step, len(event.metrics)) for event in found] == [(9, 1), (20, 1), (30, 1)]
+    events_read = fold_all(RunState(), [counters, seen, logged, *later, *both]).evaluations
+    assert [(event.step, len(event.metrics)) for event in events_read] == [(9, 1), (20, 1), (30, 1)]

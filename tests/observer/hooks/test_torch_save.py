@@ -43,11 +43,11 @@ def test_an_evaluation_that_ends_the_run_is_counted(runs: dict[str, Path]) -> No
 
 
 def test_a_save_right_after_an_evaluation_is_a_save(runs: dict[str, Path]) -> None:
-    found = observed_in(runs["save"])
-    final = last_steps(found.events)
+    result = observed_in(runs["save"])
+    final = last_steps(result.events)
     assert final.save_s >= 2 * script.SAVING_S
     assert final.eval_s >= 3 * script.EVALUATION_S
-    phases = [event.phase for event in found.of(Phase) if event.phase != "starting"]
+    phases = [event.phase for event in result.of(Phase) if event.phase != "starting"]
     assert phases[:5] == ["training", "evaluating", "saving", "training", "evaluating"]
 
 

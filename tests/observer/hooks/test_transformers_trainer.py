@@ -116,8 +116,8 @@ def test_a_script_that_asks_for_no_checkpoint_is_given_one(
 @pytest.mark.full
 def test_reported_loss_scale_equals_that_of_the_gradient() -> None:
     done = run_python(str(SCRIPTS / "loss_scale.py"), str(SITE))
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 7
-    for name, (reported, ratio) in found.items():
+    document = json.loads(done.stdout.splitlines()[-1])
+    assert len(document) == 7
+    for name, (reported, ratio) in document.items():
         assert reported is (ratio > 1.5), (name, reported, ratio)
         assert ratio == pytest.approx(4.0 if reported else 1.0, rel=0.01), name

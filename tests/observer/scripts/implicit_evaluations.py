@@ -280,8 +280,8 @@ def averages() -> float:
         train(optimizer, model(batch).mean())
         if step % EVERY == 0:
             with torch.no_grad():
-                for one, other in zip(teacher.parameters(), model.parameters(), strict=True):
-                    slow(one).lerp_(other, 0.1)
+                for parameter, other in zip(teacher.parameters(), model.parameters(), strict=True):
+                    slow(parameter).lerp_(other, 0.1)
     return 0.0
 
 
@@ -298,8 +298,8 @@ class SelfConditioned(nn.Module):
         if self.calls % EVERY == 0:
             with torch.no_grad():
                 inputs = self.layer(slow(inputs))
-        found: torch.Tensor = self.layer(inputs)
-        return found
+        result: torch.Tensor = self.layer(inputs)
+        return result
 
 
 def self_conditioned() -> float:

@@ -119,7 +119,7 @@ def test_evaluations_are_thinned_but_the_newest_stays() -> None:
     kept = fold_all(RunState(), story).evaluations
     assert len(kept) <= MAX_EVALUATIONS
     assert kept[-1].step == 4999
-    assert [one.step for one in kept] == sorted({one.step for one in kept})
+    assert [sample.step for sample in kept] == sorted({sample.step for sample in kept})
 
 
 def test_a_checkpoint_asked_for_is_not_a_stop() -> None:

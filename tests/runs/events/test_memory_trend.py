@@ -23,10 +23,10 @@ def minima_of(points: Iterable[tuple[int, int]]) -> WindowMinima:
 def test_a_steady_rise_is_measured_whatever_goes_up_and_down_above_it() -> None:
     draw = random.Random(1)
     kept = [(step, 500 * MB + 2 * MB * step + draw.choice((0, 40 * MB))) for step in range(1, 900)]
-    found = find_growth(minima_of(kept), 7)
-    assert found is not None
-    assert 1.8 * MB < found.bytes_a_step < 2.2 * MB
-    assert found.total_bytes > 1500 * MB
+    growth = find_growth(minima_of(kept), 7)
+    assert growth is not None
+    assert 1.8 * MB < growth.bytes_a_step < 2.2 * MB
+    assert growth.total_bytes > 1500 * MB
 
 
 def test_in_numbers() -> None:
@@ -51,9 +51,9 @@ def test_what_fills_up_and_what_falls_back_is_no_growth() -> None:
 def test_longer_and_longer_batches_are_no_growth() -> None:
     """The peaks of a shuffled dataset rise with every record; what lies between the steps does not."""
     draw = random.Random(2)
-    found = [find_growth(minima_of((step, 500 * MB + draw.randrange(300) * MB) for step in range(1, 2000)), 7)
+    growth = [find_growth(minima_of((step, 500 * MB + draw.randrange(300) * MB) for step in range(1, 2000)), 7)
              for _ in range(200)]  # fmt: skip
-    assert found == [None] * 200
+    assert growth == [None] * 200
 
 
 @given(st.lists(st.tuples(st.integers(-5, 10**30), st.none() | st.integers(0, 10**12)), max_size=60))

@@ -131,8 +131,8 @@ def test_a_file_that_settings_cannot_be_put_into(tmp_path: Path, text: str | Non
     ],
 )
 def test_a_command_whose_accelerate_starts_fewer_processes_than_it_asks_for(words: str, missing: bool) -> None:
-    said = missing_processes(CommandJob(command=tuple(words.split())), {"CUDA_VISIBLE_DEVICES": ""}, None)
-    assert (said is not None and said.startswith("accelerate starts 1 of the 2 processes")) is missing
+    problem = missing_processes(CommandJob(command=tuple(words.split())), {"CUDA_VISIBLE_DEVICES": ""}, None)
+    assert (problem is not None and problem.startswith("accelerate starts 1 of the 2 processes")) is missing
 
 
 def test_a_launch_by_accelerate_that_would_start_one_process_is_refused(tmp_path: Path) -> None:

@@ -56,9 +56,9 @@ def test_a_rank_that_is_killed_is_named(box: Sandbox, fifo: Fifo) -> None:
     os.kill(int(fifo.word()), signal.SIGKILL)
     last = wait_ended(folder)
     assert last.outcome == "failed"
-    said = re.match(r"Rank 1 was ended at step (\d+) by SIGKILL", last.sentence)
-    assert said is not None
-    assert int(said[1]) >= 3, "it goes on until the signal arrives"
+    output = re.match(r"Rank 1 was ended at step (\d+) by SIGKILL", last.sentence)
+    assert output is not None
+    assert int(output[1]) >= 3, "it goes on until the signal arrives"
 
 
 TRAINER = """

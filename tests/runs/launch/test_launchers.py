@@ -74,11 +74,11 @@ def test_accelerate_on_each_of_several_nodes() -> None:
 )
 def test_accelerate_of_the_command_on_each_node(options: tuple[str, ...], flag: str) -> None:
     config = None if options else AccelerateConfig(Path("default_config.yaml"), "MULTI_GPU", 4, None)
-    found = launcher_command("plain", ["env", "A=b c", "accelerate", "launch", *options, "t.py"], 1, "/py", 2, config)
+    command = launcher_command("plain", ["env", "A=b c", "accelerate", "launch", *options, "t.py"], 1, "/py", 2, config)
     text = (
         f"""exec env 'A=b c' accelerate launch --num_machines=2 --machine_rank="$SLURM_NODEID" {MEETING}{flag} "$@\""""
     )
-    assert found == (*EACH_NODE, "sh", "-c", text, "sh", *options, "t.py")
+    assert command == (*EACH_NODE, "sh", "-c", text, "sh", *options, "t.py")
 
 
 @pytest.mark.parametrize(

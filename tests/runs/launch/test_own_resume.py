@@ -21,8 +21,8 @@ HERE = Path("/out/ckpt.pt")
 def resumed(command: str, cwd: Path, state: RunState | None = None) -> str | None:
     """The command that resumes; None where no way is found."""
     words = command.split()
-    found = find_own_resume(CommandJob(command=tuple(words)), cwd, state or RunState(), HERE)
-    return None if found is None else " ".join(found.applied_to(words))
+    resume = find_own_resume(CommandJob(command=tuple(words)), cwd, state or RunState(), HERE)
+    return None if resume is None else " ".join(resume.applied_to(words))
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from tuner_tui.settings.job import BuiltinJob
 
 @pytest.mark.parametrize("data", ["nofile.csv", "./folder", "/no/such/train.jsonl", "~/no-such-file.parquet"])
 def test_data_that_is_plainly_a_path(tmp_path: Path, data: str) -> None:
-    said = missing_path_problem(BuiltinJob(data=data), tmp_path)
-    assert said == f"The data {data} does not exist (looked in {tmp_path})."
+    problem = missing_path_problem(BuiltinJob(data=data), tmp_path)
+    assert problem == f"The data {data} does not exist (looked in {tmp_path})."
 
 
 def test_a_model_folder(tmp_path: Path) -> None:

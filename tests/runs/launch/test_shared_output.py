@@ -34,7 +34,7 @@ def test_a_folder_that_both_commands_name(box: Sandbox, fifo: Fifo) -> None:
     assert ("Warning", f"{said}: checkpoints overwrite each other") in launch_summary(second)
     folder = launch(second)
     box.folders.append(folder)
-    [finding] = [one for one in diagnose(situation_of_run(folder)) if one.cause == "shared-output"]
+    [finding] = [finding for finding in diagnose(situation_of_run(folder)) if finding.cause == "shared-output"]
     assert said in finding.sentence
     assert prepare(box.request(WAITS, job=job(box, fifo, "--output_dir", "other"))).shared_outputs == ()
 

@@ -37,8 +37,8 @@ def environment(tmp_path: Path) -> Path:
 )
 def test_the_command_names_it(tmp_path: Path, environment: Path, command: str, python: str) -> None:
     job = CommandJob(command=tuple(command.format(environment).split()))
-    found = training_python(job, {"PATH": str(environment)}, tmp_path)
-    assert found.absolute() == environment / python
+    result = training_python(job, {"PATH": str(environment)}, tmp_path)
+    assert result.absolute() == environment / python
 
 
 @pytest.mark.parametrize("command", ["/bin/sh run.sh", "no-such-program", "/no/such/python train.py", "env"])

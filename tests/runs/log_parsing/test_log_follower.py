@@ -235,9 +235,9 @@ def test_much_output_costs_little(tmp_path: Path) -> None:
     log.write_text(line * (50_000_000 // len(line)))
     reader = PrintedMetrics(log)
     began = time.thread_time()
-    found = reader.events(stepped(1000), at(0), over=False)
+    events_read = reader.events(stepped(1000), at(0), over=False)
     assert time.thread_time() - began < 0.1
-    assert 6 <= len(found) <= 7
+    assert 6 <= len(events_read) <= 7
 
 
 LOADER = {"epoch_batch": 5, "epoch_batches": 94}
@@ -286,8 +286,8 @@ def test_a_printed_position_gives_the_time_left_unless_the_length_is_known(tmp_p
     state = fold_all(RunState(), [Steps(t=0.0, rank=0, step=3, own_steps=3, epoch_batch=3, epoch_batches=10)])
     [plan] = [event for event in PrintedMetrics(log).events(state, at(1), over=False) if isinstance(event, Plan)]
     assert (plan.total_steps, plan.guessed, plan.source) == (40, True, "log lines")
-    known = fold_all(state, [Plan(t=0.0, rank=0, total_steps=50)])
-    assert not [event for event in PrintedMetrics(log).events(known, at(1), over=False) if isinstance(event, Plan)]
+    folded = fold_all(state, [Plan(t=0.0, rank=0, total_steps=50)])
+    assert not [event for event in PrintedMetrics(log).events(folded, at(1), over=False) if isinstance(event, Plan)]
 
 
 EVALUATES_BETWEEN = """

@@ -47,8 +47,8 @@ def test_a_line_of_the_training(row: Row) -> None:
 
 @pytest.mark.parametrize("row", ROWS["evaluations"], ids=line_of)
 def test_a_line_of_an_evaluation_has_a_loss_of_the_training_only_if_it_names_one(row: Row) -> None:
-    found = parse_line(row["line"])
-    assert (found.loss, found.evaluation) == (row.get("loss"), row["evaluation"])
+    parsed = parse_line(row["line"])
+    assert (parsed.loss, parsed.evaluation) == (row.get("loss"), row["evaluation"])
 
 
 def test_several_bars_in_one_piece_and_a_dictionary_behind_one() -> None:
@@ -80,11 +80,11 @@ def test_of_very_many_states_of_a_bar_its_ends_and_its_course_remain() -> None:
         for _ in range(epochs)
         for step in range(1, steps + 1)
     )
-    found = [record.step or 0 for record in parse_output(drawn + "{'eval_loss': 0.5}\n") if record.bar]
-    assert len(found) < 2 * MAX_BARS
-    assert found.count(steps) == epochs
-    assert found.count(1) >= 1
-    assert max(b - a for a, b in pairwise(found)) < 3 * epochs * steps // MAX_BARS
+    parsed = [record.step or 0 for record in parse_output(drawn + "{'eval_loss': 0.5}\n") if record.bar]
+    assert len(parsed) < 2 * MAX_BARS
+    assert parsed.count(steps) == epochs
+    assert parsed.count(1) >= 1
+    assert max(b - a for a, b in pairwise(parsed)) < 3 * epochs * steps // MAX_BARS
 
 
 def test_of_a_line_without_an_end_the_end_is_parsed() -> None:

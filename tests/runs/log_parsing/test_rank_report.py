@@ -24,7 +24,7 @@ FAILED = RunState(exited=Exited(t=1.0, exit_code=1), finished=Finished(t=1.0, ou
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_evidence_on_ranks(case: dict[str, Any]) -> None:
     situation = Situation(FAILED, 2.0, log=tuple(case["log"].splitlines()))
-    evidence = [line for found in crash_findings(situation) for line in found.evidence]
+    evidence = [line for finding in crash_findings(situation) for line in finding.evidence]
     assert [line for line in evidence if ON_RANKS.match(line)] == case["evidence"]
 
 

@@ -14,17 +14,17 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob
 
 
 def figure(first: RunView, second: RunView, name: str) -> MeasuredFigure:
-    return next(one for one in compare(first, second).figures if one.name == name)
+    return next(figure for figure in compare(first, second).figures if figure.name == name)
 
 
 def test_settings_that_differ_have_their_origins() -> None:
-    found = compare(view({"seed": 1, "precision": "bf16"}), view({"seed": 1, "max_length": 64}))
-    assert [(one.name, one.first, one.second) for one in found.settings] == [
+    comparison = compare(view({"seed": 1, "precision": "bf16"}), view({"seed": 1, "max_length": 64}))
+    assert [(outcome.name, outcome.first, outcome.second) for outcome in comparison.settings] == [
         ("precision", "bf16", "fp32"),
         ("max_length", 128, 64),
     ]
-    assert found.settings[0].first_origin == OriginText("flag", "--set")
-    assert found.settings[0].second_origin == OriginText("default", "")
+    assert comparison.settings[0].first_origin == OriginText("flag", "--set")
+    assert comparison.settings[0].second_origin == OriginText("default", "")
 
 
 COMMAND = CommandJob(command=("python", "train.py"), apply="inject")
@@ -83,7 +83,7 @@ def test_speed_and_waiting_are_over_the_whole_run() -> None:
     assert figure(first, second, "padding").first == pytest.approx(0.1)
     assert figure(first, second, "step time").second == pytest.approx(0.25)
     assert figure(first, second, "eval_loss").first == 0.5
-    assert "eval_runtime" not in {one.name for one in compare(first, second).figures}
+    assert "eval_runtime" not in {figure.name for figure in compare(first, second).figures}
 
 
 def test_ranks_add_up() -> None:
@@ -100,11 +100,11 @@ def test_no_loader_was_seen_and_the_wait_is_unknown() -> None:
 def test_losses_are_compared_after_as_many_samples() -> None:
     small = view(steps=100, batch=8, loss=((10, 2.0), (50, 1.0), (100, 0.5)))
     large = view(steps=50, batch=16, loss=((5, 2.0), (25, 1.0), (50, 0.5)))
-    found = compare(small, large).loss
-    assert [one.samples for one in found] == [200, 400, 600, 800]
-    for one in found:
-        assert one.first == pytest.approx(one.second)
-    assert found[1] == LossAt(400, 1.0, 1.0)
+    comparison = compare(small, large).loss
+    assert [outcome.samples for outcome in comparison] == [200, 400, 600, 800]
+    for outcome in comparison:
+        assert outcome.first == pytest.approx(outcome.second)
+    assert comparison[1] == LossAt(400, 1.0, 1.0)
 
 
 def test_losses_beyond_the_shorter_run_are_left_out() -> None:
@@ -120,13 +120,13 @@ def test_versions_effects_and_commits_that_differ() -> None:
     second = view(
         versions={"torch": "2.12.0"}, git_sha="bbb", state={"in_effect": {"fused": True, "attention": "sdpa"}}
     )
-    found = compare(first, second)
-    assert found.in_effect == (Difference("attention", None, "sdpa"), Difference("device", "cpu", None))
+    comparison = compare(first, second)
+    assert comparison.in_effect == (Difference("attention", None, "sdpa"), Difference("device", "cpu", None))
     silent = compare(first, view())
     assert (silent.in_effect, silent.observed) == ((), (True, False))
-    assert found.versions == (Difference("torch", "2.13.0", "2.12.0"),)
-    assert found.code == (Difference("git_sha", "aaa", "bbb"),)
-    assert found.comparable
+    assert comparison.versions == (Difference("torch", "2.13.0", "2.12.0"),)
+    assert comparison.code == (Difference("git_sha", "aaa", "bbb"),)
+    assert comparison.comparable
 
 
 def test_other_jobs_and_lost_records_are_not_comparable() -> None:

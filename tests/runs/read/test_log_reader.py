@@ -71,8 +71,8 @@ def test_lines_longer_than_a_chunk(tmp_path: Path) -> None:
 @pytest.mark.parametrize("backwards", [False, True])
 def test_search(tmp_path: Path, backwards: bool) -> None:
     reader = log(tmp_path, b"an Error here\nnothing\nerror again\nend\n")
-    found = reader.search("ERROR", 37 if backwards else 0, backwards=backwards)
-    assert (found.anchor, found.complete) == (22 if backwards else 0, True)
+    position = reader.search("ERROR", 37 if backwards else 0, backwards=backwards)
+    assert (position.anchor, position.complete) == (22 if backwards else 0, True)
 
 
 def test_search_across_chunks(tmp_path: Path) -> None:

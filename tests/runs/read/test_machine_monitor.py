@@ -136,8 +136,8 @@ def test_jobs_of_this_program_are_named(place: Place) -> None:
 
 
 def test_no_driver_is_a_problem_and_not_the_end(tmp_path: Path) -> None:
-    place = Place(tmp_path, problem=GpuProblemKind.NO_LIBRARY)
-    view = place.watch().look()
+    folder = Place(tmp_path, problem=GpuProblemKind.NO_LIBRARY)
+    view = folder.watch().look()
     assert view.problem is not None
     assert len(view.jobs) == 2
-    place.watches[0].close()
+    folder.watches[0].close()

@@ -29,15 +29,20 @@ def run(root: Path, *events: Event, job: BuiltinJob | CommandJob = JOB) -> RunFo
 
 def test_the_newest_counters_of_a_gpu(tmp_path: Path) -> None:
     run(tmp_path, Steps(t=1.0, step=2, own_steps=2, allocated_peak_bytes=500), GPU, Phase(t=3.0, phase="ending"))
-    (found,) = measured_runs(JOB, tmp_path)
-    assert (found.id, found.tensor_bytes, found.reserved_bytes, found.resident_bytes) == ("r001", 700, 800, None)
-    assert found.settings.learning_rate == 1e-4
+    (measured,) = measured_runs(JOB, tmp_path)
+    assert (measured.id, measured.tensor_bytes, measured.reserved_bytes, measured.resident_bytes) == (
+        "r001",
+        700,
+        800,
+        None,
+    )
+    assert measured.settings.learning_rate == 1e-4
 
 
 def test_on_a_cpu_the_resident_set_is_all_there_is(tmp_path: Path) -> None:
     run(tmp_path, Steps(t=1.0, step=5, own_steps=5, rss_peak_bytes=4000))
-    (found,) = measured_runs(JOB, tmp_path)
-    assert (found.tensor_bytes, found.resident_bytes) == (None, 4000)
+    (measured,) = measured_runs(JOB, tmp_path)
+    assert (measured.tensor_bytes, measured.resident_bytes) == (None, 4000)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +64,9 @@ def test_a_run_of_one_step_or_without_counters_says_nothing(tmp_path: Path) -> N
 def test_newest_first_and_not_too_many(tmp_path: Path) -> None:
     for _ in range(MAX_RUNS + 2):
         run(tmp_path, GPU)
-    found = measured_runs(JOB, tmp_path)
-    assert len(found) == MAX_RUNS
-    assert found[0].id == f"r{MAX_RUNS + 2:03d}"
+    measured = measured_runs(JOB, tmp_path)
+    assert len(measured) == MAX_RUNS
+    assert measured[0].id == f"r{MAX_RUNS + 2:03d}"
 
 
 def test_of_a_long_file_only_the_end_is_read(tmp_path: Path) -> None:
@@ -77,16 +82,16 @@ def test_a_command_is_matched_by_its_argv_and_has_the_observed_batch(tmp_path: P
     run(tmp_path, seen, GPU, job=redact_job(structs.replace(script, apply="none")))
     run(tmp_path, seen, GPU, job=CommandJob(command=("python", "y.py")))
     run(tmp_path, GPU, job=redact_job(script))
-    (found,) = measured_runs(script, tmp_path)
-    assert (found.id, found.settings.per_device_train_batch_size) == ("r001", 24)
+    (measured,) = measured_runs(script, tmp_path)
+    assert (measured.id, measured.settings.per_device_train_batch_size) == ("r001", 24)
 
 
 def test_a_command_has_the_settings_that_it_names_itself(tmp_path: Path) -> None:
     seen = InEffect(t=1.0, values={"per_device_train_batch_size": 2})
     script = CommandJob(command=("python", "sft.py", "--max_length", "256", "--optim", "sgd"), apply="hf-args")
     run(tmp_path, seen, GPU, job=script)
-    (found,) = measured_runs(script, tmp_path)
-    assert (found.settings.max_length, found.settings.optim) == (256, "sgd")
+    (measured,) = measured_runs(script, tmp_path)
+    assert (measured.settings.max_length, measured.settings.optim) == (256, "sgd")
 
 
 @pytest.mark.parametrize(

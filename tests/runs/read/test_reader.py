@@ -102,11 +102,11 @@ class TestLong:
         lines.insert(len(lines) // 3, encode_event(middle))
         long.events.write_bytes(b"".join(lines))
         reader = RunReader(long)
-        found = reader.events()
-        assert len(found) < self.COUNT / 3, "little of it is parsed"
-        assert middle in found
-        assert isinstance(found[0], Launched)
-        assert sum(isinstance(event, Checkpoint) for event in found) == sum(
+        events_read = reader.events()
+        assert len(events_read) < self.COUNT / 3, "little of it is parsed"
+        assert middle in events_read
+        assert isinstance(events_read[0], Launched)
+        assert sum(isinstance(event, Checkpoint) for event in events_read) == sum(
             isinstance(event_number(number), Checkpoint) for number in range(self.COUNT - 4)
         )
 
@@ -149,10 +149,10 @@ def test_a_series_is_bounded_even_and_keeps_its_newest(count: int) -> None:
     series = DownsampledSeries("x", "")
     for n in range(count):
         series.add(float(n), float(n))
-    found = series.series()
-    assert len(found.xs) <= MAX_SERIES_POINTS + 1
-    assert (found.xs[0], found.xs[-1]) == (0.0, count - 1.0)
-    gaps = [b - a for a, b in zip(found.xs, found.xs[1:], strict=False)]
+    result = series.series()
+    assert len(result.xs) <= MAX_SERIES_POINTS + 1
+    assert (result.xs[0], result.xs[-1]) == (0.0, count - 1.0)
+    gaps = [b - a for a, b in zip(result.xs, result.xs[1:], strict=False)]
     assert not gaps or max(gaps) <= max(1, 3 * count / MAX_SERIES_POINTS)
 
 

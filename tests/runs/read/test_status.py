@@ -26,9 +26,9 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def myself() -> ProcessId:
-    found = identify_process(os.getpid())
-    assert found is not None
-    return found
+    processes = identify_process(os.getpid())
+    assert processes is not None
+    return processes
 
 
 def state(**more: object) -> SupervisorState:
@@ -38,24 +38,24 @@ def state(**more: object) -> SupervisorState:
 def test_running_while_the_lock_is_held(folder: RunFolder) -> None:
     write_supervisor_state(folder.state, state(training=myself()))
     lock = acquire_lock(folder.lock)
-    found = read_status(folder)
-    assert (found.kind, found.pid, found.training_alive) == ("running", os.getpid(), True)
+    status = read_status(folder)
+    assert (status.kind, status.pid, status.training_alive) == ("running", os.getpid(), True)
     os.close(lock)
     assert read_status(folder).kind == "lost"
 
 
 def test_without_its_supervisor_the_training_may_go_on(folder: RunFolder) -> None:
     write_supervisor_state(folder.state, state(training=myself()))
-    found = read_status(folder)
-    assert (found.kind, found.training_alive, found.live) == ("lost", True, True)
-    assert str(os.getpid()) in found.sentence
+    status = read_status(folder)
+    assert (status.kind, status.training_alive, status.live) == ("lost", True, True)
+    assert str(os.getpid()) in status.sentence
 
 
 def test_a_process_number_used_again_is_not_the_training(folder: RunFolder) -> None:
     mine = myself()
     write_supervisor_state(folder.state, state(training=ProcessId(mine.pid, mine.start_ticks - 1)))
-    found = read_status(folder)
-    assert (found.kind, found.training_alive, found.live, found.pid) == ("lost", False, False, None)
+    status = read_status(folder)
+    assert (status.kind, status.training_alive, status.live, status.pid) == ("lost", False, False, None)
 
 
 @pytest.mark.parametrize(
@@ -70,15 +70,15 @@ def test_seen_from_another_machine_container_or_boot(
     folder: RunFolder, elsewhere: dict[str, str], kind: str, words: tuple[str, ...]
 ) -> None:
     write_supervisor_state(folder.state, state(training=myself()))
-    found = read_status(folder, machine=replace(HERE, **elsewhere))
-    assert (found.kind, found.live) == (kind, False)
-    assert all(word in found.sentence for word in words)
+    status = read_status(folder, machine=replace(HERE, **elsewhere))
+    assert (status.kind, status.live) == (kind, False)
+    assert all(word in status.sentence for word in words)
 
 
 def test_an_outcome_holds_everywhere(folder: RunFolder) -> None:
     write_supervisor_state(folder.state, state(outcome="completed", sentence="Completed.", exit_code=0))
-    found = read_status(folder, machine=replace(HERE, host="elsewhere", boot_id="another"))
-    assert (found.kind, found.outcome, found.sentence) == ("ended", "completed", "Completed.")
+    status = read_status(folder, machine=replace(HERE, host="elsewhere", boot_id="another"))
+    assert (status.kind, status.outcome, status.sentence) == ("ended", "completed", "Completed.")
 
 
 def test_a_young_folder_is_being_launched_an_old_one_never_was(folder: RunFolder) -> None:
@@ -93,25 +93,25 @@ def test_a_young_folder_is_being_launched_an_old_one_never_was(folder: RunFolder
 
 def test_a_half_written_folder(folder: RunFolder) -> None:
     folder.record.unlink()
-    found = read_status(folder, now=folder.path.stat().st_mtime + START_GRACE_S + 1)
-    assert found.kind == "broken"
-    assert "run.json" in found.sentence
+    status = read_status(folder, now=folder.path.stat().st_mtime + START_GRACE_S + 1)
+    assert status.kind == "broken"
+    assert "run.json" in status.sentence
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"v":1}', b'{"v":9}', b"\xff", b"null", b"[" * 10_000])
 def test_a_damaged_state(folder: RunFolder, content: bytes) -> None:
     folder.state.write_bytes(content)
     assert read_supervisor_state(folder.state) is None
-    found = read_status(folder)
-    assert found.kind == "broken"
-    assert "damaged" in found.sentence
+    status = read_status(folder)
+    assert status.kind == "broken"
+    assert "damaged" in status.sentence
 
 
 def test_on_a_full_disk_the_state_is_written_over_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     write_supervisor_state(path, state())
     (tmp_path / f".state.json.{os.getpid()}.new").symlink_to("/dev/full")
-    known = state(outcome="completed", problems=("the disk is full",))
-    write_supervisor_state(path, known)
-    assert read_supervisor_state(path) == known
+    now = state(outcome="completed", problems=("the disk is full",))
+    write_supervisor_state(path, now)
+    assert read_supervisor_state(path) == now
     assert path.stat().st_size == 8192

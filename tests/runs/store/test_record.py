@@ -69,9 +69,9 @@ def changed(folder: RunFolder, **more: object) -> None:
 
 def test_what_a_newer_program_added_is_passed_over(folder: RunFolder) -> None:
     changed(folder, mood="good", origins={"learning_rate": ["omen", ""]}, settings={"learning_rate": 0.1, "aura": 1})
-    found = read_record(folder)
-    assert found.resolved.settings == Settings(learning_rate=0.1)
-    assert found.resolved.origins == {}
+    record = read_record(folder)
+    assert record.resolved.settings == Settings(learning_rate=0.1)
+    assert record.resolved.origins == {}
 
 
 def test_a_setting_now_out_of_bounds_is_left_at_its_default(folder: RunFolder) -> None:

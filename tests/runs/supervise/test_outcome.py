@@ -183,9 +183,9 @@ NODE_FAILED = " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"
 def test_what_slurm_says_of_the_end_of_a_job(tmp_path: Path, reason: str, outcome: str, sentence: str) -> None:
     (tmp_path / "slurm.log").write_text(JOB_LOG.format(reason))
     assert slurm_end(AT, tmp_path / "none") is None
-    found = slurm_end(AT, tmp_path)
-    assert found is not None
-    assert (found.outcome, found.sentence) == (outcome, sentence)
+    result = slurm_end(AT, tmp_path)
+    assert result is not None
+    assert (result.outcome, result.sentence) == (outcome, sentence)
 
 
 NODE_FAILURE = """srun: error: Node failure on gpu-37

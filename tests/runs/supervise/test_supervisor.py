@@ -32,8 +32,8 @@ def test_a_training_that_ends(box: Sandbox) -> None:
     last = wait_ended(folder)
     assert (last.outcome, last.exit_code, last.signal, last.problems) == ("completed", 0, None, ())
     assert folder.output_log.read_text() == "trained\n"
-    found = read_status(folder)
-    assert (found.kind, found.outcome, found.live) == ("ended", "completed", False)
+    status = read_status(folder)
+    assert (status.kind, status.outcome, status.live) == ("ended", "completed", False)
     assert [type(event) for event in RunReader(folder).events()] == [Launched, Exited, Finished]
     assert folder.supervisor_log.read_text() == ""
 
@@ -41,15 +41,15 @@ def test_a_training_that_ends(box: Sandbox) -> None:
 def test_a_run_is_private_and_supervised_from_its_first_moment(box: Sandbox, fifo: Fifo) -> None:
     folder = box.launch(SAY + "say('up')\n" + WAIT_FOR_EVER, str(fifo.path))
     assert fifo.word() == "up"
-    found = read_status(folder)
-    assert found.kind == "running"
-    assert found.training_alive
+    status = read_status(folder)
+    assert status.kind == "running"
+    assert status.training_alive
     assert is_locked(folder.lock)
     assert folder.path.stat().st_mode & 0o077 == 0
-    known = supervisor_state(folder)
-    assert known.training is not None
-    assert os.getsid(known.training.pid) == known.training.pid
-    assert os.getsid(known.supervisor.pid) not in (os.getsid(0), known.training.pid)
+    supervision = supervisor_state(folder)
+    assert supervision.training is not None
+    assert os.getsid(supervision.training.pid) == supervision.training.pid
+    assert os.getsid(supervision.supervisor.pid) not in (os.getsid(0), supervision.training.pid)
     with pytest.raises(LaunchError, match="already has a supervisor"):
         adopt(folder)
     send_order(folder, "terminate")
@@ -152,8 +152,8 @@ def test_the_training_outlives_a_killed_supervisor_and_can_be_adopted(box: Sandb
     first = supervisor_state(folder)
     os.kill(first.supervisor.pid, signal.SIGKILL)
     wait_gone(first.supervisor)
-    found = read_status(folder)
-    assert (found.kind, found.training_alive, found.live) == ("lost", True, True)
+    status = read_status(folder)
+    assert (status.kind, status.training_alive, status.live) == ("lost", True, True)
     adopt(folder)
     assert read_status(folder).kind == "running"
     assert supervisor_state(folder).supervisor != first.supervisor
@@ -188,9 +188,9 @@ def test_a_command_that_vanished_meanwhile(box: Sandbox, tmp_path: Path) -> None
     folder = create_folder(tmp_path)
     with pytest.raises(LaunchError, match="No such file"):
         start_supervisor(folder, LaunchSpec(("/no/program",), str(tmp_path), {}))
-    found = read_status(folder)
-    assert (found.kind, found.outcome) == ("ended", "failed")
-    assert "could not be started" in found.sentence
+    status = read_status(folder)
+    assert (status.kind, status.outcome) == ("ended", "failed")
+    assert "could not be started" in status.sentence
 
 
 def test_a_training_ends_with_the_process_that_started_it(box: Sandbox, tmp_path: Path) -> None:

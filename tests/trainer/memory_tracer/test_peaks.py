@@ -30,18 +30,18 @@ def step(batch: int) -> BatchEvents:
 
 def other_step(batch: int) -> BatchEvents:
     """The same, with one tensor more from 8 samples on."""
-    found = step(batch)
+    result = step(batch)
     if batch < 8:
-        return found
-    return BatchEvents([*found.passes, (4, 5000), (4, FREED)], live=[*found.live, LiveBytes(6000 + batch)])
+        return result
+    return BatchEvents([*result.passes, (4, 5000), (4, FREED)], live=[*result.live, LiveBytes(6000 + batch)])
 
 
 def test_two_batches_are_traced_and_the_others_lie_on_the_lines_of_their_tensors() -> None:
     """The highest of 400 + 10 a sample and 1100 + 2 a sample: 1104, 1116, 1164, then 1680 with the copy."""
     traced = tracer.trace_batches(BATCHES, step)
     assert sorted(traced) == [2, 8]
-    found = [(one["batch"], one["total"], one["gradients"], one["copies"]) for one in tracer.peaks(traced, BATCHES)]
-    assert found == [(2, 1104, 1000, 0), (8, 1116, 1000, 0), (32, 1164, 1000, 0), (128, 1680, 0, 300)]
+    result = [(one["batch"], one["total"], one["gradients"], one["copies"]) for one in tracer.peaks(traced, BATCHES)]
+    assert result == [(2, 1104, 1000, 0), (8, 1116, 1000, 0), (32, 1164, 1000, 0), (128, 1680, 0, 300)]
 
 
 def test_batches_that_differ_in_the_order_of_events_are_all_traced() -> None:

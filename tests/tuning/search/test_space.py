@@ -24,7 +24,7 @@ def with_package(name: str) -> Interpreter:
 
 
 def rejected(space: SearchSpace, knob: str) -> dict[str, str]:
-    return {one.value: one.reason for one in space.rejected if one.knob == knob}
+    return {rejection.value: rejection.reason for rejection in space.rejected if rejection.knob == knob}
 
 
 def test_a_gpu_before_ampere_trains_in_fp16() -> None:
