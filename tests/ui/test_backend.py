@@ -73,11 +73,11 @@ def test_the_fake_answers_every_call_itself(real: type, fake: type) -> None:
 
 def test_the_picker_offers_what_was_made_for_this_machine_first() -> None:
     listed = Backend().list_presets(box(make_gpu(name="Tesla T4", capability=(7, 5))))
-    suiting = [one.name for one in listed if one.suits]
+    suiting = [item.name for item in listed if item.suits]
     assert "t4-16gb" in suiting
     assert "v100-16gb" not in suiting
-    assert [one.name for one in listed[: len(suiting)]] == suiting
-    assert not any(one.suits for one in Backend().list_presets(None))
+    assert [item.name for item in listed[: len(suiting)]] == suiting
+    assert not any(preset.suits for preset in Backend().list_presets(None))
 
 
 def test_presets_are_judged_by_the_gpus_though_torch_is_cpu_only() -> None:

@@ -56,13 +56,13 @@ SMALL = estimate_from_phases(
 
 
 def request(batch: int = 8, **changes: Any) -> EstimateRequest:
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "resolved": Resolved(Settings(per_device_train_batch_size=batch)),
         "job": BuiltinJob(model="bert-base"),
         "inventory": live_run.inventory(),
         "interpreter": INTERPRETER,
     }
-    return EstimateRequest(**{**known, **changes})
+    return EstimateRequest(**{**fields, **changes})
 
 
 def texts(shown: MemoryOutlook | None, width: int = 60) -> list[str]:
@@ -100,10 +100,10 @@ def test_the_phase_that_sets_the_peak_stands_beside_the_bar() -> None:
 
 
 def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
-    found = estimated(1, Device(False, None, 17 * GIB))
-    assert texts(MemoryOutlook(found, False, "host memory"))[0].startswith("peak RAM ━")
-    assert texts(MemoryOutlook(found, False, "host memory"))[0].endswith(
-        f" {found.total_bytes / GIB:.1f} of 17.0 GiB ± {found.uncertainty_bytes / GIB:.1f} host memory"
+    estimate = estimated(1, Device(False, None, 17 * GIB))
+    assert texts(MemoryOutlook(estimate, False, "host memory"))[0].startswith("peak RAM ━")
+    assert texts(MemoryOutlook(estimate, False, "host memory"))[0].endswith(
+        f" {estimate.total_bytes / GIB:.1f} of 17.0 GiB ± {estimate.uncertainty_bytes / GIB:.1f} host memory"
     )
 
 
@@ -149,10 +149,10 @@ def test_data_is_measured_once_and_not_while_a_training_runs(tmp_path: Path) -> 
     estimator = MemoryEstimator()
     assert estimator.quick(asked).data is None
     assert estimator.refined(replace(asked, training=True)).data is None
-    found = estimator.refined(asked).data
-    assert found is not None
-    assert (found.lengths.ordered, found.cut_share) == ((10, 20), 0.0)
-    assert MemoryEstimator().quick(asked).data == found
+    outlook = estimator.refined(asked).data
+    assert outlook is not None
+    assert (outlook.lengths.ordered, outlook.cut_share) == ((10, 20), 0.0)
+    assert MemoryEstimator().quick(asked).data == outlook
 
 
 def test_data_that_cannot_be_read_is_not_asked_for_again(tmp_path: Path) -> None:
@@ -177,9 +177,9 @@ def test_no_more_samples_than_there_are() -> None:
 
 @given(st.integers(1, 300), st.integers(8, 120), st.floats(0.0, 0.5))
 def test_the_bar_never_outgrows_its_place(batch: int, width: int, uncertainty: float) -> None:
-    found = estimated(batch, uncertainty=uncertainty)
-    assert line_width(memory_bar(found, width, "gauge")) == width
-    bar = estimate_rows(MemoryOutlook(found, True, "host memory"), width)[0]
+    estimate = estimated(batch, uncertainty=uncertainty)
+    assert line_width(memory_bar(estimate, width, "gauge")) == width
+    bar = estimate_rows(MemoryOutlook(estimate, True, "host memory"), width)[0]
     assert line_width(bar.line) <= max(width, len("peak memory ✗ 15.5 of 80 GiB ± 102 MiB"))
 
 
@@ -217,9 +217,9 @@ async def test_the_better_figure_comes_when_no_newer_question_does() -> None:
 
 
 def test_the_real_service_knows_the_built_in_shapes_and_says_what_it_does_not_know() -> None:
-    found = MemoryEstimator().quick(request()).estimate
-    assert found is not None
-    assert found.capacity_bytes == live_run.inventory().gpus[0].memory_total_bytes
+    result = MemoryEstimator().quick(request()).estimate
+    assert result is not None
+    assert result.capacity_bytes == live_run.inventory().gpus[0].memory_total_bytes
     assert MemoryEstimator().quick(request(job=CommandJob(command=("python", "x.py")))).unknown
     assert "nobody/nothing" in MemoryEstimator().quick(request(job=BuiltinJob(model="nobody/nothing"))).unknown
 

@@ -99,9 +99,9 @@ def test_saving_under_the_name_of_a_shipped_preset_asks_first() -> None:
     assert raised.value.shipped
     assert not preset_path("demo").exists()
     backend.save_preset("demo", config, True)
-    [listed] = [one for one in backend.list_presets(None) if one.name == "demo"]
+    [listed] = [preset for preset in backend.list_presets(None) if preset.name == "demo"]
     assert (listed.yours, listed.hides_shipped) == (True, True)
-    [other] = [one for one in backend.list_presets(None) if one.name == "cpu"]
+    [other] = [preset for preset in backend.list_presets(None) if preset.name == "cpu"]
     assert (other.yours, other.hides_shipped) == (False, False)
     with pytest.raises(NameTakenError, match="Replace it"):
         backend.save_preset("demo", config, False)

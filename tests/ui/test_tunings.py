@@ -117,15 +117,15 @@ def test_a_running_tuning_is_watched_until_its_end() -> None:
     folder, newer = tuning(), tuning()
     log, lock = TrialLog(folder), acquire_lock(folder.lock)
     log.add(TuningStarted(t=1.0))
-    found = next(seen)
-    assert found is not None
-    assert (found.id, found.status) == (folder.id, "running")
+    result = next(seen)
+    assert result is not None
+    assert (result.id, result.status) == (folder.id, "running")
     log.add(TuningEnded(t=3.0, status="finished"))
     os.close(lock)
     for _ in range(2):
-        found = next(seen)
-        assert found is not None
-        assert (found.id, found.status) == (folder.id, "finished")
+        result = next(seen)
+        assert result is not None
+        assert (result.id, result.status) == (folder.id, "finished")
     assert newer.path.is_dir()
 
 

@@ -163,7 +163,7 @@ def styles_of(row: Row) -> dict[str, str]:
 
 def gauge_styles(training: bool, **changes: object) -> dict[str, str]:
     recent = samples(12, gpus=1)
-    recent = tuple(replace(one, gpus=(replace(one.gpus[0], **changes),)) for one in recent)
+    recent = tuple(replace(run, gpus=(replace(run.gpus[0], **changes),)) for run in recent)
     shown = GpuScene(recent[-1], recent, frozenset({0}) if training else frozenset())
     return styles_of(gpu_rows(shown, 80)[1])
 
@@ -294,8 +294,8 @@ def test_an_end_is_told_without_what_the_allocator_printed(sentence: str, limit:
 def test_parts_of_a_loss_stand_below_it_by_name() -> None:
     state = replace(running(), loss=0.75, loss_parts={"loss_d": 1.5, "loss_g": 4.0})
     rows = start_text(state)
-    place = next(index for index, row in enumerate(rows) if row.startswith("loss"))
-    assert rows[place + 1] == "parts     loss_d 1.5000 · loss_g 4.0000"
+    position = next(index for index, row in enumerate(rows) if row.startswith("loss"))
+    assert rows[position + 1] == "parts     loss_d 1.5000 · loss_g 4.0000"
 
 
 def starting(*startup: tuple[float, str], **changes: Any) -> RunState:

@@ -104,9 +104,9 @@ def test_it_holds_so_many() -> None:
     recent = SampleHistory(5)
     for second in range(40):
         recent.append(sample(START_S + second))
-    assert [one.time_s - START_S for one in recent] == [35, 36, 37, 38, 39]
+    assert [run.time_s - START_S for run in recent] == [35, 36, 37, 38, 39]
     assert recent[-1].time_s == START_S + 39
-    assert [one.time_s - START_S for one in recent[1:3]] == [36, 37]
+    assert [run.time_s - START_S for run in recent[1:3]] == [36, 37]
 
 
 def test_an_old_sample_keeps_what_is_charted_alone() -> None:
@@ -127,7 +127,7 @@ def test_a_clock_that_was_set_back_begins_anew() -> None:
     for time_s in (START_S, START_S + 1, START_S - 100):
         recent.append(sample(time_s))
         history_columns(recent, "cpu", cpu, time_s, WIDTH, 5.0)
-    assert [one.time_s for one in recent] == [START_S - 100]
+    assert [run.time_s for run in recent] == [START_S - 100]
     assert sum(value is not None for value in history_columns(recent, "cpu", cpu, START_S - 100, WIDTH, 5.0)) == 1
 
 

@@ -42,8 +42,8 @@ def view(processes: int = 1, **values: Any) -> SettingsView:
     saved = Resolved(Settings())
     edited = dict.fromkeys(values, Origin(OriginKind.EDITED))
     resolved = Resolved(Settings().changed(**values), edited)
-    found = check(resolved.settings)
-    return SettingsView(tuple(FIELDS.values()), resolved, saved, found, "demo", DataParallel(processes), check)
+    result = check(resolved.settings)
+    return SettingsView(tuple(FIELDS.values()), resolved, saved, result, "demo", DataParallel(processes), check)
 
 
 @pytest.mark.parametrize(("reading", "origin"), [(True, "reading …"), (False, "its own")])

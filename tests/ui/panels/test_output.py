@@ -44,16 +44,16 @@ def window(first: int, last: int, total: int) -> LogWindow:
 
 
 def test_the_end_is_shown_first_and_followed() -> None:
-    place = after_window(LogScroll(), None, window(800, 1000, 1000), 20)
-    assert (place.top, place.follow) == (180, True)
+    scroll = after_window(LogScroll(), None, window(800, 1000, 1000), 20)
+    assert (scroll.top, scroll.follow) == (180, True)
 
 
 def test_following_goes_on_by_a_third_of_the_height() -> None:
     old, new = window(800, 1000, 1000), window(801, 1001, 1001)
-    place = after_window(LogScroll(180), old, new, 20)
-    assert place.top == 180 + 6
-    later = after_window(place, new, window(804, 1004, 1004), 20)
-    assert later.top == place.top - 3
+    scroll = after_window(LogScroll(180), old, new, 20)
+    assert scroll.top == 180 + 6
+    later = after_window(scroll, new, window(804, 1004, 1004), 20)
+    assert later.top == scroll.top - 3
 
 
 def test_a_line_looked_at_stays_where_it_is_when_the_log_grows() -> None:
@@ -62,33 +62,33 @@ def test_a_line_looked_at_stays_where_it_is_when_the_log_grows() -> None:
 
 
 def test_going_back_beyond_the_window_asks_for_what_is_before() -> None:
-    place, wanted = scroll_by(LogScroll(5, follow=False), window(800, 1000, 1000), -20, 20)
+    scroll, wanted = scroll_by(LogScroll(5, follow=False), window(800, 1000, 1000), -20, 20)
     assert isinstance(wanted, LogWindowWanted)
     assert wanted.anchor is not None
     assert wanted.anchor < 8000 - 20 * LINE_BYTES
     start = wanted.anchor // LINE_BYTES
-    after = after_window(place, None, window(start, start + WINDOW_LINES, 1000), 20)
+    after = after_window(scroll, None, window(start, start + WINDOW_LINES, 1000), 20)
     assert start + after.top == 800 + 5 - 20
 
 
 def test_going_on_beyond_the_window_asks_for_what_follows() -> None:
-    place, wanted = scroll_by(LogScroll(175, follow=False), window(100, 300, 1000), 19, 20)
+    scroll, wanted = scroll_by(LogScroll(175, follow=False), window(100, 300, 1000), 19, 20)
     assert wanted is not None
     assert wanted.anchor == 275 * LINE_BYTES
-    after = after_window(place, None, window(275, 475, 1000), 20)
+    after = after_window(scroll, None, window(275, 475, 1000), 20)
     assert 275 + after.top == 275 + 19
 
 
 def test_at_the_end_of_the_log_going_on_follows_it() -> None:
-    place, wanted = scroll_by(LogScroll(175, follow=False), window(800, 1000, 1000), 19, 20)
-    assert place.follow
+    scroll, wanted = scroll_by(LogScroll(175, follow=False), window(800, 1000, 1000), 19, 20)
+    assert scroll.follow
     assert wanted is not None
     assert wanted.anchor is None
 
 
 def test_leaving_the_end_pins_the_window() -> None:
-    place, wanted = scroll_by(LogScroll(180), window(800, 1000, 1000), -1, 20)
-    assert (place.top, place.follow) == (179, False)
+    scroll, wanted = scroll_by(LogScroll(180), window(800, 1000, 1000), -1, 20)
+    assert (scroll.top, scroll.follow) == (179, False)
     assert wanted is not None
     assert wanted.anchor == 8000
 
