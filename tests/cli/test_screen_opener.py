@@ -32,6 +32,7 @@ __all__ = ["shell"]
 MAIN = "from tuner_tui.cli.main import main; main()"
 PATIENCE_S = 300.0
 SHOWN = b"micro batch"
+XTERM = {"TERM": "xterm-256color", "COLORTERM": ""}  # as the terminal of the person who tests may have more colours
 
 
 class Terminal:
@@ -45,7 +46,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [sys.executable, "-c", MAIN, *words], cwd=home, stdin=slave, stdout=slave, stderr=errors or slave,
             start_new_session=True, preexec_fn=lambda: fcntl.ioctl(slave, termios.TIOCSCTTY, 0),
-            env={**os.environ, "TERM": "xterm-256color", "TUNER_STATE_DIR": str(home / "state"), **environ},
+            env={**os.environ, **XTERM, "TUNER_STATE_DIR": str(home / "state"), **environ},
         )  # fmt: skip
         self.written = b""
 

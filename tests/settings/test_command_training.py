@@ -42,7 +42,7 @@ def test_settings_in_arguments(tmp_path: Path) -> None:
 
 
 def test_a_script_with_literals(tmp_path: Path) -> None:
-    found = training(
+    imported = training(
         tmp_path, "python train.py", train_py="""
 from transformers import AutoModelForSequenceClassification, TrainingArguments
 NAME = "bert-base-uncased"
@@ -50,9 +50,9 @@ model = AutoModelForSequenceClassification.from_pretrained(NAME, num_labels=3)
 args = TrainingArguments("out", per_device_train_batch_size=48, fp16=True)
 """
     )  # fmt: skip
-    assert (found.model, found.task) == ("bert-base-uncased", "classification")
-    assert found.settings == {"per_device_train_batch_size": 48, "precision": "fp16"}
-    assert set(found.sources.values()) == {"train.py"}
+    assert (imported.model, imported.task) == ("bert-base-uncased", "classification")
+    assert imported.settings == {"per_device_train_batch_size": 48, "precision": "fp16"}
+    assert set(imported.sources.values()) == {"train.py"}
 
 
 ARGPARSE = """
@@ -70,15 +70,15 @@ model = AutoModelForCausalLM.from_pretrained(arguments.model_name)
 
 @pytest.mark.parametrize("script", [ARGPARSE, DATACLASS], ids=["argparse", "dataclass"])
 def test_the_default_of_the_scripts_own_option(tmp_path: Path, script: str) -> None:
-    found = training(tmp_path, "python train.py --lr 3e-5", train_py=script)
-    assert (found.model, found.task) == ("distilgpt2", "causal-lm")
+    imported = training(tmp_path, "python train.py --lr 3e-5", train_py=script)
+    assert (imported.model, imported.task) == ("distilgpt2", "causal-lm")
     assert training(tmp_path, "python train.py --model_name gpt2").model == "gpt2"
 
 
 def test_a_variable_that_is_called_like_the_option(tmp_path: Path) -> None:
     script = 'def main():\n    model_name = "answerdotai/ModernBERT-base"\n    CrossEncoder(model_name)\n'
-    found = training(tmp_path, "python train.py", train_py=script)
-    assert (found.model, found.task) == ("answerdotai/ModernBERT-base", "classification")
+    imported = training(tmp_path, "python train.py", train_py=script)
+    assert (imported.model, imported.task) == ("answerdotai/ModernBERT-base", "classification")
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_the_task_is_that_of_the_classes_in_the_script(tmp_path: Path, line: str
 
 def test_a_configuration_file_in_the_arguments(tmp_path: Path) -> None:
     own = "model:\n  name: whatever\n  model_name_or_path: Qwen/Qwen2.5-0.5B\nper_device_train_batch_size: 4\n"
-    found = training(tmp_path, "python train.py --config run.yaml", run_yaml=own, train_py="import torch\n")
-    assert found.model == "Qwen/Qwen2.5-0.5B"
+    imported = training(tmp_path, "python train.py --config run.yaml", run_yaml=own, train_py="import torch\n")
+    assert imported.model == "Qwen/Qwen2.5-0.5B"
     assert training(tmp_path, "python train.py --config=run.yaml --model gpt2").model == "gpt2"
 
 
@@ -116,8 +116,8 @@ def test_a_module_in_place_of_a_script(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
-    found = training(tmp_path, "python train.py run.yaml", train_py="def broken(:\n", run_yaml="a: [1,\n")
-    assert found == CommandTraining()
+    imported = training(tmp_path, "python train.py run.yaml", train_py="def broken(:\n", run_yaml="a: [1,\n")
+    assert imported == CommandTraining()
 
 
 @pytest.mark.parametrize("word", ["x" * 300 + ".py", "a\0.py", "/" + "y" * 5000 + ".yaml", "missing.py", "-m"])

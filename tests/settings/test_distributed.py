@@ -37,9 +37,9 @@ def started(words: str, home: Path, gpus: int | None = 2) -> int:
 def test_the_default_file_counts_where_the_command_names_none(home: Path) -> None:
     path = default(home, FOUR)
     job = CommandJob(command=("accelerate", "launch", "train.py"))
-    found = read_accelerate_config(job, {"HF_HOME": str(home)}, home)
-    assert found is not None
-    assert found.summary == f"4 processes (MULTI_GPU), bf16, by {path}"
+    config = read_accelerate_config(job, {"HF_HOME": str(home)}, home)
+    assert config is not None
+    assert config.summary == f"4 processes (MULTI_GPU), bf16, by {path}"
     assert started("accelerate launch train.py", home, gpus=0) == 4
 
 
@@ -62,9 +62,9 @@ def test_the_cache_folder_is_found_as_hugging_face_does(tmp_path: Path) -> None:
     folder = tmp_path / "mine" / "huggingface"
     (folder / "accelerate").mkdir(parents=True)
     path = default(folder, FOUR)
-    found = read_accelerate_config(job, {"HOME": "/nowhere"}, tmp_path)
-    assert found is not None
-    assert found.path == path
+    config = read_accelerate_config(job, {"HOME": "/nowhere"}, tmp_path)
+    assert config is not None
+    assert config.path == path
     assert read_accelerate_config(structs.replace(job, env={}), {"HOME": "/nowhere"}, tmp_path) is None
 
 

@@ -30,8 +30,8 @@ BATCH, RATE, WORKERS = "per_device_train_batch_size", "learning_rate", "dataload
 def test_a_command_with_placeholders(
     command: str, names: list[str], options: list[str], expected: str | None, done: list[str]
 ) -> None:
-    found = placeholder_command(command.split(), names, options)
+    result = placeholder_command(command.split(), names, options)
     if expected is None:
-        assert found is None
+        assert result is None
     else:
-        assert found == (tuple(expected.split()), tuple(done))
+        assert result == (tuple(expected.split()), tuple(done))

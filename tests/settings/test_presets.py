@@ -131,8 +131,8 @@ def complaint(call: Callable[[], LoadedPreset]) -> str:
 
 @given(st.text() | st.text(alphabet="abcseting: \n-[]{}'\"#&*!|>%@`,?1e.~<"))
 def test_any_text_is_a_preset_or_a_preset_error(text):
-    said = complaint(lambda: read(text))
-    assert not said or (said.startswith("p.yaml") and "\n" not in said)
+    output = complaint(lambda: read(text))
+    assert not output or (output.startswith("p.yaml") and "\n" not in output)
 
 
 @given(st.binary(max_size=200))
@@ -140,8 +140,8 @@ def test_any_text_is_a_preset_or_a_preset_error(text):
 def test_any_bytes_are_a_preset_or_a_preset_error(tmp_path, content):
     path = tmp_path / "bytes.yaml"
     path.write_bytes(content)
-    said = complaint(lambda: load_preset(path))
-    assert not said or said.startswith(str(path))
+    output = complaint(lambda: load_preset(path))
+    assert not output or output.startswith(str(path))
 
 
 @given(presets)
@@ -397,6 +397,6 @@ def test_a_preset_that_others_may_change_is_refused(
     place.chmod(0o777)
     with pytest.raises(PresetError, match="may be changed by every user"):
         find_preset("mine")
-    entry = next(one for one in list_presets() if one.name == "mine")
+    entry = next(preset for preset in list_presets() if preset.name == "mine")
     assert str(place) in str(entry.problem)
     assert find_preset(str(file)).preset.name == "mine"  # named by the user: not found, chosen

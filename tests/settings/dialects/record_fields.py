@@ -25,8 +25,8 @@ DEPRECATED = re.compile(r"deprecated|will be removed", re.IGNORECASE)
 
 def read_record() -> dict[str, str]:
     """Field to its letters, one for each of `RELEASES`."""
-    found: dict[str, str] = json.loads(RECORD.read_text())["fields"]
-    return found
+    document: dict[str, str] = json.loads(RECORD.read_text())["fields"]
+    return document
 
 
 def record(folder: Path) -> dict[str, object]:
@@ -58,17 +58,19 @@ def _source(folder: Path, release: str) -> str:
 def _fields(source: str) -> dict[str, str]:
     tree = ast.parse(source)
     model = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "TrainingArguments")
-    found = {}
+    collected = {}
     for node in model.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             texts = [
-                one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)
+                child.value
+                for child in ast.walk(node)
+                if isinstance(child, ast.Constant) and isinstance(child.value, str)
             ]
-            found[node.target.id] = "d" if any(DEPRECATED.search(text) for text in texts) else "p"
+            collected[node.target.id] = "d" if any(DEPRECATED.search(text) for text in texts) else "p"
     for name in _warned(model):
-        if name in found:
-            found[name] = "d"
-    return found
+        if name in collected:
+            collected[name] = "d"
+    return collected
 
 
 def _warned(model: ast.ClassDef) -> Iterator[str]:
@@ -76,7 +78,7 @@ def _warned(model: ast.ClassDef) -> Iterator[str]:
     for node in ast.walk(model):
         if not isinstance(node, ast.If):
             continue
-        tested = {one.attr for one in ast.walk(node.test) if isinstance(one, ast.Attribute)}
+        tested = {child.attr for child in ast.walk(node.test) if isinstance(child, ast.Attribute)}
         said = " ".join(_text(statement) for statement in node.body if isinstance(statement, ast.Expr))
         if DEPRECATED.search(said):
             # "using `EvaluationStrategy` for `eval_strategy` is deprecated" is about a value of it.
@@ -85,7 +87,9 @@ def _warned(model: ast.ClassDef) -> Iterator[str]:
 
 def _text(node: ast.AST) -> str:
     """The string constants in a node."""
-    return " ".join(one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str))
+    return " ".join(
+        child.value for child in ast.walk(node) if isinstance(child, ast.Constant) and isinstance(child.value, str)
+    )
 
 
 if __name__ == "__main__":

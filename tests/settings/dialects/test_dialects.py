@@ -84,7 +84,7 @@ def read_back(tool: Dialect, values: Mapping[str, Any]) -> Mapping[str, Any]:
 @given(settings=all_settings)
 def test_what_is_exported_is_imported_again(tool: Dialect, settings: Settings) -> None:
     carried = write_settings(tool, settings, None, FIELDS)
-    found = read_back(tool, carried.values)
+    result = read_back(tool, carried.values)
     for name in set(FIELDS) - set(carried.unsupported):
         written = write_settings(tool, settings, None, [name]).values
         if all(value is None for value in written.values()):
@@ -94,7 +94,7 @@ def test_what_is_exported_is_imported_again(tool: Dialect, settings: Settings) -
         value = getattr(settings, name)
         if name == "warmup_steps" and value >= 1:
             value = float(int(value))  # a tool counts whole steps
-        assert found[name] == value
+        assert result[name] == value
 
 
 @given(settings=all_settings)
@@ -130,10 +130,10 @@ def test_a_tool_nobody_knows() -> None:
 def test_values_that_a_file_leaves_open_are_left_out(
     tool: str, values: dict[str, Any], settings: dict[str, Any], left_out: str | None
 ) -> None:
-    found = read_settings(dialects()[tool], values)
-    assert dict(found.settings) == settings
-    assert left_out is None or left_out in found.ignored
-    assert left_out is None or any(note.startswith(left_out) for note in found.notes)
+    settings_in_effect = read_settings(dialects()[tool], values)
+    assert dict(settings_in_effect.settings) == settings
+    assert left_out is None or left_out in settings_in_effect.ignored
+    assert left_out is None or any(note.startswith(left_out) for note in settings_in_effect.notes)
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,10 @@ def test_values_that_a_file_leaves_open_are_left_out(
 def test_keys_of_older_releases_are_translated_with_the_release(
     tool: str, values: dict[str, Any], settings: dict[str, Any], note: str
 ) -> None:
-    found = read_settings(dialects()[tool], values)
-    assert dict(found.settings) == settings
-    assert note in "\n".join(found.notes)
-    assert bool(found.notes) == bool(note)
+    settings_in_effect = read_settings(dialects()[tool], values)
+    assert dict(settings_in_effect.settings) == settings
+    assert note in "\n".join(settings_in_effect.notes)
+    assert bool(settings_in_effect.notes) == bool(note)
 
 
 def test_the_tables_name_every_function_of_hooks() -> None:
@@ -230,7 +230,7 @@ def test_the_section_in_contributing_is_all_that_a_tool_needs(brewer: Path) -> N
     ]
     exported = yaml.safe_load(with_brewer(brewer, "presets", "export", "brew.yaml", "--to", "brewer"))
     assert (exported["kettle"], exported["rounds"]) == ({"micro_batch": 4, "accumulate": 8}, 3)
-    found = json.loads(with_brewer(brewer, "doctor", "brew.yaml", "--json"))
-    wrong = {one["name"]: one["sentence"] for one in found if one["state"] == "wrong"}
+    document = json.loads(with_brewer(brewer, "doctor", "brew.yaml", "--json"))
+    wrong = {outcome["name"]: outcome["sentence"] for outcome in document if outcome["state"] == "wrong"}
     assert wrong["Files"] == "grain: the data texts.jsonl does not exist."
     assert wrong["Program"].startswith("brewer was not found")

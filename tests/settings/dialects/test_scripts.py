@@ -50,8 +50,8 @@ def test_a_notebook_is_read_and_changed_in_its_cells(tmp_path: Path) -> None:
     text = notebook("%%bash\npip install x", "!pip install unsloth\n%matplotlib inline\n" + UNSLOTH)
     settings, job = opened(tmp_path, "train.ipynb", text)
     assert (settings["max_steps"], job) == (60, None)
-    found = patched(tmp_path / "train.ipynb", Settings(max_steps=61, lora_r=16), "max_steps", "lora_r")
-    assert found == text.replace("max_steps=60", "max_steps=61")
+    written = patched(tmp_path / "train.ipynb", Settings(max_steps=61, lora_r=16), "max_steps", "lora_r")
+    assert written == text.replace("max_steps=60", "max_steps=61")
 
 
 def test_keys_that_are_numbers_are_no_names_of_a_script(tmp_path: Path) -> None:

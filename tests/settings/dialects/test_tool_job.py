@@ -141,11 +141,11 @@ def test_a_launchers_file_in_a_tree_of_hydra_is_no_group_of_it(tmp_path: Path) -
 def test_a_byte_order_mark_stays(tmp_path: Path) -> None:
     path = tmp_path / "my.yaml"
     path.write_bytes(TRL.encode("utf-8-sig"))
-    found = update_tool_file(path, Settings(seed=9), ["seed"])
-    assert found.content.startswith(b"\xef\xbb\xbf")
-    assert found.content.decode("utf-8-sig") == found.after
+    written = update_tool_file(path, Settings(seed=9), ["seed"])
+    assert written.content.startswith(b"\xef\xbb\xbf")
+    assert written.content.decode("utf-8-sig") == written.after
     path.write_text(TRL)
-    assert update_tool_file(path, Settings(seed=9), ["seed"]).content == found.after.encode()
+    assert update_tool_file(path, Settings(seed=9), ["seed"]).content == written.after.encode()
 
 
 def checkout(root: Path, files: dict[str, str]) -> None:

@@ -41,7 +41,7 @@ print(json.dumps({{**values, **more}}, default=str))
 def test_the_tools_own_parser_reads_it(tmp_path: Path, tool: str) -> None:
     case = CASES[tool]
     suffix, expected = case["suffix"], case["expected"]
-    if missing := [one for one in case["packages"].split() if find_spec(one) is None]:
+    if missing := [name for name in case["packages"].split() if find_spec(name) is None]:
         pytest.skip(f"needs {', '.join(missing)}")
     path = tmp_path / f"exported.{suffix}"
     carried = write_settings(dialects()[tool], SETTINGS, None, FIELDS)
@@ -58,7 +58,7 @@ def test_the_tools_own_parser_reads_it(tmp_path: Path, tool: str) -> None:
         capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    assert {name: found.get(name) for name in expected} == expected
+    document = json.loads(done.stdout.strip().splitlines()[-1])
+    assert {name: document.get(name) for name in expected} == expected
     if tool != "trl":  # whose own default of gradient_checkpointing warns with transformers 5.23
         assert "deprecated" not in done.stderr
