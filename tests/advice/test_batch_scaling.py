@@ -36,24 +36,24 @@ SIZES = st.integers(1, 512)
 def test_the_documents_steps_become_exact_ones(
     micro: int, accumulation: int, wanted: int, split: tuple[int, int]
 ) -> None:
-    expected_change = rebalance(micro, accumulation, 1, wanted)
-    assert (expected_change.split.micro, expected_change.split.accumulation) == split
-    assert expected_change.exact
+    batch_split = rebalance(micro, accumulation, 1, wanted)
+    assert (batch_split.split.micro, batch_split.split.accumulation) == split
+    assert batch_split.exact
 
 
 def test_a_prime_batch_has_no_divisor_near_and_says_so() -> None:
-    expected_change = rebalance(13, 1, 2, 9)
-    assert expected_change.split.effective == 18
-    assert expected_change.wanted == 26
-    assert not expected_change.exact
+    batch_split = rebalance(13, 1, 2, 9)
+    assert batch_split.split.effective == 18
+    assert batch_split.wanted == 26
+    assert not batch_split.exact
 
 
 @given(SIZES, SIZES, st.integers(1, 8), SIZES)
 def test_a_split_is_exact_or_as_large_as_wanted(micro: int, accumulation: int, processes: int, new_micro: int) -> None:
-    expected_change = rebalance(micro, accumulation, processes, new_micro)
-    assert expected_change.split.micro <= new_micro
-    assert expected_change.exact or expected_change.split.micro == new_micro
-    assert expected_change.split.accumulation >= 1
+    batch_split = rebalance(micro, accumulation, processes, new_micro)
+    assert batch_split.split.micro <= new_micro
+    assert batch_split.exact or batch_split.split.micro == new_micro
+    assert batch_split.split.accumulation >= 1
 
 
 @given(SIZES, SIZES)
@@ -95,12 +95,12 @@ def batch_settings(micro: int, accumulation: int, rate: float = 2e-5, optim: str
 def test_the_arithmetic_is_shown(
     before: tuple[int, int], after: tuple[int, int], held: BatchSplit | None, rate: float
 ) -> None:
-    expected_change = batch_change(batch_settings(*before), batch_settings(*after))
-    assert expected_change is not None
-    assert (expected_change.before, expected_change.after) == (before[0] * before[1], after[0] * after[1])
-    assert expected_change.held == held
-    assert expected_change.learning_rate == pytest.approx(rate, rel=0.01)
-    assert f"learning_rate={expected_change.learning_rate:.1e} (square-root scaling (Adam))" in expected_change.sentence
+    change = batch_change(batch_settings(*before), batch_settings(*after))
+    assert change is not None
+    assert (change.before, change.after) == (before[0] * before[1], after[0] * after[1])
+    assert change.held == held
+    assert change.learning_rate == pytest.approx(rate, rel=0.01)
+    assert f"learning_rate={change.learning_rate:.1e} (square-root scaling (Adam))" in change.sentence
 
 
 def test_a_held_effective_batch_needs_no_word() -> None:
@@ -119,7 +119,7 @@ def test_the_sentence_names_both_ways_out() -> None:
 def test_a_split_that_is_offered_holds_exactly_and_fits(
     micro: int, accumulation: int, new: int, new_accumulation: int, replicas: int
 ) -> None:
-    expected_change = batch_change(batch_settings(micro, accumulation), batch_settings(new, new_accumulation), replicas)
-    if expected_change is not None and expected_change.held is not None:
-        assert expected_change.held.effective == expected_change.before
-        assert expected_change.held.micro <= new
+    change = batch_change(batch_settings(micro, accumulation), batch_settings(new, new_accumulation), replicas)
+    if change is not None and change.held is not None:
+        assert change.held.effective == change.before
+        assert change.held.micro <= new

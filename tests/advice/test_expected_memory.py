@@ -48,9 +48,9 @@ def observed(peak_gb: float, held_gb: float) -> RunState:
 
 
 def peak_of(now: Situation, change: dict[str, Any]) -> ExpectedPeak:
-    expected_change = expected_peak(now, change)
-    assert expected_change is not None
-    return expected_change
+    peak = expected_peak(now, change)
+    assert peak is not None
+    return peak
 
 
 def test_what_is_held_between_steps_stays_and_the_rest_grows_with_the_batch() -> None:
@@ -62,10 +62,10 @@ def test_what_is_held_between_steps_stays_and_the_rest_grows_with_the_batch() ->
 
 
 def test_where_the_held_memory_is_not_known_the_bounds_are_all_and_nothing() -> None:
-    expected_change = peak_of(running(10, batch(16)), batch(24))
+    peak = peak_of(running(10, batch(16)), batch(24))
     context = 500 * 2**20
-    assert expected_change.low_bytes == 10 * GB
-    assert expected_change.high_bytes == pytest.approx(context + (10 * GB - context) * 1.5)
+    assert peak.low_bytes == 10 * GB
+    assert peak.high_bytes == pytest.approx(context + (10 * GB - context) * 1.5)
 
 
 def test_the_states_of_another_optimizer_follow_from_the_parameters_that_the_process_trains() -> None:

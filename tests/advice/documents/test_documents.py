@@ -64,12 +64,12 @@ def loaded(name: str) -> Preset:
 
 
 def capability(gpu: str) -> str:
-    major, minor = next(measured.capability for measured in known_gpus() if measured.name == gpu)
+    major, minor = next(known_gpu.capability for known_gpu in known_gpus() if known_gpu.name == gpu)
     return f"{major}.{minor}"
 
 
 def memory(gpu: str) -> int:
-    return next(measured.memory_gib[0] for measured in known_gpus() if measured.name == gpu)
+    return next(known_gpu.memory_gib[0] for known_gpu in known_gpus() if known_gpu.name == gpu)
 
 
 def able(gpu: str, name: str) -> bool | None:
@@ -82,8 +82,8 @@ def preset(name: str, key: str) -> Any:
 
 
 def job(name: str) -> str | None:
-    result = loaded(name).job
-    return result.model if isinstance(result, BuiltinJob) else None
+    preset_job = loaded(name).job
+    return preset_job.model if isinstance(preset_job, BuiltinJob) else None
 
 
 def recommended(gpu: str, key: str) -> Any:
@@ -146,8 +146,8 @@ def finding(gpu: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[str, dic
     assert settings is not None
     seen = situations.samples(gpu={"memory_used_bytes": 7 * situations.GB, **gpu}, workers=(50.0,) * 8)
     now = situations.situation(settings=settings.changed(**values), samples=seen)
-    findings = next(finding for finding in diagnose(now) if finding.cause.startswith("gpu-"))
-    return findings.cause, dict(findings.remedies[0].change)
+    first = next(each for each in diagnose(now) if each.cause.startswith("gpu-"))
+    return first.cause, dict(first.remedies[0].change)
 
 
 def grows(utilisation_pct: float, batch: int) -> int:

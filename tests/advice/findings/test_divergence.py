@@ -41,8 +41,8 @@ GRADIENTS = "The gradients are not finite"
 def test_values_that_a_log_shows(logged: list[tuple[str, str]], sentence: str | None, confidence: str | None) -> None:
     """A Trainer prints the losses and norms `logged`."""
     shown = [f"{{'loss': '{loss}', 'grad_norm': '{norm}', 'epoch': '0.1'}}" for loss, norm in logged]
-    growth = find_non_finite(parse_lines(shown))
-    assert (growth and growth[0], growth and growth[2]) == (sentence, confidence)
+    values_shown = find_non_finite(parse_lines(shown))
+    assert (values_shown and values_shown[0], values_shown and values_shown[2]) == (sentence, confidence)
 
 
 @pytest.mark.parametrize(

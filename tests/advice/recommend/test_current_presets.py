@@ -47,17 +47,17 @@ def test_every_preset_without_measured_figures_is_in_the_table() -> None:
 def test_a_preset_suits_its_hardware_and_fits_by_our_estimate_or_says_that_there_is_none(
     name: str, gpus: tuple[Gpu, ...]
 ) -> None:
-    preset_read = preset(name)
-    assert preset_read.for_ is not None
-    assert preset_read.job is not None
-    assert preset_read.for_.suits(gpus, 16)
-    resolved = with_recommended(resolve(preset=preset_read), box(*gpus), PYTHON, preset_read.job)
-    assert find_problems(resolved.settings, gpus=gpus, interpreter=PYTHON, job=preset_read.job, cores=16) == ()
-    job = modelled_job(preset_read.job)
+    loaded = preset(name)
+    assert loaded.for_ is not None
+    assert loaded.job is not None
+    assert loaded.for_.suits(gpus, 16)
+    resolved = with_recommended(resolve(preset=loaded), box(*gpus), PYTHON, loaded.job)
+    assert find_problems(resolved.settings, gpus=gpus, interpreter=PYTHON, job=loaded.job, cores=16) == ()
+    job = modelled_job(loaded.job)
     if job is None:
-        assert "The memory model " in " ".join((preset_read.about or "").split())
+        assert "The memory model " in " ".join((loaded.about or "").split())
         return
-    target = target_of(box(*gpus), PYTHON, preset_read.job)
+    target = target_of(box(*gpus), PYTHON, loaded.job)
     estimate = JobMemoryEstimator(job, target.device, target.processes).at_once(resolved.settings)
     assert estimate is not None
     assert estimate.verdict == "fits"

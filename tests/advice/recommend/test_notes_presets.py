@@ -41,14 +41,14 @@ def preset(name: str) -> Preset:
 
 @pytest.mark.parametrize("name", NOTED)
 def test_a_preset_is_as_the_notes_have_it(name: str, tmp_path: Path) -> None:
-    preset_read = preset(name)
-    settings = resolve(preset=preset_read).settings
+    loaded = preset(name)
+    settings = resolve(preset=loaded).settings
     values = NOTED[name]["values"]
     assert {key: getattr(settings, key) for key in values} == values
-    assert not set(NOTED[name].get("open", ())) & preset_read.settings.keys()
-    assert preset_read.after
-    assert "tuning notes" in (preset_read.source or "")
-    job = preset_read.job
+    assert not set(NOTED[name].get("open", ())) & loaded.settings.keys()
+    assert loaded.after
+    assert "tuning notes" in (loaded.source or "")
+    job = loaded.job
     assert isinstance(job, BuiltinJob)
     model = "google/gemma-3-1b-pt" if name == "rtx3090-24gb-max-perf" else "bert-base-uncased"
     assert (job.task, job.model) == ("classification", model)
@@ -62,10 +62,10 @@ def test_every_preset_of_the_notes_is_in_the_table() -> None:
 
 @pytest.mark.parametrize(("name", "gpu"), HARDWARE.items(), ids=list(HARDWARE))
 def test_a_preset_is_good_on_its_own_hardware(name: str, gpu: Gpu) -> None:
-    preset_read = preset(name)
-    assert preset_read.for_ is not None
-    assert preset_read.for_.suits((gpu,), 16)
-    settings = resolve(preset=preset_read).settings
+    loaded = preset(name)
+    assert loaded.for_ is not None
+    assert loaded.for_.suits((gpu,), 16)
+    settings = resolve(preset=loaded).settings
     assert find_problems(settings, gpus=(gpu,), interpreter=INTERPRETER, job=DEFAULT_JOB, cores=16) == ()
 
 

@@ -46,7 +46,7 @@ def reason(found: Recommendation, name: str) -> str:
 
 def left(found: Recommendation, name: str, value: Any) -> str:
     """Why a value was not recommended."""
-    return next(outcome.reason for outcome in found.rejected if (outcome.name, outcome.value) == (name, value))
+    return next(rejection.reason for rejection in found.rejected if (rejection.name, rejection.value) == (name, value))
 
 
 def machine(names: list[str], **changes: Any) -> Inventory:
