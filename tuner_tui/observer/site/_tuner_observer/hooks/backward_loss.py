@@ -180,11 +180,13 @@ class BackwardLoss:
             [self._newest, *(each.loss for each in others)],
             [self._place, *(each.place for each in others)],
         )
-        if all(type(each) is float for each in losses):
+        devices = {getattr(each, "device", None) for each in losses}
+        if devices == {None}:  # all are numbers
             self._losses, self._places, self._divisor = losses, places, self._divided_by
-        elif all(each.device.type == "cuda" for each in losses):
+        elif len(devices) == 1 and self._newest.device.type == "cuda":
             self._read_copy()
-            if self._copied is None:
+            # While a CUDA graph is captured, the operations below would become a part of it.
+            if self._copied is None and not self._torch.cuda.is_current_stream_capturing():
                 stacked = self._torch.stack([each.reshape(()).float() for each in losses])
                 self._copied, self._copied_from = copy_to_host(self._torch, stacked), places
                 self._divisor = self._divided_by
