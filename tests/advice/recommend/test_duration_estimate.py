@@ -24,7 +24,7 @@ from tuner_tui.runs.events.run_state import RankState
 from tuner_tui.runs.events.types import TrialMeasured
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import Settings, Value
 
 T4_SETTINGS = Settings(per_device_train_batch_size=16, precision="fp16", gradient_checkpointing=True)
 """Those with which the notes were measured."""
@@ -212,12 +212,19 @@ def test_a_secret_in_the_command_does_not_hide_its_runs() -> None:
     assert estimate_duration(job, Settings(max_steps=10), 1, (run,)) is not None
 
 
-def test_a_run_that_shows_only_steps_tells_the_time_and_no_samples() -> None:
+@pytest.mark.parametrize("in_effect", [{}, {"gradient_accumulation_steps": 4}], ids=["none", "accumulation"])
+@pytest.mark.parametrize("max_steps", [None, 400])
+def test_a_run_that_shows_only_steps_tells_the_time_and_no_samples(
+    in_effect: dict[str, Value], max_steps: int | None
+) -> None:
     """A training whose samples nobody counted: 100 of 400 steps in 50 s."""
     plan = {"ranks": {}, "step": 100, "total_steps": 400, "training_since_t": 10.0, "last_step_t": 60.0}
-    run = earlier_run(view(state=plan))
+    job = CommandJob(command=("python", "x.py"), apply="inject")
+    changes = {"max_steps": max_steps} if max_steps else {}
+    run = earlier_run(view(changes, state={**plan, "in_effect": in_effect}, job=job))
     assert run is not None
-    expected = estimate_duration(JOB, Settings(), 1, (replace(run, job=JOB),))
+    planned = Settings(max_steps=max_steps).changed(**in_effect)
+    expected = estimate_duration(JOB, planned, 1, (replace(run, job=JOB),))
     assert expected is not None
     assert summarise_duration(expected) == "3 min 00 s to 3 min 30 s"
     assert describe_duration(expected, 3.0) == "3 min 00 s to 3 min 30 s, measured here by r001 with these settings"

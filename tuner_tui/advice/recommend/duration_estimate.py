@@ -269,7 +269,7 @@ def _by_steps(view: RunView, record: RunRecord, settings: Settings, epoch: float
 
     The samples are those of the settings: right or not, a training with the same batch takes as long.
     """
-    state, each = view.state, samples_a_step(view)
+    state, each = view.state, samples_a_step(view, settings)
     begun, last = state.training_since_t, state.last_step_t
     if not state.step or each is None or begun is None or last is None or last - begun < MIN_TRAIN_S:
         return None
@@ -320,7 +320,7 @@ def _spread(view: RunView, mean: float) -> tuple[float, float]:
 
 
 def _samples_per_epoch(view: RunView, settings: Settings) -> float | None:
-    each, total = samples_a_step(view), view.state.total_steps
+    each, total = samples_a_step(view, settings), view.state.total_steps
     if each is not None and total is not None and settings.max_steps is None:
         return total * each / settings.num_train_epochs
     ranks = view.state.counters

@@ -17,7 +17,7 @@ from tuner_tui.runs.events.progress import Series, finite, known_sum, mean_rates
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob, same_training
-from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Resolved, Value
+from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Resolved, Settings, Value
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Where losses are compared: shares of the samples that both runs have seen."""
@@ -231,14 +231,16 @@ def samples_seen(view: RunView) -> float | None:
     return None if step is None or each is None else step * each
 
 
-def samples_a_step(view: RunView) -> float | None:
-    """The measured effective batch, or that of the settings where nothing was counted."""
+def samples_a_step(view: RunView, settings: Settings | None = None) -> float | None:
+    """The measured effective batch, or where nothing was counted that of `settings`, else of those of the record."""
     counters = view.state.counters
     if counters and all(each.own_steps > 0 and each.samples > 0 for each in counters):
         return sum(each.samples / each.own_steps for each in counters)
-    if view.record is None:
-        return None
-    return float(view.record.resolved.settings.effective_batch(view.state.replicas or max(1, len(view.state.ranks))))
+    if settings is None:
+        if view.record is None:
+            return None
+        settings = view.record.resolved.settings
+    return float(settings.effective_batch(view.state.replicas or max(1, len(view.state.ranks))))
 
 
 def find_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Difference, ...]:
