@@ -38,7 +38,7 @@ def test_jobs(table: dict[str, Any]):
 
 
 @pytest.mark.parametrize(
-    ("one", "is_training"),
+    ("candidate", "is_training"),
     [
         (process(5, 1, PYTHON, "serve.py", torch=True), True),
         (process(5, 1, PYTHON, "train.py", torch=False), False),

@@ -64,7 +64,7 @@ def test_torchrun_in_the_command_reads_the_nodes_from_its_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "sentence"),
+    ("launch", "sentence"),
     [
         (
             request("python", "train.py", "--strategy", "deepspeed"),
