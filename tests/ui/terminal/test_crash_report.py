@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.screen.terminal import Terminal
-from tuner_tui.ui.terminal.base_app import write_crash_report
+from tuner_tui.ui.terminal.base_app import BaseApp, write_crash_report
 
 SECRET = "hf_" + "a" * 24
 BROKEN = """
@@ -61,3 +62,17 @@ def test_a_bug_ends_the_screen_with_one_sentence(method: str, tmp_path: Path, re
     assert b"Traceback" not in written
     [file] = (tmp_path / "state").glob("crash-*.txt")
     assert "KeyError" in file.read_text()
+
+
+async def test_a_task_that_outlives_its_widgets_ends_with_the_app() -> None:
+    app, begun = BaseApp("dark", colour=True, ascii_only=False), asyncio.Event()
+
+    async def look_for_a_panel() -> None:
+        begun.set()
+        while app.is_running:
+            await asyncio.sleep(0)
+        app.query_one("#panel")
+
+    async with app.run_test():
+        app.run_task(look_for_a_panel)
+        await begun.wait()

@@ -22,6 +22,7 @@ from rich.console import RenderableType
 from rich.text import Text
 from textual.app import App
 from textual.binding import BindingType
+from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
@@ -205,6 +206,9 @@ class BaseApp(App[None]):
             await work(*args)
         except BackendError as error:
             self.show_note(str(error), "error")
+        except NoMatches:
+            if self.is_running:  # else it closes, and the widgets are gone before the tasks
+                raise
 
     def serve(self, request: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         """Run a request of the user as a task, unless the same one is under way.
