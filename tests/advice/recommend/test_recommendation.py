@@ -349,3 +349,9 @@ def test_a_cpu_gets_adapters_before_a_smaller_model(ram_gib: float, model: str, 
     without = " ".join(recommend(box(ram_gib=ram_gib), bare, job).notes)
     assert ("pip install peft" in without) is (method == "lora")
     assert "smaller model" not in without
+
+
+@pytest.mark.parametrize(("weights_dtype", "precision"), [("auto", "fp16"), ("bf16", "fp32")])
+def test_bf16_weights_that_are_given_get_no_loss_scaler(weights_dtype, precision):
+    recommended = recommend(box(T4), python(), given={"weights_dtype": weights_dtype})
+    assert recommended.settings.precision == precision

@@ -53,6 +53,10 @@ def _before_ampere(draft: RecommendationDraft, capability: Capability) -> None:
         draft.reject("precision", "fp16", *draft.why("fp16-overflows", model=model))
         draft.advise("precision", "fp32", *draft.why("fp32-for-overflow"))
         return
+    if draft.given.get("weights_dtype") == "bf16" and draft.settings.peft_method == "none":
+        draft.reject("precision", "fp16", *draft.why("fp16-of-bf16-weights"))
+        draft.advise("precision", "fp32", *draft.why("fp16-of-bf16-weights"))
+        return
     if all(map(has_tensor_cores, draft.target.gpus)):
         draft.advise("precision", "fp16", *draft.why("fp16"))
         _note_16_bit_weights(draft)
