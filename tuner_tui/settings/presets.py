@@ -235,9 +235,9 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     except SettingsError as error:
         raise PresetError(f"{source}: {error}") from None
     job = None if training is None or training.is_unnamed else training
-    known = imported.settings or imported.left_open or dialect.certain_keys
+    is_recognised = imported.settings or imported.left_open or dialect.certain_keys
     silent = of_script and is_for_any_program(imported.settings, flatten(file.values))
-    if job is None and (silent or not (file.words or known)):
+    if job is None and (silent or not (file.words or is_recognised)):
         raise PresetError(
             f"{source}: neither a preset (`settings:` with `name: value` lines) nor a known configuration file; "
             f"{_what_it_is(file, path)}"
@@ -271,7 +271,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
 
 
 def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[str]) -> tuple[str, ...]:
-    """What a command lacks that was found beside the file: variables of a script, keys of the program's own."""
+    """Variables or keys without values that a command needs which another text than the opened file shows."""
     program = Path(next((word for word in job.command[1:] if word.endswith((".py", *SHELL_SUFFIXES))), ""))
     if words or not program.is_absolute():
         return ()
@@ -322,9 +322,9 @@ def _with_command(
 
 def settings_of_options(options: Mapping[str, str]) -> Mapping[str, Value]:
     """The settings among the options of a command, none where one of them has no value of its setting."""
-    known = {name: value for name, value in options.items() if is_known_option(name.rpartition(".")[2])}
+    arguments = {name: value for name, value in options.items() if is_known_option(name.rpartition(".")[2])}
     try:
-        return read_settings(dialects()["hf-args"], known).settings
+        return read_settings(dialects()["hf-args"], arguments).settings
     except SettingsError:
         return {}
 

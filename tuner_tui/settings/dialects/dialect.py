@@ -176,11 +176,11 @@ def with_references(values: Mapping[str, Any]) -> dict[str, Any]:
         text = value
         for _ in range(MOST_REFERENCES):
             match = REFERENCE.search(text) if isinstance(text, str) else None
-            known = None if match is None else referred(match, section[:-1])
-            if match is None or known is None:
+            referent = None if match is None else referred(match, section[:-1])
+            if match is None or referent is None:
                 break
             whole = match[0] == text
-            text = known if whole else f"{text[: match.start()]}{known}{text[match.end() :]}"
+            text = referent if whole else f"{text[: match.start()]}{referent}{text[match.end() :]}"
         return value if isinstance(text, str) and "${" in text else text
 
     return {key: resolved(value, [key]) for key, value in values.items()}

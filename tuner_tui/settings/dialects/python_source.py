@@ -469,8 +469,8 @@ def _known_names(sources: list[_Source], modules: Iterable[str] = ()) -> dict[st
     names: dict[str, Any] = {}
     for text in modules:
         with suppress(PresetError):
-            known = known_names(text).items()
-            names |= {name: value for name, value in known if name not in bound and (name.isupper() or "." in name)}
+            constants = known_names(text).items()
+            names |= {name: value for name, value in constants if name not in bound and (name.isupper() or "." in name)}
     for _ in range(MOST_PASSES):
         for name in [name for name in bound if name not in names]:
             nodes = [node for node in bound[name] if not (isinstance(node, ast.Name) and node.id == name)]

@@ -207,8 +207,8 @@ class SettingsInEffect:
         """Read the model that owns the optimizer's parameters, where no framework provides it."""
         self._model_searched = True
         models = _outermost_owners(list(map(_first_parameter, self._constructed)), self._torch.nn.Module)
-        own = _first_parameter(self._optimizer())
-        model = next((each for each in models if any(parameter is own for parameter in each.parameters())), None)
+        trained = _first_parameter(self._optimizer())
+        model = next((each for each in models if any(parameter is trained for parameter in each.parameters())), None)
         if model is not None:
             counts = [count_parameters(each) for each in models]  # of a GAN those of both
             total, trainable = (sum(count or 0 for count in each) for each in zip(*counts))  # noqa: B905

@@ -117,7 +117,7 @@ def kind_of(name: str) -> Kind:
     if unique == {"epoch"}:
         return Kind("epoch")
     is_loss = any(word.startswith("loss") or word.endswith("loss") for word in words) and not unique & _PERPLEXITY
-    is_loss = is_loss or (trains and unique - _TRAINING_WORDS == {"total"})  # beside `train/ce` and `train/reg`
+    is_loss = is_loss or (trains and unique - _TRAINING_WORDS == {"total"})  # the sum of `train/ce` and `train/reg`
     if unique & _NO_FIGURES - (_PLAIN_WORDS if is_loss else frozenset()):
         return Kind(IGNORED)
     rest = [word for word in words if word not in _EVALUATION_WORDS | _MEANS]

@@ -122,9 +122,9 @@ def ignores_accumulation(model: Any) -> bool | None:
     divides = not trainer.model_accepts_loss_kwargs or getattr(trainer, "loss_is_scaled_for_ga", None) is False
     if divides or trainer.compute_loss_func is not None or trainer.label_smoother is not None:
         return False
-    own = type(trainer).compute_loss
-    if own is not sys.modules["transformers.trainer"].Trainer.compute_loss:
-        source = inspect.getsource(own)
+    compute_loss = type(trainer).compute_loss
+    if compute_loss is not sys.modules["transformers.trainer"].Trainer.compute_loss:
+        source = inspect.getsource(compute_loss)
         # A parameter that is in its signature alone is not used.
         if "accumulation" in source or any(source.count(name) > 1 for name in PASSED_ON):
             return None
