@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from codecs import BOM_UTF8
 from collections.abc import Collection, Mapping, Sequence
@@ -36,12 +37,14 @@ from tuner_tui.settings.dialects.dialect import (
     with_references,
 )
 from tuner_tui.settings.dialects.file_formats import (
+    CONFIGURATIONS,
     SCRIPT_FORMS,
     file_changes,
     form_of_file,
     parse_file,
     patch_file,
     read_file_text,
+    with_bases,
 )
 from tuner_tui.settings.dialects.hf import PRESET_SPELLINGS
 from tuner_tui.settings.dialects.hydra import (
@@ -150,9 +153,9 @@ def _read_settings(texts: Any) -> dict[str, Value]:
 
 
 SHELL_SUFFIXES = tuple(suffix for suffix, form in SCRIPT_FORMS.items() if form == "arguments")
-CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json")
 OF_ITSELF = re.compile(r"it needs (?:(?:\$[@*#]|\$RANDOM|\$\(…\)|`)(?:, )?)+")
 """What a script that is started as a whole has without its caller."""
+OF_ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:(\w+)\}")
 MOST_NAMED = 8
 """Of more keys that are no settings, the number is said."""
 PRESET_SUFFIXES = (".yaml", ".yml", "")
@@ -202,7 +205,7 @@ def parse_preset(text: str, source: str, path: Path | None = None) -> LoadedPres
     file = parse_config(text, source)
     if not file.kind and is_preset(file.values):
         return LoadedPreset(_parse_preset(file, source, _default_name(path)), path)
-    return import_tool_file(file, source, path)
+    return import_tool_file(replace(file, values=with_bases(file.values, path or Path())), source, path)
 
 
 def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Dialect | None = None) -> LoadedPreset:
@@ -279,6 +282,8 @@ def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[st
         if program.suffix in SHELL_SUFFIXES:
             return parse_file(read_file_text(program), program).incomplete
         missing = [*missing_fields(program, flat)] if job.apply == "placeholders" else []
+        given = {*os.environ, *job.env}
+        missing += [f"${name}" for name in dict.fromkeys(OF_ENVIRONMENT.findall(str(flat))) if name not in given]
         return (f"it needs {', '.join(missing)}",) if missing else ()
     return ()
 
@@ -495,7 +500,7 @@ def _read_job(texts: dict[str, Any]) -> Job:
 
 
 SUFFIXES = (".yaml", ".yml")
-TOOL_FILE_SUFFIXES = (*SUFFIXES, ".json", ".toml", *SCRIPT_FORMS, "Makefile", "makefile", ".mk")
+TOOL_FILE_SUFFIXES = (*CONFIGURATIONS, *SCRIPT_FORMS, "Makefile", "makefile", ".mk")
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from tuner_tui.settings.model import shorten_text
 
 # A preset has some 40 values and a tool's file hardly more than 200. Files of unknown origin are opened before anybody
 # looked at them, so size, depth and number of values are bounded before they are parsed.
-MAX_BYTES = 64 * 1024
+MAX_BYTES = 256 * 1024
 MAX_DEPTH = 16
 MAX_NODES = 5_000
 MAX_BITS = 1_024  # what a float can hold
@@ -213,8 +214,6 @@ class _Loader(yaml.SafeLoader):
             self.refused = self.refused or _RefusedError(line, alias)
         elif (tag := getattr(event, "tag", None)) is not None:
             unsupported = _RefusedError(line, f"YAML tags ({shorten_text(str(tag), 40)}) are not supported")
-            if tag not in PLAIN_TAGS:
-                raise unsupported
             self.refused = self.refused or unsupported
         if self.depth > MAX_DEPTH:
             raise _RefusedError(line, f"is nested deeper than {MAX_DEPTH} levels")
@@ -224,10 +223,26 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
+def _tagged(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> Any:
+    """The plain value of a node with another program's tag; nothing that the tag names is called.
+
+    HyperPyYAML's are read as OmegaConf's references and values to be given, and a class by `class_name`.
+    """
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    kind, _, name = suffix.rpartition("/")[2].partition(":")
+    if isinstance(node, yaml.MappingNode):
+        return {**({"class_name": name} if name else {}), **loader.construct_mapping(node, deep=True)}
+    if kind == "ref":
+        return re.sub(r"<([\w.]+)>", r"${\1}", node.value)
+    return "???" if kind == "PLACEHOLDER" else f"<{shorten_text(node.value or name)}>"
+
+
 TUPLE = "tag:yaml.org,2002:python/tuple"
 """What PyYAML writes for a tuple; read as a list."""
 _Loader.add_constructor(TUPLE, yaml.SafeLoader.construct_yaml_seq)  # type: ignore[type-var]
-PLAIN_TAGS = {TUPLE, *(f"tag:yaml.org,2002:{kind}" for kind in ("float", "int", "str", "bool", "null"))}
+for _prefix in ("!", "tag:yaml.org,2002:python/"):
+    _Loader.add_multi_constructor(_prefix, _tagged)
 
 
 def compose_tool_yaml(text: str, source: str) -> yaml.MappingNode:

@@ -60,7 +60,6 @@ def test_what_the_file_says_beyond_the_settings_stays(tmp_path: Path) -> None:
         ("model_name_or_path: a\ntemplate: t\ninfer_backend: vllm\n", "do not train"),
         ("# tune run x_eval --config a\nmodel: {_component_: a}\ncheckpointer: {a: b}\ntasks: [b]\n", "not train"),
         ("model_name_or_path: a\ntemplate: t\nexport_dir: out\n", "llamafactory-cli export"),
-        ("base_model: !!python/object/apply:os.system [true]\n", ":1: YAML tags"),
         ("a: &a [*a]\nbase_model: x\n", "aliases expand"),
         ("".join(f"k{n}: &k{n} {{<<: [*k{n - 1}, *k{n - 1}]}}\n" if n else "k0: &k0 {x: 1}\n" for n in range(40)),
          "aliases expand"),

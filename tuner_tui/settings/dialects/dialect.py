@@ -408,8 +408,11 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
 def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
     """The values without those whose name means something else next to another key, or that belong to one stage."""
     excluding: Mapping[str, str] = read_data_file(TABLES)["words"]["not_beside"]
-    patterns = {key: excluding[name] for key in flat if (name := key.rpartition(".")[2]) in excluding}
-    gone = {key for key, pattern in patterns.items() if any(re.search(pattern, other) for other in flat)}
+    gone = set()
+    for key in flat:
+        section, dot, name = key.rpartition(".")
+        pattern = excluding.get(name, "").replace("{section}", re.escape(section + dot))
+        gone |= {key} if pattern and any(re.search(pattern, other) for other in flat) else set()
     stage = re.compile(rf"((?:.*\.)?)({read_data_file(TABLES)['words']['stages']})\.(.+)")
     of_stages = {key: match.groups() for key in flat if (match := stage.fullmatch(key)) is not None}
     for key, (above, name, inner) in of_stages.items():
@@ -480,10 +483,14 @@ def _suits(name: str, value: object) -> bool:
         return False
     if name not in FIELDS or value is None or (isinstance(value, str) and _left_open(name, value)):
         return not isinstance(value, Mapping)
-    kind = FIELDS[name].kind
+    kind, least = FIELDS[name].kind, read_data_file(TABLES)["words"]["least"]
     if kind in ("int", "float"):
         try:
-            return not isinstance(value, bool) and isinstance(value, str | int | float) and float(value) >= 0
+            return (
+                not isinstance(value, bool)
+                and isinstance(value, str | int | float)
+                and float(value) >= least.get(name, 0)
+            )
         except ValueError:
             return False
     return isinstance(value, bool | int | str if kind == "bool" else str)

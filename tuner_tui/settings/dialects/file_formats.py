@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 from msgspec.structs import replace
 
-from tuner_tui.settings.dialects import hf
+from tuner_tui.core.files import read_data_file
+from tuner_tui.settings.dialects import hf, hooks
 from tuner_tui.settings.dialects.dialect import (
     Dialect,
     Form,
@@ -30,8 +31,10 @@ from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, ExportedSettings
 from tuner_tui.settings.dialects.job_files import parse_config
 from tuner_tui.settings.dialects.python_source import (
     CALLED,
+    MOST_BASES,
     UNSLOTH,
     notebook_codes,
+    overlaid,
     patch_notebook,
     patch_python,
     read_assignments,
@@ -49,6 +52,7 @@ SCRIPT_FORMS: Mapping[str, Form] = {
     ".py": "python", ".ipynb": "python", ".sh": "arguments", ".bash": "arguments", ".slurm": "arguments",
     ".sbatch": "arguments", ".args": "arguments",
 }  # fmt: skip
+CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json", ".jsonnet", ".json5", ".jsonc", ".gin")
 STARTED_SCRIPT = re.compile(
     r"(?m)^[^#\n]*?(?:\b(?:bash|sh|source|srun|sbatch)[ \t]+|(?<=\./))[\"']?([\w./${}-]+\.(?:sh|bash|slurm|sbatch))\b"
 )
@@ -64,6 +68,19 @@ def form_of_file(path: Path) -> Form:
 def read_file_text(path: Path) -> str:
     """The text of a tool's file. Raises `PresetError`."""
     return read_text(path, MOST_BYTES.get(path.suffix.lower(), MAX_BYTES))
+
+
+def with_bases(values: Mapping[str, Any], path: Path, read: Collection[Path] = ()) -> dict[str, Any]:
+    """The values of a tool's file over those of the files that it extends, as detectron2's `_BASE_` names them."""
+    merged: dict[str, Any] = {}
+    for key in read_data_file(hooks.TABLES)["words"]["bases"]:
+        named = values.get(key)
+        for base in (path.parent / str(name) for name in (named if isinstance(named, list) else [named])):
+            if base.suffix in CONFIGURATIONS and base not in read and len(read) < MOST_BASES and base.is_file():
+                with suppress(PresetError):
+                    inner = parse_config(read_file_text(base), str(base), base.suffix).values
+                    merged = overlaid(merged, with_bases(inner, base, {*read, base}))
+    return overlaid(merged, values)
 
 
 def parse_file(text: str, path: Path) -> ToolFile:
@@ -95,7 +112,8 @@ def parse_file(text: str, path: Path) -> ToolFile:
             reasons = (f"it starts {inner.name}", *started.incomplete)
             return replace(started, command=(), environment={}, incomplete=reasons)
         case _:
-            return parse_config(text, source, suffix)
+            file = parse_config(text, source, suffix)
+            return replace(file, values=with_bases(file.values, path))
 
 
 def patch_file(text: str, changes: Mapping[KeyPath, Any], path: Path) -> str:

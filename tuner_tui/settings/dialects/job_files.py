@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +13,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.settings.dialects.dialect import flatten, says_training, with_references
+from tuner_tui.settings.dialects.dialect import flatten, says_training, unflatten, with_references
+from tuner_tui.settings.dialects.python_source import evaluate_literal
 from tuner_tui.settings.dialects.script_search import TRAINING, names_other_work
 from tuner_tui.settings.dialects.shell_script import read_shell, script_of
 from tuner_tui.settings.errors import PresetError
@@ -21,7 +23,10 @@ from tuner_tui.settings.yaml_reader import ToolFile, parse_tool_text
 
 LONGEST_NAMES = 200
 KINDS = Path(__file__).with_name("job_files.yaml")
-COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
+RELAXED = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+"""A text in quotes, or a comment of JSON5 and Jsonnet."""
+LOCAL = re.compile(r"(?m)^\s*local\s+(\w+)\s*=\s*([^;{]+);")
+GIN = re.compile(r"(?m)^([\w./]+)[ \t]*=[ \t]*((?:[^#\n]|\n(?=[ \t)\]}]))+)|^include[ \t]+['\"](.+)['\"]")
 EXPRESSION = re.compile(r"\$\{\{\s*[\w.]*\.([\w-]+)\s*\}\}")
 """What GitHub fills in: an input, a variable or a secret."""
 MAKEFILE = re.compile(r"(?:GNU)?[Mm]akefile|.*\.mk")
@@ -29,7 +34,6 @@ MAKE_VARIABLE = re.compile(r"(?m)^(?:export\s+)?(\w+)[ \t]*(?::{1,2}|\?)?=[ \t]*
 TARGET = re.compile(r"(?m)^([\w./-]+)[^:=\n]*:(?!=)[^\n]*\n((?:[ \t]*\n|\t.*\n?|#.*\n)*)")
 """A target of a Makefile, and its recipe."""
 DEFAULT_GOAL = re.compile(r"(?m)^\.DEFAULT_GOAL\s*:?=\s*(\S+)")
-TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
 
 
 def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
@@ -46,9 +50,11 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         if command is None or not (command.incomplete or _names_training(command)):
             raise PresetError(f"{source}: is a Makefile in which no training is started: open the script that trains")
         return replace(command, kind="Makefile")
+    if suffix == ".gin":
+        return ToolFile(_read_gin(text))
+    if suffix in (".jsonnet", ".json5", ".jsonc") or (suffix == ".json" and re.search(r"(?m)^\s*//|,\s*[}\]]", text)):
+        text, suffix = _as_yaml(text), ".yaml"  # of JSON5, trailing commas and all
     documents = re.split(r"(?m)^---(?:[ \t].*)?$", text) if suffix not in (".json", ".toml") else [text]
-    if suffix == ".json" and '"configurations"' in text:  # editors allow comments
-        documents = [TRAILING_COMMA.sub("", COMMENT.sub("", text))]
     kind, refused = "", None
     for document in documents if len(documents) > 1 or suffix == ".json" else [text]:
         try:
@@ -74,6 +80,28 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     if refused is not None and "{{" in text:
         raise PresetError(f"{source}: is a template, filled in by Helm or Jinja: open what it becomes") from refused
     return parse_tool_text(text, source, suffix)
+
+
+def _as_yaml(text: str) -> str:
+    """Jsonnet or JSON with comments as YAML in brackets: names for the values that they stand for, no functions."""
+    text = RELAXED.sub(lambda part: part[1] or " ", text).replace("\t", " ")
+    names = dict(LOCAL.findall(text))
+    text = LOCAL.sub("", text)
+    text = re.sub(r"\bstd\.\w+\((?:[^()]|\([^()]*\))*\)", '"<computed>"', text)
+    return re.sub(r"(?<=[:\s])([A-Za-z_]\w*)(?=\s*[,}\n])", lambda name: str(names.get(name[1], name[1])).strip(), text)
+
+
+def _read_gin(text: str) -> dict[str, Any]:
+    """The bindings of a gin file, `scope/function.parameter = value`; those of macros as references."""
+    flat: dict[str, Any] = {}
+    for key, value, included in GIN.findall(text):
+        if included:
+            flat.setdefault("include", []).append(included)
+            continue
+        literal = re.sub(r"@([\w./]+)(?:\(\))?", r"'\1'", re.sub(r"%([\w.]+)", r"'${\1}'", value))
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            flat[key.rpartition("/")[2]] = evaluate_literal(ast.parse(literal.strip(), mode="eval").body, {})
+    return unflatten(flat)
 
 
 def _lists_words(node: Any) -> bool:

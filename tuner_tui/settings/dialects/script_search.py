@@ -28,7 +28,7 @@ ENTRY = re.compile(r"(?:main|run)(?:_\w+)?")
 """The name of a script that a project is started by."""
 OTHER_WORK = re.compile(
     r"(?:^|[_.-])(?:eval|predict|infer|generat|test|bench|score|merg|export|convert|pre_?proc|prepar|decont|dedup|tokeniz"
-    r"|download|upload|plot|setup|serve|creat|make_|build|pack_|collect|quantiz|sweep|optuna)",
+    r"|download|upload|plot|setup|serve|profil|extract|rebuild|visuali|analy|creat|make_|build|pack_|collect|quantiz|sweep|optuna)",
     re.IGNORECASE,
 )
 CONFIG_OPTION = re.compile(
@@ -140,13 +140,14 @@ def own_modules(script: Path) -> Iterator[tuple[Path, str]]:
 
 
 def texts_above(path: Path, whole: bool = True) -> Iterator[Path]:
-    """The texts near the file in which a command line may name it, the nearest first: READMEs, shell scripts.
+    """The texts near the file in which a command line may name it, the nearest first: READMEs, scripts and docstrings.
 
     At the top of a checkout also those in deeper folders, where `whole`.
     """
     folders = [*_folders_above(path)]
     of_checkout = any((folders[-1] / mark).exists() for mark in TOPS)
     patterns = ("README*", "*.md", *["*/README.md"][:of_checkout], "*.sh", "*/*.sh", "*.slurm", "*.sbatch", "Makefile")
+    patterns += ("*train*.py", "*tun*.py", "main.py")  # their docstrings
     deeper = ["*/*/*.sh", "*/*/*/*.sh", "*/*/README.md"] if of_checkout and whole else []
     for folder in folders:
         for inner in (folder, folder / "scripts", folder / "script", folder / "shell"):

@@ -75,7 +75,7 @@ _TO_FILL_IN = re.compile(r"\"[^\"]*\"|'[^']*'|(<[A-Za-z][\w .-]*>)")
 _ENVIRONMENT = re.compile(r"activate$|conda\.sh$|\.?(?:bashrc|bash_profile|profile|zshrc)$|/etc/|lmod|modules?\.sh$")
 """Files that a script sources for its Python, not for the settings of its training."""
 _LAUNCHES = re.compile(
-    r"(?:python|pypy)[\d.]*|\$\{?PYTHON\w*\}?|torchrun|accelerate|deepspeed|srun|mpirun|uv|poetry|ray|horovodrun|colossalai|pixi|pdm|hatch|conda|(?:micro)?mamba|rye|singularity|apptainer|docker|podman|composer|numactl|nohup|time|exec|sudo|env"
+    r"(?:python|pypy)[\d.]*|\$\{?PYTHON\w*\}?|torchrun|accelerate|deepspeed|srun|mpirun|uv|poetry|ray|horovodrun|colossalai|papermill|jupyter|ipython|pixi|pdm|hatch|conda|(?:micro)?mamba|rye|singularity|apptainer|docker|podman|composer|numactl|nohup|time|exec|sudo|env"
 )
 _GUARD = re.compile(
     r"\$\{([A-Za-z_]\w*):?\?|-z[ \t]+\"?\$\{?([A-Za-z_]\w*)(?::?-)?\}?\"?(?:[ \t]*\]\]?)?[ \t]*(?:&&|;?\s*then\b)"
@@ -415,7 +415,7 @@ def _does_other_work(words: tuple[str, ...]) -> bool:
 def script_of(words: tuple[str, ...]) -> PurePosixPath:
     """The script or the module of a command, such as `src/train` of `src.train`, or the program of a known tool."""
     modules = (name for word, name in pairwise(words) if word in MODULE and not name.startswith(LAUNCH_MODULES))
-    script = next((word for word in words if word.endswith(".py") and "=" not in word), None)
+    script = next((word for word in words if word.endswith((".py", ".ipynb")) and "=" not in word), None)
     program = next((word for word in words[:4] if PurePosixPath(word).name in _programs()), "")
     return PurePosixPath(next(modules, program).replace(".", "/") if script is None else script)
 
@@ -458,7 +458,7 @@ def _score(words: tuple[str, ...]) -> int:
 
 def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
     """The `key=value` words after the script, where one is in a section or names a setting, as Hydra reads them."""
-    names = [PurePosixPath(word if word.endswith(".py") else word.replace(".", "/")) for word in words]
+    names = [PurePosixPath(word if word.endswith((".py", ".ipynb")) else word.replace(".", "/")) for word in words]
     script = script_of(words)
     after = words[names.index(script) :] if script in names and script.name else ()
     matches = [match for match in map(_OVERRIDE.fullmatch, after) if match is not None]

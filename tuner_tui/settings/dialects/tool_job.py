@@ -76,10 +76,12 @@ CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerato
 LAUNCHERS = r"uv|poetry|python3?|torchrun|accelerate|deepspeed|composer|bash|sh"
 PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}})\s[^`]*)"
 """The beginning of a command that may start a training."""
-TO_FILL_IN = re.compile(r"[$<{]|^\[|\.\.\.$|XXX|path/to/|\byour[_-]", re.IGNORECASE)
+TO_FILL_IN = re.compile(
+    r"(?i:[$<{]|^\[|\.\.\.$|XXX|path/to/|\byour[_-])|^(?=[A-Z_]*(?:NUM|PATH|DIR|FILE|NAME|VALUE|YOUR))[A-Z]+(?:_[A-Z]+)+$"
+)
 """What a reader puts a name of their own in the place of."""
 HYDRA_NAME = re.compile(r"\s(?:--config-name|-cn)[ =]\S+$")
-ANY_NAME = re.compile(rf"{TO_FILL_IN.pattern}|whatever|(?:your|my|some|any)[_-]\w+\.\w+$", re.IGNORECASE)
+ANY_NAME = re.compile(rf"{TO_FILL_IN.pattern}|(?i:whatever|(?:your|my|some|any)[_-]\w+\.\w+$)")
 """A path whose last name stands for any file of its folder."""
 METHOD_NAME = re.compile(r"(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo|ipo|pretrain)(?![a-z])", re.IGNORECASE)
 MOST_MORE = 2
@@ -113,6 +115,8 @@ OTHER_SECTIONS = re.compile(
     r"val\w*|eval\w*|test\w*|infer\w*|predict\w*|merg\w*|serv\w*|api|export|generat\w*)\."
 )
 """Sections that describe a run for those who look for it later, or another model."""
+SECTION_OF_DATA = re.compile(r"datasets\.((?!train|val|test|eval|dev|\d|(?:name|path|type)\b)[\w-]+)\.", re.IGNORECASE)
+"""A section of `datasets` that has the name of a data set."""
 LONGEST_NAME = 200
 
 
@@ -286,10 +290,13 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     script = next((word for word in before if word.endswith(".py")), None)
     if len(after) > MOST_MORE or not _methods(script or "") <= _methods(config.stem):
         return False
-    if other.suffix == config.suffix and other.parent == config.parent and other.is_file():
-        keys = flatten(values).keys()
+    is_beside = other.parent == config.parent
+    of_project = other.name == config.name and not script and not project_programs(config).isdisjoint(before)
+    if other.suffix == config.suffix and (is_beside or of_project) and other.is_file():
+        keys, others = flatten(values).keys(), flatten(readable_values(other)).keys()
         its_own = any(part.lower() in other.stem.lower() for part in after if len(part) > 1)  # `--language go`
-        return not its_own and 5 * len(keys & flatten(readable_values(other)).keys()) >= 3 * len(keys) > 0
+        needed = 3 * len(keys if is_beside else min(keys, others, key=len))
+        return not its_own and 5 * len(keys & others) >= needed > 0
     option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("--")), "")
     named = Path(name)
     if named.parent.name in [above.name for above in config.parents[:2]] and ANY_NAME.search(name):
@@ -309,7 +316,7 @@ def _methods(name: str) -> set[str]:
 
 def _command_lines(text: str, of_comments: bool, programs: Collection[str]) -> Iterator[Sequence[str]]:
     """The words of each command in a text, from its program on."""
-    joined = re.sub(r"\\[ \t]*\n[ \t]*#?", " ", text)
+    joined = re.sub(r"\\{1,2}[ \t]*\n[ \t]*#?", " ", text)
     program = re.compile(PROGRAM.format("|".join(map(re.escape, sorted(programs)))))
     for line in joined.splitlines():
         for start in program.finditer(line) if "#" in line or not of_comments else ():
@@ -457,8 +464,11 @@ def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     """The model that is given, by the key with the most certain name, or `owner/name` at any; a file is none."""
     model = _first_text(values, keys)
     if model is not None and "/" not in model:
-        others = (_first_text(values, [key]) for key in keys)
-        model = next((other for other in others if other and re.fullmatch(r"[\w-]+/[\w.-]+", other)), model)
+        others = ((key, other) for key in keys if (other := _first_text(values, [key])))
+        is_path = re.compile(r"[\w-]+/[\w.-]+")
+        model = next(
+            (other for key, other in others if is_path.fullmatch(other) or ("/" in other and "path" in key)), model
+        )
     return None if model is None or model.endswith((".py", ".yaml", ".yml", ".toml")) else model
 
 
@@ -467,7 +477,10 @@ def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
 
     None where that is filled in later: a less certain key would name something else.
     """
+    sections = dict.fromkeys(match[1] for match in map(SECTION_OF_DATA.match, values) if match)
     for key in keys:
+        if sections and leaf_pattern(key).search("datasets"):
+            return shorten_text(", ".join(sections), LONGEST_NAME)
         ending = [path for path in values if leaf_pattern(key).search(path) and not OTHER_SECTIONS.search(path)]
         for group in (ending, [path for path in ending if "." not in path]):
             texts = {text for path in group if (text := _text_of(values[path]))}
@@ -480,6 +493,8 @@ def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
 
 def _text_of(value: object) -> str | None:
     """A name; the names in a list of entries; the keys of a mapping of name to share."""
+    if isinstance(value, str) and re.fullmatch(r"\(.*\)|\[.*\]", value):  # a tuple as detectron2 writes it
+        value = re.findall(r"[\"']([^\"']+)[\"']", value)
     if isinstance(value, str):
         return None if TEMPLATE.search(value) or value.lower() in BUILDERS else shorten_text(value, LONGEST_NAME)
     if isinstance(value, Mapping):
