@@ -52,6 +52,15 @@ def test_spikes_and_losses_that_are_no_number_are_marked_where_they_happened() -
     assert float(spiked[1].split("┤")[0]) < 10, "the spike does not flatten the rest"
 
 
+def test_every_loss_is_on_the_axis_or_marked_at_its_edge() -> None:
+    noise = [1.2 + 0.2 * math.sin(7 * step) for step in range(400)]
+    low, high = loss_range([1.2, 1.21, 1.2], noise)
+    assert low <= min(noise) < max(noise) <= high
+    flat: dict[int, float | None] = dict(enumerate(noise, 1))
+    assert not any("▴" in row for row in texts(scene(400, flat)))
+    assert texts(scene(400, {**flat, 400: 2.1}))[1].count("▴") == 1
+
+
 def test_a_spike_does_not_bend_the_smoothed_line() -> None:
     shown = losses(200, {150: 40.0})
     assert max(y for y in smooth(shown.xs, shown.ys)[130:] if y is not None) < 2
@@ -59,7 +68,7 @@ def test_a_spike_does_not_bend_the_smoothed_line() -> None:
 
 def test_the_axis_of_a_growing_run_moves_seldom() -> None:
     ys = [y for y in losses(900).ys if y is not None]
-    assert len({loss_range(ys[:points]) for points in range(50, 900)}) <= 12
+    assert len({loss_range(ys[:points], ys[:points]) for points in range(50, 900)}) <= 12
 
 
 def test_the_axis_grows_with_the_run_until_a_third_of_it_unless_an_earlier_run_is_drawn() -> None:

@@ -16,7 +16,7 @@ from tuner_tui.view.run_bars import avoidable_part, memory_rows, step_rows, step
 def test_the_parts_of_a_step_add_up_to_the_whole() -> None:
     for state in (running(START_S, data_wait=0.31), finished("completed", "Completed.")):
         assert sum(step_shares(state).values()) == pytest.approx(1.0)
-    assert step_rows(RunState(), (), 80) == []
+    assert step_rows(RunState(), {}, 80) == []
 
 
 def test_the_optimizer_is_a_part_where_its_time_is_known() -> None:
@@ -30,7 +30,7 @@ def test_the_optimizer_is_a_part_where_its_time_is_known() -> None:
     assert shares["optimizer"] * 2.92 == pytest.approx(shares["compute"])  # 0.25 and 0.73 of the training
     assert avoidable_part(shares, ()) is None
     for width in (80, 200):  # the parts have the same names at every width
-        (row,) = step_rows(replace(state, ranks={0: rank}), (), width)
+        (row,) = step_rows(replace(state, ranks={0: rank}), {}, width)
         assert "▏compute 69 %" in plain_text(row.line)
         assert "▏optimizer 24 %" in plain_text(row.line)
 
@@ -44,10 +44,19 @@ def test_the_bar_and_the_finding_are_about_the_same_part(causes: tuple[str, ...]
 
 
 def test_a_part_that_can_be_avoided_has_a_sign_and_a_colour() -> None:
-    (row,) = step_rows(running(START_S, data_wait=0.31), (), 100)
+    (row,) = step_rows(running(START_S, data_wait=0.31), {}, 100)
     assert "▏! data 30 %" in plain_text(row.line)
     assert [span.text.split("▏")[1].strip() for span in row.line if span.style == "fill-warn"] == ["! data 30 %"]
     assert line_width(row.line) == 100, "the bar takes the whole width"
+
+
+@pytest.mark.parametrize(
+    ("waited", "parts"), [(0.4, ("! no free core 40 %", "compute 50 %")), (1.0, ("! no free core",))]
+)
+def test_the_wait_for_a_core_is_no_part_of_computing(waited: float, parts: tuple[str, ...]) -> None:
+    (row,) = step_rows(running(START_S, data_wait=0.05), {"cpu-contended": waited}, 100)
+    assert all(part in plain_text(row.line) for part in parts)
+    assert ("compute" in plain_text(row.line)) == (waited < 1)
 
 
 def test_what_fills_the_memory_is_measured_between_and_within_steps() -> None:

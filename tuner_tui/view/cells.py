@@ -19,7 +19,7 @@ BAD = "✗"
 Style = Literal[
     "", "dim", "strong", "gauge", "curve", "second", "good", "warn", "bad", "hit",
     "fill-dim", "fill-curve", "fill-second", "fill-good", "fill-warn", "fill-bad",
-    "mid-gauge", "mid-good", "mid-warn", "low-gauge", "low-good", "low-warn",
+    "low-gauge", "low-good", "low-warn",
 ]  # fmt: skip
 """States, two colours for curves, fills: the same colours behind the text of a stacked bar, and shades for areas."""
 FILLED = frozenset[Style]({"hit", "fill-dim", "fill-curve", "fill-second", "fill-good", "fill-warn", "fill-bad"})

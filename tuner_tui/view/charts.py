@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise, zip_longest
 from typing import Literal, NamedTuple
 
 from tuner_tui.core.units import format_share
@@ -154,15 +154,15 @@ class BrailleGrid:
     def __init__(self, width: int, height: int) -> None:
         self._cells = [[TextSpan(" ")] * width for _ in range(height)]
 
-    def draw(self, dots: Iterable[tuple[int, int]], style: Style, bits: int = 0xFF, recolour: bool = False) -> None:
+    def draw(self, dots: Iterable[tuple[int, int]], style: Style, bits: int = 0xFF, onto: Style = "") -> None:
         """Set dots, given by column and row from the top left; of each cell only those in `bits`.
 
-        With `recolour` dots of another style in the same cell stay, in `style`.
+        Dots of the style `onto` in the same cell stay, in `style`.
         """
         for x, y in dots:
             cell = self._cells[y // 4][x // 2]
             if dot := DOT_BITS[y % 4][x % 2] & bits:
-                before = ord(cell.text) if (recolour or cell.style == style) and cell.text > "\u2800" else BRAILLE
+                before = ord(cell.text) if cell.style in (style, onto) and cell.text > "\u2800" else BRAILLE
                 self._cells[y // 4][x // 2] = TextSpan(chr(before | dot), style)
 
     def write(self, column: int, row: int, text: str, style: Style) -> None:
@@ -177,20 +177,12 @@ class BrailleGrid:
         return [line(*row) for row in self._cells]
 
 
-AREA_CELLS = tuple(
-    tuple(
-        chr(BRAILLE + sum(DOT_BITS[3 - y][x] for x, dots in enumerate((left, right)) for y in range(dots)))
-        for right in range(5)
-    )
-    for left in range(5)
-)
-"""The character of a cell by the dots filled from below in its left and right column."""
-
-
-AREA_SHADES: Mapping[Style, tuple[Style, Style]] = {
-    "gauge": ("low-gauge", "mid-gauge"), "good": ("low-good", "mid-good"), "warn": ("low-warn", "mid-warn"),
-}  # fmt: skip
-"""The styles of the lower two thirds of an area: a whole row has one, which costs no bytes."""
+AREA_LEFT, AREA_RIGHT = (0x00, 0x40, 0x44, 0x46, 0x47), (0x00, 0x80, 0xA0, 0xB0, 0xB8)
+"""The bits of a cell's left and right column by the dots that are filled from below."""
+AREA_SHADES: Mapping[Style, Style] = {"gauge": "low-gauge", "good": "low-good", "warn": "low-warn"}
+"""The style of an area below its upper edge."""
+INSIDE = "⢂"
+"""A cell inside an area: one dot of four, so that a full chart is no solid block."""
 
 
 @lru_cache(maxsize=64)
@@ -205,23 +197,22 @@ def area_lines(
 ) -> tuple[Line, ...]:
     """Return `height` lines with an area below `values`, two of them in a cell; `full` fills the whole height.
 
-    The area is darker towards its foot. `over`, values on the scale of `over_full`, is a line on it, as thin as a row
-    of cells. Zero is the lowest dot and unknown is blank.
+    A single line is filled; of more the upper edge is a line, and what is below it dotted. `over`, values on the scale
+    of `over_full`, is a line on it. Zero is the lowest dot and unknown is blank.
     """
     tall = [0 if value is None else max(1, quantise(value, full, 4 * height)) for value in values]
-    tall += [0] * (len(tall) % 2)
-    grid = BrailleGrid(len(tall) // 2, height)
-    shades: tuple[Style, ...] = (*AREA_SHADES.get(style, (style, style)), style)
+    pairs = list(zip_longest(tall[::2], tall[1::2], fillvalue=0))
+    if height == 1:
+        cells = (chr(BRAILLE + AREA_LEFT[left] + AREA_RIGHT[right]) for left, right in pairs)
+        return (line(TextSpan("".join(cells).replace(chr(BRAILLE), " "), style)),)
+    grid = BrailleGrid(len(pairs), height)
     for row in range(height):
-        foot = 4 * (height - 1 - row)
-        shade = shades[3 * (height - 1 - row) // height] if height > 1 else style
-        heights = [max(0, min(4, dots - foot)) for dots in tall]
-        for column, (left, right) in enumerate(zip(heights[::2], heights[1::2], strict=True)):
-            if left or right:
-                grid.write(column, row, AREA_CELLS[left][right], shade)
-    places = [None if value is None else 4 * height - max(1, quantise(value, over_full, 4 * height)) for value in over]
-    points = [(x, y) for x, y in enumerate(places) if y is not None]
-    grid.draw(_joined_dots(points), over_style, recolour=True)
+        inside = "".join(INSIDE if min(pair) >= 4 * (height - row) else " " for pair in pairs)
+        grid.write(0, row, inside, AREA_SHADES.get(style, style))
+    for each, most, edge in ((values, full, style), (over, over_full, over_style)):
+        places = (None if value is None else 4 * height - max(1, quantise(value, most, 4 * height)) for value in each)
+        for is_gap, points in groupby(enumerate(places), lambda point: point[1] is None):
+            grid.draw(_joined_dots([(x, y) for x, y in points if y is not None and not is_gap]), edge, onto=style)
     return tuple(grid.lines())
 
 

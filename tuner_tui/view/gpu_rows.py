@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # clocks that an administrator has set stay set.
 NORMAL_THROTTLE = frozenset({"power cap", "application clocks set", "sync boost", "display clock setting"})
 STALE_S = 3.0
-"""A GPU that has not answered for longer is marked, because its figures are old."""
+"""A GPU that did not answer for longer within the last `JUDGED_S` is marked, because its figures are old."""
 
 
 class GpuScene(NamedTuple):
@@ -165,7 +165,7 @@ def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, height: 
     layout = gpu_layout(width, history=not height and bool(scene.recent), jobs=scene.jobs is not None)
     rows = [Row(_heading(scene, layout, _history_columns(width, layout, height)))]
     for gpu in gpus:
-        rows.append(Row(_lost_gpu(gpu) if _is_lost_in_words(gpu, width) else _gauges(scene, gpu, layout)))
+        rows.append(Row(_lost_gpu(scene, gpu) if _is_lost_in_words(scene, gpu, width) else _gauges(scene, gpu, layout)))
         if height:
             rows += _gpu_history(scene, gpu, _history_columns(width, layout, height), height)
     return rows
@@ -177,14 +177,14 @@ GROUP = 8
 
 
 def gpu_wall(scene: GpuScene, width: int) -> list[Row]:
-    """Return two cells for each GPU, as tall as it is busy and coloured by its state."""
+    """Return a bar for each GPU, as tall as it is busy and coloured by its state."""
     gpus = scene.sample.gpus
     each = max(1, (width - LABEL + 1) // (2 * GROUP + 1)) * GROUP
     states = [_state_style(scene, gpu) for gpu in gpus]
     names: tuple[tuple[Style, str], ...] = (
         ("good", "busy"),
-        ("gauge", "in use"),
-        ("warn", "idle"),
+        ("warn", "idle with a job"),
+        ("gauge", "idle"),
         ("bad", "in trouble"),
     )
     counts = [(f"{states.count(style)} {name}", style) for style, name in names if style in states]
@@ -192,12 +192,12 @@ def gpu_wall(scene: GpuScene, width: int) -> list[Row]:
     for start in range(0, len(gpus), each):
         cells: list[TextSpan] = []
         for n, gpu in enumerate(gpus[start : start + each]):
-            mark = gpu_mark(gpu)[0].strip() or (WARN if states[start + n] == "bad" else "")
+            mark = gpu_mark(scene, gpu)[0].strip() or (WARN if states[start + n] == "bad" else "")
             level = blocks([gpu.utilisation_pct], 100)
             gap = " " if n % GROUP == 0 and n else ""
             cells += [
                 TextSpan(gap),
-                TextSpan(mark + (level if mark != BAD else BAD) if mark else 2 * level, states[start + n]),
+                TextSpan((mark or level) + " ", states[start + n]),
             ]
         rows.append(labelled_row(f"{gpus[start].index}–{gpus[min(start + each, len(gpus)) - 1].index}", *cells))
     return rows
@@ -214,12 +214,10 @@ def worst_gpus(scene: GpuScene, count: int) -> list[GpuSample]:
 
 
 def _state_style(scene: GpuScene, gpu: GpuSample) -> Style:
-    """Return the style of the GPU's state: bad with a problem, warn for one that trains and idles, good for busy."""
-    if gpu_mark(gpu)[0].strip() or (memory_share(gpu) or 0) > NEARLY_FULL:
+    """Return bad for a GPU with a problem, else the style of its load."""
+    if gpu_mark(scene, gpu)[0].strip() or (memory_share(gpu) or 0) > NEARLY_FULL:
         return "bad"
-    if gpu.index in scene.training or scene.jobs is not None:
-        return busy_style(scene, gpu)
-    return "good" if (gpu.utilisation_pct or 0) >= BUSY_PCT else "gauge"
+    return busy_style(scene, gpu)
 
 
 def _heading(scene: GpuScene, layout: GpuLayout, columns: int) -> Line:
@@ -243,8 +241,8 @@ def _column_seconds(scene: GpuScene, columns: int) -> float:
 
 
 def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
-    mark, mark_style = gpu_mark(gpu)
-    old: Style = "dim" if gpu.lost or is_stale(gpu) else ""
+    mark, mark_style = gpu_mark(scene, gpu)
+    old: Style = "dim" if gpu.lost or is_stale(scene, gpu) else ""
     used = memory_share(gpu)
     busy = None if gpu.utilisation_pct is None else gpu.utilisation_pct / 100
     parts: list[Part] = [
@@ -282,14 +280,14 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
     return line(*parts)
 
 
-def _is_lost_in_words(gpu: GpuSample, width: int) -> bool:
+def _is_lost_in_words(scene: GpuScene, gpu: GpuSample, width: int) -> bool:
     """True if the row of the GPU says in words that it is lost: there is nothing to show in gauges."""
-    return gpu.lost and INDEX + 2 + text_width(_gpu_problem(gpu)) <= width
+    return gpu.lost and INDEX + 2 + text_width(_gpu_problem(scene, gpu)) <= width
 
 
-def _lost_gpu(gpu: GpuSample) -> Line:
+def _lost_gpu(scene: GpuScene, gpu: GpuSample) -> Line:
     number = TextSpan(align_left(align_right(str(gpu.index), 2), INDEX), "strong")
-    return line(number, TextSpan(f"{BAD} {_gpu_problem(gpu)}", "bad"))
+    return line(number, TextSpan(f"{BAD} {_gpu_problem(scene, gpu)}", "bad"))
 
 
 def memory_share(gpu: GpuSample) -> float | None:
@@ -321,17 +319,17 @@ def _power_text(gpu: GpuSample, short: bool) -> str:
 
 def busy_style(scene: GpuScene, gpu: GpuSample) -> Style:
     """Return good for a GPU that is kept busy, warn for one that trains or has a job and idles, over some seconds."""
-    if gpu.index not in scene.training and not (scene.jobs or {}).get(gpu.index):
-        return "gauge"
-    return "good" if is_busy(scene, gpu) else "warn"
+    is_used = gpu.index in scene.training or bool((scene.jobs or {}).get(gpu.index))
+    if is_busy(scene, gpu) and (is_used or gpu.utilisation_pct is not None):
+        return "good"
+    return "warn" if is_used else "gauge"
 
 
 def is_busy(scene: GpuScene, gpu: GpuSample) -> bool:
     """True if the GPU was busy for at least half of the last seconds, or if that is not known."""
     # NVML's utilisation is that of a sixth of a second to a second: between two steps, while a batch is copied or a
     # checkpoint is written, it drops to zero. Only a mean over several seconds says whether the GPU waits for data.
-    earlier = [find_gpu(past, gpu.index) for past in samples_within(scene.recent, scene.sample.time_s, JUDGED_S)]
-    utilisations = [past.utilisation_pct for past in earlier if past is not None and past.utilisation_pct is not None]
+    utilisations = [past.utilisation_pct for past in _judged(scene, gpu) if past.utilisation_pct is not None]
     return not utilisations or sum(utilisations) / len(utilisations) >= BUSY_PCT
 
 
@@ -356,10 +354,10 @@ def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
 
 
-LEAST_HISTORY, TALL_HISTORY, TALLEST_HISTORY, FEW_LINES = 3, 5, 12, 2
+LEAST_HISTORY, TALL_HISTORY, TALLEST_HISTORY, FEW_LINES = 3, 8, 12, 2
 """Rows of a history: from those of its scale on, as fewer say no more than the trace in the row of gauges; of many, of
 few, and the lines of GPUs up to which they are few."""
-SCALE = 16
+SCALE = 17
 """Cells to the right of a history, for the values of its full height."""
 
 
@@ -377,22 +375,39 @@ def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Column
 
 
 def _gpu_history(scene: GpuScene, gpu: GpuSample, columns: int, height: int) -> list[Row]:
-    style: Style = "dim" if gpu.lost or is_stale(gpu) else busy_style(scene, gpu)
+    style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
     busy, memory = (_columns(scene, gpu, field, columns) for field in ("utilisation_pct", "memory_used_bytes"))
-    return history_rows(busy, memory, gpu.memory_total_bytes, style, height, columns * _column_seconds(scene, columns))
+    span_s = columns * _column_seconds(scene, columns)
+    return history_rows(load_of(busy), memory_of(memory, gpu.memory_total_bytes), style, height, span_s)
 
 
-def history_rows(
-    busy: Columns, memory: Columns, total_bytes: int | None, style: Style, height: int, span_s: float
-) -> list[Row]:
-    """Return `height` rows with an area for the load in percent, and memory as a line through it, with their scales."""
+class Figures(NamedTuple):
+    """Columns of a history, the value of its full height, and both in words."""
+
+    columns: Columns
+    full: float
+    words: str
+
+
+def load_of(columns: Columns) -> Figures:
+    """Return columns of a load in percent with their scale."""
+    return Figures(columns, 100.0, "busy, 0–100 %")
+
+
+def memory_of(columns: Columns, total_bytes: int | None) -> Figures:
+    """Return columns of used memory with their scale."""
+    return Figures(columns, float(total_bytes or 0), f"mem, 0–{f.whole_gib(total_bytes)} GiB")
+
+
+def history_rows(area: Figures, over: Figures, style: Style, height: int, span_s: float) -> list[Row]:
+    """Return `height` rows with an area for one figure and a line through it for another, with their scales."""
     scales = [
-        TextSpan(" busy, 0–100 %", style),
-        TextSpan(f" mem, 0–{f.whole_gib(total_bytes)} GiB" if total_bytes else "", "second"),
+        TextSpan(f" {area.words}", style),
+        TextSpan(f" {over.words}" if over.full else "", "second"),
         TextSpan(f" last {format_short_duration(span_s)}", "dim"),
         *[TextSpan("")] * height,
     ]
-    lines = area_lines(busy, 100.0, height, style, memory if total_bytes else (), float(total_bytes or 0))
+    lines = area_lines(area.columns, area.full, height, style, over.columns if over.full else (), over.full)
     return [Row(line(" " * INDEX, *cells, scale)) for cells, scale in zip(lines, scales, strict=False)]
 
 
@@ -404,11 +419,11 @@ def find_gpu(sample: Sample, index: int) -> GpuSample | None:
     return next((gpu for gpu in gpus if gpu.index == index), None)
 
 
-def gpu_mark(gpu: GpuSample) -> tuple[str, Style]:
+def gpu_mark(scene: GpuScene, gpu: GpuSample) -> tuple[str, Style]:
     """Return the mark of a GPU that is lost, stale or throttled; a blank for any other."""
     if gpu.lost:
         return BAD, "bad"
-    if is_stale(gpu):
+    if is_stale(scene, gpu):
         return "?", "bad"
     return (WARN, "bad") if abnormal_throttle(gpu) or gpu.xid is not None else (" ", "")
 
@@ -418,9 +433,20 @@ def abnormal_throttle(gpu: GpuSample) -> tuple[str, ...]:
     return tuple(reason for reason in gpu.throttle if reason not in NORMAL_THROTTLE)
 
 
-def is_stale(gpu: GpuSample) -> bool:
-    """True if the GPU has not answered for so long that its figures are old."""
-    return gpu.age_s is not None and gpu.age_s > STALE_S
+def is_stale(scene: GpuScene, gpu: GpuSample) -> bool:
+    """True if the GPU has not answered for so long that its figures are old; also some seconds later."""
+    return _silence_s(scene, gpu) > STALE_S
+
+
+def _silence_s(scene: GpuScene, gpu: GpuSample) -> float:
+    """Return the longest time without an answer of the last seconds: a slow driver answers now and then."""
+    return max(past.age_s or 0.0 for past in (gpu, *_judged(scene, gpu)))
+
+
+def _judged(scene: GpuScene, gpu: GpuSample) -> list[GpuSample]:
+    """Return the GPU as it was over the last seconds."""
+    earlier = (find_gpu(past, gpu.index) for past in samples_within(scene.recent, scene.sample.time_s, JUDGED_S))
+    return [past for past in earlier if past is not None]
 
 
 def gpu_problem_rows(scene: GpuScene, width: int, row_width: int = 0) -> list[Row]:
@@ -430,9 +456,9 @@ def gpu_problem_rows(scene: GpuScene, width: int, row_width: int = 0) -> list[Ro
     """
     # Eight GPUs of one node usually have the same problem (power, heat, a driver that hangs): one row names them all.
     grouped: dict[tuple[str, Style, str], list[int]] = {}
-    for gpu in (gpu for gpu in scene.sample.gpus if not _is_lost_in_words(gpu, row_width)):
-        if words := _gpu_problem(gpu):
-            mark, style = gpu_mark(gpu)
+    for gpu in (gpu for gpu in scene.sample.gpus if not _is_lost_in_words(scene, gpu, row_width)):
+        if words := _gpu_problem(scene, gpu):
+            mark, style = gpu_mark(scene, gpu)
             grouped.setdefault((mark, style or "dim", words), []).append(gpu.index)
         elif (memory_share(gpu) or 0) > NEARLY_FULL:
             grouped.setdefault((WARN, "bad", "memory nearly full"), []).append(gpu.index)
@@ -443,18 +469,20 @@ def gpu_problem_rows(scene: GpuScene, width: int, row_width: int = 0) -> list[Ro
     ]
 
 
-def _gpu_problem(gpu: GpuSample) -> str:
+def _gpu_problem(scene: GpuScene, gpu: GpuSample) -> str:
     from tuner_tui.hardware.driver import format_xid  # not needed for the first frame
 
     error = "" if gpu.xid is None else f"{format_xid(gpu.xid)}, {format_duration(gpu.xid_age_s)} ago"
-    return "; ".join(filter(None, (_state(gpu), error)))
+    return "; ".join(filter(None, (_state(scene, gpu), error)))
 
 
-def _state(gpu: GpuSample) -> str:
+def _state(scene: GpuScene, gpu: GpuSample) -> str:
     if gpu.lost:
         return f"lost {format_duration(gpu.age_s)} ago" if gpu.age_s is not None else "lost"
-    if is_stale(gpu):
-        return f"silent for {format_duration(gpu.age_s)}, old values"
+    if is_stale(scene, gpu):
+        hangs = (gpu.age_s or 0.0) > JUDGED_S
+        words = "does not answer, values of" if hangs else "answers slowly, values up to"
+        return f"{words} {format_duration(_silence_s(scene, gpu))} {'ago' if hangs else 'old'}"
     if abnormal_throttle(gpu):
         return f"throttled: {', '.join(gpu.throttle)}"
     return f"at its {' and '.join(gpu.throttle)}" if gpu.throttle else ""

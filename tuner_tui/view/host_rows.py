@@ -14,20 +14,32 @@ from tuner_tui.view.cells import (
     TextSpan,
     align_right,
     join_fitting,
+    join_sections,
     labelled_row,
     line,
     shorten,
     text_width,
 )
-from tuner_tui.view.charts import blocks, gauge
-from tuner_tui.view.gpu_rows import INDEX, LEAST_HISTORY, SCALE, WIDEST_GAUGE, history_rows
-from tuner_tui.view.sample_history import WINDOWS, Window, column_seconds, history_columns, samples_within
+from tuner_tui.view.charts import axis_range, blocks, gauge
+from tuner_tui.view.gpu_rows import (
+    INDEX,
+    LEAST_HISTORY,
+    SCALE,
+    WIDEST_GAUGE,
+    Figures,
+    history_rows,
+    load_of,
+    memory_of,
+)
+from tuner_tui.view.sample_history import WINDOWS, Columns, Window, column_seconds, history_columns, samples_within
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 
-MAX_CPU_CHART = 8
-"""Rows of the history of a host."""
+TALLEST_CHART, TWO_CHARTS_FROM = 16, 17
+"""Rows of a history of the host, and from which that of the disk stands below that of processor and memory."""
+LEAST_DISK_BYTES_S = 10e6
+"""The least scale of what the disk does."""
 CORES_EVERY_S = 5.0
 """Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
 
@@ -35,21 +47,30 @@ CORES_EVERY_S = 5.0
 def host_rows(
     sample: Sample, recent: Sequence[Sample], width: int, chart: int, window: Window = WINDOWS[0]
 ) -> list[Row]:
-    """Return all rows of the host; `chart` is the height of the CPU history."""
-    history = _cpu_history(sample, recent, window, width, chart)
+    """Return all rows of the host; `chart` is the room for histories."""
+    history = _histories(sample, recent, window, width, chart)
     cores = core_rows(recent or (sample,), sample.time_s, width)
     return [*host_gauges(sample, width), *history, *cores, *_disk_rows(sample.host, width)]
 
 
-def _cpu_history(sample: Sample, recent: Sequence[Sample], window: Window, width: int, height: int) -> list[Row]:
-    """Return `height` rows with the area of the processor's load, and memory as a line through it."""
-    columns, now_s = 2 * max(0, width - INDEX - SCALE), sample.time_s
-    if height < LEAST_HISTORY or not columns:
+def _histories(sample: Sample, recent: Sequence[Sample], window: Window, width: int, height: int) -> list[Row]:
+    """Return at most `height` rows: the processor's load and the memory, and where there is room what the disk does."""
+    number, now_s, host = 2 * max(0, width - INDEX - SCALE), sample.time_s, sample.host
+    if height < LEAST_HISTORY or not number:
         return []
-    seconds = column_seconds(recent, window, now_s, columns)
-    busy = history_columns(recent, "cpu", lambda past: past.host.cpu_pct, now_s, columns, seconds)
-    memory = history_columns(recent, "ram", lambda past: past.host.ram_used_bytes, now_s, columns, seconds)
-    return history_rows(busy, memory, sample.host.ram_total_bytes, "gauge", height, columns * seconds)
+    seconds = column_seconds(recent, window, now_s, number)
+
+    def columns(field: str) -> Columns:
+        return history_columns(recent, field, lambda past: getattr(past.host, field), now_s, number, seconds)
+
+    load, memory = load_of(columns("cpu_pct")), memory_of(columns("ram_used_bytes"), host.ram_total_bytes)
+    if height < TWO_CHARTS_FROM:
+        return history_rows(load, memory, "gauge", min(TALLEST_CHART, height), number * seconds)
+    read, written = columns("disk_read_bytes_s"), columns("disk_write_bytes_s")
+    most = axis_range([0.0, LEAST_DISK_BYTES_S, *(value for value in read + written if value is not None)])[1]
+    disk = Figures(read, most, f"read 0–{f.mb_s(most)} MB/s"), Figures(written, most, "written")
+    each = min(TALLEST_CHART, (height - 1) // 2)
+    return join_sections(history_rows(*pair, "gauge", each, number * seconds) for pair in ((load, memory), disk))
 
 
 CPU_LABEL, CPU_TEXT, RAM_LABEL = 4, 6, 6

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.units import format_duration, format_size
@@ -12,7 +13,7 @@ from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import WARN, Row, TextSpan, fit, join_sections, labelled_rows, line
 from tuner_tui.view.charts import Axes, Curve, curve_rows, legend
 from tuner_tui.view.gpu_rows import TWO_COLUMNS_FROM, GpuScene, dense_gpu_rows, gpu_rows, gpu_wall, gpus_in_use
-from tuner_tui.view.host_rows import MAX_CPU_CHART, host_gauges, host_rows
+from tuner_tui.view.host_rows import host_gauges, host_rows
 from tuner_tui.view.loss_chart import LossScene, growing_end, loss_rows
 from tuner_tui.view.run_bars import memory_rows, step_rows
 from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows
@@ -37,8 +38,8 @@ class LiveScene(NamedTuple):
     `limit_bytes` is the memory that the run may take at most. `next_training` is what would be trained, as labels and
     texts, shown while there is no run. `end` is how the run ended, `usual_startup_s` how long earlier ones took until
     their first step. `outlook` is the memory that the next run needs, `causes` are those of the findings, most
-    important first, `earlier` is the loss of an earlier run of the same training. `window` is the past that histories
-    show.
+    important first, with the share of the time that each costs, `earlier` is the loss of an earlier run of the same
+    training. `window` is the past that histories show.
     """
 
     now_s: float
@@ -51,7 +52,7 @@ class LiveScene(NamedTuple):
     end: EndScene | None = None
     usual_startup_s: float | None = None
     outlook: MemoryOutlook | None = None
-    causes: tuple[str, ...] = ()
+    causes: Mapping[str, float | None] = MappingProxyType({})
     earlier: tuple[str, Series] | None = None
     window: Window = WINDOWS[0]
 
@@ -170,9 +171,9 @@ def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Row]]:
         gpus = layout.many_gpus(parts.gpus, width)
     elif room or many >= TWO_COLUMNS_FROM:  # many use the rows better that they take anyway
         gpus = gpu_rows(parts.gpus, width, room + len(gpus))
-    chart = 0 if sample.gpus else min(MAX_CPU_CHART, room)
+    left = room - max(0, len(gpus) - len(parts.gpu_rows))
     host = (
-        host_rows(sample, scene.recent, width, chart, window=scene.window)
+        host_rows(sample, scene.recent, width, left, window=scene.window)
         if layout.details
         else host_gauges(sample, width)[: None if layout.apart else 1]
     )

@@ -27,7 +27,7 @@ AXIS_ENDS, AXIS_ROOM = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5), 1.5
 """Shares of the steps planned at which the x axis ends until a third of a run is made, lest its curve is a smear; and
 how far beyond the newest step it ends at least, lest it moves often."""
 CLIPPED_SPANS = 1.5
-"""The axis ends that many spans of the middle nine tenths of the loss above them: the rest is drawn at its edge."""
+"""The axis ends that many spans of the middle nine tenths of the loss above them: the rest is marked at its edge."""
 
 
 class LossScene(NamedTuple):
@@ -63,18 +63,18 @@ def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
         curves.append(Curve(name, earlier.xs, smooth(earlier.xs, earlier.ys), "dim", "dotted"))
     curves += [Curve("", xs, ys, "dim", "points"), *_forecast_curves(forecast), Curve("", xs, smoothed)]
     evaluations = Curve("", scene.evaluations.xs, scene.evaluations.ys).points
-    marks = _trouble_marks(xs, ys, smoothed)
-    marks += [Mark(x, y, EVALUATION, "second") for x, y in evaluations]
-    if forecast is not None:
-        span = f"{f.significant(forecast.low)} – {f.significant(forecast.high)}"
-        marks.append(Mark(forecast.end, forecast.high, span, "curve"))
     shown = [y for y in smoothed if y is not None] + [y for _, y in evaluations]
+    marks = [Mark(x, y, EVALUATION, "second") for x, y in evaluations]
     if forecast is not None:
         shown += [forecast.low, forecast.high]
+        span = f"{f.significant(forecast.low)} – {f.significant(forecast.high)}"
+        marks.append(Mark(forecast.end, forecast.high, span, "curve"))
+    y_range = loss_range(shown, [y for y in ys if y is not None and math.isfinite(y)]) if shown else None
+    marks = _trouble_marks(xs, ys, smoothed, y_range[1] if y_range else math.inf) + marks
     end, unit = scene.last_step, "steps"
     if scene.earlier is None and xs:
         end, unit = growing_end(xs[-1], end)
-    axes = Axes(f.significant, end, unit, loss_range(shown) if shown else None, margin=LABEL - 1)
+    axes = Axes(f.significant, end, unit, y_range, margin=LABEL - 1)
     heading = _heading(scene, evaluations, forecast, width)
     return curve_rows(heading, tuple(curves), axes, width, height, tuple(marks))
 
@@ -159,22 +159,26 @@ def smooth(xs: tuple[float, ...], ys: tuple[float | None, ...]) -> tuple[float |
     return tuple(means)
 
 
-def _trouble_marks(xs: Sequence[float], ys: Sequence[float | None], smoothed: Sequence[float | None]) -> list[Mark]:
-    """Return marks where the loss was no number, and of spikes."""
+def _trouble_marks(
+    xs: Sequence[float], ys: Sequence[float | None], smoothed: Sequence[float | None], top: float
+) -> list[Mark]:
+    """Return marks where the loss was no number, and of spikes: above the noise, or above the `top` of the axis."""
     pairs = [(x, y, mean) for x, y, mean in zip(xs, ys, smoothed, strict=True) if y is not None and mean is not None]
     deviation = median(abs(y - mean) for _, y, mean in pairs) if pairs else 0.0
     marks = [
         Mark(x, y, SPIKE, "warn")
         for x, y, mean in pairs
-        if y - mean > max(SPIKE_DEVIATIONS * deviation, SPIKE_SHARE * abs(mean))
+        if y - mean > max(SPIKE_DEVIATIONS * deviation, SPIKE_SHARE * abs(mean)) or y > top >= mean
     ]
     return marks + [Mark(x, None, BAD, "bad") for x, y in zip(xs, ys, strict=True) if y is None]
 
 
-def loss_range(ys: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of the axis for losses: rounded, and without the steep beginning that would flatten the rest."""
-    if len(ys) < 2:
-        return axis_range(ys)
-    cuts = quantiles(ys, n=20)
+def loss_range(ys: Sequence[float], raw: Sequence[float] = ()) -> tuple[float, float]:
+    """Return the ends of the axis for losses: rounded, and without the steep beginning that would flatten the rest.
+
+    Of the `raw` losses it has room for the lowest one and for all but a twentieth of the highest.
+    """
+    noise = [min(raw), quantiles(raw, n=20, method="inclusive")[-1]] if len(raw) > 1 else []
+    cuts = quantiles(ys, n=20) if len(ys) > 1 else [max(ys)]
     most = cuts[-1] + CLIPPED_SPANS * (cuts[-1] - cuts[0])
-    return axis_range([min(y, most) for y in ys])
+    return axis_range([*(min(y, most) for y in ys), *noise])

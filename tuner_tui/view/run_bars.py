@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.units import GIB
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.types import Steps
 
 DATA, COMPUTE, OPTIMIZER, REST, EVALUATION, SAVING = "data", "compute", "optimizer", "rest", "evaluation", "saving"
+NO_CORE = "no free core"
 PART_OF_CAUSE: Mapping[str, str] = {
     "data-wait": DATA, "too-many-workers": DATA, "waiting-for-workers": DATA, "between-steps": REST,
-    "evaluation-share": EVALUATION, "save-share": SAVING, "cpu-contended": COMPUTE,
+    "evaluation-share": EVALUATION, "save-share": SAVING, "cpu-contended": NO_CORE,
 }  # fmt: skip
 """The part of a step's time that a finding with this cause is about."""
 STEP_STYLES: Mapping[str, Style] = {
-    DATA: "fill-dim", COMPUTE: "fill-curve", OPTIMIZER: "fill-second", REST: "fill-dim",
+    DATA: "fill-dim", NO_CORE: "fill-dim", COMPUTE: "fill-curve", OPTIMIZER: "fill-second", REST: "fill-dim",
     EVALUATION: "fill-second", SAVING: "fill-dim",
 }  # fmt: skip
 NOTABLE_SHARE = 0.1
@@ -66,11 +67,16 @@ def _rank_shares(rank: RankState, latest: Steps, whole: bool) -> dict[str, float
     }
 
 
-def step_rows(state: RunState, causes: Sequence[str], width: int) -> list[Row]:
-    """Return the bar of a step's time, with the avoidable part that the first finding of `causes` is about in amber."""
+def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -> list[Row]:
+    """Return the bar of a step's time, with the avoidable part that the first finding of `causes` is about in amber.
+
+    `causes` has the share of the time that each finding is about, where it is measured.
+    """
     shares = step_shares(state)
     if not shares:
         return []
+    waited = min(shares[COMPUTE], causes.get("cpu-contended") or 0.0)  # the loop believes that it computes
+    shares = {DATA: shares[DATA], NO_CORE: waited, **shares, COMPUTE: shares[COMPUTE] - waited}
     parts = [BarPart(name, share, STEP_STYLES[name]) for name, share in shares.items()]
     avoidable = avoidable_part(shares, causes)
     parts = [
@@ -80,7 +86,7 @@ def step_rows(state: RunState, causes: Sequence[str], width: int) -> list[Row]:
     return [labelled_row("step", stacked_bar(parts, max(0, width - LABEL)))]
 
 
-def avoidable_part(shares: Mapping[str, float], causes: Sequence[str]) -> str | None:
+def avoidable_part(shares: Mapping[str, float], causes: Iterable[str]) -> str | None:
     """Return the part of the first cause that is about one, else the largest avoidable part if it is notable."""
     named = next((PART_OF_CAUSE[cause] for cause in causes if cause in PART_OF_CAUSE), None)
     if named is not None:

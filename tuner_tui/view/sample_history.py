@@ -153,8 +153,9 @@ def _charted_part(sample: Sample) -> Sample:
     gpus = tuple(
         type(gpu)(gpu.index, gpu.name, gpu.utilisation_pct, gpu.memory_used_bytes, lost=gpu.lost) for gpu in sample.gpus
     )
-    host = type(sample.host)(cpu_pct=sample.host.cpu_pct, ram_used_bytes=sample.host.ram_used_bytes)
-    return type(sample)(sample.time_s, gpus, host)
+    host = sample.host
+    charted = ("cpu_pct", "ram_used_bytes", "disk_read_bytes_s", "disk_write_bytes_s")
+    return type(sample)(sample.time_s, gpus, type(host)(**{name: getattr(host, name) for name in charted}))
 
 
 def samples_after(samples: Sequence[Sample], time_s: float) -> Sequence[Sample]:

@@ -24,6 +24,7 @@ from tuner_tui.view.cells import (
     align_left,
     align_right,
     fit,
+    join_sections,
     labelled_rows,
     line,
     line_width,
@@ -31,7 +32,7 @@ from tuner_tui.view.cells import (
     text_width,
     wrapped_rows,
 )
-from tuner_tui.view.charts import Axes, Curve, Mark, curve_rows, gauge
+from tuner_tui.view.charts import gauge
 
 
 class TuningSummary(NamedTuple):
@@ -280,8 +281,8 @@ class Lane(NamedTuple):
     grown: float = 1.0
 
 
-LEAST_REASON, LEAST_CHART = 30, 9
-"""Cells that the reasons of the lanes need, and rows that a chart of their speeds below them needs."""
+LEAST_REASON = 30
+"""Cells that the reasons of the lanes need."""
 LEAST_BAR, MOST_BAR, BAR_FROM = 8, 44, 84
 """Cells of a bar, and the width from which there are bars."""
 LEAST_STATE, MOST_STATE, LEAST_CHANGES = 16, 34, 16
@@ -292,7 +293,7 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
     """Return a lane for each trial, newest last: what it changes, its speed as a bar, its memory, its state.
 
     `running` has what the runs of trials under way measure, by their names. Where there is room, the reason of each
-    follows, and what is left of `height` goes to a chart of the speeds.
+    follows. Where `height` allows it, the bar of each lane is a row of its own, and a blank row stands between lanes.
     """
     if view is None:
         return [Row(line(TextSpan("reading the tuning …", "dim")))]
@@ -310,7 +311,8 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
                       [lane.peak for lane in lanes], [lane.state for lane in lanes])
     ]  # fmt: skip
     # What is left belongs to the bar. Without enough, the state is shortened first: a lane is known by its changes.
-    bar = LEAST_BAR if width >= BAR_FROM else 0
+    tall = 2 * len(lanes) <= height
+    bar = LEAST_BAR if width >= BAR_FROM and not tall else 0
     room = width - columns[0] - columns[2] - columns[3] - LANE_GAP * (5 if bar else 4)
     columns[4] = min(columns[4], MOST_STATE, max(LEAST_STATE, room - bar - columns[1]))
     columns[1] = min(columns[1], max(LEAST_CHANGES, room - bar - columns[4]))
@@ -319,40 +321,22 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
     if reason < LEAST_REASON:
         reason = 0
     fastest = max((lane.rate for lane in lanes if lane.rate is not None), default=0.0)
-    rows = [
-        Row(fit(_lane_line(lane, speed, columns, bar, fastest, reason), width))
-        for lane, speed in zip(lanes, speeds, strict=True)
-    ]
-    left = height - len(rows) - 1
-    chart = speed_chart(lanes, unit, width, left) if left >= LEAST_CHART else []
-    return [*rows, Row(()), *chart] if chart else rows
+    indent, rows = columns[0] + LANE_GAP, []
+    for lane, speed in zip(lanes, speeds, strict=True):
+        rows.append([Row(fit(_lane_line(lane, speed, columns, bar, fastest, reason), width))])
+        if tall:
+            rows[-1].append(Row(line(" " * indent, *_lane_bar(lane, width - indent, fastest))))
+    return join_sections(rows, apart=3 * len(rows) <= height + 1)
 
 
-def speed_chart(lanes: Sequence[Lane], unit: str, width: int, height: int) -> Sequence[Row]:
-    """Return the speed of each trial as a dot, and of the best so far as a line; nothing before the second speed."""
-    measured = [(number, lane) for number, lane in enumerate(lanes, 1) if lane.rate is not None]
-    if len(measured) < 2:
-        return []
-    end, best = len(lanes), 0.0
-    steps: list[tuple[float, float]] = []  # at each trial a step, not a slope to the next
-    for number, lane in enumerate(lanes, 1):
-        best = max(best, lane.rate or 0.0)
-        steps += [(number, best), (min(number + 1, end), best)] if best else []
-    curve = Curve("", tuple(x for x, _ in steps), tuple(y for _, y in steps), "good")
-    marks = [Mark(number, lane.rate, "●", lane.bar_style) for number, lane in measured]
-    marks += [Mark(number, None, BAD, "bad") for number, lane in enumerate(lanes, 1) if lane.style == "bad"]
-    heading = line(
-        TextSpan(f"speed, {unit}", "strong"), TextSpan("   ⠒⠒ best so far", "good"), TextSpan("   ● trial", "gauge"),
-        TextSpan(f"   {BAD} out of memory" if any(lane.style == "bad" for lane in lanes) else "", "bad"),
-    )  # fmt: skip
-    axes = Axes(f.significant, end, "trials", from_zero=True)
-    return curve_rows(heading, (curve,), axes, width, height, tuple(marks))
+def _lane_bar(lane: Lane, width: int, fastest: float) -> Line:
+    part = None if lane.rate is None or fastest <= 0 else lane.rate / fastest * lane.grown
+    return gauge(part, width, lane.bar_style)
 
 
 def _lane_line(lane: Lane, speed: str, columns: Sequence[int], bar: int, fastest: float, reason: int) -> Line:
     gap = " " * LANE_GAP
-    part = None if lane.rate is None or fastest <= 0 else lane.rate / fastest * lane.grown
-    race = line(*gauge(part, bar, lane.bar_style), gap) if bar > 0 else ()
+    race = line(*_lane_bar(lane, bar, fastest), gap) if bar > 0 else ()
     return line(
         TextSpan(align_right(lane.number, columns[0]) + gap, "dim"),
         TextSpan(align_left(lane.changes, columns[1]), "strong" if lane.style == "good" else ""),

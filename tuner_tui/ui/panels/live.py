@@ -81,7 +81,7 @@ class LivePanel(Canvas):
             self._of_run if of_run else self._seen,
             next_training=self.next_training,
             outlook=self.outlook,
-            causes=tuple(finding.cause for finding in self.findings),
+            causes={finding.cause: finding.lost_share for finding in self.findings},
             window=self.window,
         )
         if view is None:

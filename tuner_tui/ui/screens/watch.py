@@ -15,7 +15,7 @@ from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas, RowsPanel
 from tuner_tui.view.cells import Row
-from tuner_tui.view.host_rows import MAX_CPU_CHART, host_rows
+from tuner_tui.view.host_rows import host_rows
 from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window
 from tuner_tui.view.watch_rows import (
     SORTS,
@@ -205,10 +205,9 @@ class WatchScreen(SubScreen):
         room = self.size.height - 1 - (max(1, len(host), self._rows[1]) + FRAME) - 2 * FRAME
         left = room - min(plain, max(3, room - MIN_JOB_ROWS)) - self._job_rows
         gpus = watched_gpu_rows(view, self._seen, self._only, width, plain + left, self.window)
-        # Until the driver has answered there may be GPUs, whose histories are shown instead.
-        if view is not None and view.problem is not None and not low:
-            chart = max(0, min(MAX_CPU_CHART, left))
-            host = host_rows(view.sample, self._seen, width, chart, window=self.window)
+        # Until the driver has answered there may be GPUs, whose histories come first.
+        if view is not None and (view.problem is not None or view.sample.gpus) and not low:
+            host = host_rows(view.sample, self._seen, width, plain + left - len(gpus), window=self.window)
         self.gpus.values, self.host.values = (gpus,), (host,)
         most = max(3, room - MIN_JOB_ROWS)
         rows = max(min(len(gpus), most), self._rows[0]), max(1, len(host), self._rows[1])

@@ -54,8 +54,8 @@ VARIABLES = {
     "bad": "error",
 }  # fmt: skip
 """Styles of cells, and the variables of the theme that have their colours."""
-SHADES = {"low": 0.5, "mid": 0.75}
-"""Shades of these colours, and how much of the colour they have; the rest is background."""
+LOW = 0.5
+"""How much of the colour the shade of an area has; the rest is background."""
 
 
 def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
@@ -66,8 +66,8 @@ def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
     colour = None
     if base in VARIABLES:
         colour = Color.parse(variables[VARIABLES[base]])
-        if kind in SHADES:
-            colour = Color.parse(variables["background"]).blend(colour, SHADES[kind])
+        if kind == "low":
+            colour = Color.parse(variables["background"]).blend(colour, LOW)
     return RichStyle(
         color=None if colour is None else colour.rich_color,
         bold=name in ("strong", "bad") or None,
