@@ -325,7 +325,11 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
         called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
         title = f"check what reaches {package}'s {inner.function}{release}"
         why = f"{_detail_of(failure.message)}{meaning and f'{meaning}; '}{_show(inner)} in {package} failed{called}"
-    return (Remedy(title=title, why=why, source="the traceback"),)
+    check = Remedy(title=title, why=why, source="the traceback")
+    if _pattern("release-errors").search(failure.message) is None:
+        return (check,)
+    others = tuple(name for name in _packages(failure) if name != package)
+    return (check, remedy("program-parts", packages=f", {', '.join(others)} among them" if others else ""))
 
 
 def _is_foreign(frame: CodeFrame) -> bool:

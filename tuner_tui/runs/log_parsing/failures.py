@@ -324,7 +324,8 @@ def native_message(lines: Sequence[LogLine], number: int, *, paragraph: bool) ->
     message = [lines[number].text.strip(FRAME_OF_BOX)]
     for line in lines[number + 1 : number + MAX_MESSAGE_LINES]:
         continues = message[-1].endswith(":") or re.match(r"\s+\S|what\(\):", line.text) is not None
-        if line.level or not (continues or paragraph) or not re.search(r"\w", line.text):
+        ends = line.level or TRACEBACK.match(line.text) or not re.search(r"\w", line.text)
+        if ends or not (continues or paragraph):
             break
         message.append(line.text.strip(FRAME_OF_BOX))
     return "\n".join(message)
