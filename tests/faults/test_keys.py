@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import ClassVar
+
 import pytest
+from textual.binding import BindingType
 
 from tests.fakes.ui_backend import busy_box
 from tests.faults.keys import apps, boxes, press_random_keys, result_of
-from tests.ui.pilots import dialog, on_screen, until
+from tests.ui.pilots import PATIENCE_S, dialog, on_screen, until
 from tuner_tui.settings.presets import PresetEntry
+from tuner_tui.ui.screens.dialogs import ConfirmScreen
 from tuner_tui.ui.screens.help import HelpScreen
+from tuner_tui.ui.terminal.base_app import BaseApp
 
 KEYS = 500
 # A coroutine of a flow that has not begun when the app ends is never awaited.
@@ -64,3 +70,47 @@ async def test_keys_wait_for_a_hung_request_no_longer_than_somebody_would() -> N
         box.hung.set()
         await until(pilot, lambda: dialog(pilot) == "Presets")
     assert len(asked) == 1
+
+
+class TwoRequests(BaseApp):
+    """`a` begins a request that goes on in the background, and `b` one that shows a dialog once that has ended."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("a", "first"), ("b", "second"), ("n", "refuse")]
+
+    def __init__(self) -> None:
+        super().__init__("dark", colour=True, ascii_only=False)
+        self.second_began = asyncio.Event()
+        self.first_ended = asyncio.Event()
+        self.answered = self.refused = False
+
+    def action_refuse(self) -> None:
+        self.refused = True
+
+    def action_first(self) -> None:
+        self.serve(self._first)
+
+    def action_second(self) -> None:
+        self.serve(self._second)
+
+    async def _first(self) -> None:
+        self.let_input_through()
+        await self.second_began.wait()
+        asyncio.get_running_loop().call_later(0, self.first_ended.set)
+
+    async def _second(self) -> None:
+        self.second_began.set()
+        await self.first_ended.wait()
+        for _ in range(100):  # time in which the next key must not be handled
+            await asyncio.sleep(0)
+        await self.ask(ConfirmScreen("Delete", "Delete it?", "delete"))
+        self.answered = True
+
+
+async def test_a_request_that_ends_lets_no_key_through_to_another() -> None:
+    app = TwoRequests()
+    async with app.run_test() as pilot:
+        app.answer_limit_s = PATIENCE_S
+        for key in ("a", "b", "n"):
+            app.simulate_key(key)
+        await until(pilot, lambda: app.answered or app.refused)
+    assert not app.refused

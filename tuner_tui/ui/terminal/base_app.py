@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -47,6 +48,8 @@ LOST_TERMINAL = frozenset({errno.EIO, errno.EPIPE, errno.EBADF})
 """Errors of writing to a terminal that is gone."""
 ERROR_TIMEOUT_S, NOTE_TIMEOUT_S = 12.0, 5.0
 """Seconds for which a notification is shown: an error, and any other."""
+_request: ContextVar[object] = ContextVar("_request", default=None)
+"""The request of the user that the running task serves."""
 MAX_WAITING_KEYS = 256
 """More than a person types ahead: text pasted without brackets. The rest is dropped."""
 
@@ -79,6 +82,8 @@ class BaseApp(App[None]):
         self._can_answer.set()
         self._input: asyncio.Queue[Event] | None = None
         self._requests: set[object] = set()
+        self._holding: set[object] = set()
+        """The requests for which input waits."""
         self._answered = asyncio.Event()
         self._answered.set()
 
@@ -190,6 +195,7 @@ class BaseApp(App[None]):
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.answer_limit_s):
                     await self._answered.wait()
+            self._holding.clear()
             self._answered.set()
 
     # requests and tasks
@@ -217,10 +223,11 @@ class BaseApp(App[None]):
         """
         if request not in self._requests:
             self._requests.add(request)
-            self.hold_input()
+            self._hold_input(request)
             self.run_task(self._serve, request, *args)
 
     async def _serve(self, request: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        _request.set(request)
         try:
             await request(*args)
         finally:
@@ -246,15 +253,19 @@ class BaseApp(App[None]):
         try:
             return await asyncio.shield(answer)
         finally:
-            self.hold_input()  # another screen may follow
+            self._hold_input(_request.get())  # another screen may follow
 
-    def hold_input(self) -> None:
-        """Let input wait for a request to show a screen or to end, but not longer than `answer_limit_s`."""
+    def _hold_input(self, request: object) -> None:
+        """Let input wait for `request` to show a screen or to end, but not longer than `answer_limit_s`."""
+        self._holding.add(request)
         self._answered.clear()
 
     def let_input_through(self) -> None:
         """Called by a request that takes a while: what is typed meanwhile is for the screen as it is."""
-        self._answered.set()
+        # A request may end after the next one has begun, which is still to show its screen.
+        self._holding.discard(_request.get())
+        if not self._holding:
+            self._answered.set()
 
     # start and end
 
