@@ -176,6 +176,14 @@ def test_one_size_says_nothing_of_another() -> None:
     assert estimate_from_runs((cpu_run(1, 8, 1000),), GIVEN, HOST, 16) == UnmeasuredBatch(8, 1000 * MEBIBYTE, "r001")
 
 
+def test_an_unknown_size_counts_only_where_none_is_asked_for() -> None:
+    own = replace(cpu_run(1, 8, 1000), settings=replace(GIVEN, per_device_train_batch_size=0))
+    estimated = estimate_from_runs((own,), GIVEN, HOST)
+    assert isinstance(estimated, MeasuredEstimate)
+    assert estimated.estimate.total_bytes == 1000 * MEBIBYTE
+    assert estimate_from_runs((own,), GIVEN, HOST, 8) is None
+
+
 def test_sizes_off_the_floor_tell_the_others_and_the_largest_that_fits() -> None:
     runs = tuple(cpu_run(n, batch, 400 + 100 * batch) for n, batch in enumerate((16, 8, 4), start=1))
     estimated = estimate_from_runs(runs, GIVEN, HOST, 32)

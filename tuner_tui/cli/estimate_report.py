@@ -75,8 +75,9 @@ def data_sentence(lengths: SampleLengths, settings: Settings) -> str:
 def measured_report(job: CommandJob, measured: MeasuredEstimate) -> list[str]:
     """Return the report on a command: the peak of its own runs, and the largest micro batch if several were run."""
     best = measured.estimate
+    micro = f"micro batch {best.batch}" if best.batch else "the batch of the command"
     return [
-        *wrap_text(f"For {shlex.join(job.command)} · micro batch {best.batch}", WIDTH),
+        *wrap_text(f"For {shlex.join(job.command)} · {micro}", WIDTH),
         "",
         _bar_line(best),
         *wrap_text(_verdict_sentence(best), WIDTH),

@@ -29,7 +29,8 @@ class MeasuredRun(Struct, frozen=True):
     """The memory of one run. On a GPU the peaks of tensors and allocator, on a CPU the largest resident set.
 
     `ran_out` names the memory that it ran out of, that of its device or of the host; `limit_bytes` is what there was at
-    most for it: the limit that was set, or the memory of the GPU that ran out.
+    most for it: the limit that was set, or the memory of the GPU that ran out. The micro batch of `settings` is 0 where
+    the command has one of its own that was not observed.
     """
 
     id: str
@@ -60,7 +61,7 @@ def calibrate(
     """
     # On a GPU the allocator's counters give the tensors alone: their ratio to the estimate, by batch, carries over to
     # other batches. On a CPU only the whole process is known: what is not tensors is taken from the run instead.
-    comparable = [run for run in runs if run.is_comparable(settings)]
+    comparable = [run for run in runs if run.is_comparable(settings) and run.settings.per_device_train_batch_size]
     calibrated = (_calibrate_gpu if on_gpu else _calibrate_cpu)(initial, comparable, estimate)
     return _with_ran_out(calibrated, comparable)
 
@@ -149,9 +150,9 @@ def estimate_from_runs(
 ) -> MeasuredEstimate | UnmeasuredBatch | None:
     """The peak of `runs` (newest first) with these settings, at `batch` or the newest run's; None without runs.
 
-    For commands of which nothing else is known. On a GPU it is the allocator's peak and CUDA's context, on a CPU the
-    largest resident set, with reserved memory where a limit counts it. Sizes that were not run come from the model
-    fitted to at least two sizes above the floor.
+    For commands of which nothing else is known; a batch of 0 is their own. On a GPU it is the allocator's peak and
+    CUDA's context, on a CPU the largest resident set, with reserved memory where a limit counts it. Sizes that were not
+    run come from the model fitted to at least two sizes above the floor.
     """
     comparable = [run for run in runs if run.is_comparable(settings)]
     newest: dict[int, tuple[MeasuredRun, int]] = {}
@@ -167,9 +168,9 @@ def estimate_from_runs(
         return MeasuredEstimate(refuted, max(below, default=None))
     if not newest:
         return None
-    first, (last, peak) = next(iter(newest.items()))
-    batch = batch or first
-    model = fit([PeakPoint(size, taken) for size, (_, taken) in newest.items()])
+    sizes = [size for size in newest if size]
+    batch = next(iter(newest)) if batch is None else batch
+    model = fit([PeakPoint(size, newest[size][1]) for size in sizes])
     limit = None if device.capacity_bytes is None else device.capacity_bytes * (1 - RESERVE_SHARE)
     largest = None if model is None or limit is None else model.largest_batch(limit)
     if largest is not None and refuted.ran_out is not None:
@@ -179,12 +180,15 @@ def estimate_from_runs(
         return MeasuredEstimate(
             _estimate_from_peak(batch, peak, CALIBRATED_UNCERTAINTY, f"measured by run {run.id}", device), largest
         )
+    if not sizes:
+        return None
+    last, peak = newest[sizes[0]]
     if model is None:
-        return UnmeasuredBatch(first, peak, last.id)
+        return UnmeasuredBatch(sizes[0], peak, last.id)
     expected = model.peak_bytes(batch)
     off = model.uncertainty_bytes + model.slope_uncertainty_bytes * max(0, batch - model.largest_measured)
     uncertainty = max(CALIBRATED_UNCERTAINTY, off / expected)
-    words = f"fitted to {len(newest)} measured sizes, the newest from run {last.id}"
+    words = f"fitted to {len(sizes)} measured sizes, the newest from run {last.id}"
     return MeasuredEstimate(_estimate_from_peak(batch, round(expected), uncertainty, words, device), largest)
 
 

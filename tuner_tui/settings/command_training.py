@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ from tuner_tui.settings.dialects.dialect import dialect_of_command, flatten
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, read_file_text
 from tuner_tui.settings.dialects.python_source import declared_options, known_names, parse_python
 from tuner_tui.settings.dialects.script_search import own_modules, read_source
-from tuner_tui.settings.dialects.shell_script import read_options
+from tuner_tui.settings.dialects.shell_script import MODULE, read_options
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, Task, task_of_source
 from tuner_tui.settings.model import Value
@@ -76,9 +77,9 @@ def own_settings(job: Job) -> Mapping[str, Value]:
 
 def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     """What the command says that is started in `folder`. Files that cannot be read say nothing."""
-    options = {**_overrides(words), **read_options(tuple(words))}
     scripts, configurations = _files(words, folder)
     sources = [read_source(path) for path in scripts]
+    options = {**_overrides(words), **read_options(tuple(words)), **_short_options(words, sources)}
     files = {path: file for path in (*scripts, *configurations) if (file := _load(path)) is not None}
     tools = [dialect_of_command(words), *(file.dialect for file in files.values() if file.dialect is not None)]
     evaluates = [tool.defaults["eval_strategy"] for tool in tools if "eval_strategy" in tool.defaults]
@@ -105,6 +106,21 @@ def _overrides(words: Sequence[str]) -> dict[str, str]:
     """`key=value` words, as Hydra reads them; `model.name=gpt2` also by the end of its key."""
     overrides = {match[1]: match[2] for match in map(_OVERRIDE.fullmatch, words) if match is not None}
     return {key.rpartition(".")[2]: value for key, value in overrides.items()} | overrides
+
+
+def _short_options(words: Sequence[str], sources: Iterable[str]) -> dict[str, str]:
+    """The values of short options by the long names that the parser of a script has for them: `-e 5` of `--epochs`."""
+    start = max((n for n, word in enumerate(words[:-1], 1) if word in MODULE), default=0)
+    values = dict(pairwise(words[start:]))
+    options: dict[str, str] = {}
+    for source in sources:
+        with suppress(SyntaxError):
+            for spellings, is_switch in _options(parse_python(source)):
+                *_, name = sorted(spellings.split(), key=len)
+                given = [values[word] for word in spellings.split() if word in values and not word.startswith("--")]
+                if given and name.startswith("--") and not is_switch:
+                    options[name[2:].replace("-", "_")] = given[0]
+    return options
 
 
 def _files(words: Sequence[str], folder: Path) -> tuple[list[Path], list[Path]]:

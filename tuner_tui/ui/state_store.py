@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tuner_tui.advice.estimate import EstimateRequest, MemoryOutlook
 from tuner_tui.settings.distributed import gpus_of_job
 from tuner_tui.settings.job import Job
-from tuner_tui.settings.model import FIELDS, Settings
+from tuner_tui.settings.model import FIELDS, OriginKind, Settings
 from tuner_tui.settings.rules import Problem, find_problems
 from tuner_tui.ui import status_text
 from tuner_tui.ui.backend import Backend
@@ -110,11 +110,15 @@ class StateStore:
         def check(settings: Settings) -> tuple[Problem, ...]:
             return find_problems(settings, gpus=gpus, interpreter=state.interpreter, job=job, cores=cores)
 
+        current = state.editing.current
+        # What a program of its own does was observed to work: it is a fact, not a mistake.
+        seen = {name for name, origin in current.origins.items() if origin.kind is OriginKind.OBSERVED}
+        problems = check(current.settings)
         return SettingsView(
             specs=tuple(FIELDS.values()),
-            resolved=state.editing.current,
+            resolved=current,
             saved=state.editing.saved,
-            problems=check(state.editing.current.settings),
+            problems=tuple(problem for problem in problems if not seen.issuperset(problem.fields)),
             preset=state.loaded.preset,
             job_edited=state.job_edited,
             spread=spread if inventory and state.interpreter else spread._replace(perhaps=0),

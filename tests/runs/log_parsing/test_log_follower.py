@@ -134,6 +134,11 @@ def counted(step: int, *evaluated: int) -> Steps:
     return Steps(t=1.0, rank=0, step=step, own_steps=step, evaluated_steps=evaluated)
 
 
+def printed(step: int, *until: tuple[int, int]) -> RunState:
+    event = Steps(t=1.0, rank=0, step=step, own_steps=step, evaluated_steps=(10, 20, 30, 40), printed_until=until)
+    return fold_all(RunState(), [event])
+
+
 LATE = [
     counted(12),
     *shown(10),
@@ -171,6 +176,14 @@ LATE = [
                 (REPEATED[2], evaluating(21, 10, 20)),
             ],
             [(10, {"eval_loss": 6.4907}), (20, {"eval_val": 6.491})],
+        ),
+        # each belongs to the step that the observer had seen by then, not to the newest ones
+        (
+            [
+                ("".join(SECOND[:2]), printed(24, (10, 22), (20, 46))), ("late\n" + SECOND[2], printed(30, (10, 22))),
+                ("", printed(41, (10, 22), (20, 46), (40, 73))),
+            ],
+            [(10, {"eval_loss": 1.0}), (20, {"eval_loss": 2.0}), (40, {"eval_loss": 3.0})],
         ),
         # several in a second, of which few are shown as a phase, and whose counters are late
         (

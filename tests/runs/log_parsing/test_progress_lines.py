@@ -61,6 +61,8 @@ def test_several_bars_in_one_piece_and_a_dictionary_behind_one() -> None:
 def test_a_bar_that_is_named_by_its_loss_counts_the_steps() -> None:
     [record] = parse_output("loss: 0.37:  10%|▏ | 5/50 [00:01<00:09, 5.0it/s]\r")
     assert (record.step, record.total_steps, record.loss) == (5, 50, 0.37)
+    [begun] = parse_output("loss: 0.00:   0%|   | 0/50 [00:00<?, ?it/s]\r")
+    assert (begun.step, begun.loss) == (0, None)
     evaluated = parse_output("val_loss: 0.37:  10%|▏ | 5/50 [00:01<00:09, 5.0it/s]\r")
     assert not any(record.step for record in evaluated)
 

@@ -273,6 +273,9 @@ def _steps(state: RunState, event: ev.Steps) -> RunState:
     changed |= _without_wrong_guess(state, step)
     if event.evaluated_steps and state.follows_rank(event.rank):
         state = _with_evaluation_steps(state, event.evaluated_steps)
+    if event.printed_until and state.follows_rank(event.rank):
+        printed = sorted({*state.printed_until, *event.printed_until}, key=lambda each: each[::-1])
+        changed["printed_until"] = tuple(printed[-RECENT_EVALUATION_STEPS:])
     if before.latest is None or event.own_steps > before.latest.own_steps or first:
         changed |= _stepped(state, event)
     return replace(state, **changed)

@@ -139,7 +139,8 @@ class RunState(Struct, frozen=True):
     completed.
     `planned_epochs` is the number of epochs by a `Plan`. `evaluations` are downsampled to a few hundred, newest last;
     `evaluation_steps`: where the last of them began, as the observer saw it; `evaluation_output`: the bytes of output
-    that some printed, the last of which may not have ended. `loss_trust`: the `trust` in the source of the loss;
+    that some printed, the last of which may not have ended; `printed_until`: see `Steps`.
+    `loss_trust`: the `trust` in the source of the loss;
     `loss_parts`: losses whose names say that they are parts of it. `high_losses`: how many of the newest losses in a
     row are `DIVERGED` times `lowest_loss` or more. `options` and `switches` are those of the script's argument parsers.
     `saved` is what the script itself saved last. `unobserved`: why the observer does not run. `fell_back`: the fallback
@@ -178,6 +179,7 @@ class RunState(Struct, frozen=True):
     trainable_parameters: int | None = None
     evaluations: tuple[Evaluated, ...] = ()
     evaluation_steps: tuple[int, ...] = ()
+    printed_until: tuple[tuple[int, int], ...] = ()
     evaluation_output: tuple[tuple[int, int | None], ...] = ()
     checkpoint: Checkpoint | None = None
     in_effect: Mapping[str, Any] = field(default_factory=dict)

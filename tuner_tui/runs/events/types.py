@@ -325,7 +325,8 @@ class Steps(Event, frozen=True, kw_only=True):
     epoch, `between_s` the part from an optimizer step to the next request for a batch (None without a data loader).
     `rank_wait_s` is the part in calls that wait for other ranks, the computation of gradients included (None for a
     single process and on a GPU). `optimizer_s` is the part in the optimizers (None on a GPU, or with a closure).
-    `slowest_step_s` is of the last window, and so are `evaluated_steps`, after which a plain loop evaluated.
+    `slowest_step_s` is of the last window, and so are `evaluated_steps`, after which a plain loop evaluated, and
+    `printed_until`: of such steps, the bytes of output before the next one, which hold what the evaluation printed.
 
     `epoch_batch` of `epoch_batches` are read in the current epoch of the training's loader; without a length or loader
     they are None.
@@ -355,6 +356,7 @@ class Steps(Event, frozen=True, kw_only=True):
     epoch_batches: int | None = None
     slowest_step_s: float | None = None
     evaluated_steps: tuple[int, ...] = ()
+    printed_until: tuple[tuple[int, int], ...] = ()
     batch_shape: tuple[int, ...] | None = None
     allocated_peak_bytes: int | None = None
     reserved_peak_bytes: int | None = None

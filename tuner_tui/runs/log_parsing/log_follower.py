@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate, islice
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.core.clock import ClockReading
@@ -85,6 +87,8 @@ MAX_LINES = 6
 MAX_POSITIONS = 2
 """Lines with a position in the training that are parsed in a second while its length is not known."""
 MAX_LINE_BYTES = 1000
+MAX_WAITING = 8
+"""Lines of evaluations that wait for a second without another one."""
 
 _FIGURES = tuple(word.encode() for word in FIGURE_WORDS)
 _LABEL_ALONE = re.compile(LABEL_ALONE.encode())
@@ -103,11 +107,7 @@ class PrintedMetrics:
         self._output = OutputTail(log, MAX_BYTES, LAST_BYTES)
         self._read_s = float("-inf")
         self._step = 0
-        self._evaluated: Evaluated | None = None
-        self._last: Mapping[str, float] = {}
-        self._stated: int | None = None
-        self._epoch: float | None = None
-        self._evaluations = EvaluationSteps()
+        self._evaluations = PrintedEvaluations()
 
     def events(self, state: RunState, now: ClockReading, *, over: bool) -> list[Event]:
         """What was printed since the last call. Nothing before the observer has seen a step, or where a Trainer
@@ -122,54 +122,19 @@ class PrintedMetrics:
         lines = self._lines(state, over)
         first, self._step = min(self._step, state.step), state.step
         events: list[Event] = []
-        evaluates = False
-        for share, line in _thinned(lines):
+        for share, end, line in _thinned(lines):
             step = first + round((state.step - first) * share)
             records = list(parse_output(line.decode("utf-8", "replace")))
             trains = any(record.loss is not None for record in records)
             for record in records:
-                if trains and record.evaluation and self._repeats(record.evaluation, state, events):
-                    continue
-                evaluates = evaluates or bool(record.evaluation)
-                stated = stated_step(record, state, first)
-                if stated in self._evaluations.stated:  # `Steps: 75` may say how many steps an epoch has
-                    stated = None
-                events += self._events_of(record, step, now.wall_s, stated)
-        events += self._plan(lines, state, first, now.wall_s)
-        if over or not evaluates:  # an evaluation may print many lines, of which the last one counts
-            events += self._take_evaluation()
-        evaluated = [event for event in events if isinstance(event, Evaluated)]
-        others = [event for event in events if not isinstance(event, Evaluated)]
-        newest = None if self._stated is not None else self._evaluated
-        return [*others, *self._evaluations.placed(evaluated, newest, state, over=over)]
-
-    def _events_of(self, record: ProgressRecord, step: int, t: float, stated: int | None) -> list[Event]:
-        events: list[Event] = []
-        if record.loss is not None:
-            events += self._take_evaluation()
-            events.append(_metrics(record, step, t))
-        if record.evaluation:
-            of_other_epoch = self._epoch is not None and record.epoch is not None and record.epoch != self._epoch
-            if of_other_epoch or (stated is not None and self._stated not in (None, stated)):
-                events += self._take_evaluation()
-            self._epoch = record.epoch
-            self._stated = self._stated if stated is None else stated
-            step = step if self._stated is None else self._stated
-            earlier = {} if self._evaluated is None else self._evaluated.metrics
-            self._last = {**earlier, **record.evaluation}
-            self._evaluated = Evaluated(t=t, source=record.source, step=step, metrics=self._last)
-        return events
-
-    def _repeats(self, metrics: Mapping[str, float], state: RunState, events: Sequence[Event]) -> bool:
-        """Whether these are the last metrics again, maybe rounded, as LitGPT prints them with each loss.
-
-        They are not if an evaluation that the observer saw has not printed any yet.
-        """
-        printed = (self._evaluated is not None) + sum(isinstance(event, Evaluated) for event in events)
-        if self._evaluations.unprinted(state) > printed:
-            return False
-        last = self._last.values()
-        return all(any(math.isclose(value, each, rel_tol=1e-3) for each in last) for value in metrics.values())
+                if record.loss is not None:
+                    events.append(_metrics(record, step, now.wall_s))
+                if record.evaluation:
+                    event = Evaluated(t=now.wall_s, source=record.source, step=step, metrics=record.evaluation)
+                    stated = stated_step(record, state, first)
+                    self._evaluations.add(EvaluationLine(event, end, stated, record.epoch, trains))
+        events += self._plan([line for _, line in lines], state, first, now.wall_s)
+        return events + self._evaluations.placed(state, over=over)
 
     def _plan(self, lines: Sequence[bytes], state: RunState, first: int, t: float) -> list[Event]:
         """The length of the training by the newest printed position, unless it is known already."""
@@ -185,71 +150,111 @@ class PrintedMetrics:
                 return [Plan(t=t, source=LOG, total_steps=total, first_step=state.first_step, guessed=True)]
         return []
 
-    def _take_evaluation(self) -> list[Event]:
-        evaluated, self._evaluated = self._evaluated, None
-        if self._stated is not None:
-            self._evaluations.stated.add(self._stated)
-            self._stated = None
-        return [] if evaluated is None else [evaluated]
+    def _lines(self, state: RunState, over: bool) -> Sequence[tuple[int, bytes]]:
+        """The whole lines, or states of a progress bar, since the last call, and where in the output each ends.
 
-    def _lines(self, state: RunState, over: bool) -> Sequence[bytes]:
-        """The whole lines, or states of a progress bar, since the last call; those of an evaluation begin so."""
+        Those of an evaluation begin so.
+        """
         start, text = self._output.read(b"\r\n\b", over)
         end = len(text)
         # The observer reports where in the output an evaluation began and ended. A line in between, such as `loss 0.5`,
         # gets a label that makes the parser take its figures for those of an evaluation.
         text = text.replace(b"\r", b"\n").replace(b"\b", b"\n")
+        ends = accumulate((len(line) + 1 for line in text.split(b"\n")), initial=start)
         for began, ended in reversed(state.evaluation_output):
             first, last = max(0, began - start), end if ended is None else max(0, ended - start)
             evaluation_lines = text[first:last].splitlines(keepends=True)
             text = text[:first] + b"".join(b"Test: " + line for line in evaluation_lines) + text[max(first, last) :]
-        return _LABEL_ALONE.sub(rb"\1 ", _SUMMARY.sub(b"", text)).split(b"\n")
+        text = _LABEL_ALONE.sub(rb"\n\1 ", _SUMMARY.sub(lambda match: b"\n" * match[0].count(b"\n"), text))
+        return list(zip(islice(ends, 1, None), text.split(b"\n"), strict=False))
 
 
-class EvaluationSteps:
-    """Gives printed evaluations the steps at which the observer saw them.
+class EvaluationLine(Struct, frozen=True):
+    """Metrics of an evaluation in one line of output, with a guess of their step.
 
-    Those of the steps in `stated` are certain: their lines say the step.
+    The line ends at byte `end` of the output. `stated` is its step if it says that, `epoch` likewise; `trains`: it also
+    has a loss of the training.
     """
 
-    # Output is read as it comes, but the counters that say after which steps the loop evaluated arrive once a second: a
-    # printed evaluation without a step waits for the next look. Not all evaluations print, so printed ones are matched
-    # with the newest steps that were seen, in order; one that finds no step by the next look keeps its estimated one.
+    event: Evaluated
+    end: int
+    stated: int | None
+    epoch: float | None
+    trains: bool
+
+
+class PrintedEvaluations:
+    """Gives printed evaluations the steps at which the observer saw them, and adds up the lines of each."""
+
+    # The observer says how much output there was when the step after an evaluation ended: what is printed up to there
+    # belongs to it. It does so about a second later, and not at all for evaluations that it recognises only by that
+    # step: lines that have waited for a look belong to the newest evaluations, in order, for not all of them print.
 
     def __init__(self) -> None:
-        self.stated: set[int] = set()
-        self._waiting: list[Evaluated] = []
-        self._taken = 0
-        self._was_evaluating = False
+        self._lines: list[EvaluationLine] = []
+        self._stated: dict[int, float | None] = {}
+        self._waited = self._taken = 0
+        self._last: Mapping[str, float] = {}
 
-    def unprinted(self, state: RunState) -> int:
-        """How many evaluations the observer saw after the last one that was placed, without those that wait."""
-        return sum(step > self._taken for step in state.evaluation_steps) - len(self._waiting)
+    def add(self, line: EvaluationLine) -> None:
+        """Add a line that was read."""
+        if line.stated is not None and self._stated.setdefault(line.stated, line.epoch) != line.epoch:
+            line = replace(line, stated=None)  # `Steps: 75` says how many steps an epoch has
+        self._lines.append(line)
 
-    def placed(
-        self, evaluations: Sequence[Evaluated], newest: Evaluated | None, state: RunState, *, over: bool
-    ) -> list[Evaluated]:
-        """The evaluations that need not wait any longer, of those that waited and of the new `evaluations`.
+    def placed(self, state: RunState, *, over: bool) -> list[Evaluated]:
+        """The evaluations of the lines that need not wait any longer."""
+        ends = max((end for _, end in state.printed_until), default=-1)
+        ready = sum(line.end <= ends or line.stated is not None for line in self._lines)
+        if over:
+            ready = len(self._lines)
+        elif state.phase != "evaluating" and (len(self._lines) == self._waited or self._waited > MAX_WAITING):
+            ready = max(ready, self._waited)  # else it may print more
+        lines, self._lines = self._lines[:ready], self._lines[ready:]
+        self._waited = len(self._lines)
+        by_step: dict[int, list[EvaluationLine]] = {}
+        for line, step in zip(lines, self._steps(lines, state), strict=True):
+            by_step.setdefault(step, []).append(line)
+        return [event for step, group in by_step.items() if (event := self._added_up(step, group)) is not None]
 
-        `newest` has printed lines after them, and may print more.
-        """
-        certain = [event for event in evaluations if event.step in self.stated]
-        self._taken = max([self._taken, *(event.step for event in certain)])
-        waited = len(self._waiting)
-        printed = [*self._waiting, *(event for event in evaluations if event not in certain)]
-        count = len(printed) + (newest is not None)  # `newest` will need a step of its own
-        steps = [step for step in state.evaluation_steps if step > self._taken]
-        if state.phase == "evaluating" and len(steps) > count:
-            steps.pop()  # it has not printed anything
-        steps = steps[-count:][: len(printed)] if count else []
-        if printed and not steps and self._was_evaluating:
-            steps = [self._taken]  # the rest of an evaluation that had printed some of its lines
-        self._was_evaluating = state.phase == "evaluating"
-        self._taken = max([self._taken, *steps])
-        ready = len(printed) if over else max(len(steps), waited)
-        self._waiting = printed[ready:]
-        seen = [replace(event, step=step) for event, step in zip(printed, steps, strict=False)]
-        return [*certain, *seen, *printed[len(steps) : ready]]
+    def _steps(self, lines: Sequence[EvaluationLine], state: RunState) -> list[int]:
+        certain = [
+            next((step for step, end in state.printed_until if line.end <= end), None)
+            if line.stated is None
+            else line.stated
+            for line in lines
+        ]
+        last = max([self._taken, *(step for step in certain if step is not None)])
+        steps = [step for step in state.evaluation_steps if step > last]
+        number, groups = -1, list[int]()
+        for before, line, step in zip([None, *lines], lines, certain, strict=False):
+            new = before is None or line.trains or line.epoch != before.epoch
+            number += step is None and (new or number < 0)
+            groups.append(number)
+        steps = steps[-number - 1 :] or [last] * bool(state.evaluation_steps)
+        return [
+            known if known is not None else steps[min(group, len(steps) - 1)] if steps else line.event.step
+            for known, group, line in zip(certain, groups, lines, strict=True)
+        ]
+
+    def _added_up(self, step: int, lines: Sequence[EvaluationLine]) -> Evaluated | None:
+        """The last metrics of each name, without those that lines of training repeat, maybe rounded, as LitGPT's do."""
+        seen, metrics = dict(self._last), dict[str, float]()
+        for line in lines:
+            values = line.event.metrics
+            if not (line.trains and _are_among(values.values(), seen.values())):
+                metrics.update(values)
+                seen.update(values)
+        if not metrics and step > self._taken:
+            metrics.update(lines[-1].event.metrics)
+        if step == self._taken:
+            metrics = {name: value for name, value in metrics.items() if name not in self._last}
+        self._taken, self._last = max(step, self._taken), {**(self._last if step == self._taken else {}), **metrics}
+        return replace(lines[-1].event, step=step, metrics=metrics) if metrics else None
+
+
+def _are_among(values: Iterable[float], others: Collection[float]) -> bool:
+    return all(any(math.isclose(value, each, rel_tol=1e-3) for each in others) for value in values)
 
 
 def stated_step(record: ProgressRecord, state: RunState, first: int) -> int | None:
@@ -290,21 +295,21 @@ def planned_steps(position: ProgressRecord, state: RunState, first: int) -> int 
     return int(epochs) * -(-batches // accumulation)
 
 
-def _thinned(lines: Sequence[bytes]) -> list[tuple[float, bytes]]:
-    """Of the lines that may have figures, some of evaluations and of training, with their share of all.
+def _thinned(lines: Sequence[tuple[int, bytes]]) -> list[tuple[float, int, bytes]]:
+    """Of the lines that may have figures, some of evaluations and of training, with their share of all and their ends.
 
     An evaluation may first print its result, and then many lines, or last, after a line for each batch.
     """
-    figures = [(line, lower) for line in lines if any(map((lower := line.lower()).__contains__, _FIGURES))]
-    of_evaluation = [any(map(lower.__contains__, _EVALUATION)) for _, lower in figures]
+    figures = [(end, line, lower) for end, line in lines if any(map((lower := line.lower()).__contains__, _FIGURES))]
+    of_evaluation = [any(map(lower.__contains__, _EVALUATION)) for *_, lower in figures]
     chosen = [index for index, evaluates in enumerate(of_evaluation) if evaluates]
     chosen = [*chosen[:2], *chosen[2:][2 - MAX_LINES :]]
     others = [
-        index for index, evaluates in enumerate(of_evaluation) if not evaluates and _LOSS.search(figures[index][0])
+        index for index, evaluates in enumerate(of_evaluation) if not evaluates and _LOSS.search(figures[index][1])
     ]
     spacing = max(1, -(-len(others) // MAX_LINES))
     chosen = sorted({*chosen, *others[::-spacing]})
-    return [((index + 1) / len(figures), figures[index][0]) for index in chosen]
+    return [((index + 1) / len(figures), *figures[index][:2]) for index in chosen]
 
 
 MAX_EPOCH_BAR = 1000

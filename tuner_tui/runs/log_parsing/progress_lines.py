@@ -147,6 +147,8 @@ def _bars(piece: str) -> Iterator[ProgressRecord]:
         # The name before a bar and the postfix after it may hold figures: `loss 0.4: 10%|█ | 5/50 [00:01<00:09,
         # 5it/s]`.
         figures = parse_line(f"{name} | {match[4]}" if may_have_figures(name) else match[4])
+        if not int(match[1]):  # `loss: 0.00` before the first step
+            figures = ProgressRecord(BARS)
         # A bar whose name is its loss, `loss: 0.37: 10%|`, is that of the training.
         trains = not name or _TRAINS.match(name) or _LOSS.match(name.lower())
         if trains and _counts_steps(match[4]):
@@ -244,7 +246,7 @@ _NAMED_BY_LABEL = re.compile(r"(?<![\w.])(?P<key>val|valid|test)[:=]\s?(?P<value
 """`Loss: 1.2, Train: 0.9, Val: 0.7, Test: 0.7`, as PyTorch Geometric's examples print."""
 _SEPARATORS = re.compile(r"[. _/-]+")
 _EVALUATION_POSITION = re.compile(
-    rf"(?<![\w.])(?:{EVALUATION_WORDS}):?\s{{0,3}}\[\s{{0,4}}(?P<count>\d+)/(?P<total>\d+)\]"
+    rf"(?<![\w.])(?:{EVALUATION_WORDS})(?: \(\w+\))?:?\s{{0,3}}\[\s{{0,4}}(?P<count>\d+)/(?P<total>\d+)\]"
 )
 """`Test: [1/4]  Loss 1.7 (1.7)` is progress: the last one has the mean of all batches, in parentheses."""
 _AVERAGE = re.compile(r"\s{0,2}\(\s{0,4}(?P<value>\d+\.\d+(?:e[+-]?\d+)?)\)")
@@ -255,6 +257,8 @@ _DICTIONARY = re.compile(r"\{'\w+': ")
 _NO_LOSS = re.compile(r"scal|weight|func|fn|coef|type|mask|factor")
 _PERPLEXITY = frozenset({"ppl", "perplexity"})
 _EXPONENTIAL = re.compile(r"(?:exp|ppl|perplexity)\([a-z_ ]*$")
+_OF_AVERAGE = re.compile(r"(?:(?!\d\.\d).)*(?<![a-z])ema(?![a-z])")
+"""An evaluation of the averaged weights, such as `Test (EMA): loss 1.3`, comes beside that of the model."""
 _RECORDS = frozenset({"best", "lowest", "min", "minimum", "previous", "prev", "last", "target", "old"})
 _LEARNING_RATE = re.compile(rf"(?<![a-z])(?:lr|learning[ _]rate){ASSIGNED}")
 _GRAD_NORM = re.compile(rf"(?<![a-z])(?:grad(?:ient)?[ _]?norm|gnorm){ASSIGNED}")
@@ -309,6 +313,8 @@ def _figures_of(text: str) -> ProgressRecord:
     position = _EVALUATION_POSITION.search(text) if labels else None
     if position is not None and int(position["count"]) + 1 < int(position["total"]):  # some count from 0
         evaluation.clear()
+    if evaluation and not trained and _OF_AVERAGE.match(text):
+        evaluation = {f"eval_ema_{key.removeprefix('eval_')}": value for key, value in evaluation.items()}
     count = _BATCHES.search(text) or _STEP.search(text)
     epoch = _EPOCH.search(text)
     total = None if count is None else count["total"]

@@ -54,10 +54,9 @@ def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
         if record is None or not _same_job(record.job, job):
             continue
         run = measured_run(folder, record)
-        if run is not None and isinstance(record.job, CommandJob):
-            run = _with_own_settings(run, folder, record, command_settings)
         if run is not None:
-            runs.append(run)
+            of_command = isinstance(record.job, CommandJob)
+            runs.append(_with_own_settings(run, folder, record, command_settings) if of_command else run)
         if len(runs) == MAX_RUNS:
             break
     return tuple(runs)
@@ -126,16 +125,13 @@ def _reached(words: Sequence[str], last: Steps | None) -> int | None:
 
 def _with_own_settings(
     run: MeasuredRun, folder: RunFolder, record: RunRecord, command_settings: Mapping[str, Value]
-) -> MeasuredRun | None:
-    """Replaces defaults by `command_settings`, and the micro batch by the observed one.
-
-    None if the micro batch was neither observed nor chosen.
-    """
+) -> MeasuredRun:
+    """Replaces defaults by `command_settings`, and the micro batch by the observed one; 0 if that is not known."""
     seen = RunReader(folder).poll().state.in_effect.get(MICRO)
     settings = record.resolved.with_own(command_settings).settings
-    if type(seen) is int:
-        return replace(run, settings=settings.changed(**{MICRO: seen}))
-    return replace(run, settings=settings) if MICRO in record.resolved.given else None
+    if type(seen) is int or MICRO not in record.resolved.given:
+        settings = replace(settings, per_device_train_batch_size=seen if type(seen) is int else 0)
+    return replace(run, settings=settings)
 
 
 def _same_job(recorded: Job, job: Job) -> bool:

@@ -35,6 +35,7 @@ OF_LOOPS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """The same for calls that count where no `TrainingArguments` do."""
 OPTIMIZER = re.compile(r"\w*Adam\w*|Adafactor|Adagrad|SGD|RMSprop|Lion\w*|Muon|LAMB|LARS")
+MANUAL_SEEDS = frozenset({"manual_seed", "torch.manual_seed", "torch.random.manual_seed"})
 PARSED = re.compile(
     r"\w*(args?|arguments|opts?|options|params|flags|cfg|config|conf|settings|spec|hp|hps)|self|C", re.IGNORECASE
 )
@@ -382,6 +383,8 @@ def _section(call: ast.Call) -> str | None:
         return ""
     if OPTIMIZER.fullmatch(name):
         return "optimizer"
+    if name == "manual_seed" and ast.unparse(call.func) not in MANUAL_SEEDS:
+        return None  # of a generator of its own
     return name if name in SECTIONS or name in POSITIONAL or name in OF_LOOPS else None
 
 

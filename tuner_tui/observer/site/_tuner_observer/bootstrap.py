@@ -32,6 +32,7 @@ HOOKED_MODULES = (
     "transformers.trainer", "lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer",
     "wandb.sdk.wandb_run", "torch.utils.tensorboard.writer", "tensorboardX.writer", "mlflow.tracking.fluent",
     "trackio.run", "accelerate.accelerator", "lightning.fabric.fabric", "lightning_fabric.fabric",
+    "keras.src.saving.saving_lib",
 )  # fmt: skip
 
 

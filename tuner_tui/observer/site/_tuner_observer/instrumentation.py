@@ -163,6 +163,8 @@ class Instrumentation:
             injection.hook_sigterm_stop(module, self._session)
         elif name == "safetensors.torch":
             torch_save.hook_safetensors(module, self.counters, self._saved)
+        elif name == "keras.src.saving.saving_lib":
+            torch_save.hook_keras(module, self._saved)
         elif name in LIGHTNING_MODULES:
             lightning_trainer.hook_lightning_trainer(module, self._session, self.counters, self._settings_in_effect)
             injection.hook_lightning_resume(module, self._session)

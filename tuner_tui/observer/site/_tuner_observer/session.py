@@ -273,10 +273,11 @@ class Session:
     def _write_phase(self) -> None:
         if self.is_open:
             self._written_phase = self.phase
-            output = self._output_size() if self.marks_output else None
+            output = self.output_size() if self.marks_output else None
             self.report("phase", phase=self.phase, step=self.step, output=output)
 
-    def _output_size(self) -> int | None:
+    def output_size(self) -> int | None:
+        """Bytes that the run has printed so far."""
         try:
             return os.stat(os.path.join(self.run_dir, "output.log")).st_size
         except OSError:

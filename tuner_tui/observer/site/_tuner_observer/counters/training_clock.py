@@ -42,6 +42,8 @@ class TrainingClock:
         self._since_s: float | None = None
         self._evaluated: list[tuple[float, float]] = []
         self._evaluated_steps: list[int] = []
+        self._printing: int | None = None
+        self._printed_until: list[tuple[int, int]] = []
         self._pauses: list[tuple[float, float]] = []
         self._between_s: float | None = None
         self._stepped_s = 0.0
@@ -77,6 +79,12 @@ class TrainingClock:
         if self._paused is not None and resumes:
             self._end_pause(now)
         self._report_evaluation()
+        if self._printing is not None:
+            # What an evaluation prints is in the output before the next step.
+            output = self._session.output_size()
+            if output is not None:
+                self._printed_until = [*self._printed_until[1 - MAX_EVALUATED_STEPS :], (self._printing, output)]
+            self._printing = None
         if self._since_s is not None and self._paused is None and self._session.phase != "compiling":
             seconds = now - self._since_s
             if self._evaluated or self._pauses:
@@ -102,8 +110,10 @@ class TrainingClock:
 
     def _add_evaluated_step(self, step: int | None) -> None:
         """Note the step of an evaluation unless a Trainer reports it."""
-        if step and not self._reports() and step not in self._evaluated_steps[-1:]:
-            self._evaluated_steps = [*self._evaluated_steps[1 - MAX_EVALUATED_STEPS :], step]
+        if step and not self._reports():
+            self._printing = step
+            if step not in self._evaluated_steps[-1:]:
+                self._evaluated_steps = [*self._evaluated_steps[1 - MAX_EVALUATED_STEPS :], step]
 
     def optimizer_stepped(self, now: float) -> None:
         """Another optimizer of the same step has stepped: time before `now` is not the loop's own."""
@@ -150,7 +160,7 @@ class TrainingClock:
     def drop_evaluation(self) -> None:
         """The evaluation after the last step was none: its time is that of the training."""
         self._eval_s -= self._evaluated_s
-        self._evaluated_step, self._evaluated_s = None, 0.0
+        self._evaluated_step, self._evaluated_s, self._printing = None, 0.0, None
         self._evaluated_steps = self._evaluated_steps[:-1]
         self._pauses.clear()
 
@@ -223,7 +233,8 @@ class TrainingClock:
             "save_s": round(self._save_s + (open_s if saving else 0.0), 6),
             "slowest_step_s": round(self._slowest_s, 6) or None,
             "evaluated_steps": self._evaluated_steps or None,
+            "printed_until": self._printed_until or None,
         }
-        self._slowest_s, self._evaluated_steps = 0.0, []
+        self._slowest_s, self._evaluated_steps, self._printed_until = 0.0, [], []
         self._written_s = self._eval_s + self._save_s
         return fields

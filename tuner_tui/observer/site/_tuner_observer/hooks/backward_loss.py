@@ -73,8 +73,8 @@ class BackwardLoss:
         self._code: Any = None
         self._at = self._called_at = -1
         self._tells_callers = False
-        self._site: Any = None
-        self._place: Any = None
+        self._call: Any = None
+        self._source_line: Any = None
         self._others: dict[Any, SimpleNamespace] = {}
         self._simple_until_s = 0.0
         self._newest: Any = None
@@ -84,7 +84,7 @@ class BackwardLoss:
         self._unscaled: tuple[int, Any] | None = None
         self._written: list[float] = []
         self._losses: list[float] = []
-        self._places: list[Any] = []
+        self._source_lines: list[Any] = []
         self._divisor = self._divided_by = 0.0
 
     def hook_backward(self, tensor_class: Any) -> None:
@@ -136,15 +136,15 @@ class BackwardLoss:
         loss = _value_of(unscaled[1] if unscaled is not None and is_scaled else tensor)
         caller = _script_frame(frame)
         self._tells_callers = len(buffer.optimizers) > 1
-        site, place = _site_of(caller)
+        call, source_line = _call_of(caller)
         compared = slice(2 + self._tells_callers)
-        if self._site is None or site[compared] != self._site[compared]:
+        if self._call is None or call[compared] != self._call[compared]:
             # The second `backward` of the same loop: a mixture of two losses would mean nothing.
-            if self._site is not None and now - self._newest_s < FORGET_S:
-                self._note_other(site[compared], place, loss, now)
+            if self._call is not None and now - self._newest_s < FORGET_S:
+                self._note_other(call[compared], source_line, loss, now)
                 return
             self._others.clear()
-        self._site, self._place = site, place
+        self._call, self._source_line = call, source_line
         self._code, self._at, self._called_at = frame.f_code, frame.f_lasti, _called_at(frame)
         self.groups.before(tensor, frame, now, self._first_step)
         buffer.backwards += 1
@@ -159,11 +159,11 @@ class BackwardLoss:
             self._read()
         self._simple_until_s = 0.0 if is_scaled or self.groups.follows or caller is not frame else self._due_s
 
-    def _note_other(self, site: Any, place: Any, loss: Any, now: float) -> None:
+    def _note_other(self, call: Any, source_line: Any, loss: Any, now: float) -> None:
         """Note the loss of another call than the followed one, and how often it came between two of those."""
-        other = self._others.get(site)
+        other = self._others.get(call)
         if other is None and len(self._others) < MAX_OTHERS:
-            other = self._others[site] = SimpleNamespace(place=place, after=0, alternations=0)
+            other = self._others[call] = SimpleNamespace(source_line=source_line, after=0, alternations=0)
         if other is not None:
             other.alternations += self._counters.buffer.backwards > other.after
             other.after, other.called_s, other.loss = self._counters.buffer.backwards, now, loss
@@ -176,24 +176,24 @@ class BackwardLoss:
             for each in self._others.values()
             if several and each.alternations > 1 and self._newest_s - each.called_s < FORGET_S
         ]
-        losses, places = (
+        losses, source_lines = (
             [self._newest, *(each.loss for each in others)],
-            [self._place, *(each.place for each in others)],
+            [self._source_line, *(each.source_line for each in others)],
         )
         devices = {getattr(each, "device", None) for each in losses}
         if devices == {None}:  # all are numbers
-            self._losses, self._places, self._divisor = losses, places, self._divided_by
+            self._losses, self._source_lines, self._divisor = losses, source_lines, self._divided_by
         elif len(devices) == 1 and self._newest.device.type == "cuda":
             self._read_copy()
             # While a CUDA graph is captured, the operations below would become a part of it.
             if self._copied is None and not self._torch.cuda.is_current_stream_capturing():
                 stacked = self._torch.stack([each.reshape(()).float() for each in losses])
-                self._copied, self._copied_from = copy_to_host(self._torch, stacked), places
+                self._copied, self._copied_from = copy_to_host(self._torch, stacked), source_lines
                 self._divisor = self._divided_by
 
     def _read_copy(self) -> None:
         if self._copied is not None and self._copied.has_arrived():
-            self._losses, self._places, self._copied = self._copied.values(), self._copied_from, None
+            self._losses, self._source_lines, self._copied = self._copied.values(), self._copied_from, None
 
     def write(self) -> None:
         """Write the loss if there is a new one."""
@@ -207,7 +207,7 @@ class BackwardLoss:
             # `loss = loss / accumulation` before `backward()`: undone only if the divisor is the number of micro
             # batches, because a loss may be divided for other reasons.
             loss = self._losses[0] * self._divisor if self._divisor == micro_batches else self._losses[0]
-            parts = None if len(self._losses) < 2 else dict(zip(_names(self._places), self._losses))  # noqa: B905
+            parts = None if len(self._losses) < 2 else dict(zip(_names(self._source_lines), self._losses))  # noqa: B905
             fields = {"step": step, "loss": None if parts else loss, "parts": parts, "source": SOURCE}
             self._session.report_counters("metrics", dict(fields, learning_rate=self._settings.present_rate()))
 
@@ -227,7 +227,7 @@ def _called_at(frame: FrameType) -> int:
     return -1 if frame.f_back is None else frame.f_back.f_lasti
 
 
-def _site_of(caller: FrameType) -> tuple[tuple[CodeType, int, int], tuple[CodeType, int, int]]:
+def _call_of(caller: FrameType) -> tuple[tuple[CodeType, int, int], tuple[CodeType, int, int]]:
     """A place in a function of the script, and the one from which another function of the script has called that:
     their instructions and their lines, -1 and 0 without such a function."""
     outer = caller.f_back
@@ -246,10 +246,10 @@ _ARGUMENT = re.compile(r"(?:backward|scale)\(\s*([A-Za-z_][\w.]*)\s*[,)]")
 _CALLED_ON = re.compile(r"([^;=]*)\.backward\(")
 
 
-def _names(places: list[Any]) -> list[str]:
+def _names(source_lines: list[Any]) -> list[str]:
     """What `backward` is called on at each place, by the line of source; numbered by their lines if these are alike."""
     names, lines = [], []
-    for code, line, outer_line in places:
+    for code, line, outer_line in source_lines:
         source = linecache.getline(code.co_filename, line)
         match = _ARGUMENT.search(source) or _CALLED_ON.search(source)
         names.append("loss" if match is None else match[1].strip()[:MAX_NAME] or "loss")

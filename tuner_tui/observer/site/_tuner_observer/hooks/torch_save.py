@@ -110,6 +110,14 @@ def hook_fabric_save(torch: Any, module: Any, files: SavedFiles) -> None:
     _hook_checkpoint(module.Fabric, "save", report, files)
 
 
+def hook_keras(module: Any, files: SavedFiles) -> None:
+    """Hook what Keras saves: the whole model with its optimizer, or weights. `module` is its `saving_lib`."""
+    _hook_checkpoint(module, "save_model", lambda _, __, filepath, *___, **____: files.saved(filepath, True), files)
+    _hook_checkpoint(
+        module, "save_weights_only", lambda _, __, filepath, *___, **____: files.saved(filepath, False), files
+    )
+
+
 def _hook_checkpoint(owner: Any, name: str, report: Callable[..., None], files: SavedFiles) -> None:
     """Hook a method that writes a checkpoint. `report` gets its result and its arguments."""
 
