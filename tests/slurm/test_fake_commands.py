@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.slurm import FakeCluster
+from tests.fakes.slurm import REQUEST, FakeCluster
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.restart import plan_restart
 from tuner_tui.runs.read.status import read_status
@@ -129,8 +129,12 @@ def test_a_stop_during_the_checkpoint_of_the_time_limit_is_the_end(
     assert not (state / "runs/r002").exists()
 
 
-def test_a_stop_of_a_requeued_job_that_waits_cancels_it(state: Path, tmp_path: Path, cluster: FakeCluster) -> None:
+@pytest.mark.parametrize("end", ["", "kill -KILL $$\n"], ids=["answered", "killed with its job"])
+def test_a_stop_of_a_requeued_job_that_waits_cancels_it(
+    end: str, state: Path, tmp_path: Path, cluster: FakeCluster
+) -> None:
     cluster.holds = True
+    (cluster.bin / "scontrol").write_text(f"{REQUEST}{end}")
     (tmp_path / "train.py").write_text(TRAINING)
     command = [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "out"), "--resume", "{checkpoint}"]
     assert tuner("slurm", "submit", "--time", "10", "--", *command).returncode == 0

@@ -30,7 +30,11 @@ TIMEOUT_S = 15.0
 
 
 class SlurmError(Exception):
-    """Slurm did not do what it was asked; the message is one sentence."""
+    """Slurm did not do what it was asked, or is not known to; the message is one sentence."""
+
+
+class SlurmRefusedError(SlurmError):
+    """Slurm answered that it does not do what it was asked."""
 
 
 SlurmRunner = Callable[[Sequence[str]], str]
@@ -60,7 +64,8 @@ def run_slurm(
     except OSError as error:
         raise SlurmError(f"{command[0]} cannot be started: {error.strerror}.") from error
     if done.exit_code:
-        raise SlurmError(_why(command[0], done.errors, done.exit_code))
+        error_class = SlurmRefusedError if done.exit_code > 0 else SlurmError
+        raise error_class(_why(command[0], done.errors, done.exit_code))
     return done.output.decode("utf-8", "replace")
 
 

@@ -35,6 +35,7 @@ from tuner_tui.runs.slurm import (
     LIMIT_SIGNAL,
     SlurmError,
     SlurmJob,
+    SlurmRefusedError,
     SlurmRunner,
     is_cancelled,
     read_job,
@@ -216,8 +217,10 @@ def _requeue(folder: RunFolder, first_step: int) -> None:
         if is_cancelled(folder.path):  # at this moment
             _mark(folder, None)
             run_slurm(["scancel", job.job_id])
-    except SlurmError as error:
+    except SlurmRefusedError as error:
         _mark(folder, None)
+        _say(str(error))
+    except SlurmError as error:  # a requeued job is killed, sometimes before its own scontrol has ended
         _say(str(error))
 
 
