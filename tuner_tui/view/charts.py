@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise, zip_longest
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from tuner_tui.core.units import format_share
@@ -152,7 +153,8 @@ class BrailleGrid:
     """Cells of 2 × 4 dots, of one style each: what is drawn later replaces dots of another style in the same cell."""
 
     def __init__(self, width: int, height: int) -> None:
-        self._cells = [[TextSpan(" ")] * width for _ in range(height)]
+        self._cells = [[" "] * width for _ in range(height)]
+        self._styles: list[list[Style]] = [[""] * width for _ in range(height)]
 
     def draw(self, dots: Iterable[tuple[int, int]], style: Style, bits: int = 0xFF, onto: Style = "") -> None:
         """Set dots, given by column and row from the top left; of each cell only those in `bits`.
@@ -160,21 +162,31 @@ class BrailleGrid:
         Dots of the style `onto` in the same cell stay, in `style`.
         """
         for x, y in dots:
-            cell = self._cells[y // 4][x // 2]
+            cells, styles, column = self._cells[y // 4], self._styles[y // 4], x // 2
             if dot := DOT_BITS[y % 4][x % 2] & bits:
-                before = ord(cell.text) if cell.style in (style, onto) and cell.text > "\u2800" else BRAILLE
-                self._cells[y // 4][x // 2] = TextSpan(chr(before | dot), style)
+                is_drawn = cells[column] > "\u2800" and styles[column] in (style, onto)
+                cells[column], styles[column] = chr((ord(cells[column]) if is_drawn else BRAILLE) | dot), style
 
     def write(self, column: int, row: int, text: str, style: Style) -> None:
         """Write text over what is drawn, cut at the edges."""
         if 0 <= row < len(self._cells):
-            for x, character in enumerate(text, column):
-                if 0 <= x < len(self._cells[row]):
-                    self._cells[row][x] = TextSpan(character, style)
+            start, end = max(0, column), min(len(self._cells[row]), column + len(text))
+            if start < end:
+                self._cells[row][start:end] = text[start - column : end - column]
+                self._styles[row][start:end] = [style] * (end - start)
 
     def lines(self) -> list[Line]:
         """Return the lines, the top one first."""
-        return [line(*row) for row in self._cells]
+        # Neighbours of one style are joined here: one by one it would be most of the work of a chart.
+        return [
+            line(
+                *(
+                    TextSpan("".join(cell for cell, _ in run), style)
+                    for style, run in groupby(zip(*row, strict=True), itemgetter(1))
+                )
+            )
+            for row in zip(self._cells, self._styles, strict=True)
+        ]
 
 
 AREA_LEFT, AREA_RIGHT = (0x00, 0x40, 0x44, 0x46, 0x47), (0x00, 0x80, 0xA0, 0xB0, 0xB8)
@@ -206,8 +218,9 @@ def area_lines(
         cells = (chr(BRAILLE + AREA_LEFT[left] + AREA_RIGHT[right]) for left, right in pairs)
         return (line(TextSpan("".join(cells).replace(chr(BRAILLE), " "), style)),)
     grid = BrailleGrid(len(pairs), height)
+    whole = [min(pair) // 4 for pair in pairs]
     for row in range(height):
-        inside = "".join(INSIDE if min(pair) >= 4 * (height - row) else " " for pair in pairs)
+        inside = "".join([INSIDE if cells >= height - row else " " for cells in whole])
         grid.write(0, row, inside, AREA_SHADES.get(style, style))
     for each, most, edge in ((values, full, style), (over, over_full, over_style)):
         places = (None if value is None else 4 * height - max(1, quantise(value, most, 4 * height)) for value in each)

@@ -25,7 +25,7 @@ from tuner_tui.view.cells import (
     text_width,
 )
 from tuner_tui.view.charts import area_lines, blocks, gauge
-from tuner_tui.view.sample_history import WINDOWS, Columns, Window, column_seconds, history_columns, samples_within
+from tuner_tui.view.sample_history import WINDOWS, Columns, Window, column_seconds, history_columns, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import GpuSample, Sample
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # What NVML gives as reasons for lower clocks although nothing is wrong: a GPU at full load is at its power cap, and
 # clocks that an administrator has set stay set.
 NORMAL_THROTTLE = frozenset({"power cap", "application clocks set", "sync boost", "display clock setting"})
-STALE_S = 3.0
+STALE, STALE_S = "?", 3.0
 """A GPU that did not answer for longer within the last `JUDGED_S` is marked, because its figures are old."""
 
 
@@ -242,13 +242,13 @@ def _column_seconds(scene: GpuScene, columns: int) -> float:
 
 def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
     mark, mark_style = gpu_mark(scene, gpu)
-    old: Style = "dim" if gpu.lost or is_stale(scene, gpu) else ""
-    used = memory_share(gpu)
+    old: Style = "dim" if mark in (BAD, STALE) else ""
+    used, style = memory_share(gpu), old or busy_style(scene, gpu)
     busy = None if gpu.utilisation_pct is None else gpu.utilisation_pct / 100
     parts: list[Part] = [
         TextSpan(align_right(str(gpu.index), 2), "strong"),
         TextSpan(f"{mark} ", mark_style),
-        gauge(busy, layout.busy, old or busy_style(scene, gpu)),
+        gauge(busy, layout.busy, style),
         TextSpan(align_right(format_percent(gpu.utilisation_pct), BUSY_TEXT), old or "strong"),
     ]
     if layout.memory:
@@ -271,7 +271,7 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         parts.append(TextSpan(align_right(clock, layout.clock), old or "dim"))
     if layout.trace:
         columns = _columns(scene, gpu, "utilisation_pct", _history_columns(0, layout, 0))
-        parts += [" ", area_lines(columns, TRACE_FULL, 1, old or busy_style(scene, gpu))[0]]
+        parts += [" ", area_lines(columns, TRACE_FULL, 1, style)[0]]
     if layout.job:
         job = (scene.jobs or {}).get(gpu.index) or (
             "free" if busy == 0 and (gpu.memory_used_bytes or GIB) < GIB else ""
@@ -424,7 +424,7 @@ def gpu_mark(scene: GpuScene, gpu: GpuSample) -> tuple[str, Style]:
     if gpu.lost:
         return BAD, "bad"
     if is_stale(scene, gpu):
-        return "?", "bad"
+        return STALE, "bad"
     return (WARN, "bad") if abnormal_throttle(gpu) or gpu.xid is not None else (" ", "")
 
 
@@ -445,7 +445,7 @@ def _silence_s(scene: GpuScene, gpu: GpuSample) -> float:
 
 def _judged(scene: GpuScene, gpu: GpuSample) -> list[GpuSample]:
     """Return the GPU as it was over the last seconds."""
-    earlier = (find_gpu(past, gpu.index) for past in samples_within(scene.recent, scene.sample.time_s, JUDGED_S))
+    earlier = (find_gpu(past, gpu.index) for past in samples_after(scene.recent, scene.sample.time_s - JUDGED_S))
     return [past for past in earlier if past is not None]
 
 

@@ -12,7 +12,15 @@ from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import WARN, Row, TextSpan, fit, join_sections, labelled_rows, line
 from tuner_tui.view.charts import Axes, Curve, curve_rows, legend
-from tuner_tui.view.gpu_rows import TWO_COLUMNS_FROM, GpuScene, dense_gpu_rows, gpu_rows, gpu_wall, gpus_in_use
+from tuner_tui.view.gpu_rows import (
+    TWO_COLUMNS_FROM,
+    WALL_FROM,
+    GpuScene,
+    dense_gpu_rows,
+    gpu_rows,
+    gpu_wall,
+    gpus_in_use,
+)
 from tuner_tui.view.host_rows import host_gauges, host_rows
 from tuner_tui.view.loss_chart import LossScene, growing_end, loss_rows
 from tuner_tui.view.run_bars import memory_rows, step_rows
@@ -169,7 +177,7 @@ def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Row]]:
     many, gpus = len(sample.gpus), parts.gpu_rows
     if layout.many_gpus is not None and many >= TWO_COLUMNS_FROM:
         gpus = layout.many_gpus(parts.gpus, width)
-    elif room or many >= TWO_COLUMNS_FROM:  # many use the rows better that they take anyway
+    elif room or many >= WALL_FROM:  # they use the rows better that they take anyway
         gpus = gpu_rows(parts.gpus, width, room + len(gpus))
     left = room - max(0, len(gpus) - len(parts.gpu_rows))
     host = (

@@ -201,13 +201,12 @@ class WatchScreen(SubScreen):
         low = self.size.height < LOW_HEIGHT
         host = [] if view is None else host_rows(view.sample, self._seen, width, 0)
         host = host[:1] if low else host
-        plain = len(watched_gpu_rows(view, self._seen, self._only, width))
-        room = self.size.height - 1 - (max(1, len(host), self._rows[1]) + FRAME) - 2 * FRAME
-        left = room - min(plain, max(3, room - MIN_JOB_ROWS)) - self._job_rows
-        gpus = watched_gpu_rows(view, self._seen, self._only, width, plain + left, self.window)
+        room = self.size.height - 1 - (max(1, len(host)) + FRAME) - 2 * FRAME
+        left = room - self._job_rows
+        gpus = watched_gpu_rows(view, self._seen, self._only, width, left, self.window)
         # Until the driver has answered there may be GPUs, whose histories come first.
         if view is not None and (view.problem is not None or view.sample.gpus) and not low:
-            host = host_rows(view.sample, self._seen, width, plain + left - len(gpus), window=self.window)
+            host = host_rows(view.sample, self._seen, width, left - len(gpus), window=self.window)
         self.gpus.values, self.host.values = (gpus,), (host,)
         most = max(3, room - MIN_JOB_ROWS)
         rows = max(min(len(gpus), most), self._rows[0]), max(1, len(host), self._rows[1])
