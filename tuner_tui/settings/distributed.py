@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -18,7 +20,10 @@ from msgspec.structs import replace
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.settings.argv import launcher_options
-from tuner_tui.settings.dialects.shell_script import read_options
+from tuner_tui.settings.dialects.dialect import flatten
+from tuner_tui.settings.dialects.script_search import read_source
+from tuner_tui.settings.dialects.shell_script import read_options, read_overrides, read_shell
+from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.yaml_reader import readable_values
 
@@ -138,6 +143,7 @@ def _positive_int(value: Any) -> int | None:
 ACCELERATE_MULTI_PROCESS_OPTIONS = frozenset({"multi_gpu", "tpu", "use_fsdp", "use_deepspeed", "use_megatron_lm"})
 """Options of `accelerate launch` that override `distributed_type` of its file."""
 NUMBER = re.compile(r"[0-9]{1,6}")
+LIGHTNING_DEVICES = re.compile(r"(?:^|\.)trainer\.devices$")
 
 
 def gpus_of_job(inventory: Inventory, job: BuiltinJob | CommandJob | None) -> tuple[Gpu, ...]:
@@ -179,7 +185,27 @@ def process_count(
         return job.processes
     if isinstance(job, BuiltinJob):
         return 1
-    return max(1, _command_processes(job.command, job.env, gpu_count, accelerate))
+    command, env = job.command, job.env
+    if command[0] == "bash" and len(command) > 1:  # a script started as a whole
+        command = _words_of_script(str(Path(job.cwd or "", command[1]))) or command
+    return max(1, _command_processes(command, env, gpu_count, accelerate, Path(job.cwd or "")))
+
+
+@cache
+def _words_of_script(path: str) -> tuple[str, ...]:
+    with suppress(SettingsError):
+        return read_shell(read_source(Path(path)), path).words
+    return ()
+
+
+@cache
+def _devices_in(path: Path) -> int:
+    """The devices that Lightning's configuration asks for; 1 where it says none."""
+    flat = flatten(readable_values(path)) if path.suffix in (".yaml", ".yml") else {}
+    devices = next((value for key, value in flat.items() if LIGHTNING_DEVICES.search(key)), 1)
+    nodes = next((value for key, value in flat.items() if key.endswith("trainer.num_nodes")), 1)
+    count = len(devices) if isinstance(devices, list) else devices
+    return count * nodes if isinstance(count, int) and isinstance(nodes, int) else 1
 
 
 def requested_processes(job: BuiltinJob | CommandJob) -> int | None:
@@ -212,7 +238,11 @@ def devices_per_process(job: BuiltinJob | CommandJob, processes: int, gpu_count:
 
 
 def _command_processes(
-    command: Sequence[str], env: Mapping[str, str], gpu_count: int | None, accelerate: AccelerateConfig | None
+    command: Sequence[str],
+    env: Mapping[str, str],
+    gpu_count: int | None,
+    accelerate: AccelerateConfig | None,
+    folder: Path,
 ) -> int:
     program, options = _launcher(command)
     match program:
@@ -228,7 +258,11 @@ def _command_processes(
             return _deepspeed_processes(options, env, gpu_count)
         case "ms-swift" | "llama-factory":
             return _parse_process_count(env.get("NPROC_PER_NODE", "1" if program == "ms-swift" else "auto"), gpu_count)
-    return 1
+    given = {**read_overrides(tuple(command)), **read_options(tuple(command))}
+    own = next((value for name, value in given.items() if name == "num_gpus" or LIGHTNING_DEVICES.search(name)), "")
+    if own:  # detectron2, Lightning
+        return _parse_process_count(own, gpu_count)
+    return max((_devices_in(folder / word.rpartition("=")[2]) for word in command), default=1)
 
 
 def _accelerate_processes(options: Mapping[str, str], gpu_count: int | None, file: AccelerateConfig | None) -> int:

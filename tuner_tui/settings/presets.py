@@ -18,12 +18,13 @@ from msgspec.structs import replace
 from platformdirs import user_config_path
 
 import tuner_tui
-from tuner_tui.core.files import make_private, read_regular, write_durable
+from tuner_tui.core.files import make_private, read_data_file, read_regular, write_durable
 from tuner_tui.core.ownership import require_unshared
 from tuner_tui.hardware.capabilities import parse_capability
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.dialects.dialect import (
     HF,
+    TABLES,
     Dialect,
     dialect_of_command,
     dialect_of_file,
@@ -31,6 +32,7 @@ from tuner_tui.settings.dialects.dialect import (
     flatten,
     is_for_any_program,
     keys_in_file,
+    leaf_pattern,
     read_settings,
     set_nested,
     why_no_training,
@@ -59,6 +61,7 @@ from tuner_tui.settings.dialects.job_files import parse_config
 from tuner_tui.settings.dialects.python_source import TO_GIVE
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.tool_job import folders_of, program_of, training_of_file, with_model_and_data
+from tuner_tui.settings.distributed import process_count
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
 from tuner_tui.settings.model import (
@@ -249,6 +252,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     if training is not None and path is not None and not training.is_unnamed:
         settings, training = _with_command(settings, training, file.words, path)
         job = training
+        settings = {**settings, **_of_global_batch(settings, job, flatten(file.values))}
         file = replace(file, incomplete=(*file.incomplete, *_what_job_needs(job, flatten(file.values), file.words)))
     preset = Preset(name=_default_name(path), settings=_without_parts_that_are_off(settings), job=job)
     notes, ignored = imported.notes, imported.ignored
@@ -271,6 +275,21 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         notes += (f"the file names {' and '.join(names)}",) if names else ()
         notes += (command_to_name(path.name),)
     return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training)
+
+
+def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mapping[str, Any]) -> Mapping[str, Value]:
+    """The micro batch or the accumulation by a batch of all devices together, where their number is known."""
+    pattern = leaf_pattern(read_data_file(TABLES)["words"]["global_batch"])
+    wholes = {value for key, value in flat.items() if pattern.search(key) and "val" not in key}
+    whole, devices = next(iter(wholes), None), process_count(job)
+    if len(wholes) != 1 or not isinstance(whole, int) or devices < 2 or whole % devices:
+        return {}
+    micro, steps = (settings.get(name) for name in ("per_device_train_batch_size", "gradient_accumulation_steps"))
+    known = micro if steps is None else 1 if micro is not None else steps
+    each, rest = divmod(whole // devices, known if isinstance(known, int) else 1)
+    if rest or (micro is not None and steps is not None):
+        return {}
+    return {"per_device_train_batch_size" if micro is None else "gradient_accumulation_steps": each}
 
 
 def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[str]) -> tuple[str, ...]:

@@ -113,7 +113,8 @@ class Dialect(Struct, frozen=True):
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested sections as one mapping with dotted keys; lists and empty sections stay values.
 
-    The section that a list holds as its only entry is read as well, under `key.0`.
+    The section that a list holds as its only entry is read as well, under `key.0`; what several sections of the same
+    keys have in common under `key.*`, with a template for what differs.
     """
     flat: dict[str, Any] = {}
     for key, value in values.items():
@@ -123,6 +124,11 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
             flat[f"{prefix}{key}"] = value
         if holds_one_section(value):
             flat |= flatten(value[0], f"{prefix}{key}.0.")
+        elif isinstance(value, list) and value and all(isinstance(entry, Mapping) for entry in value):
+            first, *others = (flatten(entry, f"{prefix}{key}.*.") for entry in value)
+            if all(other.keys() == first.keys() for other in others):
+                same = {name for name in first if all(other[name] == first[name] for other in others)}
+                flat |= {name: first[name] if name in same else "<several>" for name in first}
     return flat
 
 

@@ -20,6 +20,7 @@ from tuner_tui.settings.dialects.script_search import (
     named_for_training,
     names_file,
     names_other_work,
+    needs_launcher,
     read_source,
     reads_keys,
 )
@@ -322,14 +323,6 @@ TAKES_WORDS = re.compile(
 """A script that takes a word without an option before it."""
 
 
-NEEDS_LAUNCHER = re.compile(
-    r"deepspeed\.init_distributed\(|os\.environ\[[\"'](?:LOCAL_)?RANK[\"']\]"
-    r"|environ\.get\([\"'](?:LOCAL_)?RANK[\"'](?:, *None)?\)\)"
-)
-HAS_NO_LAUNCHER = re.compile(r"[\"'](?:LOCAL_RANK|RANK|WORLD_SIZE)[\"'](?:,(?! *None)| (?:not )?in )")
-"""A script that a launcher must start, and one that looks whether one has started it."""
-
-
 def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
     """The command of the script near the file that is shown to read it and trains; None without such a script.
 
@@ -342,7 +335,7 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
         if script is None or script.name == "__main__.py":  # a program with commands of its own
             continue
         source = read_source(script)
-        if NEEDS_LAUNCHER.search(source) and not HAS_NO_LAUNCHER.search(source):
+        if needs_launcher(script):
             continue
         of_package = is_module(script) or ((script.parent / "__init__.py").exists() and "__main__" not in source)
         # Of a script in another part of the checkout, having the keys shows nothing: its name must say what it does.

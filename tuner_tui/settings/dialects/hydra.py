@@ -20,6 +20,7 @@ from tuner_tui.settings.dialects.script_search import (
     find_script,
     find_scripts,
     names_file,
+    needs_launcher,
     own_modules,
     read_source,
 )
@@ -123,7 +124,7 @@ def hydra_command(path: Path) -> str | None:
     primary = path if group is None else group.primary
     script = find_script(path, HYDRA_MAIN, lambda _script, source: names_file(source, primary))
     script = script or find_script(path, HYDRA_MAIN, lambda near, source: _names_configuration(near, source, primary))
-    if script is None:
+    if script is None or needs_launcher(script):
         return None
     words = f"python {shlex.quote(str(script))}"
     if group is not None:

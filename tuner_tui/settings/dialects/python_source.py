@@ -271,6 +271,9 @@ def read_python(codes: list[str], source: str, whole: bool = False, modules: Seq
         keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
         keywords = dict(zip({**POSITIONAL, **OF_LOOPS}.get(section, ()), call.args, strict=False)) | keywords
         arguments = {name: _value(node, names, parsed) for name, node in keywords.items()}
+        if not section and "" in lines:
+            continue  # of another training
+        lines.setdefault(section, call.lineno)
         if section:
             arguments = {f"{section}.{name}": value for name, value in arguments.items()}
             arguments[f"{section}{CALLED}"] = True

@@ -146,8 +146,8 @@ def texts_above(path: Path, whole: bool = True) -> Iterator[Path]:
     """
     folders = [*_folders_above(path)]
     of_checkout = any((folders[-1] / mark).exists() for mark in TOPS)
-    patterns = ("README*", "*.md", *["*/README.md"][:of_checkout], "*.sh", "*/*.sh", "*.slurm", "*.sbatch", "Makefile")
-    patterns += ("*train*.py", "*tun*.py", "main.py")  # their docstrings
+    patterns = ["README*", "*.md", *["*/README.md", "docs/*.md"][: 2 * of_checkout], "*.sh", "*/*.sh", "*.slurm"]
+    patterns += ["*.sbatch", "Makefile", "*train*.py", "*tun*.py", "main.py"]  # of programs the docstrings
     deeper = ["*/*/*.sh", "*/*/*/*.sh", "*/*/README.md"] if of_checkout and whole else []
     for folder in folders:
         for inner in (folder, folder / "scripts", folder / "script", folder / "shell"):
@@ -178,6 +178,20 @@ def names_file(source: str, path: Path) -> bool:
     source = _COMMENT.sub("", source)
     name = rf"[\"']{re.escape(path.stem)}(\.ya?ml)?[\"']|[\"'/]{re.escape(path.name)}[\"']"
     return re.search(name, source) is not None
+
+
+NEEDS_LAUNCHER = re.compile(
+    r"deepspeed\.init_distributed\(|os\.environ\[[\"'](?:LOCAL_)?RANK[\"']\]"
+    r"|environ\.get\([\"'](?:LOCAL_)?RANK[\"'](?:, *None)?\)\)"
+)
+HAS_NO_LAUNCHER = re.compile(r"[\"'](?:LOCAL_RANK|RANK|WORLD_SIZE)[\"'](?:,(?! *None)| (?:not )?in )")
+"""A script that a launcher must start, and one that looks whether one has started it."""
+
+
+def needs_launcher(script: Path) -> bool:
+    """Whether the script, or a module of its checkout, needs what a launcher sets."""
+    text = "\n".join(source for _, source in own_modules(script))
+    return NEEDS_LAUNCHER.search(text) is not None and HAS_NO_LAUNCHER.search(text) is None
 
 
 def is_module(script: Path) -> bool:

@@ -398,8 +398,10 @@ def _is_training(command: _Command, file: Path) -> bool:
     names = (script.as_posix(), "" if file.suffix == ".ipynb" else file.stem)
     if says_training({**read_options(words), **read_overrides(words)}) or any(map(TRAINING.search, names)):
         return True
-    if not script.name or not {*LAUNCHERS_OF_TRAININGS, *_programs()}.isdisjoint(words[:6]):
+    if not {*LAUNCHERS_OF_TRAININGS, *_programs()}.isdisjoint(words[:6]):
         return True
+    if not script.name:
+        return words[0].startswith("-")  # options that a variable holds
     folders = [above / command.folder for above in file.parents[:FOLDERS_UP]]
     source_file = next((path for folder in folders if (path := folder / script.with_suffix(".py")).is_file()), None)
     if source_file is None:  # elsewhere, or no file at all

@@ -67,7 +67,7 @@ from tuner_tui.settings.job import (
     task_of_source,
 )
 from tuner_tui.settings.model import FIELDS, shorten_text
-from tuner_tui.settings.yaml_reader import ToolFile, readable_values
+from tuner_tui.settings.yaml_reader import ToolFile
 
 APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "placeholders"}
 """How settings reach a file of a form that is not rewritten for each run."""
@@ -84,6 +84,10 @@ HYDRA_NAME = re.compile(r"\s(?:--config-name|-cn)[ =]\S+$")
 ANY_NAME = re.compile(rf"{TO_FILL_IN.pattern}|(?i:whatever|(?:your|my|some|any)[_-]\w+\.\w+$)")
 """A path whose last name stands for any file of its folder."""
 METHOD_NAME = re.compile(r"(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo|ipo|pretrain)(?![a-z])", re.IGNORECASE)
+OTHER_FILE = re.compile(
+    r"data|model|tokenizer|deepspeed|ds_|accelerate|fsdp|config_file|wandb|lora|peft|quant|generation|eval"
+)
+"""An option for a file that is none of the training's settings."""
 MOST_MORE = 2
 """Of more words that follow, a command for another file is one for that file only."""
 NO_TRAININGS = frozenset(
@@ -288,26 +292,32 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     word, before, after = words[index], words[:index], words[index + 1 :]
     name, other = word.rpartition("=")[2], _named_file(words, index, folder, config)
     script = next((word for word in before if word.endswith(".py")), None)
-    if len(after) > MOST_MORE or not _methods(script or "") <= _methods(config.stem):
+    if not _methods(script or "") <= _methods(config.stem):
         return False
-    is_beside = other.parent == config.parent
+    is_beside = other.parent in config.parents[:2]
     of_project = other.name == config.name and not script and not project_programs(config).isdisjoint(before)
-    if other.suffix == config.suffix and (is_beside or of_project) and other.is_file():
-        keys, others = flatten(values).keys(), flatten(readable_values(other)).keys()
+    if other.suffix == config.suffix and (is_beside or of_project) and other.is_file() and len(after) <= MOST_MORE:
+        keys, others = flatten(values).keys(), flatten(_values_of(other)).keys()
         its_own = any(part.lower() in other.stem.lower() for part in after if len(part) > 1)  # `--language go`
         needed = 3 * len(keys if is_beside else min(keys, others, key=len))
         return not its_own and 5 * len(keys & others) >= needed > 0
-    option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("--")), "")
+    option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("-")), "")
     named = Path(name)
     if named.parent.name in [above.name for above in config.parents[:2]] and ANY_NAME.search(name):
         is_like = named.suffix[:2] == config.suffix[:2] and not other.exists()
-        reads = not option or CONFIG_OPTION.fullmatch(f'"{option}"') is not None
+        reads = OTHER_FILE.search(option) is None
         return is_like and reads and script is not None and (folder / script).is_file()
     is_name = TO_FILL_IN.search(name) or ("/" not in name and config.parent / name not in files_in(config.parent, "*"))
     fits = is_name and (name.endswith(config.suffix) or name.startswith("$"))
     if not fits or not CONFIG_OPTION.fullmatch(f'"{option}"') or script is None or not (folder / script).is_file():
         return False
     return reads_keys(config, values, KNOWN)(folder / script, read_source(folder / script))
+
+
+def _values_of(path: Path) -> Mapping[str, Any]:
+    with suppress(SettingsError):
+        return parse_file(read_source(path), path).values
+    return {}
 
 
 def _methods(name: str) -> set[str]:
@@ -361,7 +371,8 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     if not file.command or (file.folder and folder is None):
         if file.kind or ONLY_SETS in file.incomplete:
             return CommandJob(command=(COMMAND_TO_NAME,), apply="none", **common)
-        return CommandJob(command=("bash", str(path.absolute())), apply="inject", **common)
+        cwd = None if file.folder else _folder_of_program(file.words, path)
+        return CommandJob(command=("bash", str(path.absolute())), apply="inject", cwd=cwd, **common)
     of_hydra = dialect.form == "overrides"
     tool = dialect if of_hydra else dialect_of_command(file.command)
     mode: ApplyMode = "placeholders" if of_hydra else default_apply_mode(file.command)
