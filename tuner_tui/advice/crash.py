@@ -399,8 +399,10 @@ def _advice_in(message: str) -> tuple[Remedy, ...]:
     """What the message itself says to do."""
     sentences = (match[1] for match in _pattern("advice").finditer(message))
     reporting = _pattern("reporting", re.IGNORECASE)
-    advice = next((text for text in sentences if not reporting.search(re.sub(r"\([^()]*\)?", "", text))), None)
-    return () if advice is None else (remedy("do-as-it-says", advice=_shorten(advice, 300)),)
+    texts = [text for text in sentences if not reporting.search(re.sub(r"\([^()]*\)?", "", text))]
+    is_vague = bool(texts) and len(texts[0].split()) < 5 and not _named_groups("names", texts[0])
+    advice = "; ".join(texts[: 1 + is_vague])
+    return (remedy("do-as-it-says", advice=_shorten(advice, 300)),) if advice else ()
 
 
 def _detail_of(message: str) -> str:
