@@ -70,7 +70,7 @@ def test_another_process_on_the_gpu_is_closed_first(message: str, closes: bool) 
         ("ValueError: The split is empty. Try to lower `max_length`. It was 8", "Try to lower `max_length`"),
         ("KeyError: metric not logged. HINT: Did you call self.log('acc')?", "HINT: Did you call self.log('acc')"),
         (
-            "OSError: 'a' is used twice. Provide another. Call `plates.clear()` first.",
+            "ValueError: 'a' is used twice. Provide another. Call `plates.clear()` first.",
             "Provide another; Call `plates.clear()` first",
         ),
     ],
