@@ -37,6 +37,8 @@ TRACE_LINE = re.compile(r"^\s|^[│╭╰❱─|]|^-+>|^File \"|^\^+$")
 """A line inside a traceback, in any of its forms."""
 SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
 MAX_DRAWN_LINES = 600
+ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when calling \S+$")
+"""The end of a first line after which the message proper follows; Keras puts its own words before that."""
 NAME_ENDINGS = (
     r"(?:Error|Exception|Exit|Interrupt|Timeout|Failed|Missing|NotFound|Unsupported|OutOfResources|Fault|HitLimit"
     r"|Invalid)"
@@ -332,9 +334,11 @@ def native_message(lines: Sequence[LogLine], number: int, *, paragraph: bool) ->
 
 
 def headline_of(message: Sequence[str]) -> str:
-    """The first line of a message, with the next one if it ends with a colon."""
-    first, second = message[0].strip(), "".join(message[1:2]).strip()
-    return f"{first} {second}" if first.endswith(":") and re.search(r"\w", second) else first
+    """The first line of a message, with the next one if it announces it."""
+    first, second = message[0].strip(), next((line.strip() for line in message[1:3] if line.strip()), "")
+    if ANNOUNCES.search(first) and re.search(r"\w", second):
+        return f"{ANNOUNCES.sub('', first)} {second}"
+    return first
 
 
 def _frame(match: re.Match[str]) -> CodeFrame:
