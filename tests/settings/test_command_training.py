@@ -131,13 +131,15 @@ def test_a_folder_or_a_file_of_bytes_says_nothing(tmp_path: Path) -> None:
     assert training(tmp_path, "python train.py run.yaml") == CommandTraining()
 
 
-def test_a_short_option_is_the_one_that_the_parser_names(tmp_path: Path) -> None:
+def test_the_options_of_the_scripts_own_parser(tmp_path: Path) -> None:
     script = (
         "import argparse, torch\nfrom torch.utils.data import random_split\n"
         'parser = argparse.ArgumentParser()\nparser.add_argument("--epochs", "-e", type=int, default=5)\n'
-        'parser.add_argument("-v", "--verbose", action="store_true")\nargs = parser.parse_args()\n'
+        'parser.add_argument("-v", "--verbose", action="store_true")\n'
+        'parser.add_argument("--threads", type=int, default=4)\nargs = parser.parse_args()\n'
+        "loader = torch.utils.data.DataLoader(data, num_workers=args.threads)\n"
         "torch.Generator().manual_seed(7)\ntorch.optim.Adam(parameters, lr=1e-3)\n"
         "for epoch in range(args.epochs):\n    loss.backward()\n"
     )
-    settings = training(tmp_path, "python train.py -e 2 -v", train_py=script).settings
-    assert settings == {"num_train_epochs": 2, "learning_rate": 1e-3}
+    settings = training(tmp_path, "python train.py -e 2 -v --threads 1", train_py=script).settings
+    assert settings == {"num_train_epochs": 2, "learning_rate": 1e-3, "dataloader_num_workers": 1}

@@ -80,7 +80,7 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     scripts, configurations = _files(words, folder)
     sources = [read_source(path) for path in scripts]
     options = {**_overrides(words), **read_options(tuple(words)), **_short_options(words, sources)}
-    files = {path: file for path in (*scripts, *configurations) if (file := _load(path)) is not None}
+    files = {path: file for path in (*scripts, *configurations) if (file := _load(path, options)) is not None}
     tools = [dialect_of_command(words), *(file.dialect for file in files.values() if file.dialect is not None)]
     evaluates = [tool.defaults["eval_strategy"] for tool in tools if "eval_strategy" in tool.defaults]
     settings: dict[str, Value] = {}
@@ -135,9 +135,9 @@ def _files(words: Sequence[str], folder: Path) -> tuple[list[Path], list[Path]]:
     return scripts, [path for path in files if path not in scripts]
 
 
-def _load(path: Path) -> LoadedPreset | None:
+def _load(path: Path, options: Mapping[str, object]) -> LoadedPreset | None:
     try:
-        return load_preset(path)
+        return load_preset(path, options)
     except SettingsError:
         return None
 

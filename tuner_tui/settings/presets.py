@@ -10,6 +10,7 @@ from contextlib import suppress
 from difflib import unified_diff
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import yaml
@@ -192,15 +193,15 @@ class LoadedPreset(Struct, frozen=True):
     training: CommandJob | None = None
 
 
-def load_preset(path: Path) -> LoadedPreset:
-    """Read a preset, or the file of a training tool: configuration, script, notebook, shell script.
+def load_preset(path: Path, options: Mapping[str, object] = MappingProxyType({})) -> LoadedPreset:
+    """Read a preset, or the file of a training tool: configuration, script with `options`, notebook, shell script.
 
     Raises `PresetError` with file and line.
     """
     text = read_file_text(path)
     if path.suffix.lower() in PRESET_SUFFIXES:
         return parse_preset(text, str(path), path)
-    return import_tool_file(parse_file(text, path), str(path), path)
+    return import_tool_file(parse_file(text, path, options), str(path), path)
 
 
 def parse_preset(text: str, source: str, path: Path | None = None) -> LoadedPreset:

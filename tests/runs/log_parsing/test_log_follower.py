@@ -47,12 +47,18 @@ def losses(events: list[Event]) -> list[tuple[int, float | None]]:
     return [(event.step, event.loss) for event in events if isinstance(event, Metrics)]
 
 
-def evaluating(step: int, *evaluated: int, output: int | None = None, ended: int | None = None) -> RunState:
-    """The state at a step, after an evaluation began at each of `evaluated`; the last one with the output so far."""
+def evaluating(
+    step: int, *evaluated: int, output: int | None = None, ended: int | None = None, until: int = 0
+) -> RunState:
+    """The state at a step, after an evaluation began at each of `evaluated`; the last one with the output so far.
+
+    `until`: the output before the first step.
+    """
     phases: list[Event] = [Phase(t=1.0, rank=0, phase="evaluating", step=each, output=output) for each in evaluated]
     if ended is not None:
         phases.append(Phase(t=2.0, rank=0, phase="training", step=evaluated[-1], output=ended or None))
-    return fold_all(stepped(step), phases)
+    counters = Steps(t=0.0, rank=0, step=step, own_steps=step, printed_until=((0, until),) if until else ())
+    return fold_all(RunState(), [counters, *phases])
 
 
 @pytest.mark.parametrize(
@@ -74,9 +80,17 @@ def evaluating(step: int, *evaluated: int, output: int | None = None, ended: int
         # nanoGPT evaluates before its first step, which no counter says: the later ones are not shifted by it
         (
             "".join(f"step {n}: train loss 3.0, val loss {3 - n / 50:.1f}\n" for n in (0, 20, 40)),
-            evaluating(41, 20, 40),
+            evaluating(41, 20, 40, until=38),
             None,
             [(0, {"eval_loss": 3.0}), (20, {"eval_loss": 2.6}), (40, {"eval_loss": 2.2})],
+        ),
+        # a loss of the training beside that of an evaluation is none of the series, where others are printed alone
+        (
+            "step 0: train loss 5.0, val loss 5.0\niter 0: loss 4.0\nAvg. loss 3.5\n"
+            "step 10: train loss 3.0, val loss 3.1\n",
+            evaluating(4, 10, until=38),
+            [(1, 5.0), (2, 4.0)],
+            [(0, {"eval_loss": 5.0}), (10, {"eval_loss": 3.1})],
         ),
         # makemore prints the step and both losses, and then that the loss is the best so far
         (

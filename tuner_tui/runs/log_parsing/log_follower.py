@@ -107,6 +107,7 @@ class PrintedMetrics:
         self._output = OutputTail(log, MAX_BYTES, LAST_BYTES)
         self._read_s = float("-inf")
         self._step = 0
+        self._trained, self._summarized = False, -2
         self._evaluations = PrintedEvaluations()
 
     def events(self, state: RunState, now: ClockReading, *, over: bool) -> list[Event]:
@@ -116,8 +117,7 @@ class PrintedMetrics:
         if not due or not state.step or state.accepts_orders or state.source is not None:
             return []
         # A line says a loss, but seldom its step. The output of a second was printed between the step counted last time
-        # and the one counted now: a line gets the step at its share of that output. A line that states its step is
-        # believed where the observer saw an evaluation there.
+        # and the one counted now: a line gets the step at its share of that output.
         self._read_s = now.monotonic_s
         lines = self._lines(state, over)
         first, self._step = min(self._step, state.step), state.step
@@ -126,15 +126,23 @@ class PrintedMetrics:
             step = first + round((state.step - first) * share)
             records = list(parse_output(line.decode("utf-8", "replace")))
             trains = any(record.loss is not None for record in records)
+            evaluates = any(record.evaluation for record in records)
             for record in records:
-                if record.loss is not None:
+                is_mean = evaluates or record.is_mean
+                if record.loss is not None and not (is_mean and self._summarizes(step)):
+                    self._trained = self._trained or not is_mean
                     events.append(_metrics(record, step, now.wall_s))
                 if record.evaluation:
                     event = Evaluated(t=now.wall_s, source=record.source, step=step, metrics=record.evaluation)
-                    stated = stated_step(record, state, first)
-                    self._evaluations.add(EvaluationLine(event, end, stated, record.epoch, trains))
+                    self._evaluations.lines.append(EvaluationLine(event, end, record.epoch, trains))
         events += self._plan([line for _, line in lines], state, first, now.wall_s)
         return events + self._evaluations.placed(state, over=over)
+
+    def _summarizes(self, step: int) -> bool:
+        """Whether a mean, such as that of an epoch, comes after losses of steps: it is none of their series."""
+        if self._trained:
+            self._trained, self._summarized = False, step
+        return step <= self._summarized + 1
 
     def _plan(self, lines: Sequence[bytes], state: RunState, first: int, t: float) -> list[Event]:
         """The length of the training by the newest printed position, unless it is known already."""
@@ -172,13 +180,12 @@ class PrintedMetrics:
 class EvaluationLine(Struct, frozen=True):
     """Metrics of an evaluation in one line of output, with a guess of their step.
 
-    The line ends at byte `end` of the output. `stated` is its step if it says that, `epoch` likewise; `trains`: it also
-    has a loss of the training.
+    The line ends at byte `end` of the output. `epoch` is the one that it names; `trains`: it also has a loss of the
+    training.
     """
 
     event: Evaluated
     end: int
-    stated: int | None
     epoch: float | None
     trains: bool
 
@@ -191,39 +198,28 @@ class PrintedEvaluations:
     # step: lines that have waited for a look belong to the newest evaluations, in order, for not all of them print.
 
     def __init__(self) -> None:
-        self._lines: list[EvaluationLine] = []
-        self._stated: dict[int, float | None] = {}
+        self.lines: list[EvaluationLine] = []
         self._waited = self._taken = 0
         self._last: Mapping[str, float] = {}
-
-    def add(self, line: EvaluationLine) -> None:
-        """Add a line that was read."""
-        if line.stated is not None and self._stated.setdefault(line.stated, line.epoch) != line.epoch:
-            line = replace(line, stated=None)  # `Steps: 75` says how many steps an epoch has
-        self._lines.append(line)
 
     def placed(self, state: RunState, *, over: bool) -> list[Evaluated]:
         """The evaluations of the lines that need not wait any longer."""
         ends = max((end for _, end in state.printed_until), default=-1)
-        ready = sum(line.end <= ends or line.stated is not None for line in self._lines)
+        ready = sum(line.end <= ends for line in self.lines)
         if over:
-            ready = len(self._lines)
-        elif state.phase != "evaluating" and (len(self._lines) == self._waited or self._waited > MAX_WAITING):
+            ready = len(self.lines)
+        elif state.phase != "evaluating" and (len(self.lines) == self._waited or self._waited > MAX_WAITING):
             ready = max(ready, self._waited)  # else it may print more
-        lines, self._lines = self._lines[:ready], self._lines[ready:]
-        self._waited = len(self._lines)
+        lines, self.lines = self.lines[:ready], self.lines[ready:]
+        self._waited = len(self.lines)
         by_step: dict[int, list[EvaluationLine]] = {}
         for line, step in zip(lines, self._steps(lines, state), strict=True):
             by_step.setdefault(step, []).append(line)
         return [event for step, group in by_step.items() if (event := self._added_up(step, group)) is not None]
 
     def _steps(self, lines: Sequence[EvaluationLine], state: RunState) -> list[int]:
-        certain = [
-            next((step for step, end in state.printed_until if line.end <= end), None)
-            if line.stated is None
-            else line.stated
-            for line in lines
-        ]
+        until = state.printed_until
+        certain = [next((step for step, end in until if line.end <= end), None) for line in lines]
         last = max([self._taken, *(step for step in certain if step is not None)])
         steps = [step for step in state.evaluation_steps if step > last]
         number, groups = -1, list[int]()
@@ -255,18 +251,6 @@ class PrintedEvaluations:
 
 def _are_among(values: Iterable[float], others: Collection[float]) -> bool:
     return all(any(math.isclose(value, each, rel_tol=1e-3) for each in others) for value in values)
-
-
-def stated_step(record: ProgressRecord, state: RunState, first: int) -> int | None:
-    """The step on the line of an evaluation if the observer saw one there: it may count from 0 or from 1.
-
-    An evaluation before the training is seen by nobody; its line is in the first output that is read.
-    """
-    step = record.evaluation_step
-    if not record.evaluation or step is None or step + 1 < first:
-        return None
-    seen = next((each for each in state.evaluation_steps if step <= each <= step + 1), None)
-    return 0 if seen is None and step == first == 0 else seen
 
 
 def planned_steps(position: ProgressRecord, state: RunState, first: int) -> int | None:

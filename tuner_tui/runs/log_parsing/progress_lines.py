@@ -25,8 +25,8 @@ class ProgressRecord(Struct, frozen=True):
     `elapsed_s` is the training time at `step` as the source reports it. A `bar` may count one epoch only, and the
     counter of a line does if it is `per_epoch`: it starts again in every epoch. `epochs` is the number of epochs.
     `parts` are losses whose names say that they are parts of the training's, and `part` says that `loss` is one.
-    `evaluation` holds the metrics of an evaluation by their names; `evaluation_step` is the step on its line, which may
-    be one of the evaluation itself.
+    `is_mean`: by its name the loss is the mean of several steps. `evaluation` holds the metrics of an evaluation by
+    their names.
     """
 
     source: str
@@ -42,9 +42,9 @@ class ProgressRecord(Struct, frozen=True):
     epochs: int | None = None
     evaluating: bool = False
     evaluation: Mapping[str, float] = field(default_factory=dict)
-    evaluation_step: int | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
     part: bool = False
+    is_mean: bool = False
 
 
 def parse_number(value: Any) -> float | None:
@@ -206,8 +206,7 @@ def _printed_line(piece: str) -> Iterator[ProgressRecord]:
     elif record.loss is not None:
         yield replace(record, evaluation={})
     if record.evaluation:
-        step = None if record.per_epoch or record.total_steps is not None else record.step
-        yield ProgressRecord(LOG, evaluation=record.evaluation, epoch=record.epoch, evaluation_step=step)
+        yield ProgressRecord(LOG, evaluation=record.evaluation, epoch=record.epoch)
 
 
 # All patterns are for text in lower case: ignoring the case would take several times as long. Each begins with a plain
@@ -327,6 +326,7 @@ def _figures_of(text: str) -> ProgressRecord:
         loss=loss,
         parts=parts,
         part=name in parts,
+        is_mean=name is not None and not _MEANS.isdisjoint(name.split("_")),
         learning_rate=_value(_LEARNING_RATE.search(text)),
         grad_norm=_value(_GRAD_NORM.search(text)),
         epoch=None if epoch is None else float(epoch["count"]),
@@ -415,12 +415,8 @@ def _is_evaluation(words: set[str], labels: _Labels, start: int) -> bool:
 
 _EVALUATION = frozenset(EVALUATION_WORDS.split("|"))
 _TRAINING = frozenset({"train", "training"})
-_WHOLE_WORDS = (
-    frozenset(
-        {"loss", "losses", "cost", "batch", "running", "step", "iter", "epoch", "current", "mean", "avg", "average"}
-    )
-    | _TRAINING
-)
+_MEANS = frozenset({"epoch", "mean", "avg", "average"})
+_WHOLE_WORDS = frozenset({"loss", "losses", "cost", "batch", "running", "step", "iter", "current"}) | _MEANS | _TRAINING
 
 
 def _name(match: re.Match[str]) -> str:

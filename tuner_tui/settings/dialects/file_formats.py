@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -83,13 +84,16 @@ def with_bases(values: Mapping[str, Any], path: Path, read: Collection[Path] = (
     return overlaid(merged, values)
 
 
-def parse_file(text: str, path: Path) -> ToolFile:
-    """The values of a tool's file with the text `text`. Raises `PresetError`."""
+def parse_file(text: str, path: Path, options: Mapping[str, object] = MappingProxyType({})) -> ToolFile:
+    """The values of a tool's file with the text `text`. Raises `PresetError`.
+
+    `options` are what a command line gives to a script of Python.
+    """
     source, suffix = str(path), path.suffix.lower()
     match suffix:
         case ".py":
             modules = [code for module, code in own_modules(path) if module != path]
-            file = read_python([text], source, whole=True, modules=modules)
+            file = read_python([text], source, whole=True, modules=modules, options=options)
             return file if file.values else ToolFile(read_assignments(path, text))
         case ".ipynb":
             codes = notebook_codes(text, source)

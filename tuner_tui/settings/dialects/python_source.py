@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -243,17 +244,23 @@ def _sources(codes: list[str], source: str) -> list[_Source]:
     return sources
 
 
-def read_python(codes: list[str], source: str, whole: bool = False, modules: Sequence[str] = ()) -> ToolFile:
+def read_python(
+    codes: list[str],
+    source: str,
+    whole: bool = False,
+    modules: Sequence[str] = (),
+    options: Mapping[str, object] = MappingProxyType({}),
+) -> ToolFile:
     """The arguments of the calls in Python sources. Raises `PresetError` if one does not parse.
 
     With `whole`, a training that has no `TrainingArguments` has the names that it binds and the calls of its own loop.
-    `modules` are sources that it imports.
+    `modules` are sources that it imports, `options` values that its command line gives to its own options.
     """
     _check_length(codes, source)
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
     sources = _sources(codes, source)
-    names = _known_names(sources, modules)
+    names = _known_names(sources, modules, options)
     if any(UNSLOTH in _imported(parsed) for parsed in sources):
         values[UNSLOTH] = True
     calls = [(parsed, section, call) for parsed in sources for section, call in _calls(parsed)]
@@ -469,10 +476,17 @@ def _default(node: Any) -> Any:
     return keyword_value(node, "default") or next(iter(node.args), node)
 
 
-def _known_names(sources: list[_Source], modules: Iterable[str] = ()) -> dict[str, Any]:
-    """The names that have one value, whatever is bound to them; those of `modules` where nothing here binds them."""
+def _known_names(
+    sources: list[_Source], modules: Iterable[str] = (), options: Mapping[str, object] = MappingProxyType({})
+) -> dict[str, Any]:
+    """The names that have one value, whatever is bound to them; those of `modules` where nothing here binds them.
+
+    An option of the script has the value that `options` gives it.
+    """
     bound = _bound(sources)
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {
+        name: _literal(value) for key, value in options.items() if (name := f"{OWN_NAMES}.{key}") in bound
+    }
     for text in modules:
         with suppress(PresetError):
             constants = known_names(text).items()
@@ -487,6 +501,14 @@ def _known_names(sources: list[_Source], modules: Iterable[str] = ()) -> dict[st
             if all(other == first for other in others):
                 names[name] = first
     return names
+
+
+def _literal(value: object) -> Any:
+    """The value of a word of a command line."""
+    try:
+        return ast.literal_eval(str(value))
+    except (ValueError, SyntaxError):
+        return {"true": True, "false": False}.get(str(value), value)
 
 
 def known_names(text: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class TrainingClock:
         self._since_s: float | None = None
         self._evaluated: list[tuple[float, float]] = []
         self._evaluated_steps: list[int] = []
-        self._printing: int | None = None
+        self._printing: int | None = 0  # before the first step
         self._printed_until: list[tuple[int, int]] = []
         self._pauses: list[tuple[float, float]] = []
         self._between_s: float | None = None
@@ -79,8 +79,8 @@ class TrainingClock:
         if self._paused is not None and resumes:
             self._end_pause(now)
         self._report_evaluation()
-        if self._printing is not None:
-            # What an evaluation prints is in the output before the next step.
+        if self._printing is not None and not self._reports():
+            # What an evaluation prints is in the output before the next step, which is processed at once after a pause.
             output = self._session.output_size()
             if output is not None:
                 self._printed_until = [*self._printed_until[1 - MAX_EVALUATED_STEPS :], (self._printing, output)]
@@ -110,10 +110,8 @@ class TrainingClock:
 
     def _add_evaluated_step(self, step: int | None) -> None:
         """Note the step of an evaluation unless a Trainer reports it."""
-        if step and not self._reports():
-            self._printing = step
-            if step not in self._evaluated_steps[-1:]:
-                self._evaluated_steps = [*self._evaluated_steps[1 - MAX_EVALUATED_STEPS :], step]
+        if step and not self._reports() and step not in self._evaluated_steps[-1:]:
+            self._evaluated_steps = [*self._evaluated_steps[1 - MAX_EVALUATED_STEPS :], step]
 
     def optimizer_stepped(self, now: float) -> None:
         """Another optimizer of the same step has stepped: time before `now` is not the loop's own."""
@@ -140,7 +138,7 @@ class TrainingClock:
         self._paused = (phase, now, self._session.phase)
         self.is_running = False
         if phase == "evaluating":
-            self._evaluated_step = self._session.step
+            self._evaluated_step = self._printing = self._session.step
             self._add_evaluated_step(self._evaluated_step)
         self._begin(phase, now)
         return True
