@@ -133,15 +133,16 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     detail = _detail_of(cause.message)
     if first and (cause.is_refusal or first in read_data_file(FILE)["quoting"]):
         named = (replace(remedies[0], why=f"{detail}{remedies[0].why}"), *remedies[1:])
-        checks = (replace(check, why=check.why.removeprefix(detail)) for check in cause.checks)
-        remedies = (*advice, *named, *checks) if detail or not cause.checks else (*advice, *cause.checks)
+        is_clear = bool(_sentence_for("refusals", cause.message))
+        order = (*cause.checks, *named) if is_clear else (*named, *cause.checks)
+        remedies = (*advice, *order) if detail or not cause.checks else (*advice, *cause.checks)
     elif not first:
         remedies = (*advice, *cause.checks, *remedies)
     elif advice and _is_new(advice[0], remedies):
         # Remedies of a topic were written for this message; those of a cause for many.
         position = 0 if cause.topic is None else 1
         remedies = (*remedies[:position], *advice, *remedies[position:])
-    elif len(remedies) == 1:
+    elif len(remedies) == 1 and cause.confidence != "certain":
         remedies = (*remedies, *cause.checks)
     if cause.cause in CAUSES_OF_CALLS:
         remedies = (*_near_name(cause, situation.log), *remedies)
@@ -217,8 +218,9 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if judgement.event is not None and judgement.event_cause == cause:
         where = _normalize_location(judgement.event.where) or where
     sentence = _sentence_of_unknown(failure) if pattern is None else pattern.sentence
-    if pattern is not None and pattern.raised:  # of many messages: the sentence has to name this one
-        sentence = f"{sentence}: {_shorten(failure.headline, 160)}"
+    if pattern is not None and pattern.raised:  # of many messages, which know better than the part of the package
+        own = _advice_in(failure.message) or (cause == "program-error" and _sentence_for("refusals", failure.message))
+        sentence = _sentence_of_unknown(failure) if own else f"{sentence}: {_shorten(failure.headline, 160)}"
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
     reason = _logged_error(lines[max(0, failure.first - NEAR) : failure.first]) if ":" not in failure.message else None
     message = failure.message if reason is None else f"{failure.headline}: {reason}"
@@ -294,10 +296,14 @@ def _meaning(failure: Failure) -> str:
     if not failure.calls or (failure.calls[-1].raises and _is_foreign(failure.calls[-1])):
         return ""
     name, message = (failure.type or "").rpartition(".")[2], failure.headline.partition(": ")[2]
-    form = f"{failure.calls[-1].statement}\n{name}: {message}"
-    for row in read_data_file(FILE)["program-errors"]:
-        if match := re.search(row["form"], form):
-            values = {name: _shorten(text or "it", 80) for name, text in match.groupdict().items()}
+    return _sentence_for("program-errors", f"{failure.calls[-1].statement}\n{name}: {message}")
+
+
+def _sentence_for(part: str, text: str) -> str:
+    """The sentence of the first row in a part of `crash_words.yaml` whose form is in `text`, or ''."""
+    for row in read_data_file(FILE)[part]:
+        if match := re.search(row["form"], text):
+            values = {name: _shorten(group or "it", 80) for name, group in match.groupdict().items()}
             return str(row["why"]).format_map(values)
     return ""
 
@@ -323,8 +329,9 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
         is_release = _pattern("release-errors").search(failure.message) is not None
         release = f", and the release of {package}" if is_release else ""
         called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
-        title = f"check what reaches {package}'s {inner.function}{release}"
-        why = f"{_detail_of(failure.message)}{meaning and f'{meaning}; '}{_show(inner)} in {package} failed{called}"
+        title = _sentence_for("refusals", failure.message) if inner.raises else ""
+        title = title or f"check what reaches {package}'s {inner.function}{release}"
+        why = f"{meaning and f'{meaning}; '}{_show(inner)} in {package} failed{called}"
     check = Remedy(title=title, why=why, source="the traceback")
     if _pattern("release-errors").search(failure.message) is None:
         return (check,)

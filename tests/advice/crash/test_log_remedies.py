@@ -243,8 +243,8 @@ def test_words_about_kernels_fit_the_maker_of_the_gpu() -> None:
     assert "CUDA_LAUNCH_BLOCKING=1" in first.why
 
 
-def test_a_single_remedy_is_followed_by_the_call_that_failed() -> None:
-    error = "ValueError: The number of images (2) differs from the number of tags (0)."
+def test_a_single_remedy_that_is_not_certain_is_followed_by_the_call_that_failed() -> None:
+    error = "AssertionError: plates must be a multiple of tables"
     assert "train.py" in remedies(trace(error, "main"))[1].title
 
 
