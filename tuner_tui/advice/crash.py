@@ -26,8 +26,8 @@ from tuner_tui.core.units import format_size
 from tuner_tui.inspection.process_dump import LIBRARY
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished, OutOfMemory
-from tuner_tui.runs.log_parsing.crash_table import KILLED, Confidence, crash_table, explain_signal
-from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, signal_name
+from tuner_tui.runs.log_parsing.crash_table import KILLED, Confidence, crash_table, explain_signal, first_of
+from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, reports_progress, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import NEAR, FailureMatch, Judgement, judge
 from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any, parse_lines
@@ -133,8 +133,7 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     detail = _detail_of(cause.message)
     if first and (cause.is_refusal or first in read_data_file(FILE)["quoting"]):
         named = (replace(remedies[0], why=f"{detail}{remedies[0].why}"), *remedies[1:])
-        is_clear = bool(_sentence_for("refusals", cause.message))
-        order = (*cause.checks, *named) if is_clear else (*named, *cause.checks)
+        order = (*cause.checks, *named) if _says_what_is_asked(cause.checks) else (*named, *cause.checks)
         remedies = (*advice, *order) if detail or not cause.checks else (*advice, *cause.checks)
     elif not first:
         remedies = (*advice, *cause.checks, *remedies)
@@ -183,7 +182,10 @@ def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | 
         case "exit":
             return _cause_from_exit(judgement, lines, state.exited is not None and state.exited.oom_kill is False)
     if state.exited is None and not any(matches_any("success", line.text) for line in lines):
-        return _cause_from_logged_error([line for line in lines if not line.blank][-1:])
+        last = [line for line in lines if not line.blank][-LOOKBACK_LINES:]
+        went_on = any(reports_progress(line.text) for line in last)
+        farewells = [line for line in last if not went_on and _pattern("farewells").search(line.text)]
+        return _cause_from_logged_error(farewells or last[-1:])
     return None
 
 
@@ -258,7 +260,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if pattern is None and _meaning(failure) and (hint := next(filter(_pattern("hints").search, before), None)):
         evidence, checks = (*evidence, _shorten(hint)), (remedy("logged-before", hint=_shorten(hint, 240)), *checks)
     is_unsure = pattern is not None and not pattern.regexes and confidence != "certain" and bool(failure.calls)
-    is_refusal = is_unsure and failure.calls[-1].raises and " " in failure.headline.partition(": ")[2]
+    is_worded = " " in failure.headline.partition(": ")[2] or _says_what_is_asked(checks)
+    is_refusal = is_unsure and failure.calls[-1].raises and is_worded
     is_refusal = is_refusal or (topic == "package-versions" and subject is None)
     return CrashCause(cause, sentence, confidence, evidence, where, subject, message, topic, name, checks, is_refusal)
 
@@ -329,7 +332,7 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
         is_release = _pattern("release-errors").search(failure.message) is not None
         release = f", and the release of {package}" if is_release else ""
         called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
-        title = _sentence_for("refusals", failure.message) if inner.raises else ""
+        title = _sentence_for("refusals", f"{failure.message}\n{inner.statement}") if inner.raises else ""
         title = title or f"check what reaches {package}'s {inner.function}{release}"
         why = f"{meaning and f'{meaning}; '}{_show(inner)} in {package} failed{called}"
     check = Remedy(title=title, why=why, source="the traceback")
@@ -337,6 +340,11 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
         return (check,)
     others = tuple(name for name in _packages(failure) if name != package)
     return (check, remedy("program-parts", packages=f", {', '.join(others)} among them" if others else ""))
+
+
+def _says_what_is_asked(checks: Sequence[Remedy]) -> bool:
+    """Whether the first check is more than where to look."""
+    return bool(checks) and not checks[0].title.startswith(("check what reaches", "look at"))
 
 
 def _is_foreign(frame: CodeFrame) -> bool:
@@ -518,14 +526,18 @@ def _cause_from_logged_error(lines: Sequence[LogLine], *evidence: str) -> CrashC
         return None
     sentence = f"The program logged an error before it ended: {_shorten(logged, 160)}"
     check = Remedy(title="correct what the program logged", why=_shorten(logged), source="the program's output")
-    shown = (_shorten(logged), *map(_shorten, evidence))
-    return CrashCause("unknown", sentence, "likely", shown, message=f"ERROR: {logged}", checks=(check,))
+    shown, message = (_shorten(logged), *map(_shorten, evidence)), f"ERROR: {logged}"
+    if pattern := first_of(crash_table().messages, message):
+        subject = _subject(pattern.cause, message)
+        return CrashCause(pattern.cause, pattern.sentence, "likely", shown, None, subject, message, pattern.topic)
+    return CrashCause("unknown", sentence, "likely", shown, message=message, checks=(check,))
 
 
 def _logged_error(lines: Sequence[LogLine]) -> str | None:
     """The last error that the program logged in these lines."""
-    errors = (line.text for line in reversed(lines) if line.level and not line.quiet)
-    return next(filter(_pattern("logged-errors").match, errors), None)
+    farewells = _pattern("farewells")
+    errors = (line for line in reversed(lines) if (line.level and not line.quiet) or farewells.search(line.text))
+    return next((farewells.sub("", line.text) for line in errors if _pattern("logged-errors").match(line.text)), None)
 
 
 def _normalize_location(where: str | None) -> str | None:

@@ -149,7 +149,8 @@ def test_a_check_does_not_repeat_the_message() -> None:
 
 @pytest.mark.parametrize("row", read_yaml(FILE)["refusals"], ids=lambda row: row["example"])
 def test_what_a_refusal_asks_for_is_the_first_remedy(row: dict[str, str]) -> None:
-    (finding,) = read(frames(PROGRAM, "@spam/model.py:build|raise ValueError(text)") + row["example"])
+    error, _, statement = row["example"].partition("\n")
+    (finding,) = read(frames(PROGRAM, f"@spam/model.py:build|{statement or 'raise ValueError(text)'}") + error)
     assert re.fullmatch(re.sub(r"\\{\w+\\}", ".+", re.escape(row["why"])), finding.remedies[0].title)
 
 
