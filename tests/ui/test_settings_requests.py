@@ -59,8 +59,9 @@ async def test_undo_brings_back_what_was_changed_before_a_preset_was_loaded() ->
 
 async def test_the_list_of_presets_says_that_a_cpu_only_torch_uses_no_gpu() -> None:
     cpu_only = replace(INTERPRETER, packages={**INTERPRETER.packages, "torch": "2.13.0+cpu"}, torch_cuda=None)
-    async with on_screen(FakeBox(interpreter=cpu_only)) as pilot:
-        await press_to(pilot, "Presets · PyTorch here is CPU-only, so they are judged by the GPUs", "p")
+    async with on_screen(FakeBox(interpreter=cpu_only, presets=[listed("large", "For a large GPU")])) as pilot:
+        heading = "Fits the GPUs, which PyTorch here (CPU-only) does not use yet"
+        await press_until(pilot, lambda: heading in screen_text(pilot.app), "p")
 
 
 async def test_a_list_filters_as_it_is_typed_and_says_what_an_item_changes() -> None:
@@ -71,6 +72,7 @@ async def test_a_list_filters_as_it_is_typed_and_says_what_an_item_changes() -> 
     ]
     async with on_screen(FakeBox(presets=presets)) as pilot:
         await press_to(pilot, "Presets", "p")
+        await until(pilot, lambda: "Fits this machine" in screen_text(pilot.app))
         text = screen_text(pilot.app)
         assert 0 < text.index("Yours") < text.index("Fits this machine")
         assert "current, yours" in text
@@ -79,6 +81,8 @@ async def test_a_list_filters_as_it_is_typed_and_says_what_an_item_changes() -> 
         await press_until(pilot, lambda: "filter: large▏  1 of 3" in screen_text(pilot.app), *"large")
         assert "For a large GPU" in screen_text(pilot.app)
         assert "micro batch 16 → 48" in screen_text(pilot.app)
+        await press_until(pilot, lambda: "filter:" not in screen_text(pilot.app), "escape")
+        await press_until(pilot, lambda: "filter: lrage▏  nearest: large  1 of 3" in screen_text(pilot.app), *"lrage")
         await press_until(pilot, lambda: "filter:" not in screen_text(pilot.app), "escape")
         await press_to(pilot, "", "slash", *"sft", "enter")
         assert preset_shown(pilot) == "llama-1b-sft"

@@ -122,10 +122,9 @@ def test_after_out_of_memory_enter_resumes_or_starts_again_and_the_remedy_stands
     assert "next time" not in facts(out), "it stands in the findings"
 
 
-def test_a_failed_run_says_what_ended_it_and_the_key_to_its_log() -> None:
+def test_a_failed_run_leaves_what_ended_it_to_the_findings_and_names_the_key_to_its_log() -> None:
     shown = lines(scene("out-of-memory", "It ran out.", findings=(OUT_OF_MEMORY,)), width=74)
-    assert OUT_OF_MEMORY.sentence in shown
-    assert OUT_OF_MEMORY.evidence[0] in shown
+    assert not any(OUT_OF_MEMORY.sentence in text for text in shown)
     assert any("E log at the error" in text for text in shown)
     assert sum(text.startswith("loss") for text in shown) == 1
 

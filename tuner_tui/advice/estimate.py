@@ -408,8 +408,10 @@ def _host_limit(request: EstimateRequest, target: TrainingTarget) -> int | None:
 
 
 def _capacity_name(request: EstimateRequest, target: TrainingTarget) -> str:
-    """The name of the capacity where it is not the memory of the GPU."""
-    limit = request.memory_limit_bytes
+    """The name of the capacity where it is not the memory of the only GPU."""
+    limit, count = request.memory_limit_bytes, len(target.gpus)
+    if target.on_gpu and limit is not None and target.memory_bytes == limit:
+        return "limit"
     if target.on_gpu:
-        return "limit" if limit is not None and target.memory_bytes == limit else ""
+        return f"on each of {count} GPUs" if count > 1 else "on one GPU" if len(request.inventory.gpus) > 1 else ""
     return "host memory" if _host_limit(request, target) is None else "limit"

@@ -8,11 +8,11 @@ signal.
 from __future__ import annotations
 
 # Field notes: the GPU or subject, the date or address, and what was measured there.
-NOTES_3070 = "RTX 3070 notes, 2025 (GPU 85 → 95 % busy)"
-NOTES_T4 = "T4 notes, 2025 (2–2.5 times as fast)"
-NOTES_3070_8BIT = "RTX 3070 8-bit notes, huggingface.co/docs/transformers/perf_train_gpu_one"
-NOTES_3090 = "RTX 3090 notes, 2025-11-18 (GPU 75–85 → 92–95 % busy)"
-NOTES_UTILISATION = "utilisation notes, 2025 (100 → 285 samples/s)"
+NOTES_3070 = "tuning of an RTX 3070, 2025 (GPU busy 85 → 95 %)"
+NOTES_T4 = "tuning of a T4, 2025 (2–2.5 times as fast)"
+NOTES_3070_8BIT = "8-bit training on an RTX 3070, huggingface.co/docs/transformers/perf_train_gpu_one"
+NOTES_3090 = "tuning of an RTX 3090, 2025-11-18 (GPU busy 75–85 → 92–95 %)"
+NOTES_UTILISATION = "tuning for GPU utilisation, 2025 (100 → 285 samples/s)"
 FIELD_NOTES = (NOTES_3070, NOTES_T4, NOTES_3070_8BIT, NOTES_3090, NOTES_UTILISATION)
 JUDGEMENT = "judgement"
 

@@ -1,6 +1,6 @@
 """The text of `tuner-tui recommend`: setting, value, reason and source in columns.
 
-Sources are short there (`T4 notes`), and whole in the last line. Narrow terminals get the reason on lines of its
+Sources are short there (`tuning of a T4`), and whole in the last line. Narrow terminals get the reason on lines of its
 own.
 """
 
@@ -90,7 +90,7 @@ def _value_lines(rows: Iterable[ConsideredValue], width: int) -> list[str]:
     for row in rows:
         source = row.source
         for note, short in SHORT_NOTES.items():
-            source = source.replace(note, short)  # `T4 notes, RTX 3090 notes; Malladi et al. 2022`
+            source = source.replace(note, short)  # `tuning of a T4, tuning of an RTX 3090; Malladi et al. 2022`
         columns, text = _columns(row.name, row.value), f"{row.reason} [{source}]"
         if width < ONE_LINE_FROM:  # the text below the columns
             lines += [columns.rstrip(), *wrap_text(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)]

@@ -28,7 +28,7 @@ def open_machine_screen(
 
         return open_machine_monitor(runs_dir())
 
-    heading = " · ".join(filter(None, (socket.gethostname(), target)))
+    heading = " · ".join(filter(None, (f"Host {socket.gethostname()}", target)))
     views = machine_views(open_machine, pid)
     raise SystemExit(run_watch_app(views, lambda: WatchScreen(pid is not None, heading), theme, ascii_only))
 

@@ -95,8 +95,13 @@ class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
         return self.gpu is not None and self.gpu.lower() == "none"
 
     def gpu_text(self) -> str:
-        """The GPU as text, empty if any suits."""
-        return "no GPU" if self.for_no_gpu else f"GPU {self.gpu}" if self.gpu else ""
+        """The GPUs as text, such as `8 GPUs of 80 GiB`; empty if any suit."""
+        if self.for_no_gpu:
+            return "no GPU"
+        name = self.gpu.strip("*") if self.gpu else "GPU"
+        memory = f" of {self.min_memory_gib:g} GiB" if self.min_memory_gib else ""
+        many = f"{self.min_gpus} {name}s" if self.min_gpus and self.min_gpus > 1 else name
+        return f"{many}{memory}" if memory or self.gpu or self.min_gpus else ""
 
     def suits(self, gpus: tuple[Gpu, ...], cores: int | None = None) -> bool:
         """Whether a machine with these GPUs and usable cores suits; unknown values count as suitable."""

@@ -29,7 +29,7 @@ from tuner_tui.ui.screens.main import MainScreen
 from tuner_tui.ui.settings_requests import SettingsRequests
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.state_store import StateStore
-from tuner_tui.ui.status_text import FIRST_KEYS, exit_message
+from tuner_tui.ui.status_text import exit_message
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.ui.tuning_requests import TuningRequests
 from tuner_tui.view.finding_rows import can_retry
@@ -113,8 +113,8 @@ class ScreenSession:
         self.settings.load(config)
         self._runs.follow(folder)
         await self.settings.restore_draft()
-        if await to_daemon_thread(self._backend.is_first_start):
-            self._app.show_note(FIRST_KEYS)
+        first_start = await to_daemon_thread(self._backend.is_first_start)
+        self._store.update(replace(self.state, first_start=first_start))
 
     def _keep_draft(self) -> None:
         self._app.run_task(self.settings.keep_draft, DRAFT_DELAY_S, only="draft")

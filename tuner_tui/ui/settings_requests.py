@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from msgspec import structs
 from msgspec.structs import replace
@@ -31,6 +30,7 @@ from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen, MemoryScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen, PresetScreen
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.state_store import Requests, estimate_request
+from tuner_tui.view.cells import READING
 from tuner_tui.view.estimate_rows import VERDICTS, figures_of
 
 
@@ -140,7 +140,8 @@ class SettingsRequests(Requests):
             why = "a run shows the batch of this command first" if most else outlook.unknown or "not known yet"
             note = f"The largest micro batch that fits is not known: {why}. o measures it with short runs."
         elif most < 1:
-            note = "By the estimate not even a micro batch of 1 fits; m shows where the memory goes."
+            where = "fits" if outlook.on_gpu else "fits in RAM"
+            note = f"By the estimate not even a micro batch of 1 {where}; m shows where the memory goes."
         elif (
             fitted := rebalance(micro, accumulation, split.processes, min(most, micro * accumulation))
         ).split == split:
@@ -175,9 +176,6 @@ class SettingsRequests(Requests):
         """Put the values of `remedy` into the settings."""
         if remedy.command:
             self._use_command(remedy)
-            return
-        if not self._state.changes_by(remedy):
-            self._app.show_note(f"{remedy.title}: the settings already have these values.")
             return
         self._store.update(self._state.with_remedy(finding, remedy))
         next_key = "R restarts this run with it" if self._state.running else "t tries it"
@@ -248,23 +246,31 @@ class SettingsRequests(Requests):
     # presets
 
     async def pick_preset(self) -> None:
-        """Ask for a preset and load it."""
-        inventory, interpreter = self._state.inventory, self._state.interpreter
-        listed = await to_daemon_thread(lambda: self._backend.list_presets(inventory))
-        outlooks: Mapping[str, PresetOutlook] = {}
-        if inventory is not None and interpreter is not None:
-            outlooks = await to_daemon_thread(lambda: self._backend.preset_outlooks(listed, inventory, interpreter))
+        """Ask for a preset and load it; what each needs here is filled in as soon as machine and Python are known."""
         current = None if self._state.loaded is None else self._state.loaded.preset
-        columns, items = preset_table(listed, current, self._differences, outlooks)
-        unused = inventory is not None and inventory.gpus and RuleContext(interpreter=interpreter).cpu_build
-        title = "Presets · PyTorch here is CPU-only, so they are judged by the GPUs" if unused else "Presets"
-        name = await self._app.ask(PresetScreen(title, items, columns))
+        listed = await to_daemon_thread(lambda: self._backend.list_presets(self._state.inventory))
+        screen = PresetScreen(*preset_table(listed, current, self._differences))
+        reading = self._app.run_task(self._judge_presets, screen, current)
+        try:
+            name = await self._app.ask(screen)
+        finally:
+            reading.cancel()
         if name is None:
             return
         changed = self._state.dirty
         self.load(await to_daemon_thread(lambda: self._backend.load_preset(name)))
         if changed:
             self._app.show_note(f"Loaded {name}. u restores your changes.")
+
+    async def _judge_presets(self, screen: PresetScreen, current: str | None) -> None:
+        await self._store.ready.wait()
+        inventory, interpreter = self._state.inventory, self._state.interpreter
+        if inventory is None or interpreter is None:
+            return
+        listed = await to_daemon_thread(lambda: self._backend.list_presets(inventory))
+        outlooks = await to_daemon_thread(lambda: self._backend.preset_outlooks(listed, inventory, interpreter))
+        unused = bool(inventory.gpus) and RuleContext(interpreter=interpreter).cpu_build
+        screen.show(*preset_table(listed, current, self._differences, outlooks, unused))
 
     def _differences(self, values: Mapping[str, Value]) -> list[str]:
         """What `values` would change of the settings shown: `micro batch 8 → 16`."""
@@ -367,34 +373,43 @@ def preset_name_problem(name: str) -> str | None:
     return None
 
 
-PRESET_GROUPS = ("yours", "fits this machine", "memory not known before a run", "for other machines", "tuning notes")
-
-
-PRESET_COLUMNS = ("method", "✓ peak fits what is free now", "time here", "")
+READING_GROUP, FITTING_GROUP = f"what fits is being judged: {READING}", "fits this machine"
+UNUSED_GROUP = "fits the GPUs, which PyTorch here (CPU-only) does not use yet"
+PRESET_GROUPS = (
+    "yours", READING_GROUP, FITTING_GROUP, "memory not known before a run", "for other machines", "tuning notes",
+)  # fmt: skip
+PRESET_COLUMNS = ("method", "✓ fits now, ! may not fit", "time here", "")
 
 
 def preset_table(
     presets: Sequence[PresetEntry],
     current: str | None = None,
     differences: Callable[[Mapping[str, Value]], Sequence[str]] = lambda values: (),
-    outlooks: Mapping[str, PresetOutlook] = MappingProxyType({}),
+    outlooks: Mapping[str, PresetOutlook] | None = None,
+    unused_gpus: bool = False,
 ) -> tuple[str, list[PickerItem[str]]]:
     """Return the names of the columns, and presets as items by group, the `current` one first.
 
-    Memory and time are those on this machine, by `outlooks`. The detail of each is what it says of itself, what its
+    Memory and time are those on this machine, by `outlooks`, which are None while they are read; with `unused_gpus`
+    they are those of GPUs that the PyTorch there cannot use. The detail of each is what it says of itself, what its
     values change, by `differences`, and the source of its figures. A preset that cannot be loaded cannot be picked and
     says why.
     """
-    rows = [PRESET_COLUMNS, *(_preset_figures(preset, current, outlooks.get(preset.name)) for preset in presets)]
+    known = outlooks or {}
+    memory = READING if outlooks is None else ""
+    rows = [PRESET_COLUMNS, *(_preset_figures(preset, current, known.get(preset.name), memory) for preset in presets)]
     # Until a run was measured here no time is known.
-    columns = [column for column in zip(*rows, strict=True) if {*column[1:]} != {UNKNOWN}]
+    columns = [column for column in zip(*rows, strict=True) if not {*column[1:]} <= {UNKNOWN, ""}]
     widths = [max(map(len, column)) for column in columns]
     head, *lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in zip(*columns, strict=True)]
     items = [
-        _preset_item(preset, line, differences, _preset_group(preset, outlooks.get(preset.name)))
+        _preset_item(preset, line, differences, _preset_group(preset, known.get(preset.name), outlooks is None))
         for preset, line in zip(presets, lines, strict=True)
     ]
-    return head, sorted(items, key=lambda item: (PRESET_GROUPS.index(item.group), item.value != current))
+    items.sort(key=lambda item: (PRESET_GROUPS.index(item.group), item.value != current))
+    if unused_gpus:
+        items = [replace(item, group=UNUSED_GROUP) if item.group == FITTING_GROUP else item for item in items]
+    return head, items
 
 
 def _preset_item(
@@ -408,19 +423,24 @@ def _preset_item(
     return PickerItem(preset.name, line, preset.name, detail=detail, group=group)
 
 
-def _preset_group(preset: PresetEntry, outlook: PresetOutlook | None) -> str:
-    if preset.yours:
-        return "yours"
+def _preset_group(preset: PresetEntry, outlook: PresetOutlook | None, reading: bool) -> str:
+    if preset.yours or reading:
+        return "yours" if preset.yours else READING_GROUP
     if preset.loaded is not None and is_measured(preset.loaded.preset):
         return "tuning notes"
     verdict = None if outlook is None or outlook.memory.estimate is None else outlook.memory.estimate.verdict
     if outlook is not None and (not outlook.suits or verdict == "too large"):
         return "for other machines"
-    return "fits this machine" if verdict in ("fits", "tight") else "memory not known before a run"
+    return FITTING_GROUP if verdict in ("fits", "tight") else "memory not known before a run"
 
 
-def _preset_figures(preset: PresetEntry, current: str | None, outlook: PresetOutlook | None) -> tuple[str, ...]:
-    """Return the columns of a preset: method, peak memory, time and marks; what is not known yet is empty."""
+def _preset_figures(
+    preset: PresetEntry, current: str | None, outlook: PresetOutlook | None, memory: str
+) -> tuple[str, ...]:
+    """Return the columns of a preset: method, peak memory, time and marks; without an outlook `memory` is shown.
+
+    Of one for other machines the GPU that it needs stands there.
+    """
     values = {} if preset.loaded is None else preset.loaded.preset.settings
     adapter = {"lora": "LoRA", "dora": "DoRA"}.get(str(values.get("peft_method")), "")
     quantized = "Q" if values.get("quantization", "none") != "none" else ""
@@ -431,11 +451,13 @@ def _preset_figures(preset: PresetEntry, current: str | None, outlook: PresetOut
     )
     method, marked = f"{quantized}{adapter}" if adapter else "full", ", ".join(filter(None, marks))
     if outlook is None:
-        return method, "", "", marked
+        return method, memory, "", marked
     estimate, duration = outlook.memory.estimate, outlook.memory.duration
+    requirements = None if preset.loaded is None else preset.loaded.preset.for_
     memory = "  not known"
-    if estimate is not None:  # nothing of a preset for other machines is marked as fitting
-        mark = VERDICTS[estimate.verdict][0] if outlook.suits or estimate.verdict != "fits" else " "
-        memory = f"{mark} {figures_of(estimate)}"
+    if estimate is not None:
+        memory = f"{VERDICTS[estimate.verdict][0]} {figures_of(estimate)} {outlook.memory.against}".rstrip()
+    if not outlook.suits and requirements is not None:
+        memory = f"  needs {requirements.gpu_text() or f'{requirements.min_cores} cores'}"
     time = UNKNOWN if duration is None or duration.range_s is None else summarise_duration(duration)
     return method, memory, time, marked

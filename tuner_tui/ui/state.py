@@ -59,7 +59,8 @@ class UiState(Struct, frozen=True):
     `findings` are those of this run, `context` are earlier ones. `own` are the settings that the command names itself,
     and `sources` the files in which they are. `accelerate` is the file with which accelerate starts the job. `tuning`
     is the one that runs, or the last one until its result was looked at. `past` and `future` are what was shown before
-    and after presets were loaded, newest last. `saved_job` is the job as it was loaded or saved.
+    and after presets were loaded, newest last. `saved_job` is the job as it was loaded or saved. `first_start`: no
+    screen was opened before.
     """
 
     loaded: TrainingConfig | None = None
@@ -77,6 +78,7 @@ class UiState(Struct, frozen=True):
     tuning: TuningView | None = None
     past: tuple[LoadedSettings, ...] = ()
     future: tuple[LoadedSettings, ...] = ()
+    first_start: bool = False
 
     @property
     def running(self) -> bool:
@@ -292,6 +294,17 @@ class UiState(Struct, frozen=True):
             job = None if self.loaded is None else self.loaded.job
             return (SettingChange("Command", shlex.join(getattr(job, "command", ())), shlex.join(remedy.command)),)
         return self.changes_to(remedy.change)
+
+    @property
+    def findings_shown(self) -> tuple[Finding, ...]:
+        """The findings of the followed run; a remedy whose values the settings have now cannot be applied again."""
+
+        def shown(remedy: Remedy) -> Remedy:
+            if self.editing is None or not remedy.change or remedy.command or self.changes_by(remedy):
+                return remedy
+            return replace(remedy, title=f"{remedy.title} · in the settings now", change={})
+
+        return tuple(replace(each, remedies=tuple(map(shown, each.remedies))) for each in self.findings or ())
 
     def changes_to(self, values: Mapping[str, Value]) -> tuple[SettingChange, ...]:
         """Return the settings whose value is another in `values`, or is not known."""

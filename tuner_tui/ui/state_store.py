@@ -58,10 +58,11 @@ class StateStore:
             self.ready.set()
         job = None if state.loaded is None else state.loaded.job
         environment = self._backend.environment_findings(state.inventory, state.interpreter, job)
-        causes = {finding.cause for finding in state.findings or ()}
+        findings = state.findings_shown
+        causes = {finding.cause for finding in findings}
         self._screen.machine = state.inventory, state.interpreter
         self._screen.view = state.view
-        self._screen.findings = (*(state.findings or ()), *(f for f in environment if f.cause not in causes))
+        self._screen.findings = (*findings, *(f for f in environment if f.cause not in causes))
         self._screen.running = state.running
         self._screen.run_name = "" if state.folder is None else state.folder.name
         self._screen.idle_line = status_text.idle_line(state)

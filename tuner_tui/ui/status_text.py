@@ -42,7 +42,7 @@ def launch_sentence(config: TrainingConfig, outlook: MemoryOutlook | None, batch
     peak = f"peak {outlook.unknown}"
     if estimate is not None:
         verdict = "" if estimate.verdict == "fits" else f", {VERDICTS[estimate.verdict][2]}"
-        peak = f"peak {figures_of(estimate)}{verdict}"
+        peak = f"peak {'memory' if outlook.on_gpu else 'RAM'} {figures_of(estimate)}{verdict}"
     changed = f" {batch_note[0].upper()}{batch_note[1:]} by your changes." if batch_note else ""
     return f"{_length(config, outlook)}, {time}, {peak}.{changed}"
 
@@ -59,7 +59,7 @@ def _length(config: TrainingConfig, outlook: MemoryOutlook) -> str:
     samples: float | None = None if outlook.data is None else outlook.data.lengths.total
     if samples is None and duration is not None and duration.counted and duration.samples is not None:
         samples = duration.samples / settings.num_train_epochs
-    return f"{epochs} of {f'{samples:,.0f} samples' if samples else 'the data, counted once it is loaded'}"
+    return f"{epochs} of {samples:,.0f} samples" if samples else f"{epochs}, samples not counted yet"
 
 
 def next_stop_question(state: UiState) -> StopQuestion | None:
@@ -124,11 +124,12 @@ def idle_line(state: UiState) -> str:
     return f"No run open · t trains {trains} · e {'the job' if command else 'your own command'} · p a preset"
 
 
-FIRST_KEYS = """\
-t  train · e  your own command
-p  presets that fit your GPU
-?  keys · ctrl+p  every action"""
-"""What the first start says, once."""
+FIRST_KEYS = (
+    ("t", "starts this training; e takes your own command instead"),
+    ("p", "lists presets, those that fit this machine first"),
+    ("?", "shows all keys; ctrl+p finds every action by its name"),
+)
+"""What the first start says below what would be trained."""
 
 
 def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
@@ -150,7 +151,8 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
         ("data", " · ".join(part for part in (job.data, f"at most {f.count(most)} samples" if most else "") if part)),
         ("length", "" if command else length),
     )
-    return tuple((label, text) for label, text in pairs if text)
+    shown = tuple((label, text) for label, text in pairs if text)
+    return (*shown, ("", ""), *FIRST_KEYS) if state.first_start else shown
 
 
 def quiet_line(state: UiState, view: SettingsView | None = None) -> str:

@@ -76,6 +76,8 @@ TIME_STYLES: dict[str, Style] = {
 }  # fmt: skip
 FACT = 12
 LEAST_KWH = 0.01
+NOTABLE_GAIN = 1.1
+"""A remedy that can make a run at most this many times as fast is not worth a line of its own."""
 LONGEST_TITLE = 32
 """Cells of a remedy's title up to which it stands at its key."""
 WIDE_FROM, FACTS_SHARE = 90, 0.42
@@ -86,11 +88,10 @@ LEAST_CHART, MOST_CHART, ROOM_APART = 6, 24, 6
 def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> list[Row]:
     """Return the card in `width` cells; the chart takes what the rest leaves of `height` rows.
 
-    With the `keys` of the screen it says what ended a failed run, and ends with the keys.
+    On the screen it ends with the `keys`; what ended a failed run stands below it, in the findings.
     """
     facts = [row for fact in end_facts(scene) for row in _fact_rows(fact, width)]
     head = [*flowing_rows(map(line, headline(scene)), width), *_sentence_rows(scene, width)]
-    head += _reason_rows(scene, width) if keys else []
     texts = (line(TextSpan(key, "curve"), f" {does}") for key, does in next_keys(scene))
     foot = [_time_rows(scene, width), flowing_rows(texts, width) if keys else []]
     if width >= WIDE_FROM:
@@ -199,8 +200,15 @@ def checkpoint_path(scene: EndScene) -> str | None:
 
 
 def best_choice(scene: EndScene) -> tuple[Finding, Remedy] | None:
-    """Return the most severe finding with a remedy, and its first: the one change that would have helped most."""
-    return next(((finding, remedy) for finding, remedy in choices(scene.findings) if remedy is not None), None)
+    """Return the first remedy of the most severe finding that may gain much: what would have helped most."""
+    return next(
+        (
+            (finding, remedy)
+            for finding, remedy in choices(scene.findings)
+            if remedy is not None and (remedy.speed is None or remedy.speed[1] >= NOTABLE_GAIN)
+        ),
+        None,
+    )
 
 
 def can_resume(scene: EndScene) -> bool:
@@ -260,16 +268,6 @@ def sentences(scene: EndScene) -> list[str]:
 def _sentence_rows(scene: EndScene, width: int) -> list[Row]:
     parts = (wrapped_rows(sentence, width)[:MOST_SENTENCE_ROWS] for sentence in sentences(scene))
     return [row for part in parts for row in part]
-
-
-def _reason_rows(scene: EndScene, width: int) -> list[Row]:
-    """Return what ended the run by the first finding about that, and what shows it."""
-    finding = next((finding for finding in scene.findings if finding.severity == "failed"), None)
-    if finding is None:
-        return []
-    # The rest of the evidence stands below, and behind w.
-    evidence = labelled_rows("", finding.evidence[0], width, "dim", 0, most=2) if finding.evidence else []
-    return [*wrapped_rows(finding.sentence, width, "strong"), *evidence]
 
 
 MOST_SENTENCE_ROWS = 3

@@ -131,7 +131,10 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int) -> l
     most = shown.largest
     _, style, verdict = VERDICTS[estimate.verdict]
     refuted = estimate.refuted_by
-    words = line(TextSpan(verdict if refuted is None else "does not fit", style))
+    verdict = verdict if refuted is None else "does not fit"
+    if shown.unused_gpus:  # what the GPUs would hold is another question
+        verdict += " for RAM" if refuted is None and estimate.verdict == "too large" else " in RAM"
+    words = line(TextSpan(verdict, style))
     cause = shown.unused_gpus or ("" if refuted is None else refuted.sentence)
     if cause:
         first, *rest = wrapped_rows(f"{plain_text(words)} · {cause}", width, "warn")

@@ -6,7 +6,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.view.cells import GOOD, READING, Line, Row, Style, TextSpan, fit, line, line_width, shorten, text_width
+from tuner_tui.view.cells import (
+    GOOD,
+    READING,
+    Line,
+    Row,
+    Style,
+    TextSpan,
+    fit,
+    labelled_rows,
+    line,
+    line_width,
+    shorten,
+    text_width,
+)
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding, Remedy
@@ -79,11 +92,18 @@ def _finding(finding: Finding, selected: bool, width: int) -> list[Row]:
     doubt = "" if finding.confidence == "certain" else f" ({finding.confidence})"
     first, *more = _wrap(f"{finding.sentence}{doubt}", width - 2 - len(keys))
     head = line(TextSpan(*MARKS[finding.severity]), TextSpan(first, "strong"))
-    evidence = " · ".join(finding.evidence)
+    evidence = " · ".join(further_evidence(finding))
     if evidence and not more and line_width(head) + len(GAP) + text_width(evidence) + len(keys) <= width:
         return [_with_keys(line(*head, TextSpan(GAP + evidence, "dim")), keys, width)]
-    below = [Row(line(TextSpan(f"  {shorten(evidence, width - 2)}", "dim")))] if evidence else []
+    # What ended the run is read to its end; what merely slows it down is seen at a glance.
+    most = MOST_DETAILS if finding.severity == "failed" else 1
+    below = labelled_rows("", evidence, width, "dim", 2, most) if evidence else []
     return [_with_keys(head, keys, width), *(Row(line(TextSpan(f"  {part}", "strong"))) for part in more), *below]
+
+
+def further_evidence(finding: Finding) -> list[str]:
+    """Return the evidence that the sentence of the finding does not repeat."""
+    return [fact for fact in finding.evidence if fact.rstrip(".") not in finding.sentence]
 
 
 def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int) -> list[Row]:

@@ -19,6 +19,7 @@ from tuner_tui.view.cells import (
     Style,
     TextSpan,
     align_right,
+    flowing_rows,
     join_fitting,
     labelled_row,
     line,
@@ -90,20 +91,22 @@ def run_rows(scene: RunScene, width: int) -> list[Row]:
 
 
 def startup_rows(scene: RunScene, width: int) -> list[Row]:
-    """Return the phases before the first step with their seconds, and what the newest one waits for if it is long."""
-    from tuner_tui.runs.events.progress import startup_phases
+    """Return the phases before the first step with their seconds, and what the current one waits for if it is long."""
+    from tuner_tui.runs.events.progress import startup_phase, startup_phases
 
     state = scene.state
-    phases = startup_phases(state, scene.now_s) if state.first_step_t is None and state.step is None else ()
-    if not phases:
+    current, phases = startup_phase(state, scene.now_s), startup_phases(state, scene.now_s)
+    if current is None:
         return []
-    texts = [f"{PHASES.get(phase, phase)} {format_duration(seconds)}" for phase, seconds in phases]
-    usual = "" if scene.usual_startup_s is None else f"usually {format_duration(scene.usual_startup_s)} in all"
-    done = join_fitting(texts[:-1], width - LABEL - text_width(texts[-1]) - 3)
-    rest = [usual] if text_width(f"{done}{texts[-1]}{usual}") + 6 <= width - LABEL else []
-    shown = (TextSpan(f"{done} · " if done else "", "dim"), TextSpan(texts[-1], "strong"))
-    rows = [labelled_row("start-up", *shown, *(TextSpan(f"   {text}", "dim") for text in rest if text))]
-    if phases[-1][1] >= NO_PROGRESS_S and (reason := waiting_reason(state, scene.sample)):
+    parts = [
+        TextSpan(f"{PHASES.get(phase, phase)} {format_duration(seconds)}", "strong" if phase == current[0] else "dim")
+        for phase, seconds in phases
+    ]
+    if scene.usual_startup_s is not None:
+        parts.append(TextSpan(f"usually {format_duration(scene.usual_startup_s)} in all", "dim"))
+    lines = (row.line for row in flowing_rows(map(line, parts), width - LABEL, " · "))
+    rows = [labelled_row("start-up" if at == 0 else "", *cells) for at, cells in enumerate(lines)]
+    if current[1] >= NO_PROGRESS_S and (reason := waiting_reason(state, scene.sample)):
         rows += wrapped_rows(f"{WARN} {reason}", width, "warn")
     return rows
 
@@ -130,9 +133,9 @@ def waiting_reason(state: RunState, sample: Sample | None) -> str:
 
 
 def steps_made(state: RunState) -> str:
-    """Return `1,240 of 9,000 steps`, or `301 steps` where the end was not known."""
+    """Return `1,240 of 9,000 steps`, or `301 steps` where the end was not known; empty if they were not counted."""
     if state.step is None:
-        return "no step"
+        return "no step" if state.loss is None else ""
     return f"{f.count(state.step)}{f' of {f.count(state.total_steps)}' if state.total_steps else ''} steps"
 
 
@@ -145,7 +148,7 @@ def outcome_parts(state: RunState, name: str) -> list[TextSpan]:
     return [
         TextSpan(f"{mark} {outcome.capitalize()}", style),
         TextSpan(name, "strong"),
-        TextSpan(f"{steps_made(state)}{took}"),
+        TextSpan(f"{steps_made(state)}{took}".strip()),
     ]
 
 
@@ -171,18 +174,16 @@ def _figure_rows(scene: RunScene, width: int) -> list[Row]:
             running,
         ]
         rows.append(_group("speed", f"{f.significant(rates.steps_s)} steps/s", speeds, width, style=past))
-    optimizer = [
+    progress = [
+        epoch_text(state),
         "" if state.learning_rate is None else f"LR {f.exponent(state.learning_rate)}",
         "" if state.grad_norm is None else f"grad norm {f.significant(state.grad_norm)}",
-        epoch_text(state),
     ]
     if state.loss is not None and not scene.charted:
         style = finite_style(state.loss) or "strong"
-        rows.append(_group("loss", f.metric(state.loss), optimizer, width, style=style))
-    elif any(optimizer):
-        rows.append(
-            labelled_row("optimizer" if any(optimizer[:2]) else "progress", join_fitting(optimizer, width - LABEL))
-        )
+        rows.append(_group("loss", f.metric(state.loss), progress, width, style=style))
+    elif any(progress):
+        rows.append(labelled_row("progress", join_fitting(progress, width - LABEL)))
     if state.loss_parts:
         parts = [f"{name} {f.metric(value)}" for name, value in state.loss_parts.items()]
         rows.append(labelled_row("parts", join_fitting(parts, width - LABEL)))

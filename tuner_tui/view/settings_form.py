@@ -121,7 +121,7 @@ def form_rows(
     rows = [_field_row(view, by_name[name], worst.get(name)) for name in KNOBS if name in by_name]
     for group, specs in group_fields(view.specs).items():
         is_open = opened is None or group in opened
-        rows.append(_heading(view, group, specs, worst, is_open))
+        rows.append(_heading(view, group, specs, worst, is_open, counted=not is_open and not show_changed))
         shown = specs if is_open else [spec for spec in specs if _differs(view, spec)] if show_changed else []
         rows.extend(_field_row(view, spec, worst.get(spec.name)) for spec in shown)
     return tuple(rows)
@@ -133,16 +133,24 @@ def _differs(view: SettingsView, spec: FieldSpec) -> bool:
 
 
 def _heading(
-    view: SettingsView, group: str, specs: Sequence[FieldSpec], worst: Mapping[str, Problem], is_open: bool
+    view: SettingsView,
+    group: str,
+    specs: Sequence[FieldSpec],
+    worst: Mapping[str, Problem],
+    is_open: bool,
+    counted: bool,
 ) -> FormRow:
-    """Return the heading of a group, with the number of fields that differ from the preset, or from their defaults."""
+    """Return the heading of a group, with the number of fields that differ from the preset.
+
+    Of one whose fields are not shown, those that are not at their defaults are `counted`.
+    """
     now, saved = view.resolved.settings, view.saved.settings
     changed = sum(getattr(now, spec.name) != getattr(saved, spec.name) for spec in specs)
-    differing = sum(getattr(now, spec.name) != spec.default for spec in specs)
+    differing = sum(getattr(now, spec.name) != spec.default for spec in specs) if counted else 0
     problems = [worst[spec.name] for spec in specs if spec.name in worst]
     wrong = any(problem.severity == "error" for problem in problems)
     tone: FieldTone = "error" if wrong else "warning" if problems else "changed" if changed else ""
-    note = f"{changed} changed" if changed else f"{differing} not default" if differing else ""
+    note = f"{changed} changed" if changed else f"{differing} set" if differing else ""
     if problems and not is_open:
         note = f"{'✗' if wrong else '!'} {problems[0].sentence}"
     return FormRow(f"{'▾' if is_open else '▸'} {group}", None, origin=note, tone=tone, group=group)
@@ -164,7 +172,7 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     tone: FieldTone = "changed" if changed else ""
     origin = view.resolved.origin(spec.name).label
     if spec.name in view.unknown:
-        value_text, origin = UNKNOWN, READING if view.reading else "its own"
+        value_text, origin = UNKNOWN, READING if view.reading else "command's"
     else:
         value_text = format_field(spec, value)
     if spec.name in view.in_effect:

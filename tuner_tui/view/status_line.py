@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner_tui.core.units import UNKNOWN, format_duration, format_rough_duration, format_share, format_short_duration
+from tuner_tui.core.units import format_duration, format_rough_duration, format_share, format_short_duration
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import BAD, WARN, Line, Style, TextSpan, align_left, align_right, fit, line, line_width
 from tuner_tui.view.charts import half_cell_bar
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 RUNNING = "●"
 NARROWEST_BAR, WIDEST_BAR = 8, 48
-ETA_WIDTH = 10
+LEFT_WIDTH = 15
 
 
 class StatusScene(NamedTuple):
@@ -49,7 +49,7 @@ def _parts(scene: StatusScene, width: int) -> Line:
     if scene.waits:
         return line(TextSpan(f"{RUNNING} {scene.name} waiting", "warn"), f"  {scene.waits}")
     if state.finished is not None:
-        parts = outcome_parts(state, f"{scene.name} {scene.trains}".rstrip())
+        parts = outcome_parts(state, f"{scene.name} {scene.trains}".rstrip())[:2]
         age_s = scene.now_s - state.finished.t
         ago = TextSpan(f"{format_short_duration(age_s)} ago" if age_s >= 60 else "", "dim")
         return line(*(TextSpan(f"{text}   ", style) for text, style in (*parts, ago)))
@@ -74,7 +74,7 @@ def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:
     done = state.step / state.total_steps if state.step is not None and state.total_steps else None
     share = line(TextSpan(align_right(format_share(done), 6), "strong")) if done is not None else ()
     steps = _steps(state)
-    left = line(f"  ETA {align_left(_time_left(state, scene.now_s, stalled), ETA_WIDTH)}") if done is not None else ()
+    left = line(f"  {align_left(_time_left(state, scene.now_s, stalled), LEFT_WIDTH)}") if done is not None else ()
     loss = (
         line(TextSpan("  loss "), TextSpan(f.metric(state.loss), finite_style(state.loss)))
         if state.loss is not None
@@ -102,14 +102,13 @@ def _fitting(parts: dict[str, Line], width: int) -> dict[str, Line]:
 
 
 def _phase_words(state: RunState, phase: str, now_s: float) -> str:
-    from tuner_tui.runs.events.progress import startup_phases
+    from tuner_tui.runs.events.progress import startup_phase
 
     if phase == "stalled":
         return f"stalled: no step for {format_duration(now_s - (state.last_step_t or state.phase_since_t or now_s))}"
-    phases = startup_phases(state, now_s) if state.first_step_t is None and state.step is None else ()
-    if phases:  # of the start; it ends with the first step, not with the loop that makes it
-        name, seconds = phases[-1]
-        return f"{PHASES.get(name, name)} {format_duration(seconds)}"
+    starting = startup_phase(state, now_s)
+    if starting is not None:  # it ends with the first step, not with the loop that makes it
+        return f"{PHASES.get(starting[0], starting[0])} {format_duration(starting[1])}"
     since = "" if phase == "training" or not state.phase_since_t else f" {format_duration(now_s - state.phase_since_t)}"
     return PHASES.get(phase, phase) + since
 
@@ -130,7 +129,7 @@ def _time_left(state: RunState, now_s: float, stalled: bool) -> str:
     from tuner_tui.runs.events.progress import seconds_left
 
     left = None if stalled else seconds_left(state, now_s)
-    return UNKNOWN if left is None else format_rough_duration(left)
+    return "" if left is None else f"{format_rough_duration(left)} left"
 
 
 def progress_bar(done: float | None, width: int, style: Style) -> Line:

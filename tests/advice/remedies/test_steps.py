@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fakes.situations import box, make_gpu, situation, training
+from tests.fakes.situations import NOW, box, make_gpu, situation, training
 from tuner_tui.advice.remedies.catalog import offered
 from tuner_tui.advice.remedies.computed import more_workers, possible_gain
+from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 from tuner_tui.settings.model import Settings
 
 STEPS: list[dict[str, Any]] = yaml.load(Path(__file__).with_name("steps.yaml").read_text("utf-8"), yaml.CSafeLoader)
@@ -58,6 +59,27 @@ def test_a_step_takes_as_long_as_the_slower_of_computing_and_loading(
 def effects(share: float, workers: int, cores: int) -> list[str]:
     now = situation(state=training(rates={"data_wait_share": share}), inventory=box(make_gpu(), cores=cores))
     return [remedy.effect for remedy in more_workers(now, Settings(dataloader_num_workers=workers))]
+
+
+@pytest.mark.parametrize(
+    ("workers", "cpu", "queue", "offered"),
+    [
+        (0, 8.0, 0.0, ["at most 4.04× the steps per second"]),
+        (0, 95.0, 0.0, []),
+        (0, 8.0, 80.0, []),
+        (4, 8.0, 0.0, ["at most 2× the steps per second"]),
+    ],
+)
+def test_loading_that_takes_no_core_may_have_more_workers_than_cores(
+    workers: int, cpu: float, queue: float, offered: list[str]
+) -> None:
+    role = "worker" if workers else "main"
+    processes = (ProcessSample(7, role, cpu_pct=cpu, cpu_queue_pct=queue),)
+    samples = tuple(Sample(NOW - ago, host=HostSample(), processes=processes) for ago in range(30, 0, -1))
+    now = situation(
+        state=training(rates={"data_wait_share": 0.99}), inventory=box(make_gpu(), cores=2), samples=samples
+    )
+    assert [remedy.effect for remedy in more_workers(now, Settings(dataloader_num_workers=workers))] == offered
 
 
 def test_a_remedy_without_a_gain_is_not_offered() -> None:

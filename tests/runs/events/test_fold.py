@@ -175,7 +175,7 @@ def test_the_phases_of_a_start_end_with_the_first_step_and_come_in_any_order() -
         ev.Launched(t=10.0, pid=1), ev.Started(t=16.0, rank=0, pid=2), ev.Phase(t=20.0, rank=0, phase="loading-model"),
         ev.Phase(t=32.0, rank=0, phase="starting"), ev.Phase(t=37.0, rank=0, phase="training"), steps(41.0, 1, 4.0),
     ]  # fmt: skip
-    expected = (("importing", 6.0), ("loading-model", 12.0), ("setting up", 9.0), ("first step", 4.0))
+    expected = (("importing", 6.0), ("setting up", 9.0), ("loading-model", 12.0), ("first step", 4.0))
     later: list[ev.Event] = [ev.Phase(t=50.0, rank=0, phase="evaluating"), ev.Phase(t=52.0, rank=0, phase="training")]
     for order in (story, [*story[2:5], *story[:2], story[5]], story * 2):
         state = fold_all(RunState(), [*order, *later])

@@ -30,7 +30,7 @@ async def test_keys_move_through_the_form_and_open_groups() -> None:
         await pilot.press("enter", "end")
         assert cursor_on(pilot) == "seed"
         at = next(at for at, row in enumerate(panel.list.rows) if row.group == "Optimizer" and row.name is None)
-        assert panel.list.rows[at].origin == "2 not default"
+        assert panel.list.rows[at].origin == "2 set"
         await pilot.press("home", *["down"] * at, "enter")
         assert "weight_decay" in [row.name for row in panel.list.rows]
         await pilot.press("left")

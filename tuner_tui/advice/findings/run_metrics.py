@@ -121,6 +121,20 @@ def training_cpu_pct(samples: tuple[Sample, ...]) -> float | None:
     return median_known(totals)
 
 
+def loading_is_idle(situation: Situation, workers: int) -> bool:
+    """Whether the loader neither computes nor waits for a core for most of the time that training waits for data.
+
+    Then it waits for storage, the network or a timer, as each further worker can do at the same time.
+    """
+    samples, share = recent_samples(situation), situation.state.rates.data_wait_share
+    queue, loads, cpu = cpu_queue_pct(samples), worker_loads(samples), training_cpu_pct(samples)
+    if not share or not covers_window(samples) or (queue is not None and queue >= thresholds.CPU_QUEUE_PCT):
+        return False
+    if workers:
+        return bool(loads) and loads[0] < thresholds.WORKER_IDLE_PCT
+    return cpu is not None and cpu / 100 < 1 - share / 2
+
+
 def training_share(situation: Situation) -> float:
     """The share of the run's time spent in steps rather than evaluating and saving, of the slowest rank."""
     latest = situation.state.counters

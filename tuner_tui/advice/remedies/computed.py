@@ -21,6 +21,7 @@ from tuner_tui.advice.batch_scaling import (
 )
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.findings.run_metrics import loading_is_idle
 from tuner_tui.advice.remedies.table import FILE, remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
@@ -252,14 +253,17 @@ LEAST_GAIN = 1.02
 
 
 def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Two more workers (4 → 6), or up to four from none; at most one per core.
+    """Two more workers (4 → 6), or up to four from none; at most one per core, or twice as many if they need none.
 
     Of a stream that does not divide itself every worker delivers all samples, so that there may be only one.
     """
     workers, cores = settings.dataloader_num_workers, situation.usable_cores
     spare = max(1, (cores - 1) if cores is not None else workers + 2) // situation.processes
     most = 1 if situation.state.in_effect.get("workers_repeat") else MAX_WORKERS
-    wanted = min(workers + 2 if workers else 4, max(1, spare), most)
+    if loading_is_idle(situation, workers):  # each worker waits by itself for storage or the network, and takes no core
+        wanted = min(2 * workers or 4, most)
+    else:
+        wanted = min(workers + 2 if workers else 4, max(1, spare), most)
     if wanted <= workers:
         return
     change: dict[str, int | bool] = {"dataloader_num_workers": wanted}
@@ -275,7 +279,7 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         wanted=wanted,
         why="batches are prepared while the training computes" if workers == 0 else "more batches are prepared at once",
         effect="" if gain is None else f"at most {gain:.3g}× the steps per second",
-        rests_on="" if gain is None else "the measured wait bounds the gain",
+        rests_on="" if gain is None else "the share of the time that it waits for data",
         speed=None if gain is None else (1.0, gain),
     )
 

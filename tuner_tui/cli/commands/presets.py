@@ -189,8 +189,6 @@ def _not_applied(preset: Preset, resolved: Resolved) -> tuple[Problem, ...]:
 def _hardware(hardware: HardwareRequirements) -> str:
     parts = [
         hardware.gpu_text(),
-        f"{hardware.min_memory_gib:g} GiB or more" if hardware.min_memory_gib else "",
-        f"{hardware.min_gpus} GPUs or more" if hardware.min_gpus else "",
         f"capability {hardware.capability} or newer" if hardware.capability else "",
         f"{hardware.min_cores} cores or more" if hardware.min_cores else "",
     ]

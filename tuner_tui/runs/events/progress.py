@@ -206,16 +206,25 @@ def phase_at(state: RunState, now: float) -> str:
 
 
 def startup_phases(state: RunState, now: float) -> tuple[tuple[str, float], ...]:
-    """The phases before the first step, in the order in which they began, and the seconds of each until `now`.
+    """The phases before the first step, in the order in which they first began, and the seconds of each until `now`.
 
-    A phase that was entered several times is one entry with the sum; the last entry is the newest one that has begun.
+    A phase that was entered several times is one entry with the sum, so that all add up to the time of the start.
     """
     ends = [t for t, _ in state.startup[1:]] + [now if state.first_step_t is None else state.first_step_t]
     seconds: dict[str, float] = {}
     for (t, phase), end in zip(state.startup, ends, strict=False):
         name = STARTUP_NAMES.get(phase, phase)
-        seconds[name] = seconds.pop(name, 0.0) + max(0.0, end - t)
+        seconds[name] = seconds.get(name, 0.0) + max(0.0, end - t)
     return tuple(seconds.items())
+
+
+def startup_phase(state: RunState, now: float) -> tuple[str, float] | None:
+    """The phase of the start that is under way, and its seconds until `now`; None from the first step on."""
+    if not state.startup or state.first_step_t is not None or state.step is not None:
+        return None
+    name = state.startup[-1][1]
+    name = STARTUP_NAMES.get(name, name)
+    return name, dict(startup_phases(state, now))[name]
 
 
 STARTUP_NAMES = {"starting": "setting up", "training": "first step"}

@@ -120,7 +120,7 @@ def _paged(width: int, height: int, page: str, trouble_rows: int) -> Arrangement
     boxes = {STRIP: Box(0, 0, width, 1)}
     y = 1
     if trouble_rows and page != "troubles" and height >= 16:
-        boxes["troubles"] = Box(0, 1, width, min(trouble_rows + 2, 6))
+        boxes["troubles"] = Box(0, 1, width, min(trouble_rows + 2, max(6, height // 3)))
         y += boxes["troubles"].height
     rest = height - y
     if rest >= 34 and page not in ("live", "troubles"):

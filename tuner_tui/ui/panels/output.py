@@ -16,6 +16,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 
+from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_share, format_size
 from tuner_tui.ui.keys import OUTPUT_KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
@@ -183,8 +184,15 @@ class LogLines(Canvas):
     def rows(self, width: int, height: int) -> Sequence[Row]:
         if not self.lines:
             return [Row(line(TextSpan(READING if self.lines is None else "No output.", "dim")))]
-        lines = [highlighted(text, self.needle) for text in self.lines[:height]]
-        return [Row(_after(cells, self.skipped) if self.skipped else cells) for cells in lines]
+        if self.skipped:
+            return [Row(_after(highlighted(text, self.needle), self.skipped)) for text in self.lines[:height]]
+        # What was searched for is read to its end; of what has no room then, the lines before it are left out.
+        wanted, rows, last = self.needle.lower(), list[Row](), 0
+        for text in self.lines[:height]:
+            matches = bool(wanted) and wanted in text.lower()
+            rows += [Row(highlighted(part, self.needle)) for part in (wrap_text(text, width) if matches else (text,))]
+            last = len(rows) if matches else last
+        return rows[max(0, last - height) :][:height]
 
 
 def _after(cells: Line, skipped: int) -> Line:

@@ -32,7 +32,7 @@ from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel, themed_style
 from tuner_tui.view.cells import Row
 from tuner_tui.view.charts import gauge
-from tuner_tui.view.finding_rows import FindingChoice
+from tuner_tui.view.finding_rows import FindingChoice, further_evidence
 
 if TYPE_CHECKING:
     from tuner_tui.advice.estimate import PeakMemory
@@ -228,7 +228,7 @@ class WhyScreen(Dialog[None]):
         parts: list[tuple[str, str | None]] = [
             ("where", (finding.where or "").replace("-", " ")),
             ("confidence", finding.confidence),
-            *(("evidence", fact) for fact in finding.evidence),
+            *(("evidence", fact) for fact in further_evidence(finding)),
         ]
         if remedy is not None:
             parts += [

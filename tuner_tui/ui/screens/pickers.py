@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVar
@@ -16,6 +17,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from tuner_tui.core.units import format_short_duration
+from tuner_tui.settings.model import closest_match
 from tuner_tui.ui.screens.dialogs import Dialog
 from tuner_tui.view.cells import shorten_middle
 from tuner_tui.view.number_format import significant
@@ -102,9 +104,7 @@ class PickScreen(Dialog[T]):
         filtered.display = False
         yield filtered
         if any(self._columns):
-            yield Static(
-                f"{self._columns[0]:<{self._width}}  {self._columns[1]}", markup=False, id="columns", classes="quiet"
-            )
+            yield Static(self._heading_row(), markup=False, id="columns", classes="quiet")
         options = PagedList(*self._options(), compact=True)
         options.styles.min_width = max(LEAST_LIST, self._width + 2 + len(self._columns[1]))
         yield options
@@ -113,6 +113,9 @@ class PickScreen(Dialog[T]):
             detail = Static("", markup=False, id="detail", classes="quiet")
             detail.styles.height = self.DETAIL_HEIGHT or lines + 2
             yield detail
+
+    def _heading_row(self) -> str:
+        return f"{self._columns[0]:<{self._width}}  {self._columns[1]}"
 
     def _options(self) -> list[Option]:
         return [
@@ -153,18 +156,23 @@ class PickScreen(Dialog[T]):
         self._show_matches()
 
     def _show_matches(self) -> None:
-        words = (self._filter or "").lower().split()
+        typed = words = (self._filter or "").lower().split()
+        texts = [f"{item.label} {item.about} {item.detail}".lower() for item in self._items]
 
         def has_words(text: str) -> bool:
             return all(word in text.lower() for word in words)
 
-        matches = [item for item in self._items if has_words(f"{item.label} {item.about} {item.detail}")]
+        if not any(map(has_words, texts)):  # of a typing mistake the nearest word counts
+            known = {word for text in texts for word in re.findall(r"\w{2,}", text)}
+            words = [closest_match(word, known) or word for word in words]
+        matches = [item for item, text in zip(self._items, texts, strict=True) if has_words(text)]
         if not any(item.group for item in matches):
             matches.sort(key=lambda item: not has_words(item.label))
         self._shown = with_headings(matches)
         filtered, options = self.query_one("#filter", Static), self.query_one(OptionList)
         filtered.display = self._filter is not None
-        filtered.update(f"filter: {self._filter or ''}▏  {len(matches)} of {len(self._items)}")
+        nearest = "" if words == typed else f"  nearest: {' '.join(words)}"
+        filtered.update(f"filter: {self._filter or ''}▏{nearest}  {len(matches)} of {len(self._items)}")
         options.clear_options()
         options.add_options(self._options())
         options.highlighted = self._first_open()
@@ -203,7 +211,7 @@ def with_headings(items: Iterable[PickerItem[T]]) -> list[tuple[str, PickerItem[
     for item in items:
         if item.group != group:
             group = item.group
-            lines.append((group.capitalize(), None))
+            lines.append((group[:1].upper() + group[1:], None))
         lines.append((group, item))
     return lines
 
@@ -213,8 +221,24 @@ class PresetScreen(PickScreen[str]):
 
     DETAIL_HEIGHT = "30%"
 
-    def __init__(self, heading: str, items: Sequence[PickerItem[str]], columns: str) -> None:
-        super().__init__(heading, items, "There are no presets.", columns=("preset", columns))
+    def __init__(self, columns: str, items: Sequence[PickerItem[str]]) -> None:
+        super().__init__("Presets", items, "There are no presets.", columns=("preset", columns))
+
+    def show(self, columns: str, items: Sequence[PickerItem[str]]) -> None:
+        """List `items` in place of those so far; the cursor stays where it was, on the preset of the same name."""
+        before = None
+        for options in self.query(OptionList):
+            before = self._picked_item(options.highlighted)
+        self._columns, self._items, self._shown = ("preset", columns), items, with_headings(items)
+        if before is None:
+            return
+        self._show_matches()
+        self.query_one("#columns", Static).update(self._heading_row())
+        values = [item and item.value for _, item in self._shown]
+        options = self.query_one(OptionList)
+        options.styles.min_width = max(LEAST_LIST, self._width + 2 + len(columns))
+        if before.value in values:
+            options.highlighted = values.index(before.value)
 
 
 RunOrder = Literal["open", "compare", "resume", "remove", "add"]
