@@ -325,7 +325,8 @@ def _with_command(
         name = script_of(job.command).as_posix()
         after = next((index for index, word in enumerate(job.command) if word.endswith(f"{name}")), 0)
         given = {**read_options(job.command[after:]), **read_overrides(job.command)}
-        return {**settings, **settings_of_options(given)}, with_model_and_data(job, dialects()["hf-args"], given)
+        started = with_model_and_data(replace(job, model=None), dialects()["hf-args"], given)
+        return {**settings, **settings_of_options(given)}, replace(started, model=started.model or job.model)
     folders = (*([Path(job.cwd)] if job.cwd else []), *folders_of(path))
     program = program_of(words, path)
     composed = None if program is None else configuration_of(program, words)

@@ -417,8 +417,8 @@ def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
     gone = set()
     for key in flat:
         section, dot, name = key.rpartition(".")
-        pattern = excluding.get(name, "").replace("{section}", re.escape(section + dot))
-        gone |= {key} if pattern and any(re.search(pattern, other) for other in flat) else set()
+        pattern = excluding.get(name.lower(), "").replace("{section}", re.escape(section + dot))
+        gone |= {key} if pattern and any(re.search(pattern, other, re.IGNORECASE) for other in flat) else set()
     stage = re.compile(rf"((?:.*\.)?)({read_data_file(TABLES)['words']['stages']})\.(.+)")
     of_stages = {key: match.groups() for key in flat if (match := stage.fullmatch(key)) is not None}
     for key, (above, name, inner) in of_stages.items():

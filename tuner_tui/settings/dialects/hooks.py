@@ -304,7 +304,7 @@ def holds_arguments_only(values: Mapping[str, Any], section: str) -> bool:
 
 PARSES_FILE = r"\.parse_(yaml|json)_file\("
 READS = (
-    r"\b(?:(?:safe|full)_load|yaml\.load|OmegaConf\.load|om\.load|YAML|json\.loads?|toml(?:lib)?\.loads?"
+    r"\b(?:(?:safe|full)_load|yaml\.load|OmegaConf\.load|om\.load|YAML|merge_from_file|json\.loads?|toml(?:lib)?\.loads?"
     r"|\w*(?:load|read|from|get|parse)_(?:yaml|hyperpyyaml|json|toml|config|cfg|params|hparams)\w*)\("
 )
 _PART = r"(?:_(?:one_)?epoch|_loop|_model|_step|ing)?"

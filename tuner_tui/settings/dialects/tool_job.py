@@ -115,7 +115,7 @@ ENTRY_KEYS = ("path", "records_path", "id", "name", "dataset_name", "dataset")
 BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text", "scratch", "resume", "true", "false", "none"})
 """What is in the place of a dataset's name where `data_files` holds the data, and of a model's that is new."""
 OTHER_SECTIONS = re.compile(
-    r"(?:^|[._])(?:tags|labels|metadata|wandb|mlflow|teacher\w*|judge\w*|reward\w*|embed\w*|rag|llm_api|callbacks?|logger|tokenizer|"
+    r"(?:^|[._])(?:tags|labels|metadata|wandb|mlflow|teacher\w*|judge\w*|reward\w*|embed\w*|rag|llm_api|callbacks?|logger|tokenizer|adapter\w*|"
     r"val\w*|eval\w*|test\w*|infer\w*|predict\w*|merg\w*|serv\w*|api|export|generat\w*)\."
 )
 """Sections that describe a run for those who look for it later, or another model."""
@@ -507,7 +507,8 @@ def _text_of(value: object) -> str | None:
     if isinstance(value, str) and re.fullmatch(r"\(.*\)|\[.*\]", value):  # a tuple as detectron2 writes it
         value = re.findall(r"[\"']([^\"']+)[\"']", value)
     if isinstance(value, str):
-        return None if TEMPLATE.search(value) or value.lower() in BUILDERS else shorten_text(value, LONGEST_NAME)
+        is_open = TEMPLATE.search(value) or re.match(r"(?i)your\b", value)
+        return None if is_open or value.lower() in BUILDERS else shorten_text(value, LONGEST_NAME)
     if isinstance(value, Mapping):
         inner = value.get("datasets")
         shares = all(isinstance(share, int | float) for share in value.values())
