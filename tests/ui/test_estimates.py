@@ -254,7 +254,7 @@ def test_what_does_not_fit_by_a_guess_of_the_imports_is_unknown() -> None:
 def test_without_a_gpu_the_host_or_the_limit_bounds_it() -> None:
     box = replace(live_run.inventory(0), memory=HostMemory(24 * GIB, 20 * GIB))
     host = MemoryEstimator().quick(request(inventory=box))
-    assert (host.against, host.estimate and host.estimate.capacity_bytes) == ("host memory", 24 * GIB)
+    assert (host.against, host.estimate and host.estimate.capacity_bytes) == ("", 24 * GIB)
     limited = MemoryEstimator().quick(request(inventory=box, memory_limit_bytes=12 * GIB))
     assert (limited.against, limited.estimate and limited.estimate.capacity_bytes) == ("limit", 12 * GIB)
     gpu = MemoryEstimator().quick(request(memory_limit_bytes=30 * GIB))

@@ -414,4 +414,4 @@ def _capacity_name(request: EstimateRequest, target: TrainingTarget) -> str:
         return "limit"
     if target.on_gpu:
         return f"on each of {count} GPUs" if count > 1 else "on one GPU" if len(request.inventory.gpus) > 1 else ""
-    return "host memory" if _host_limit(request, target) is None else "limit"
+    return "" if _host_limit(request, target) is None else "limit"

@@ -179,7 +179,8 @@ InterpreterPath = Annotated[
     Path | None, typer.Option("--interpreter", metavar="PATH", help="Python of the training environment.")
 ]
 RunName = Annotated[
-    str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="Name of the run, such as r007.")
+    str | None,
+    typer.Argument(metavar="RUN", autocompletion=complete_run, help="A run such as r007; without one, the newest."),
 ]
 PresetName = Annotated[
     str | None, typer.Option("--preset", metavar="P", autocompletion=complete_preset, help="Name or file of a preset.")

@@ -98,7 +98,7 @@ class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
         """The GPUs as text, such as `8 GPUs of 80 GiB`; empty if any suit."""
         if self.for_no_gpu:
             return "no GPU"
-        name = self.gpu.strip("*") if self.gpu else "GPU"
+        name = self.gpu.strip("*") if self.gpu else "GPU" if self.min_gpus else "a GPU"
         memory = f" of {self.min_memory_gib:g} GiB" if self.min_memory_gib else ""
         many = f"{self.min_gpus} {name}s" if self.min_gpus and self.min_gpus > 1 else name
         return f"{many}{memory}" if memory or self.gpu or self.min_gpus else ""

@@ -17,7 +17,7 @@ from tuner_tui.ui.terminal.base_widgets import themed_style
 from tuner_tui.ui.theme import DARK
 from tuner_tui.view.cells import Row, join_sections, plain_text
 from tuner_tui.view.end_card import EndScene, end_facts, end_rows, headline, loss_chart, sentences, time_spent
-from tuner_tui.view.finding_rows import finding_rows
+from tuner_tui.view.finding_rows import finding_rows, further_evidence
 
 WIDTH, CARD_HEIGHT = 110, 26
 CHART_WIDTH, CHART_HEIGHT = 90, 14
@@ -72,7 +72,9 @@ def _markdown(scene: EndScene) -> str:
     parts.append(_table(("time", "share"), shares))
     for finding in scene.findings:
         remedies = (f"- {': '.join(filter(None, (remedy.title, remedy.expectation)))}" for remedy in finding.remedies)
-        parts.append("\n".join([f"**{finding.sentence}** {' · '.join(finding.evidence)}".rstrip(), "", *remedies]))
+        parts.append(
+            "\n".join([f"**{finding.sentence}** {' · '.join(further_evidence(finding))}".rstrip(), "", *remedies])
+        )
     return escape_control("\n\n".join(filter(None, parts))) + "\n"
 
 

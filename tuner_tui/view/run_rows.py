@@ -144,11 +144,12 @@ def outcome_parts(state: RunState, name: str) -> list[TextSpan]:
     assert state.finished is not None
     words, style = OUTCOMES.get(state.finished.outcome, (f"{BAD} {state.finished.outcome}", "bad"))
     mark, _, outcome = words.partition(" ")
-    took = "" if state.launched_t is None else f" in {format_duration(state.finished.t - state.launched_t)}"
+    made = steps_made(state)
+    took = "" if state.launched_t is None else format_duration(state.finished.t - state.launched_t)
     return [
         TextSpan(f"{mark} {outcome.capitalize()}", style),
         TextSpan(name, "strong"),
-        TextSpan(f"{steps_made(state)}{took}".strip()),
+        TextSpan(f"{made}{' in ' if made else 'after '}{took}" if took else made),
     ]
 
 

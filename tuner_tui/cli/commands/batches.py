@@ -20,7 +20,7 @@ SUSPECTS_SHOWN = 8
 
 
 def batches(
-    run: RunName,
+    run: RunName = None,
     step: Annotated[int | None, typer.Option("--step", metavar="N", min=1, help="List the rows of this step.")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -31,7 +31,7 @@ LOOK_EVERY_S = 0.5
 
 
 def logs(
-    run: RunName,
+    run: RunName = None,
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Show the last 100 lines and follow until the run ends.")
     ] = False,

@@ -24,7 +24,7 @@ from tuner_tui.view.profile_rows import profile_rows
 
 
 def profile(
-    run: RunName,
+    run: RunName = None,
     steps: int = typer.Option(
         PROFILED_STEPS, "--steps", min=1, max=100, metavar="N", help="Optimizer steps to profile."
     ),

@@ -14,7 +14,7 @@ from tuner_tui.view.finding_rows import replay_rows
 
 
 def replay(
-    run: RunName,
+    run: RunName = None,
     step: Annotated[
         int | None, typer.Option("--step", metavar="N", min=1, help="Look for it in this step instead.")
     ] = None,

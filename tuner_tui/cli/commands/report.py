@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import situation_of_run, with_outcome
 from tuner_tui.cli.console import fail, find_run_or_exit, print_line, print_note
-from tuner_tui.cli.options import complete_run
+from tuner_tui.cli.options import RunName
 from tuner_tui.core.files import write_durable
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.run_context import read_run_context
@@ -23,7 +23,7 @@ from tuner_tui.view.gpu_rows import gpus_in_use
 
 
 def report(
-    run: Annotated[str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="Name or folder of a run.")],
+    run: RunName = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Write FILE.md, FILE.svg or FILE.html instead.")
     ] = None,

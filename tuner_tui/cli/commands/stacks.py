@@ -9,7 +9,7 @@ from tuner_tui.runs.read.status import InspectionError
 from tuner_tui.view.stack_rows import stack_rows
 
 
-def stacks(run: RunName, as_json: AsJson = False) -> None:
+def stacks(run: RunName = None, as_json: AsJson = False) -> None:
     """Show where each process of a run is, and what a run that hangs waits for.
 
     Asks every rank and loader worker on this machine for the stacks of its threads, also while it is busy in C, and the
