@@ -159,7 +159,7 @@ def _ended_failures(
         if cause in after.causes and second.outcome not in (None, "completed", "stopped"):
             yield "not kept", f"{after.id} failed in the same way again"
         elif second.outcome in ("completed", "stopped") or (second.step or 0) > (first.step or 0):
-            yield "kept", f"no such failure again, at step {second.step or 0:,}"
+            yield "kept", f"no such failure again up to step {second.step or 0:,}"
         else:
             yield "unknown", f"{after.id} has not come as far as {before.id}"
 

@@ -100,6 +100,7 @@ def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> lis
         chart = loss_chart(scene, at - 2, max(LEAST_CHART, min(MOST_CHART, max(len(facts), height - 9))))
         return join_sections([head, side_by_side(chart, facts, at) if chart else facts, *foot])
     room = height - len(head) - len(facts) - sum(map(len, foot))
+    facts, room = facts[: len(facts) + min(0, room)], max(0, room)  # the keys below are never the part without room
     apart = room >= LEAST_CHART + ROOM_APART
     chart = loss_chart(scene, width, min(MOST_CHART, room - 4 * apart)) if room >= LEAST_CHART else []
     return join_sections([head, facts, chart, *foot], apart)

@@ -11,6 +11,8 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
 from tuner_tui.runs.events.progress import phase_at
 
+LEAST_LOADING_SAMPLES = 3
+"""Samples, each the mean of a second, from which the load of the loader is judged: short runs have few."""
 MIN_SCHEDULING_SAMPLES = 12
 """Samples of a process needed to estimate how often it was runnable."""
 
@@ -128,7 +130,7 @@ def loading_is_idle(situation: Situation, workers: int) -> bool:
     """
     samples, share = recent_samples(situation), situation.state.rates.data_wait_share
     queue, loads, cpu = cpu_queue_pct(samples), worker_loads(samples), training_cpu_pct(samples)
-    if not share or not covers_window(samples) or (queue is not None and queue >= thresholds.CPU_QUEUE_PCT):
+    if not share or len(samples) < LEAST_LOADING_SAMPLES or (queue is not None and queue >= thresholds.CPU_QUEUE_PCT):
         return False
     if workers:
         return bool(loads) and loads[0] < thresholds.WORKER_IDLE_PCT

@@ -99,7 +99,9 @@ def _past_runs(folder: RunFolder, record: RunRecord) -> Iterator[PastRun]:
             continue
         if before.host == record.host and same_training(before.job, record.job):
             state = read_brief(earlier).state
-            yield PastRun(earlier.id, mean_rates(state.ranks.values()).samples_s, _startup_s(earlier), state.loss)
+            well = state.outcome in ("completed", "stopped")  # the speed of one that failed says little
+            speed = mean_rates(state.ranks.values()).samples_s if well else None
+            yield PastRun(earlier.id, speed, _startup_s(earlier), state.loss)
             count += 1
         if count == MAX_PAST:
             return
