@@ -13,7 +13,6 @@ from tuner_tui.view.sample_history import (
     column_seconds,
     history_columns,
     samples_after,
-    samples_within,
 )
 
 WIDTH = 20
@@ -133,6 +132,5 @@ def test_a_clock_that_was_set_back_begins_anew() -> None:
 
 def test_samples_are_found_by_their_age() -> None:
     samples = [sample(START_S + second) for second in range(10)]
-    assert samples_within(samples, START_S + 9, 2) == samples[7:]
     assert samples_after(samples, START_S + 7) == samples[8:]
     assert samples_after(samples, START_S + 9) == []

@@ -74,7 +74,6 @@ class GpuLayout(NamedTuple):
     busy: int
     memory: int = 0
     power: int = 0
-    power_gauge: int = 0
     heat: int = 0
     clock: int = 0
     trace: int = 0
@@ -84,8 +83,7 @@ class GpuLayout(NamedTuple):
 def gpu_layout(width: int, history: bool, jobs: bool) -> GpuLayout:
     """Return the layout for `width` cells, with a history and the jobs at the right where there is room."""
     # Parts give way from the right: the clock needs 150 cells, temperature 60, power 47. What is left is shared by the
-    # gauges, after the history and the job have got their part; a history takes what the gauges leave. A power gauge
-    # comes last, because power follows utilisation.
+    # gauges, after the history and the job have got their part; a history takes what the gauges leave.
     if width < 30:
         return GpuLayout(max(0, width - INDEX - BUSY_TEXT))
     power = POWER_TEXT if width >= 100 else SHORT_POWER if width >= 47 else 0
@@ -95,12 +93,9 @@ def gpu_layout(width: int, history: bool, jobs: bool) -> GpuLayout:
     job = min(WIDEST_JOB, room // 2) if jobs and room >= 40 else 0
     room -= job
     least = min(USUAL_TRACE, room - 2 * NARROWEST_GAUGE) if history else 0
-    if least >= NARROWEST_TRACE:
-        each = min(WIDEST_GAUGE, (room - least) // 2)
-        return GpuLayout(each, each, power, 0, heat, clock, room - 2 * each, job)
-    gauges = 3 if power and room >= 3 * NARROWEST_GAUGE else 2
-    each = min(WIDEST_GAUGE_ALONE, room // gauges)
-    return GpuLayout(each, each, power, each if gauges == 3 else 0, heat, clock, 0, job)
+    has_trace = least >= NARROWEST_TRACE
+    each = min(WIDEST_GAUGE, (room - least) // 2) if has_trace else min(WIDEST_GAUGE_ALONE, room // 2)
+    return GpuLayout(each, each, power, heat, clock, room - 2 * each if has_trace else 0, job)
 
 
 TWO_COLUMNS_FROM, NARROWEST_COLUMN, DENSE_COLUMN, COLUMN_GAP = 8, 64, 35, 3
@@ -138,8 +133,7 @@ def history_height(gpus: int, columns: int, room: int) -> int:
     """Return the rows of a history below each GPU, of `room` rows in all; 0 where there is no room for one."""
     lines = -(-gpus // columns)
     height = (room - 1) // max(1, lines) - 1
-    tallest = TALLEST_HISTORY if lines <= FEW_LINES else TALL_HISTORY
-    return min(tallest, height) if gpus and height >= LEAST_HISTORY else 0
+    return min(TALLEST_HISTORY, height) if gpus and height >= LEAST_HISTORY else 0
 
 
 def dense_gpu_rows(scene: GpuScene, width: int) -> list[Row]:
@@ -223,8 +217,7 @@ def _state_style(scene: GpuScene, gpu: GpuSample) -> Style:
 def _heading(scene: GpuScene, layout: GpuLayout, columns: int) -> Line:
     names = align_left("GPU", INDEX) + align_left("busy", layout.busy + BUSY_TEXT)
     names += align_left(" memory", layout.memory + MEMORY_TEXT) if layout.memory else ""
-    names += align_left(" power", layout.power_gauge) if layout.power_gauge else align_right("power", layout.power)
-    names += " " * (layout.heat + layout.clock)
+    names += align_right("power", layout.power) + " " * (layout.heat + layout.clock)
     span = f" busy, last {format_short_duration(columns * _column_seconds(scene, columns))}"
     return line(
         TextSpan(names + align_left(span if text_width(span) <= layout.trace else " busy", layout.trace), "dim")
@@ -258,8 +251,6 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
             gauge(used, layout.memory - 1, memory_style),
             TextSpan(align_right(_memory_text(gpu), MEMORY_TEXT), memory_style if memory_style == "bad" else old),
         ]
-    if layout.power_gauge:
-        parts += [" ", gauge(_share(gpu.power_w, gpu.power_limit_w), layout.power_gauge - 1, old or "gauge")]
     if layout.power:
         parts.append(TextSpan(align_right(_power_text(gpu, short=layout.power < POWER_TEXT), layout.power), old))
     if layout.heat:
@@ -292,11 +283,8 @@ def _lost_gpu(scene: GpuScene, gpu: GpuSample) -> Line:
 
 def memory_share(gpu: GpuSample) -> float | None:
     """Return the part of the GPU's memory in use, 0 to 1."""
-    return _share(gpu.memory_used_bytes, gpu.memory_total_bytes)
-
-
-def _share(value: float | None, whole: float | None) -> float | None:
-    return value / whole if value is not None and whole else None
+    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
+    return used / total if used is not None and total else None
 
 
 def _memory_text(gpu: GpuSample) -> str:
@@ -354,9 +342,8 @@ def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
 
 
-LEAST_HISTORY, TALL_HISTORY, TALLEST_HISTORY, FEW_LINES = 3, 8, 12, 2
-"""Rows of a history: from those of its scale on, as fewer say no more than the trace in the row of gauges; of many, of
-few, and the lines of GPUs up to which they are few."""
+LEAST_HISTORY, TALLEST_HISTORY = 3, 8
+"""Rows of a history: from those of its scale on, as fewer say no more than the trace in the row of gauges."""
 SCALE = 17
 """Cells to the right of a history, for the values of its full height."""
 
@@ -378,7 +365,7 @@ def _gpu_history(scene: GpuScene, gpu: GpuSample, columns: int, height: int) -> 
     style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
     busy, memory = (_columns(scene, gpu, field, columns) for field in ("utilisation_pct", "memory_used_bytes"))
     span_s = columns * _column_seconds(scene, columns)
-    return history_rows(load_of(busy), memory_of(memory, gpu.memory_total_bytes), style, height, span_s)
+    return history_rows(*load_and_memory(busy, memory, gpu.memory_total_bytes), style, height, span_s)
 
 
 class Figures(NamedTuple):
@@ -389,14 +376,10 @@ class Figures(NamedTuple):
     words: str
 
 
-def load_of(columns: Columns) -> Figures:
-    """Return columns of a load in percent with their scale."""
-    return Figures(columns, 100.0, "busy, 0–100 %")
-
-
-def memory_of(columns: Columns, total_bytes: int | None) -> Figures:
-    """Return columns of used memory with their scale."""
-    return Figures(columns, float(total_bytes or 0), f"mem, 0–{f.whole_gib(total_bytes)} GiB")
+def load_and_memory(load: Columns, memory: Columns, total_bytes: int | None) -> tuple[Figures, Figures]:
+    """Return columns of a load in percent and of used memory with their scales."""
+    used = Figures(memory, float(total_bytes or 0), f"mem, 0–{f.whole_gib(total_bytes)} GiB")
+    return Figures(load, 100.0, "busy, 0–100 %"), used
 
 
 def history_rows(area: Figures, over: Figures, style: Style, height: int, span_s: float) -> list[Row]:

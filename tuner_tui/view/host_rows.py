@@ -28,10 +28,9 @@ from tuner_tui.view.gpu_rows import (
     WIDEST_GAUGE,
     Figures,
     history_rows,
-    load_of,
-    memory_of,
+    load_and_memory,
 )
-from tuner_tui.view.sample_history import WINDOWS, Columns, Window, column_seconds, history_columns, samples_within
+from tuner_tui.view.sample_history import WINDOWS, Columns, Window, column_seconds, history_columns, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
@@ -63,14 +62,14 @@ def _histories(sample: Sample, recent: Sequence[Sample], window: Window, width: 
     def columns(field: str) -> Columns:
         return history_columns(recent, field, lambda past: getattr(past.host, field), now_s, number, seconds)
 
-    load, memory = load_of(columns("cpu_pct")), memory_of(columns("ram_used_bytes"), host.ram_total_bytes)
+    load = load_and_memory(columns("cpu_pct"), columns("ram_used_bytes"), host.ram_total_bytes)
     if height < TWO_CHARTS_FROM:
-        return history_rows(load, memory, "gauge", min(TALLEST_CHART, height), number * seconds)
+        return history_rows(*load, "gauge", min(TALLEST_CHART, height), number * seconds)
     read, written = columns("disk_read_bytes_s"), columns("disk_write_bytes_s")
     most = axis_range([0.0, LEAST_DISK_BYTES_S, *(value for value in read + written if value is not None)])[1]
     disk = Figures(read, most, f"read 0–{f.mb_s(most)} MB/s"), Figures(written, most, "written")
     each = min(TALLEST_CHART, (height - 1) // 2)
-    return join_sections(history_rows(*pair, "gauge", each, number * seconds) for pair in ((load, memory), disk))
+    return join_sections(history_rows(*pair, "gauge", each, number * seconds) for pair in (load, disk))
 
 
 CPU_LABEL, CPU_TEXT, RAM_LABEL = 4, 6, 6
@@ -143,7 +142,7 @@ def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:
     # The window is the last complete one of the clock, so the blocks change once in five seconds. Samples may differ in
     # the number of cores where cores were switched off: only cores that all of them have are shown.
     start = (now_s // CORES_EVERY_S - 1) * CORES_EVERY_S
-    near = samples_within(recent, now_s, 2 * CORES_EVERY_S)
+    near = samples_after(recent, now_s - 2 * CORES_EVERY_S)
     window = [s.host.per_core_pct for s in near if start <= s.time_s < start + CORES_EVERY_S]
     window = window or [s.host.per_core_pct for s in recent[-1:]]
     size = min((len(cores) for cores in window), default=0)

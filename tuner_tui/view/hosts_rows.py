@@ -19,7 +19,7 @@ from tuner_tui.view.cells import (
     text_width,
 )
 from tuner_tui.view.gpu_rows import gpu_columns, gpu_rows, memory_share
-from tuner_tui.view.watch_rows import gpus_title, job_description, jobs_by_gpu, remark_rows, watched_scene
+from tuner_tui.view.watch_rows import gpus_title, job_description, jobs_by_gpu, power_in_sum, remark_rows, watched_scene
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import GpuSample, Sample
@@ -66,8 +66,7 @@ def _sum_rows(gpus: Sequence[GpuSample]) -> list[Row]:
     parts = [TextSpan(f"{len(gpus)} GPUs", "strong"), TextSpan(f"   {len(gpus) - lost - free} in use")]
     parts += [TextSpan(f"   {free} free", "good")] if free else []
     parts += [TextSpan(f"   {lost} lost", "bad")] if lost else []
-    power, limit = (sum(getattr(gpu, name) or 0 for gpu in gpus) / 1000 for name in ("power_w", "power_limit_w"))
-    return [Row(line(*parts, TextSpan(f"   {power:.1f} of {limit:.1f} kW" if power and limit else "", "dim")))]
+    return [Row(line(*parts, TextSpan(f"   {power_in_sum(gpus)}".rstrip(), "dim")))]
 
 
 def host_rows(

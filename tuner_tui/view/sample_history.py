@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
@@ -39,11 +38,6 @@ def column_seconds(recent: Sequence[Sample], window: Window, now_s: float, colum
         oldest_s = recent.oldest_s if isinstance(recent, SampleHistory) else recent[0].time_s if recent else now_s
         span_s = now_s - oldest_s
     return next((seconds for seconds in COLUMN_SECONDS if seconds * columns >= span_s), COLUMN_SECONDS[-1])
-
-
-def samples_within(recent: Sequence[Sample], now_s: float, seconds: float) -> Sequence[Sample]:
-    """Return the samples (oldest first) that are at most `seconds` old."""
-    return recent[bisect_left(recent, now_s - seconds, key=lambda sample: sample.time_s) :]
 
 
 class _Sums(NamedTuple):
@@ -171,7 +165,7 @@ def history_columns(
 ) -> Columns:
     """Return `number` columns of `column_s` seconds each, the newest at the right: means, None for unknown values."""
     if not isinstance(recent, SampleHistory):
-        near = samples_within(recent, now_s, number * column_s)
+        near = samples_after(recent, now_s - number * column_s)
         recent = SampleHistory(len(near) or 1)
         for sample in near:
             recent.append(sample)

@@ -265,7 +265,7 @@ class LiveTrial(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """One candidate of the race. `rate` is its speed, None until it is measured; `reason` is why it is tried.
+    """One candidate of the race. `rate` is its speed, None until it is measured.
 
     Its bar grows to the speed while it runs: `grown` is the share of its expected time that is spent.
     """
@@ -277,12 +277,9 @@ class Lane(NamedTuple):
     state: str
     style: Style
     bar_style: Style
-    reason: str = ""
     grown: float = 1.0
 
 
-LEAST_REASON = 30
-"""Cells that the reasons of the lanes need."""
 LEAST_BAR, MOST_BAR, BAR_FROM = 8, 44, 84
 """Cells of a bar, and the width from which there are bars."""
 LEAST_STATE, MOST_STATE, LEAST_CHANGES = 16, 34, 16
@@ -292,8 +289,8 @@ LANE_GAP = 2
 def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: int, height: int = 0) -> list[Row]:
     """Return a lane for each trial, newest last: what it changes, its speed as a bar, its memory, its state.
 
-    `running` has what the runs of trials under way measure, by their names. Where there is room, the reason of each
-    follows. Where `height` allows it, the bar of each lane is a row of its own, and a blank row stands between lanes.
+    `running` has what the runs of trials under way measure, by their names. Where `height` allows it, the bar of each
+    lane is a row of its own, and a blank row stands between lanes.
     """
     if view is None:
         return [Row(line(TextSpan("reading the tuning …", "dim")))]
@@ -317,13 +314,10 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
     columns[4] = min(columns[4], MOST_STATE, max(LEAST_STATE, room - bar - columns[1]))
     columns[1] = min(columns[1], max(LEAST_CHANGES, room - bar - columns[4]))
     bar = min(MOST_BAR, room - columns[1] - columns[4]) if bar else 0
-    reason = room - columns[1] - columns[4] - bar - LANE_GAP
-    if reason < LEAST_REASON:
-        reason = 0
     fastest = max((lane.rate for lane in lanes if lane.rate is not None), default=0.0)
     indent, rows = columns[0] + LANE_GAP, []
     for lane, speed in zip(lanes, speeds, strict=True):
-        rows.append([Row(fit(_lane_line(lane, speed, columns, bar, fastest, reason), width))])
+        rows.append([Row(fit(_lane_line(lane, speed, columns, bar, fastest), width))])
         if tall:
             rows[-1].append(Row(line(" " * indent, *_lane_bar(lane, width - indent, fastest))))
     return join_sections(rows, apart=3 * len(rows) <= height + 1)
@@ -334,7 +328,7 @@ def _lane_bar(lane: Lane, width: int, fastest: float) -> Line:
     return gauge(part, width, lane.bar_style)
 
 
-def _lane_line(lane: Lane, speed: str, columns: Sequence[int], bar: int, fastest: float, reason: int) -> Line:
+def _lane_line(lane: Lane, speed: str, columns: Sequence[int], bar: int, fastest: float) -> Line:
     gap = " " * LANE_GAP
     race = line(*_lane_bar(lane, bar, fastest), gap) if bar > 0 else ()
     return line(
@@ -344,8 +338,7 @@ def _lane_line(lane: Lane, speed: str, columns: Sequence[int], bar: int, fastest
         *race,
         TextSpan(align_right(speed, columns[2]), "strong"),
         TextSpan(gap + align_right(lane.peak, columns[3]) + gap, "dim"),
-        TextSpan((align_left if reason else shorten)(lane.state, columns[4]), lane.style),
-        TextSpan(gap + shorten(lane.reason, reason) if reason else "", "dim"),
+        TextSpan(shorten(lane.state, columns[4]), lane.style),
     )
 
 
@@ -356,7 +349,7 @@ def _finished_lane(view: TuningView, standing: TuningSummary, completed: Complet
     bar_style: Style = "good" if style == "good" else "dim" if trial.settings == standing.given else "gauge"
     peak = UNKNOWN if measurement.peak_bytes is None else f"{f.gib(measurement.peak_bytes)} GiB"
     changes = format_changes(trial, standing.given, winner)
-    return Lane(str(trial.number), changes, standing.rate(measurement), peak, state, style, bar_style, trial.reason)
+    return Lane(str(trial.number), changes, standing.rate(measurement), peak, state, style, bar_style)
 
 
 def _trial_state(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> tuple[str, Style]:

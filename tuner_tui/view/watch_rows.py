@@ -33,7 +33,7 @@ from tuner_tui.view.sample_history import WINDOWS, Window
 from tuner_tui.view.status_line import progress_bar
 
 if TYPE_CHECKING:
-    from tuner_tui.hardware.sample import Sample
+    from tuner_tui.hardware.sample import GpuSample, Sample
     from tuner_tui.runs.read.machine_monitor import LiveRun, MachineView, WatchedJob, WatchedProcess
 
 MARK = 2
@@ -280,9 +280,13 @@ def gpus_in_sum(view: MachineView, recent: Sequence[Sample]) -> str:
     gpus, scene = [gpu for gpu in view.sample.gpus if not gpu.lost], watched_scene(view, recent)
     busy, lost = sum(is_busy(scene, gpu) for gpu in gpus), len(view.sample.gpus) - len(gpus)
     counts = ((busy, "busy"), (len(gpus) - busy, "idle"), (lost, "lost"))
+    return join_fitting([", ".join(f"{count} {state}" for count, state in counts if count), power_in_sum(gpus)], 99)
+
+
+def power_in_sum(gpus: Sequence[GpuSample]) -> str:
+    """Return `4.1 of 5.6 kW`; empty where it is not known."""
     power, limit = (sum(getattr(gpu, name) or 0 for gpu in gpus) / 1000 for name in ("power_w", "power_limit_w"))
-    watts = f" · {power:.1f}{f' of {limit:.1f}' if limit else ''} kW" if power else ""
-    return ", ".join(f"{count} {state}" for count, state in counts if count) + watts
+    return f"{power:.1f}{f' of {limit:.1f}' if limit else ''} kW" if power else ""
 
 
 def snapshot_rows(view: MachineView, width: int) -> list[Row]:
