@@ -73,7 +73,7 @@ def test_the_bar_stands_against_the_gpu_with_its_doubt() -> None:
     assert texts(MemoryOutlook(estimated()), 44) == [
         "peak memory ━━━━━━━━━──── ✓ 56 of 80 GiB ± 2",
         "fits · largest micro batch 22 · by formula",
-        "time not known until a run here measures it",
+        "time not known until a run measures it",
     ]
 
 
@@ -110,7 +110,7 @@ def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
 def test_what_is_unknown_says_why_in_a_row() -> None:
     assert texts(MemoryOutlook(unknown="unknown for a command until a run measures it")) == [
         "peak memory unknown for a command until a run measures it",
-        "time not known until a run here measures it",
+        "time not known until a run measures it",
     ]
     assert texts(None) == ["peak memory reading …"]
 
@@ -330,7 +330,7 @@ def test_a_batch_that_ran_out_of_memory_here_is_not_said_to_fit() -> None:
     assert texts(MemoryOutlook(refuted), 80) == [
         "peak memory ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ ✗ over 80 GiB",
         "does not fit · r002 ran out of memory with micro batch 16",
-        "time not known until a run here measures it",
+        "time not known until a run measures it",
     ]
 
 

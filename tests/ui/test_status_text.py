@@ -85,13 +85,13 @@ ROWS = SampleLengths((10, 20), 12_400)
         (
             opened(num_train_epochs=1.0),
             None,
-            "1 epoch, samples not counted yet, time not known until a run here measures it, "
+            "1 epoch, samples not counted yet, time not known until a run measures it, "
             "peak not known yet: the estimate is being made.",
         ),
         (
             replace(opened(), job=CommandJob(command=("python", "t.py"))),
             MemoryOutlook(unknown="unknown for a command until a run measures it"),
-            "As long as the command decides, time not known until a run here measures it, "
+            "As long as the command decides, time not known until a run measures it, "
             "peak unknown for a command until a run measures it.",
         ),
         (

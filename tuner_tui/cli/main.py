@@ -39,6 +39,8 @@ def dispatch(words: list[str]) -> None:
         if any("\udc80" <= character <= "\udcff" for character in word):  # how Python shows bytes that are no text
             fail(f"{word!a} is not valid UTF-8; settings, run folders and JSON hold text only. Rename the file.")
     words = [*ALIASES.get(words[0], words[:1]), *words[1:]] if words else []
+    if words[:1] == ["--"] and words[1:]:  # a command, as `run` takes it
+        words = ["run", *words]
     if _asks_about_log(words):
         words = ["diagnose", *words[words[0] == "doctor" :]]
     if words in ([], ["demo"], ["watch"]) and sys.stdin.isatty() and sys.stdout.isatty():

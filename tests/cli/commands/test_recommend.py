@@ -68,7 +68,7 @@ def test_a_presets_values_and_job_stay(call: Call) -> None:
     assert document["expected_time"] is None
     text = call("--preset", "demo").stdout
     assert "  learning_rate                 0.001              preset demo" in text
-    assert "not known until a run here measures it" in " ".join(text.split())
+    assert "not known until a run measures it" in " ".join(text.split())
 
 
 def test_another_effective_batch_than_the_presets_is_told_with_its_learning_rate(call: Call) -> None:

@@ -122,7 +122,7 @@ def _is_same_job(folder: RunFolder, job: BuiltinJob | CommandJob) -> bool:
     return record is not None and same_training(record.job, redact_job(job))
 
 
-UNKNOWN_DURATION = "not known until a run here measures it"
+UNKNOWN_DURATION = "not known until a run measures it"
 
 
 def describe_duration(expected: DurationEstimate | None, epochs: float) -> str:

@@ -365,7 +365,7 @@ class SettingsPanel(Vertical):
         if self.view is None:
             return
         above, below = self.list.out_of_sight
-        hidden = ", ".join(filter(None, (f"{above} above" if above else "", f"{below} below" if below else "")))
+        hidden = " ".join(filter(None, (f"↑ {above}" if above else "", f"↓ {below}" if below else "")))
         name = f"{self.view.preset}{'*' if self.view.dirty else ''}" if self.view.preset else "unsaved"
         parts = (panel_title("settings"), name, "next run" if self.next_run else "", hidden)
         title = " · ".join(part for part in parts if part)
