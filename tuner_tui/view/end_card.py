@@ -10,6 +10,7 @@ from tuner_tui.runs.events.progress import mean_rates
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
     LABEL,
+    WARN,
     Row,
     Style,
     TextSpan,
@@ -134,7 +135,7 @@ def speed_against_earlier(scene: EndScene) -> TextSpan | None:
 
     A run that failed is not compared, nor one that waited for cores that other programs used.
     """
-    if scene.state.outcome not in ("completed", "stopped") or any(f.cause == "cpu-contended" for f in scene.findings):
+    if scene.state.outcome not in ("completed", "stopped") or _lacked_cores(scene):
         return None
     fastest = None if scene.context is None else scene.context.fastest
     speed = mean_rates(scene.state.ranks.values()).samples_s
@@ -146,6 +147,10 @@ def speed_against_earlier(scene: EndScene) -> TextSpan | None:
     if abs(ratio - 1) < f.EQUAL_SPEED:
         return TextSpan(f"as fast as {fastest.id}{of}", "dim")
     return TextSpan(f"{f.gain(ratio)} than {fastest.id}{of}", "good" if ratio > 1 else "warn")
+
+
+def _lacked_cores(scene: EndScene) -> bool:
+    return any(finding.cause == "cpu-contended" for finding in scene.findings)
 
 
 def end_facts(scene: EndScene) -> list[Fact]:
@@ -289,6 +294,9 @@ def _time_rows(scene: EndScene, width: int) -> list[Row]:
     if not shares:
         return []
     parts = [BarPart(name, share, TIME_STYLES[name]) for name, share in shares]
+    if _lacked_cores(scene):  # how much of it, is known of the last seconds only
+        waits = f"{WARN} {COMPUTE}, waiting for a core"
+        parts = [part._replace(name=waits, style="fill-warn") if part.name == COMPUTE else part for part in parts]
     bar = stacked_bar(parts, width - LABEL)
     legend = [line(TextSpan(text, "dim")) for text in unnamed_parts(parts, bar)]
     return [
