@@ -458,6 +458,7 @@ def _preset_figures(
     if estimate is not None:
         memory = f"{VERDICTS[estimate.verdict][0]} {figures_of(estimate)} {outlook.memory.against}".rstrip()
     if not outlook.suits and requirements is not None:
-        memory = f"  needs {requirements.gpu_text() or f'{requirements.min_cores} cores'}"
+        needs = requirements.gpu_text() or f"{requirements.min_cores} cores"
+        memory = "  only without a GPU" if requirements.for_no_gpu else f"  needs {needs}"
     time = UNKNOWN if duration is None or duration.range_s is None else summarise_duration(duration)
     return method, memory, time, marked
