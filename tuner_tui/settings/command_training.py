@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from tuner_tui.settings.dialects.dialect import dialect_of_command, flatten
-from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, read_file_text
+from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, values_of_file
 from tuner_tui.settings.dialects.python_source import declared_options, known_names, parse_python
 from tuner_tui.settings.dialects.script_search import own_modules, read_source
 from tuner_tui.settings.dialects.shell_script import MODULE, read_options
@@ -62,11 +62,7 @@ def own_options(job: Job) -> Mapping[str, object]:
         return {}
     options: dict[str, object] = {}
     for path in chain(*_files(job.command, Path(job.cwd or ""))):
-        try:
-            flat = flatten(parse_file(read_file_text(path), path).values)
-        except SettingsError:
-            continue
-        options |= {key.rpartition(".")[2]: value for key, value in flat.items()}
+        options |= {key.rpartition(".")[2]: value for key, value in flatten(values_of_file(path)).items()}
     return {**options, **_overrides(job.command), **read_options(job.command)}
 
 

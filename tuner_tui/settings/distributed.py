@@ -17,27 +17,17 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.settings.argv import launcher_options
-from tuner_tui.settings.dialects.dialect import flatten
+from tuner_tui.settings.dialects.dialect import TABLES, flatten
 from tuner_tui.settings.dialects.script_search import read_source
 from tuner_tui.settings.dialects.shell_script import read_options, read_overrides, read_shell
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.yaml_reader import readable_values
 
-PROGRAMS: Mapping[str, str] = {
-    "srun": "srun",
-    **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torchrun"),
-    **dict.fromkeys(("accelerate", "accelerate-launch", "accelerate.commands.launch"), "accelerate"),
-    **dict.fromkeys(("deepspeed", "deepspeed.launcher.runner"), "deepspeed"),
-    # Tools that run `accelerate launch` and pass its options on, and tools that start processes themselves.
-    **dict.fromkeys(("trl", "axolotl"), "by accelerate"),
-    "swift": "ms-swift",
-    **dict.fromkeys(("llamafactory-cli", "llamafactory"), "llama-factory"),
-}
-"""What starts the processes of a training, by the names of programs and modules."""
 SINGLE_PROCESS_TYPES = frozenset({"NO", "MULTI_CPU"})
 """Values of `distributed_type` that start one process whatever the number given (`MULTI_CPU` leaves it to mpirun)."""
 
@@ -85,7 +75,7 @@ def read_accelerate_config(
 
 
 def _launcher(command: Sequence[str]) -> tuple[str | None, Mapping[str, str]]:
-    """What starts the processes below srun, in `PROGRAMS`' words, and its options."""
+    """What starts the processes below srun, in the words of `launchers`, and its options."""
     program, index = next(((name, at) for name, at in _programs_in(command) if name != "srun"), (None, 0))
     if program == "by accelerate":
         return program, read_options(tuple(command))
@@ -93,12 +83,13 @@ def _launcher(command: Sequence[str]) -> tuple[str | None, Mapping[str, str]]:
 
 
 def _programs_in(command: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """What starts processes in the command, in `PROGRAMS`' words, and its place; arguments of a script are none."""
+    """What starts processes in the command, in the words of `launchers`, and its place; not arguments of a script."""
+    launchers: Mapping[str, str] = read_data_file(TABLES)["words"]["launchers"]
     for index, word in enumerate(command):
         if word.endswith(".py"):
             return
-        if (name := PurePath(word).name) in PROGRAMS:
-            yield PROGRAMS[name], index
+        if (name := PurePath(word).name) in launchers:
+            yield launchers[name], index
 
 
 def _tool_config(options: Mapping[str, str], env: Mapping[str, str], cwd: Path) -> AccelerateConfig | None:

@@ -84,6 +84,13 @@ def with_bases(values: Mapping[str, Any], path: Path, read: Collection[Path] = (
     return overlaid(merged, values)
 
 
+def values_of_file(path: Path) -> Mapping[str, Any]:
+    """The values of a tool's file; none if it cannot be read."""
+    with suppress(SettingsError):
+        return parse_file(read_file_text(path), path).values
+    return {}
+
+
 def parse_file(text: str, path: Path, options: Mapping[str, object] = MappingProxyType({})) -> ToolFile:
     """The values of a tool's file with the text `text`. Raises `PresetError`.
 

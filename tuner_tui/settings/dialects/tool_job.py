@@ -13,9 +13,11 @@ from typing import Any, Literal
 
 from msgspec import structs
 
+from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.dialects.dialect import (
     HF,
+    TABLES,
     TEMPLATE,
     Dialect,
     Form,
@@ -28,7 +30,7 @@ from tuner_tui.settings.dialects.dialect import (
     without_alternatives,
     without_other_meanings,
 )
-from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file
+from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, values_of_file
 from tuner_tui.settings.dialects.hf import RENAMED, is_other_library, setting_of_argument
 from tuner_tui.settings.dialects.hooks import KNOWN, TRAINS
 from tuner_tui.settings.dialects.hydra import hydra_command
@@ -90,23 +92,6 @@ OTHER_FILE = re.compile(
 """An option for a file that is none of the training's settings."""
 MOST_MORE = 2
 """Of more words that follow, a command for another file is one for that file only."""
-NO_TRAININGS = frozenset(
-    {
-        "eval",
-        "evaluate",
-        "predict",
-        "export",
-        "infer",
-        "test",
-        "validate",
-        "preprocess",
-        "quantize",
-        "generate",
-        "merge",
-    }
-    | {"inference", "chat", "api", "webchat", "serve", "deploy", "download", "convert", "merge-lora", "print_config"}
-)
-"""Words of a command that does something else with the file."""
 NO_TRAINING_OPTION = re.compile(
     r"--(?:resume|preview|dry[_-]run|(?:eval(?:uate)?|test|infer(?:ence)?|predict)(?:[_-]only)?$)"
 )
@@ -297,7 +282,7 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     is_beside = other.parent in config.parents[:2]
     of_project = other.name == config.name and not script and not project_programs(config).isdisjoint(before)
     if other.suffix == config.suffix and (is_beside or of_project) and other.is_file() and len(after) <= MOST_MORE:
-        keys, others = flatten(values).keys(), flatten(_values_of(other)).keys()
+        keys, others = flatten(values).keys(), flatten(values_of_file(other)).keys()
         its_own = any(part.lower() in other.stem.lower() for part in after if len(part) > 1)  # `--language go`
         needed = 3 * len(keys if is_beside else min(keys, others, key=len))
         return not its_own and 5 * len(keys & others) >= needed > 0
@@ -312,12 +297,6 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     if not fits or not CONFIG_OPTION.fullmatch(f'"{option}"') or script is None or not (folder / script).is_file():
         return False
     return reads_keys(config, values, KNOWN)(folder / script, read_source(folder / script))
-
-
-def _values_of(path: Path) -> Mapping[str, Any]:
-    with suppress(SettingsError):
-        return parse_file(read_source(path), path).values
-    return {}
 
 
 def _methods(name: str) -> set[str]:
@@ -337,7 +316,9 @@ def _command_lines(text: str, of_comments: bool, programs: Collection[str]) -> I
 
 def _starts_training(words: Sequence[str], folder: Path, programs: Collection[str]) -> bool:
     """Whether the first script or module of the command is there, and none of an evaluation by its name."""
-    if {*words} & NO_TRAININGS or any(map(NO_TRAINING_OPTION.match, words)):
+    if not {*words}.isdisjoint(read_data_file(TABLES)["words"]["no_trainings"]) or any(
+        map(NO_TRAINING_OPTION.match, words)
+    ):
         return False
     for word, following in pairwise((*words, "")):
         if word.endswith(".py"):
