@@ -82,7 +82,7 @@ def progress_line(state: RunState, now: float) -> str:
         _figure(rates.steps_s, "{:.3g} steps/s"),
         _figure(rates.samples_s, "{:,.4g} samples/s"),
         _figure(state.loss, "loss {:.4g}"),
-        _figure(state.learning_rate, "lr {:.2e}"),
+        _figure(state.learning_rate, "LR {:.2e}"),
         "" if left is None else f"{format_rough_duration(left)} left",
         f"(read from: {state.source})" if state.source else "",
     ]
@@ -230,7 +230,7 @@ class _RunFollower:
         self._signals = interrupts
         self._pressed = 0
         self._terminated = False
-        self._waits = ""
+        self._waits = self._progress = ""
         self._next_progress_s = 0.0
 
     def follow(self) -> int:
@@ -247,7 +247,9 @@ class _RunFollower:
             now = ClockReading.now()
             if not self._json and now.monotonic_s >= self._next_progress_s and self._reader.state.step is not None:
                 self._next_progress_s = now.monotonic_s + PROGRESS_EVERY_S
-                print_line(progress_line(self._reader.state, now.wall_s))
+                before, self._progress = self._progress, progress_line(self._reader.state, now.wall_s)
+                if self._progress != before:  # while it evaluates or saves there is nothing new
+                    print_line(self._progress)
             if self._act():
                 return INTERRUPTED
             self._signals.wait(POLL_S)
