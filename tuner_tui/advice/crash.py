@@ -138,8 +138,9 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     elif not first:
         remedies = (*advice, *cause.checks, *remedies)
     elif advice and _is_new(advice[0], remedies):
-        # Remedies of a topic were written for this message; those of a cause for many.
-        position = 0 if cause.topic is None else 1
+        # Remedies of a topic were written for this message, but only the message knows a release; those of a cause are
+        # for many.
+        position = 0 if cause.topic is None or re.search(r"[<>=]=? ?\d", advice[0].why) else 1
         remedies = (*remedies[:position], *advice, *remedies[position:])
     elif len(remedies) == 1 and cause.confidence != "certain":
         remedies = (*remedies, *cause.checks)

@@ -150,7 +150,11 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     if not name:
         return (remedy("install-some-package"),)
     python = situation.interpreter.path if situation.interpreter is not None else "python"
-    return (remedy("install-package", package=name, python=python), *_without(name, situation))
+    install = (remedy("install-package", package=name, python=python), *_without(name, situation))
+    is_folder = any(re.search(rf"(?<!-packages)[/\\]{re.escape(name)}[/\\]", line) for line in situation.log)
+    if is_folder:
+        return (remedy("own-module"), *install)
+    return (*install, remedy("own-module")) if name == where and "_" in name else install
 
 
 def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:

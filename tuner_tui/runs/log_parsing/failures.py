@@ -379,6 +379,11 @@ ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\)")
 RANK = re.compile(r"^\s*rank\s+: (?P<rank>\d+)")
 EXIT = re.compile(r"^\s*exitcode\s+: (?P<code>-?\d+)")
 SIGNAL_OF_WORDS = {(signal.strsignal(number) or "").partition(":")[0]: int(number) for number in signal.Signals}
+WINDOWS_SIGNALS = {
+    0xC0000005: signal.SIGSEGV, 0xC00000FD: signal.SIGSEGV, 0xC0000409: signal.SIGABRT,
+    0xC0000094: signal.SIGFPE, 0xC000001D: signal.SIGILL, 0xC000013A: signal.SIGINT,
+}  # fmt: skip
+"""The exit codes of Windows for what ends a process, and the signals that they correspond to."""
 REQUESTS = frozenset(map(int, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)))
 """Signals that ask a training to stop or to save; a process that they end has not crashed."""
 
@@ -416,6 +421,8 @@ def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
             ended_by = _signal_number(match)
             number, request = (number, ended_by) if ended_by in REQUESTS else (ended_by, request)
     reported_failure = code is not None or number is not None or in_root
+    if code is not None and (ended_by := WINDOWS_SIGNALS.get(code & 0xFFFFFFFF)):
+        return LauncherReport(rank, None, int(ended_by), reported_failure, request, local_rank)
     if code is not None and code < 0:
         return LauncherReport(rank, None, -code, reported_failure, request, local_rank)
     return LauncherReport(rank, code, number, reported_failure, request, local_rank)
