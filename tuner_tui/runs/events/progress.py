@@ -56,8 +56,8 @@ def rates_of(ranks: Iterable[RankState]) -> Rates:
         samples_s=sum(max(0, b.samples - a.samples) / (b.train_s - a.train_s) for a, b in spans) or None,
         tokens_s=_summed(spans, lambda counters: counters.tokens),
         padding_share=_padding_share(spans),
-        data_wait_share=_data_wait_share(spans),
-        between_share=_between_share(spans),
+        data_wait_share=_largest_share(spans, data_wait_share),
+        between_share=_largest_share(spans, _between_share),
         step_time_s=step_time_s,
     )
 
@@ -142,18 +142,15 @@ def _padding_share(spans: list[tuple[Steps, Steps]]) -> float | None:
     return padding / (padding + tokens)
 
 
-def _between_share(spans: list[tuple[Steps, Steps]]) -> float | None:
+def _largest_share(spans: list[tuple[Steps, Steps]], share: Callable[[Steps, Steps], float | None]) -> float | None:
     """Of the rank with the largest share; the others wait for it."""
-    shares = [
-        (b.between_s - (a.between_s or 0.0)) / (b.train_s - a.train_s) for a, b in spans if b.between_s is not None
-    ]
+    shares = [value for first, last in spans if (value := share(first, last)) is not None]
     return min(1.0, max(0.0, *shares)) if shares else None
 
 
-def _data_wait_share(spans: list[tuple[Steps, Steps]]) -> float | None:
-    """Of the rank that waits longest."""
-    shares = [share for a, b in spans if (share := data_wait_share(a, b)) is not None]
-    return min(1.0, max(0.0, *shares)) if shares else None
+def _between_share(first: Steps, last: Steps) -> float | None:
+    seconds = last.train_s - first.train_s
+    return None if last.between_s is None else (last.between_s - (first.between_s or 0.0)) / seconds
 
 
 def data_wait_share(first: Steps, last: Steps) -> float | None:

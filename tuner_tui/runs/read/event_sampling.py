@@ -133,7 +133,7 @@ def _story(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _next_data(descriptor: int, offset: int, end: int) -> int:
-    """The first offset from `place` on that is not in a hole of the file."""
+    """The first offset from `offset` on that is not in a hole of the file."""
     try:
         return os.lseek(descriptor, offset, os.SEEK_DATA)
     except OSError as error:

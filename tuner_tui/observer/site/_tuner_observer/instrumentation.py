@@ -117,7 +117,7 @@ class Instrumentation:
         if name == "argparse":
             self._script_options.hook_argparse(module)
         elif name == "torch.nn.modules.module":
-            self.counters.evaluation.hook_eval_mode(module.Module, self.counters.invalidate)
+            self.counters.evaluation.hook_eval_mode(module.Module, self.counters.mode_changes)
         elif name == "torch.optim.optimizer":
             self._settings_in_effect.hook_optimizers(module.Optimizer)
             optimizer_steps.hook_optimizers(module, self.counters, self._optimizer_stepped)
@@ -147,7 +147,7 @@ class Instrumentation:
             if hasattr(module, "OptimizedModule"):  # a module that compiles another is about to be made
                 call_before(module.OptimizedModule, "__init__", lambda *_, **__: self._no_grad.compiling())
         elif name == "transformers.modeling_utils":
-            self.counters.evaluation.hook_eval_mode(module.PreTrainedModel, self.counters.invalidate)
+            self.counters.evaluation.hook_eval_mode(module.PreTrainedModel, self.counters.mode_changes)
             hook_loading(module.PreTrainedModel, "from_pretrained", self._session, "loading-model")
         elif name == "datasets":
             hook_loading(module, "load_dataset", self._session, "loading-data")

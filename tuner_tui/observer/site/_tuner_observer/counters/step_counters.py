@@ -245,6 +245,11 @@ class StepCounters:
         self.read()
         self.buffer.invalidate()
 
+    def mode_changes(self) -> None:
+        """A model is about to enter eval mode: a step that has ended was not made in it."""
+        self.count_ended_group()
+        self.invalidate()
+
     # batches
 
     def batch_requested(self, began_s: float, iterator: IteratorStats) -> bool:

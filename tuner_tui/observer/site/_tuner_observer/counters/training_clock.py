@@ -44,6 +44,7 @@ class TrainingClock:
         self._evaluated_steps: list[int] = []
         self._printing: int | None = 0  # before the first step
         self._printed_until: list[tuple[int, int]] = []
+        self._output = 0
         self._pauses: list[tuple[float, float]] = []
         self._between_s: float | None = None
         self._stepped_s = 0.0
@@ -81,10 +82,10 @@ class TrainingClock:
         self._report_evaluation()
         if self._printing is not None and not self._reports():
             # What an evaluation prints is in the output before the next step, which is processed at once after a pause.
-            output = self._session.output_size()
-            if output is not None:
+            output = self._session.output_size() or 0
+            if output > self._output:
                 self._printed_until = [*self._printed_until[1 - MAX_EVALUATED_STEPS :], (self._printing, output)]
-            self._printing = None
+            self._printing, self._output = None, output
         if self._since_s is not None and self._paused is None and self._session.phase != "compiling":
             seconds = now - self._since_s
             if self._evaluated or self._pauses:
