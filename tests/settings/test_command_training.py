@@ -143,3 +143,14 @@ def test_the_options_of_the_scripts_own_parser(tmp_path: Path) -> None:
     )
     settings = training(tmp_path, "python train.py -e 2 -v --threads 1", train_py=script).settings
     assert settings == {"num_train_epochs": 2, "learning_rate": 1e-3, "dataloader_num_workers": 1}
+
+
+def test_what_a_branch_changes_in_a_dictionary_is_not_its_value(tmp_path: Path) -> None:
+    script = (
+        "import os, torch\n\ndef train(config):\n    if os.environ.get('TESTING'):\n        config['num_epochs'] = 2\n"
+        "    num_epochs = int(config['num_epochs'])\n    optimizer = torch.optim.Adam(parameters, lr=config['lr'])\n"
+        "    for epoch in range(num_epochs):\n        loss.backward()\n        optimizer.step()\n\n"
+        "config = {'lr': 1e-3, 'num_epochs': 3}\ntrain(config)\n"
+    )
+    settings = training(tmp_path, "python train.py", train_py=script).settings
+    assert settings == {"num_train_epochs": 3, "learning_rate": 1e-3}

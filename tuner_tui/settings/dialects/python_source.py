@@ -445,6 +445,11 @@ def _bound(sources: list[_Source]) -> dict[str, list[Any]]:
                     node, [call for call in calls if last_name(call.func) == function]
                 ):
                     parameters.setdefault(name, []).append(given_value)
+    for config in [value for values in bound.values() for value in values if isinstance(value, ast.Dict)]:
+        for key, value in zip(config.keys, config.values, strict=True):
+            entry = f"{OWN_NAMES}.{getattr(key, 'value', None)}"
+            if entry in bound:  # `config["epochs"] = 2` in some branch is not the only value
+                bound[entry].append(value)
     for call, words in declared_options(nodes):
         option = next((word[2:].replace("-", "_") for word in words if word.startswith("--")), "")
         action = ast.unparse(keyword_value(call, "action") or call).strip("'")
