@@ -87,6 +87,13 @@ def test_the_loss_is_the_largest_thing_of_a_run(width: int, height: int, gpus: i
     assert len(shown) == height
 
 
+def test_figures_of_ranks_give_way_to_the_loss() -> None:
+    shown = texts(scene(running(START_S, 2)), 74, 14)
+    assert any(row.rstrip().endswith("9,000 steps") for row in shown), "the axis of the loss"
+    assert any(row.startswith(("slowest is rank", "all ranks")) for row in shown)
+    assert not any(row.startswith("s/step") for row in shown)
+
+
 def test_rows_that_are_left_show_histories() -> None:
     assert "busy, 0–100 %" not in text(scene(None), 74, 7)
     assert text(scene(None), 74, 20).count("busy, 0–100 %") == 2

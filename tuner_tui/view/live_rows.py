@@ -66,8 +66,8 @@ class LiveScene(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What gives way to the loss: the rows that say least, blank rows, figures of the run but its speed, and at last
-    the row of each of many GPUs."""
+    """What gives way to the loss: the rows that say least, blank rows, figures of the run but its speed, those of
+    each rank, and at last the row of each of many GPUs."""
 
     details: bool
     apart: bool
@@ -172,8 +172,9 @@ def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Row]]:
     scene, width, sample = parts.scene, parts.width, parts.scene.sample
     bars = parts.step + parts.memory[: None if layout.details else 1]
     run = parts.run[: None if layout.figures or not parts.charted else 1]
+    ranks = parts.ranks if layout.figures else parts.ranks[-1:]  # the sentence about them
     if sample is None or parts.gpus is None:
-        return [bars, run, parts.ranks]
+        return [bars, run, ranks]
     many, gpus = len(sample.gpus), parts.gpu_rows
     if layout.many_gpus is not None and many >= TWO_COLUMNS_FROM:
         gpus = layout.many_gpus(parts.gpus, width)
@@ -185,7 +186,7 @@ def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Row]]:
         if layout.details
         else host_gauges(sample, width)[: None if layout.apart else 1]
     )
-    return [bars, run, parts.old + gpus, parts.ranks, host]
+    return [bars, run, parts.old + gpus, ranks, host]
 
 
 NARROWEST_PLOT, SHORTEST_PLOT = 36, 6
