@@ -374,7 +374,7 @@ def preset_name_problem(name: str) -> str | None:
 
 
 READING_GROUP, FITTING_GROUP = f"what fits is being judged: {READING}", "fits this machine"
-UNUSED_GROUP = "fits the GPUs, which PyTorch here (CPU-only) does not use yet"
+UNUSED_GROUP = "fits GPU memory, which PyTorch here (CPU-only) does not use yet"
 PRESET_GROUPS = (
     "yours", READING_GROUP, FITTING_GROUP, "memory not known before a run", "for other machines", "tuning notes",
 )  # fmt: skip
