@@ -286,6 +286,15 @@ def flowing_rows(parts: Iterable[Line], width: int, gap: str = "   ") -> list[Ro
     return [Row(cells) for cells in rows]
 
 
+def labelled_flow(label: str, parts: Iterable[Line], width: int, gap: str = "   ", labels: int = LABEL) -> list[Row]:
+    """Return a dim label in `labels` cells with the parts, in as many rows as they need."""
+    heads = [label, *[""] * 99]
+    rows = flowing_rows(parts, width - labels, gap)
+    return [
+        Row(line(TextSpan(align_left(head, labels), "dim"), *row.line)) for head, row in zip(heads, rows, strict=False)
+    ]
+
+
 BLANK = Row(())
 
 

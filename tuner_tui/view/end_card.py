@@ -16,6 +16,7 @@ from tuner_tui.view.cells import (
     TextSpan,
     flowing_rows,
     join_sections,
+    labelled_flow,
     labelled_row,
     labelled_rows,
     line,
@@ -299,7 +300,4 @@ def _time_rows(scene: EndScene, width: int) -> list[Row]:
         parts = [part._replace(name=waits, style="fill-warn") if part.name == COMPUTE else part for part in parts]
     bar = stacked_bar(parts, width - LABEL)
     legend = [line(TextSpan(text, "dim")) for text in unnamed_parts(parts, bar)]
-    return [
-        labelled_row("time", bar),
-        *(Row(line(" " * LABEL, *row.line)) for row in flowing_rows(legend, width - LABEL) if legend),
-    ]
+    return [labelled_row("time", bar), *(labelled_flow("", legend, width) if legend else ())]

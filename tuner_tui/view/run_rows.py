@@ -19,8 +19,8 @@ from tuner_tui.view.cells import (
     Style,
     TextSpan,
     align_right,
-    flowing_rows,
     join_fitting,
+    labelled_flow,
     labelled_row,
     line,
     shorten,
@@ -104,8 +104,7 @@ def startup_rows(scene: RunScene, width: int) -> list[Row]:
     ]
     if scene.usual_startup_s is not None:
         parts.append(TextSpan(f"usually {format_duration(scene.usual_startup_s)} in all", "dim"))
-    lines = (row.line for row in flowing_rows(map(line, parts), width - LABEL, " · "))
-    rows = [labelled_row("start-up" if at == 0 else "", *cells) for at, cells in enumerate(lines)]
+    rows = labelled_flow("start-up", map(line, parts), width, " · ")
     if current[1] >= NO_PROGRESS_S and (reason := waiting_reason(state, scene.sample)):
         rows += wrapped_rows(f"{WARN} {reason}", width, "warn")
     return rows

@@ -9,12 +9,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widget import Widget
 
-from tuner_tui.core.text import wrap_text
 from tuner_tui.ui.keys import key_label
 from tuner_tui.ui.screens.dialogs import Dialog
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
-from tuner_tui.view.cells import Row, TextSpan, align_left, line, text_width
+from tuner_tui.view.cells import Row, TextSpan, labelled_flow, labelled_rows, line, text_width
 
 MOVEMENT_KEYS = frozenset({"up", "down", "page-up", "page-down", "first", "last", "start", "left", "right"})
 """Bindings left out because one line of the glossary covers all cursor keys."""
@@ -60,26 +59,9 @@ def help_rows(
     label = max(text_width(name) for name, _ in (*groups, *glossary)) + 2
     rows: list[Row] = []
     for heading, keys in groups:
-        lines: list[list[TextSpan]] = [[]]
-        used = 0
-        for key, name in keys:
-            cells = text_width(f"{key} {name}   ")
-            if used and used + cells > width - label:
-                lines.append([])
-                used = 0
-            lines[-1] += [TextSpan(key, "strong"), TextSpan(f" {name}   ")]
-            used += cells
-        rows += [
-            Row(line(TextSpan(align_left("" if at else heading, label), "dim"), *spans))
-            for at, spans in enumerate(lines)
-        ]
-    rows.append(Row(()))
-    for term, meaning in glossary:
-        texts = wrap_text(meaning, max(8, width - label))
-        rows += [
-            Row(line(TextSpan(align_left("" if at else term, label), "dim"), text)) for at, text in enumerate(texts)
-        ]
-    return rows
+        names = (line(TextSpan(key, "strong"), f" {name}") for key, name in keys)
+        rows += labelled_flow(heading, names, width, labels=label)
+    return [*rows, Row(()), *(row for term in glossary for row in labelled_rows(*term, width, labels=label))]
 
 
 class PaletteCommand(NamedTuple):
