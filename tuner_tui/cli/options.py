@@ -46,7 +46,8 @@ def build_app() -> typer.Typer:
     app = typer.Typer(
         cls=RootGroup,
         help="Watch, tune and diagnose PyTorch and Hugging Face trainings.\n\n"
-        "`tuner-tui` opens the screen; `tuner-tui RUN|PRESET|FILE`, such as `tuner-tui r007`, opens it on that.",
+        "`tuner-tui` opens the screen, `tuner-tui RUN|PRESET|FILE` opens it on a run, a preset or a settings file, and "
+        "`tuner-tui -- COMMAND` trains a command.",
         no_args_is_help=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

@@ -24,7 +24,7 @@ def batches(
     step: Annotated[int | None, typer.Option("--step", metavar="N", min=1, help="List the rows of this step.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the steps whose loss is not finite or jumps, and the rows of the data that they were made of.
+    """Show the steps whose loss is not finite or jumps, and the rows of the data in their batches.
 
     Rows are numbered as in the dataset that the DataLoader was given, from 0. The newest thousands of steps are kept;
     of a stream the rows are not known. What the rows of a step hold is shown once it was replayed.

@@ -59,9 +59,9 @@ def estimate(
 ) -> None:
     """Estimate the peak memory of a training.
 
-    The peak is split into weights, gradients, optimizer, activations, context and allocator. On a terminal a
-    closed form is shown at once; a trace of the model, which takes seconds the first time, refines it. Both are
-    corrected by earlier runs of the same job.
+    The peak is split into weights, gradients, optimizer, activations, context and allocator. On a terminal
+    an estimate by formula is shown at once; a trace of the model, which takes seconds the first time, refines it. Both
+    are corrected by earlier runs of the same job.
     """
     read_machine: ReadMachine = context.obj or read_local_machine
     if by is not None and by not in KEYS:

@@ -20,7 +20,7 @@ def replay(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train the steps before a loss that is nan or infinite again, and show where it comes from.
+    """Repeat the steps before a loss that is nan or infinite, and show where it comes from.
 
     Starts the command of the run from its newest checkpoint before that step, and checks the result of every operator
     in the last steps: the first one that is not finite, its module and its inputs are shown. Neither it nor the script
