@@ -141,3 +141,10 @@ def test_a_container_that_trains_nothing_is_named_and_refused(tmp_path: Path) ->
     (tmp_path / "compose.yaml").write_text("version: '3.8'\nservices: {web: {image: nginx, command: nginx -g x}}\n")
     with pytest.raises(PresetError, match="is a Compose file in which no training is started"):
         load_preset(tmp_path / "compose.yaml")
+
+
+def test_a_tilde_in_a_script_is_the_home_folder(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("python train.py --lr 0.1 --output_dir ~/out --name '~'")
+    job = load_preset(tmp_path / "run.sh").preset.job
+    assert isinstance(job, CommandJob)
+    assert job.command[4:] == ("--output_dir", str(Path.home() / "out"), "--name", "~")

@@ -63,7 +63,8 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
             refused = refused or error
             continue
         rows: list[dict[str, Any]] = read_data_file(KINDS)["kinds"]
-        row = next((row for row in rows if {*row["keys"]} <= file.values.keys()), {})
+        fitting = (row for row in rows if {*row["keys"]} <= file.values.keys())
+        row = next((row for row in fitting if isinstance(file.values.get(row.get("section", ""), {}), dict)), {})
         row = row or ({"kind": "job of a container"} if _lists_words(file.values) else {})
         kind = kind or row.get("kind", "")
         command = _best_command(_started(file.values), source) if row else None

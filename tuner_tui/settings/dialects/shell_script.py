@@ -156,7 +156,7 @@ def read_shell(text: str, source: str) -> ToolFile:
     runs = best.starts and not open_words and not reasons and bool(words) and not words[0].startswith("-")
     return ToolFile(
         {**read_options(words), **read_overrides(words)},
-        command=words if runs else (),
+        command=tuple(str(Path(word).expanduser()) if word.startswith("~/") else word for word in words if runs),
         environment=environment if runs else {},
         words=words,
         folder=best.folder,
