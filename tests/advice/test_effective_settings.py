@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tuner_tui.advice.situation import chosen_settings, effective_settings
+import pytest
+
+from tuner_tui.advice.situation import chosen_settings, effective_settings, observed_precision
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
@@ -24,9 +26,14 @@ def test_a_command_has_the_values_that_were_observed() -> None:
     assert settings_in_effect.optim == Settings().optim
 
 
-def test_16_bit_weights_are_a_precision_without_autocast() -> None:
-    seen = {"autocast_dtype": "none", "parameter_dtype": "float16"}
-    assert effective_settings(Settings(), NONE_CHOSEN, seen).precision == "fp16"
+@pytest.mark.parametrize(
+    ("autocast", "weights", "precision"),
+    [("none", "float16", "fp16"), ("none", "float64", "float64"), ("bfloat16", "float32", "bf16"), (None, "x", None)],
+)
+def test_precision_is_that_of_autocast_or_else_of_the_weights(
+    autocast: str | None, weights: str, precision: str | None
+) -> None:
+    assert observed_precision({"autocast_dtype": autocast, "parameter_dtype": weights}) == precision
 
 
 def test_without_workers_nothing_is_prefetched() -> None:

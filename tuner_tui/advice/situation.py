@@ -41,8 +41,8 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, named_model
 from tuner_tui.settings.model import FIELDS, Precision, Resolved, Settings, check_value
 from tuner_tui.settings.rules import overflows_fp16
 
-DTYPE_PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "none": "fp32"}
-"""Precision by the name of an autocast or parameter dtype; `none` where no autocast was active."""
+DTYPE_PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+"""Precision by the name of an autocast or parameter dtype; any other is called by its own name."""
 
 
 def chosen_settings(resolved: Resolved, job: BuiltinJob | CommandJob | None) -> frozenset[str] | None:
@@ -74,13 +74,11 @@ def observed_values(in_effect: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def observed_precision(in_effect: Mapping[str, Any]) -> str | None:
-    """The precision by the autocast dtype around the forward pass, or by the weights if they are 16-bit themselves."""
+    """The precision by the autocast dtype around the forward pass; without autocast by the dtype of the weights."""
     dtype = in_effect.get("autocast_dtype")
-    if dtype is None:
-        return None
-    precision = DTYPE_PRECISIONS.get(str(dtype), str(dtype))
-    by_weights = DTYPE_PRECISIONS.get(str(in_effect.get("parameter_dtype")))
-    return by_weights if precision == "fp32" and by_weights is not None else precision
+    if dtype == "none":
+        dtype = in_effect.get("parameter_dtype", "float32")
+    return None if dtype is None else DTYPE_PRECISIONS.get(str(dtype), str(dtype))
 
 
 def _is_valid(name: str, value: object) -> bool:

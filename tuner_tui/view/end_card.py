@@ -185,7 +185,7 @@ def _loss_text(state: RunState, history: History) -> str:
         return " · ".join(f"{name} {f.metric(value)}" for name, value in state.loss_parts.items())
     first = next((y for y in history.loss.ys if y is not None), None)
     begin = f"{f.metric(first)} → " if first is not None and len(history.loss.xs) > 1 else ""
-    lowest = state.lowest_loss
+    lowest = state.loss_trend.lowest
     best = f", lowest {f.metric(lowest)}" if lowest is not None and f.metric(lowest) != f.metric(state.loss) else ""
     return f"{begin}{f.metric(state.loss)}{best}"
 
@@ -195,7 +195,9 @@ def _checkpoint_text(scene: EndScene) -> str:
     if (path := checkpoint_path(scene)) is not None:
         return path
     is_observed = scene.state.ranks and scene.state.source is None  # not read from the output
-    return "none saved" if scene.context is not None and is_observed else ""
+    # Time that went into saving went into a file whose name is not known, such as a pickle.
+    saves = any(steps.save_s for steps in scene.state.counters)
+    return "none saved" if scene.context is not None and is_observed and not saves else ""
 
 
 def checkpoint_path(scene: EndScene) -> str | None:

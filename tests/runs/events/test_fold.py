@@ -200,7 +200,7 @@ def test_a_loss_that_proves_to_be_one_of_several_optimizers_is_a_part() -> None:
     whole = ev.Metrics(t=1.0, rank=0, step=1, source=ev.BACKWARD, loss=0.5)
     parts = ev.Metrics(t=2.0, rank=0, step=2, source=ev.BACKWARD, parts={"d_loss": 0.4, "g_loss": 0.9})
     state = fold_all(RunState(), [whole, parts])
-    assert (state.loss, state.lowest_loss, state.loss_parts) == (None, None, {"d_loss": 0.4, "g_loss": 0.9})
+    assert (state.loss, state.loss_trend.lowest, state.loss_parts) == (None, None, {"d_loss": 0.4, "g_loss": 0.9})
     logged = ev.Metrics(t=1.0, rank=0, step=1, source="wandb", loss=0.7)
     assert fold_all(RunState(), [logged, parts]).loss == 0.7
     printed = ev.Metrics(t=3.0, step=3, source="log lines", loss=0.4, part=True, parts={"d_loss": 0.4})
@@ -219,7 +219,7 @@ def test_a_second_trainer_in_a_process_begins_at_its_own_step() -> None:
     begin, loss = ev.Plan(t=0.0, rank=0, total_steps=20, obeys=True), ev.Metrics(t=1.0, rank=0, step=20, loss=0.01)
     again = ev.Plan(t=2.0, rank=0, total_steps=30, obeys=True)
     first = fold_all(RunState(), [begin, steps(1.0, 20, 1.0), loss, again])
-    assert (first.step, first.total_steps, first.lowest_loss) == (0, 30, None)
+    assert (first.step, first.total_steps, first.loss_trend.lowest) == (0, 30, None)
     assert fold_all(first, [ev.Steps(t=3.0, rank=0, step=5, own_steps=25, train_s=2.0)]).step == 5
 
 

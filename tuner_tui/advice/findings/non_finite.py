@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 
 from msgspec.structs import replace
 
@@ -15,7 +16,7 @@ from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.remedies.computed import LARGEST_RATE
 from tuner_tui.advice.situation import Situation
 from tuner_tui.inspection.suspect_batches import name_rows
-from tuner_tui.runs.events.run_state import DIVERGED
+from tuner_tui.runs.events.run_state import DIVERGED, LossTrend
 from tuner_tui.runs.log_parsing.crash_table import Confidence
 from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines
 from tuner_tui.runs.log_parsing.progress_lines import ProgressRecord, parse_line
@@ -70,8 +71,6 @@ def non_finite_values(situation: Situation) -> Finding | None:
     return finding("nan", situation, evidence, f"at step {state.step or 0}", confidence=confidence)
 
 
-HIGH_LOSSES = 3
-"""Consecutive losses far above the lowest: one bad batch does not make a divergence."""
 LARGE_LOSS = 100.0
 """No usual loss starts there; with a learning rate that no optimizer bears, the training has diverged."""
 
@@ -83,33 +82,21 @@ def diverged(situation: Situation) -> Finding | None:
         return None
     if state.in_effect.get("optimizers", 1) > 1:
         return None  # the loss of one optimizer rises when that of another falls, as in a GAN
-    loss, lowest, high = state.loss, state.lowest_loss, state.high_losses
+    loss, trend = state.loss, state.loss_trend
     if loss is None:
-        loss, lowest, high = _printed_trend(situation)
+        printed = [record.loss for record in _logged(parse_lines(situation.log)) if record.loss is not None]
+        trend = reduce(LossTrend.with_loss, printed, LossTrend())
+        loss = trend.newest
     rate = situation.state.in_effect.get("learning_rate")
     if loss is None or not math.isfinite(loss):
         return None
-    if lowest is not None and high >= HIGH_LOSSES:
-        evidence = f"the last {high} losses logged are {DIVERGED:g} times the lowest, {lowest:.4g}, or more"
+    if trend.diverged:
+        evidence = f"the last {trend.high} losses logged are {DIVERGED:g} times the lowest, {trend.lowest:.4g}, or more"
     elif loss >= LARGE_LOSS and isinstance(rate, int | float) and rate > LARGEST_RATE:
         evidence = f"the learning rate {rate:.3g} is too large for any common optimizer"
     else:
         return None
     return finding("diverged", situation, evidence, loss=f"{loss:,.4g}")
-
-
-def _printed_trend(situation: Situation) -> tuple[float | None, float | None, int]:
-    """The newest loss in the output, the lowest, and how many of the newest are far above it."""
-    losses = [
-        record.loss
-        for record in _logged(parse_lines(situation.log))
-        if record.loss is not None and math.isfinite(record.loss)
-    ]
-    lowest = min(losses, default=0.0)
-    if lowest <= 0:
-        return (losses[-1] if losses else None), None, 0
-    low = [index for index, loss in enumerate(losses) if loss < DIVERGED * lowest]
-    return losses[-1], lowest, len(losses) - 1 - low[-1]
 
 
 SPIKES_SHOWN = 3

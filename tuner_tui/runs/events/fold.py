@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.progress import rates_of, with_counters
-from tuner_tui.runs.events.run_state import DIVERGED, NO_MINIMA, RankState, RunState, with_value
+from tuner_tui.runs.events.run_state import NO_MINIMA, LossTrend, RankState, RunState, with_value
 
 MAX_EVALUATIONS = 400
 """Every second one is dropped beyond this; a plot has fewer columns."""
@@ -196,7 +196,7 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
         changed |= {"total_guessed": event.guessed, "total_source": event.source}
     accepts_orders = state.accepts_orders or event.obeys
     if event.source is None:  # maybe of another model
-        changed |= {"lowest_loss": None, "high_losses": 0}
+        changed["loss_trend"] = LossTrend()
     if event.obeys and not event.rank and not state.independent and state.step is not None:
         changed["step"] = event.first_step  # after another Trainer in the same process
     return replace(state, first_step=event.first_step, accepts_orders=accepts_orders, **changed)
@@ -320,23 +320,12 @@ def _metrics(state: RunState, event: ev.Metrics) -> RunState:
     parts = changed["loss_parts"] = {**state.loss_parts, **event.parts}
     of_optimizers = event.source == ev.BACKWARD and bool(event.parts)
     if (of_optimizers and state.loss_trust <= 0) or (state.loss_trust < 0 and len(parts) > 1):
-        changed |= {"loss": None, "lowest_loss": None, "high_losses": 0, "loss_trust": 0}  # it was one of them
+        changed |= {"loss": None, "loss_trend": LossTrend(), "loss_trust": 0}  # it was one of them
     elif (state.loss is not None and trust < state.loss_trust) or (event.part and len(parts) > 1):
         changed.pop("loss", None)
     if changed.get("loss") is not None:
-        changed |= {"loss_trust": trust} | _loss_trend(state, changed["loss"])
+        changed |= {"loss_trust": trust, "loss_trend": state.loss_trend.with_loss(changed["loss"])}
     return replace(state, **changed)
-
-
-def _loss_trend(state: RunState, loss: float) -> dict[str, Any]:
-    """The lowest loss so far, and how many of the newest ones are far above it."""
-    lowest = state.lowest_loss
-    if not math.isfinite(loss):
-        return {}
-    if lowest is None or loss < lowest:
-        return {"lowest_loss": loss, "high_losses": 0}
-    high = lowest > 0 and loss >= DIVERGED * lowest
-    return {"high_losses": state.high_losses + 1 if high else 0}
 
 
 def _enter(state: RunState, phase: str, t: float) -> RunState:

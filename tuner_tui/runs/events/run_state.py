@@ -6,6 +6,7 @@ within a step; what a training retains from step to step shows in the minima.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -90,6 +91,35 @@ def _known_min(*values: int | None) -> int | None:
 
 DIVERGED = 10.0
 """A loss that many times the lowest one is far beyond the noise of a batch."""
+HIGH_LOSSES = 3
+"""Consecutive losses far above the lowest: one bad batch does not make a divergence."""
+SWING, MAX_SWINGS = 3.0, 1
+"""A loss that falls so much at once, more often than that after it had risen, has no level to diverge from."""
+
+
+class LossTrend(Struct, frozen=True):
+    """The `lowest` loss so far, how many of the newest in a row are `DIVERGED` times that or more, and the `swings`."""
+
+    newest: float | None = None
+    lowest: float | None = None
+    high: int = 0
+    swings: int = 0
+
+    def with_loss(self, loss: float) -> LossTrend:
+        """The trend after another loss. One that is not finite says nothing of it."""
+        if not math.isfinite(loss):
+            return self
+        if self.newest is None or self.lowest is None:
+            return LossTrend(loss, loss)
+        # A sum over an episode, or a loss of either sign as in reinforcement learning, is close to 0 by chance.
+        swings = self.newest > self.lowest and self.newest >= SWING * loss and not self.diverged
+        high = loss >= DIVERGED * self.lowest > 0
+        return LossTrend(loss, min(loss, self.lowest), self.high + 1 if high else 0, self.swings + swings)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a loss that had a level has left it for good."""
+        return self.high >= HIGH_LOSSES and self.swings <= MAX_SWINGS and (self.lowest or 0.0) > 0
 
 
 class RankState(Struct, frozen=True):
@@ -141,8 +171,8 @@ class RunState(Struct, frozen=True):
     `evaluation_steps`: where the last of them began, as the observer saw it; `evaluation_output`: the bytes of output
     that some printed, the last of which may not have ended; `printed_until`: see `Steps`.
     `loss_trust`: the `trust` in the source of the loss;
-    `loss_parts`: losses whose names say that they are parts of it. `high_losses`: how many of the newest losses in a
-    row are `DIVERGED` times `lowest_loss` or more. `options` and `switches` are those of the script's argument parsers.
+    `loss_parts`: losses whose names say that they are parts of it. `options` and `switches` are those of the script's
+    argument parsers.
     `saved` is what the script itself saved last. `unobserved`: why the observer does not run. `fell_back`: the fallback
     continued the run; `fallback_ended`: why it did not.
     """
@@ -168,8 +198,7 @@ class RunState(Struct, frozen=True):
     loss: float | None = None
     loss_trust: int = 0
     loss_parts: Mapping[str, float] = field(default_factory=dict)
-    lowest_loss: float | None = None
-    high_losses: int = 0
+    loss_trend: LossTrend = LossTrend()
     learning_rate: float | None = None
     grad_norm: float | None = None
     ranks: Mapping[int, RankState] = field(default_factory=dict)

@@ -267,7 +267,13 @@ def _rate_of(optimizer: Any) -> float | None:
     if not any(hasattr(optimizer, name) for name in ("step", "apply", "update")):  # `opt` may be the script's options
         return None
     hypers = getattr(optimizer, "hypers", ())[-1:] or getattr(optimizer, "param_groups", ())[:1]
-    rate = hypers[0].get("lr") if hypers else getattr(optimizer, "learning_rate", getattr(optimizer, "lr", None))
+    return number_of(
+        hypers[0].get("lr") if hypers else getattr(optimizer, "learning_rate", getattr(optimizer, "lr", None))
+    )
+
+
+def number_of(rate: Any) -> float | None:
+    """A learning rate as a number; None if there is none, or a device holds it."""
     if isinstance(rate, bool) or rate is None or not getattr(rate, "is_cpu", True):
         return None
     return rate if isinstance(rate, float) else float(f"{float(rate):.7g}")  # of Keras a number of 32 bits

@@ -56,11 +56,12 @@ class RecordBuffer:
     `optimizer_s`: seconds in these calls; None if they ran on a GPU, or with a closure that computes the gradients.
     `backwards`: calls of `backward` so far, at the place in the code where the loss is read.
     `paused`: a pause began since the last call of `backward`.
+    `rate`: the learning rate of the last step.
     """
 
     __slots__ = (
-        "_taken", "backwards", "calls", "due_s", "no_grad_spans", "optimizer_s", "optimizers", "paused", "records",
-        "steady",
+        "_taken", "backwards", "calls", "due_s", "no_grad_spans", "optimizer_s", "optimizers", "paused", "rate",
+        "records", "steady",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -80,6 +81,7 @@ class RecordBuffer:
         self.optimizer_s: float | None = 0.0
         self.due_s = 0.0
         self.steady = self.paused = False
+        self.rate: Any = None
 
     def take(self) -> list[BatchRecord | StepRecord]:
         """Remove and return all records. Other threads may append meanwhile."""

@@ -22,7 +22,7 @@ from ..counters.planned_length import MAX_FRAMES, calling_frames, kind_of_code
 from ..counters.step_counters import StepCounters
 from ..import_hooks import call_safely, replacing
 from ..session import Session
-from ..settings_in_effect import SettingsInEffect
+from ..settings_in_effect import SettingsInEffect, number_of
 
 perf_counter = time.perf_counter
 get_ident = threading.get_ident
@@ -80,12 +80,12 @@ class BackwardLoss:
         self._newest: Any = None
         self._newest_s = self._due_s = 0.0
         self._copied: HostCopy | None = None
-        self._copied_from: list[Any] = []
+        self._copied_from: tuple[Any, ...] = ()
         self._unscaled: tuple[int, Any] | None = None
         self._written: list[float] = []
         self._losses: list[float] = []
-        self._source_lines: list[Any] = []
-        self._divisor = self._divided_by = 0.0
+        self._read_from: tuple[Any, ...] = ()
+        self._divided_by = 0.0
 
     def hook_backward(self, tensor_class: Any) -> None:
         """Hook `torch.Tensor.backward`."""
@@ -156,7 +156,7 @@ class BackwardLoss:
             self._due_s = now + INTERVAL_S
             if not is_scaled:
                 self._divided_by = _divisor(tensor)
-            self._read()
+            self._read(self._counters.step + 1)
         self._simple_until_s = 0.0 if is_scaled or self.groups.follows or caller is not frame else self._due_s
 
     def _note_other(self, call: Any, source_line: Any, loss: Any, now: float) -> None:
@@ -168,8 +168,8 @@ class BackwardLoss:
             other.alternations += self._counters.buffer.backwards > other.after
             other.after, other.called_s, other.loss = self._counters.buffer.backwards, now, loss
 
-    def _read(self) -> None:
-        """Read the loss, and those of other optimizers."""
+    def _read(self, step: int) -> None:
+        """Read the loss of a step, and those of other optimizers. It is written later, when more steps were made."""
         several = len(self._counters.buffer.optimizers) > 1
         others = [
             each
@@ -181,19 +181,24 @@ class BackwardLoss:
             [self._source_line, *(each.source_line for each in others)],
         )
         devices = {getattr(each, "device", None) for each in losses}
+        read_from = (source_lines, self._divided_by, step, self._present_rate())
         if devices == {None}:  # all are numbers
-            self._losses, self._source_lines, self._divisor = losses, source_lines, self._divided_by
+            self._losses, self._read_from = losses, read_from
         elif len(devices) == 1 and self._newest.device.type == "cuda":
             self._read_copy()
             # While a CUDA graph is captured, the operations below would become a part of it.
             if self._copied is None and not self._torch.cuda.is_current_stream_capturing():
                 stacked = self._torch.stack([each.reshape(()).float() for each in losses])
-                self._copied, self._copied_from = copy_to_host(self._torch, stacked), source_lines
-                self._divisor = self._divided_by
+                self._copied, self._copied_from = copy_to_host(self._torch, stacked), read_from
 
     def _read_copy(self) -> None:
         if self._copied is not None and self._copied.has_arrived():
-            self._losses, self._source_lines, self._copied = self._copied.values(), self._copied_from, None
+            self._losses, self._read_from, self._copied = self._copied.values(), self._copied_from, None
+
+    def _present_rate(self) -> float | None:
+        rate = self._settings.present_rate()
+        # At the end of the process the optimizer of a function is gone: that of its last step.
+        return number_of(self._counters.buffer.rate) if rate is None else rate
 
     def write(self) -> None:
         """Write the loss if there is a new one."""
@@ -202,14 +207,15 @@ class BackwardLoss:
         self._read_copy()
         if self._losses and self._losses != self._written:
             self._written = self._losses
-            step = self._counters.step
+            source_lines, divisor, step, rate = self._read_from
             micro_batches = round(self._counters.buffer.backwards / max(1, self._counters.own_steps))
             # `loss = loss / accumulation` before `backward()`: undone only if the divisor is the number of micro
             # batches, because a loss may be divided for other reasons.
-            loss = self._losses[0] * self._divisor if self._divisor == micro_batches else self._losses[0]
-            parts = None if len(self._losses) < 2 else dict(zip(_names(self._source_lines), self._losses))  # noqa: B905
+            loss = self._losses[0] * divisor if divisor == micro_batches else self._losses[0]
+            parts = None if len(self._losses) < 2 else dict(zip(_names(source_lines), self._losses))  # noqa: B905
             fields = {"step": step, "loss": None if parts else loss, "parts": parts, "source": SOURCE}
-            self._session.report_counters("metrics", dict(fields, learning_rate=self._settings.present_rate()))
+            rate = self._present_rate() if rate is None else rate  # before the first step no optimizer is known
+            self._session.report_counters("metrics", dict(fields, learning_rate=rate))
 
     def at_exit(self) -> None:
         """Read the last loss, now that nothing waits for it."""
@@ -219,7 +225,7 @@ class BackwardLoss:
             self._newest = float(self._newest)
             for other in self._others.values():
                 other.loss = float(other.loss)
-            self._read()
+            self._read(self._counters.step)
             self.write()
 
 

@@ -40,6 +40,7 @@ def hook_optimizers(module: Any, counters: StepCounters, first_stepped: Callable
             counted[0] = buffer.backwards
             records.append((key, now, buffer.backwards))
             buffer.calls += 1
+            buffer.rate = optimizer.param_groups[0].get("lr")
             seen = optimizers.get(key)
             if seen is None or seen() is not optimizer:  # the id of a deleted optimizer may be reused
                 optimizers[key] = ref(optimizer)
