@@ -91,6 +91,7 @@ def test_a_rule_speaks_at_its_limit_and_not_before(
         ({"state": WAITING, "samples": samples(workers=(80.0,) * 3, cpu_pct=90.0), "inventory": box(cores=4)}, "warning", "cpu"),
         ({"state": WAITING, "samples": samples(workers=(80.0,) * 3, cpu_pct=89.9), "inventory": box(cores=4)}, "warning", "workers"),
         ({"state": WAITING, "samples": samples(5, workers=(95.0, 1.0))}, "warning", "workers"),
+        ({"state": WAITING, "samples": samples(5, workers=(20.0,), cpu_pct=99.0)}, "warning", "cpu"),
     ],
 )  # fmt: skip
 def test_what_limits_the_loader(changes: dict[str, Any], severity: str, where: str) -> None:

@@ -178,7 +178,8 @@ def _bottleneck(situation: Situation) -> tuple[str | None, str]:
     # them look too many; only then does the load of the workers say whether they compute or wait for storage.
     samples, settings = recent_samples(situation), situation.settings
     loads, cpu = worker_loads(samples), cpu_pct(samples)
-    full = covers_window(samples) and cpu is not None and cpu >= thresholds.CPU_FULL_PCT
+    busy = cpu is not None and cpu >= thresholds.CPU_FULL_PCT
+    full = busy and covers_window(samples)
     if full and has_too_many_workers(situation):
         return "cpu", "every core is busy"
     rank = situation.state.first_rank
@@ -189,10 +190,11 @@ def _bottleneck(situation: Situation) -> tuple[str | None, str]:
         if 0 < waited_s < 2 * (last.epoch_wait_s - first.epoch_wait_s):
             return "epoch-start", "most of it while the workers start anew in each epoch"
     queue = cpu_queue_pct(samples)  # not measured: other programs are taken to be in the way
-    if _other_programs_share(situation) is not None and (queue is None or queue >= thresholds.CPU_QUEUE_PCT):
+    queues = busy and (queue is None or queue >= thresholds.CPU_QUEUE_PCT)
+    if queues and _other_programs_share(situation) is not None:
         return "others", "other programs use the cores"
     idle = thresholds.WORKER_IDLE_PCT
-    if full and loads and loads[0] >= idle:
+    if queues or (full and loads and loads[0] >= idle):  # another worker would have no core, whoever uses them
         return "cpu", "every core is busy"
     # One worker at full load and all others idle: the dataset is not sharded.
     unshared = len(loads) > 1 and loads[0] >= thresholds.CORE_FULL_PCT and all(load < idle for load in loads[1:])
