@@ -222,7 +222,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         where = _normalize_location(judgement.event.where) or where
     sentence = _sentence_of_unknown(failure) if pattern is None else pattern.sentence
     if pattern is not None and pattern.raised:  # of many messages, which know better than the part of the package
-        own = _advice_in(failure.message) or (cause == "program-error" and _sentence_for("refusals", failure.message))
+        own = cause == "program-error" or _advice_in(failure.message)
         sentence = _sentence_of_unknown(failure) if own else f"{sentence}: {_shorten(failure.headline, 160)}"
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
     reason = _logged_error(lines[max(0, failure.first - NEAR) : failure.first]) if ":" not in failure.message else None
