@@ -283,11 +283,12 @@ def _recommend_for_other_task(draft: RecommendationDraft, workload: Workload) ->
         if workload.trace is not None:
             batch_and_learning_rate.checkpointing(draft, workload)
             batch_and_learning_rate.recommend_batch(draft, workload)
-        is_known = trains_other_task(draft.target.job)
-        draft.note("other-task-traced" if workload.trace else "other-task" if is_known else "task-unknown")
+        name = "other-task-traced" if workload.trace else "other-task"
     except TraceError as error:
-        draft.note("other-task")
+        name = "other-task"
         draft.notes.append(str(error))
+    is_known = name == "other-task-traced" or trains_other_task(draft.target.job)
+    draft.note(name if is_known else "task-unknown")
     recommend_data_loading(draft)
 
 

@@ -24,8 +24,8 @@ from tuner_tui.settings.model import FIELDS, Settings, Value, closest_match, sho
 WrittenKeys = Mapping[str, Any]
 Form = Literal["yaml", "json", "arguments", "overrides", "python"]
 """Text that holds the values: a file, `--key value`, Hydra's `key=value`, or keyword arguments of Python calls."""
-TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>|\$\w+|\$\(.*\)|\?\?\?")
-"""A value that is filled in before the tool reads the file, such as `${BF16}` and the `???` of OmegaConf."""
+TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>|\$\w+|\$\(.*\)|\?\?\?|@[A-Za-z_][\w:.#]*")
+"""A value that is filled in before the tool reads the file: `${BF16}`, OmegaConf's `???`, MONAI's `@optimizer`."""
 
 
 REFERENCE = re.compile(r"\$\{(?:(?P<resolver>[\w.]+):)?(?P<dots>\.*)(?P<key>[^${},]*)(?:,(?P<default>[^${}]*))?\}")

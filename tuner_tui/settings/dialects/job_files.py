@@ -25,6 +25,9 @@ LONGEST_NAMES = 200
 KINDS = Path(__file__).with_name("job_files.yaml")
 RELAXED = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 """A text in quotes, or a comment of JSON5 and Jsonnet."""
+QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
+NOT_STRICT = re.compile(r"//|/\*|,\s*[}\]]")
+"""What JSON does not allow outside a text: a comment, or a comma after the last value."""
 LOCAL = re.compile(r"(?m)^\s*local\s+(\w+)\s*=\s*([^;{]+);")
 GIN = re.compile(r"(?m)^([\w./]+)[ \t]*=[ \t]*((?:[^#\n]|\n(?=[ \t)\]}]))+)|^include[ \t]+['\"](.+)['\"]")
 EXPRESSION = re.compile(r"\$\{\{\s*[\w.]*\.([\w-]+)\s*\}\}")
@@ -52,7 +55,7 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         return replace(command, kind="Makefile")
     if suffix == ".gin":
         return ToolFile(_read_gin(text))
-    if suffix in (".jsonnet", ".json5", ".jsonc") or (suffix == ".json" and re.search(r"(?m)^\s*//|,\s*[}\]]", text)):
+    if suffix in (".jsonnet", ".json5", ".jsonc") or (suffix == ".json" and NOT_STRICT.search(QUOTED.sub("", text))):
         text, suffix = _as_yaml(text), ".yaml"  # of JSON5, trailing commas and all
     documents = re.split(r"(?m)^---(?:[ \t].*)?$", text) if suffix not in (".json", ".toml") else [text]
     kind, refused = "", None
@@ -106,15 +109,15 @@ def _read_gin(text: str) -> dict[str, Any]:
 
 
 def _lists_words(node: Any) -> bool:
-    """Whether a section has the image of a container, and its command as a list of words."""
+    """Whether a section has a command as a list of words, and its container's image or a list of arguments."""
     if isinstance(node, list):
         return any(map(_lists_words, node))
     if not isinstance(node, Mapping):
         return False
-    is_container = isinstance(node.get("command", node.get("args")), list) and any(
-        "image" in key.lower() for key in node
-    )
-    return is_container or any(map(_lists_words, node.values()))
+    command, arguments = node.get("command"), node.get("args")
+    lists = [isinstance(words, list) for words in (command, arguments)]
+    names_image = isinstance(command or arguments, list) and any("image" in key.lower() for key in node)
+    return all(lists) or names_image or any(map(_lists_words, node.values()))
 
 
 def _recipes(text: str) -> Iterator[tuple[str, str]]:
