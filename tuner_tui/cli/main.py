@@ -42,7 +42,7 @@ def dispatch(words: list[str]) -> None:
     if words[:1] == ["--"] and words[1:]:  # a command, as `run` takes it
         words = ["run", *words]
     if _asks_about_log(words):
-        words = ["diagnose", *words[words[0] == "doctor" :]]
+        words = ["diagnose", *words]
     if words in ([], ["demo"], ["watch"]) and sys.stdin.isatty() and sys.stdout.isatty():
         open_at_once(words)
     if opens_screen(words) or words[0] in ("screen", "watch"):
@@ -84,8 +84,8 @@ def open_at_once(words: list[str]) -> None:
 
 
 def _asks_about_log(words: list[str]) -> bool:
-    """Whether `words` are the output of a training, or `doctor` and such a file."""
-    names = [word for word in words[words[:1] == ["doctor"] :] if not word.startswith("-")]
+    """Whether `words` are the output of a training."""
+    names = [word for word in words if not word.startswith("-")]
     if len(names) != 1 or names[0] in COMMANDS or not os.path.isfile(names[0]):  # noqa: PTH113  before the first frame
         return False
     from pathlib import Path

@@ -90,11 +90,11 @@ def diagnose(
     source: str = typer.Argument("", metavar="RUN|FILE|-", help="A run, a log file, or - for standard input."),
     kept: bool = typer.Option(False, "--kept", help="Show which remedies kept their promises on this machine instead."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
-) -> None:
+) -> Sequence[Finding]:
     """Show what failed or limits a training, and how to fix it."""
     if kept:
         _show_kept(as_json)
-        return
+        return ()
     if not source:
         fail("tuner-tui diagnose: name a run or a log file, or use --kept.")
     try:
@@ -114,6 +114,7 @@ def diagnose(
         if situation.resume is not None and not situation.resume.mismatches:
             followed.append(f"{situation.resume.sentence}.")
         print_line("\n".join(join_sections([*finding_lines(findings, checks), followed, check_lines(checks)])))
+    return findings
 
 
 def _show_kept(as_json: bool) -> None:

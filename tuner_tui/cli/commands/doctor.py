@@ -12,6 +12,7 @@ import typer
 
 from tuner_tui.advice.preflight import FileSystem, PreflightCheck, TrainingFile, file_checks, preflight_checks
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, recommend, with_recommended
+from tuner_tui.cli.commands.diagnose import diagnose
 from tuner_tui.cli.console import FAILED, print_json, print_line, print_rows, report_width
 from tuner_tui.cli.machine import ReadMachine, read_local_machine, start_reading_inventory
 from tuner_tui.cli.options import AsJson, InterpreterPath, PresetName, SettingValues
@@ -22,6 +23,7 @@ from tuner_tui.hardware.environment import visible_indexes
 from tuner_tui.hardware.interpreter import default_interpreter, find_incompatibilities, probe_versions
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import missing_path_problem
+from tuner_tui.runs.log_parsing.failures import is_log
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
 from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob
@@ -61,6 +63,10 @@ def doctor(
     read_machine: ReadMachine | None = context.obj
     reading = start_reading_inventory(BRIEF_TIMEOUT_S) if read_machine is None else None
 
+    if file is not None and preset is None and not values and Path(file).is_file() and is_log(Path(file)):
+        if diagnose(file, kept=False, as_json=as_json):
+            raise typer.Exit(FAILED)
+        return
     preset = file if preset is None else preset
     training = resolve_training(LaunchOptions(preset, parse_flags(values or []), os.environ, default_job=DEFAULT_JOB))
     chosen, job = training.resolved, training.job or DEFAULT_JOB

@@ -284,7 +284,7 @@ class _ExceptionParser:
         # after is mostly the output of other processes.
         if line.blank:
             return matches_any("announcements", before) or matches_any("advice", self._next_text())
-        begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME))
+        begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME, LINK))
         goes_on = BAR.search(line.text) or reports_progress(line.text) or matches_any("handled", line.text)
         ignored = matches_any("ignored-exceptions", line.text) or matches_any("launcher-errors", line.text)
         return not (line.level or goes_on or begins or ignored or line.text.startswith("{'"))

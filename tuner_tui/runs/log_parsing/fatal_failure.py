@@ -28,7 +28,7 @@ from tuner_tui.runs.log_parsing.failures import (
     parse_launcher_report,
     reports_progress,
 )
-from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any
+from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any, search_any
 
 NEAR = 4
 """Lines after a failure in which a program logs that it handled it."""
@@ -82,7 +82,7 @@ class _FailureContext:
             # The traceback was cut off before its exception: only one from the entry point can have ended the program.
             return not failure.uncaught
         if self._makes_progress_after(failure):
-            return True
+            return not (match.pattern is not None and match.pattern.outcome and self._is_ended_after(failure))
         if failure.uncaught:
             return False
         # A program that retries logs the same error several times, and the last one, uncaught, ends it. Then the words
@@ -92,6 +92,16 @@ class _FailureContext:
             # A job system writes a summary below its report that it ended the job.
             not self._ended and match.cause != "interrupted" and self._is_far_from_end(failure, later)
         )
+
+    def _is_ended_after(self, failure: Failure) -> bool:
+        """Whether only the time that a job system leaves a job to save follows what it says of the end."""
+        # A job that is started again writes to the same file: its bars go back, and nothing kills it at the end.
+        furthest = _furthest(bar for bar in self._bars if bar.number <= failure.last)
+        later = [bar for bar in self._bars if bar.number > failure.last]
+        if later and not any(line.number > failure.last for line in self._logged):
+            return all(bar.done >= furthest.get(bar.total, bar.done + 1) for bar in later)
+        last = max((*(line.number for line in self._logged), *(bar.number for bar in later)))
+        return any(search_any("signals", line.text) for line in self._lines[last + 1 :])
 
     def _makes_progress_after(self, failure: Failure) -> bool:
         # When one rank fails the others train on until the launcher ends them, so their progress proves nothing.
