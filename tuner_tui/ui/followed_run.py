@@ -26,6 +26,8 @@ from tuner_tui.view.gpu_rows import gpus_in_use
 from tuner_tui.view.run_rows import outcome_sentence
 
 FIRST_LOG_LINES = 200
+LEAST_BETWEEN_S = 1.5
+"""Seconds between two diagnoses of a live run: dozens of rules, whose findings are shown after some seconds only."""
 
 
 class RunDiagnoser:
@@ -38,15 +40,18 @@ class RunDiagnoser:
         self._hysteresis = FindingHysteresis()
         self._situation: Situation | None = None
         self._findings: tuple[Finding, ...] = ()
+        self._diagnosed_s = 0.0
 
     def __call__(self, view: RunView, inventory: Inventory | None) -> tuple[Finding, ...]:
         now_s = self._clock()
+        if view.state.finished is None and 0 <= now_s - self._diagnosed_s < LEAST_BETWEEN_S:
+            return self._hysteresis.shown
+        self._diagnosed_s = now_s
         try:
             log = self._log.read(view)
         except OSError:
             log = ()
         situation = build_situation(view, now_s=now_s, inventory=inventory, log=log, folder=self._run)
-        # The diagnosis applies dozens of rules: it is repeated only for a situation that differs.
         if situation != self._situation:  # the situation of a run that has ended stays the same
             self._situation, self._findings = situation, diagnose(situation)
         if view.state.finished is not None:  # nothing flickers any more
