@@ -131,6 +131,11 @@ def test_a_failed_run_leaves_what_ended_it_to_the_findings_and_names_the_key_to_
     assert sum(text.startswith("loss") for text in shown) == 1
 
 
+def test_a_resumed_run_names_the_steps_that_it_made() -> None:
+    state = replace(finished("completed", ""), first_step=800, step=1240, total_steps=9000)
+    assert "steps 801 to 1,240 of 9,000 in " in lines(scene(state=state))[0]
+
+
 def test_the_peak_of_a_run_without_a_gpu_is_that_of_its_ram() -> None:
     state = finished("completed", "")
     ranks = {

@@ -132,10 +132,16 @@ def waiting_reason(state: RunState, sample: Sample | None) -> str:
 
 
 def steps_made(state: RunState) -> str:
-    """Return `1,240 of 9,000 steps`, or `301 steps` where the end was not known; empty if they were not counted."""
+    """Return `1,240 of 9,000 steps`, `steps 801 to 1,240 of 9,000` of a resumed run, or `301 steps` without a whole.
+
+    Empty if they were not counted.
+    """
     if state.step is None:
         return "no step" if state.loss is None else ""
-    return f"{f.count(state.step)}{f' of {f.count(state.total_steps)}' if state.total_steps else ''} steps"
+    whole = f" of {f.count(state.total_steps)}" if state.total_steps else ""
+    if state.step > state.first_step > 0:
+        return f"steps {f.count(state.first_step + 1)} to {f.count(state.step)}{whole}"
+    return f"{f.count(state.step)}{whole} steps"
 
 
 def outcome_parts(state: RunState, name: str) -> list[TextSpan]:
