@@ -163,8 +163,8 @@ class PickScreen(Dialog[T]):
             return all(word in text.lower() for word in words)
 
         if not any(map(has_words, texts)):  # of a typing mistake the nearest word counts
-            known = {word for item in self._items for word in re.findall(r"\w{3,}", item.label.lower())}
-            words = [closest_match(word, known) or word for word in words]
+            vocabulary = {word for item in self._items for word in re.findall(r"\w{3,}", item.label.lower())}
+            words = [closest_match(word, vocabulary) or word for word in words]
         matches = [item for item, text in zip(self._items, texts, strict=True) if has_words(text)]
         if not any(item.group for item in matches):
             matches.sort(key=lambda item: not has_words(item.label))
