@@ -88,8 +88,10 @@ def crash_findings(situation: Situation) -> tuple[Finding, ...]:
     if state.finished is not None and state.outcome in (*SLURM_OUTCOMES, "out-of-memory"):
         cause = cause or _cause_from_outcome(state.finished)
     causes = [] if cause is None else [cause]
-    non_finite = find_non_finite(lines)
-    if non_finite is not None and (cause is None or cause.cause != "nan"):
+    non_finite = find_non_finite(lines, parts=cause is not None)
+    if non_finite is not None and cause is not None and cause.cause == "nan":
+        causes = [replace(cause, evidence=(*cause.evidence, *non_finite[1]))]
+    elif non_finite is not None:
         sentence, evidence, confidence = non_finite
         # Who interrupts a training mostly has seen that its loss is nan.
         first = 0 if cause is not None and cause.cause == "interrupted" else len(causes)

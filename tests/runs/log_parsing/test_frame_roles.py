@@ -66,6 +66,15 @@ def test_the_role_and_the_location_of_a_stack(
     assert location_of(frames) == location
 
 
+def test_what_an_import_runs_is_not_the_work_of_its_package() -> None:
+    script, package = CodeFrame("train.py", "main", 1, "import torchaudio"), f"{SITE}/torchaudio"
+    library = (CodeFrame(f"{package}/__init__.py", "<module>"), CodeFrame(f"{package}/_extension.py", "_load_lib"))
+    assert role_of((script, *library)) is None
+    reading = role_of((script._replace(statement="torchaudio.load(path)"), library[1]))
+    assert reading is not None
+    assert reading.name == "decode"
+
+
 @pytest.mark.parametrize(
     ("message", "role"),
     [

@@ -27,8 +27,8 @@ MIN_GRADIENT_NORMS = 3
 NonFiniteEvidence = tuple[str, tuple[str, ...], Confidence]
 
 
-def find_non_finite(lines: Sequence[LogLine]) -> NonFiniteEvidence | None:
-    """Sentence, evidence and confidence if the newest logged values are not finite; else None."""
+def find_non_finite(lines: Sequence[LogLine], *, parts: bool = False) -> NonFiniteEvidence | None:
+    """Sentence, evidence, confidence if the newest values, or also `parts` of the loss, are not finite, else None."""
     records = _logged(lines)
     norms = [record.grad_norm for record in records if record.grad_norm is not None]
     losses = _count_trailing([record.loss for record in records if record.loss is not None])
@@ -43,7 +43,11 @@ def find_non_finite(lines: Sequence[LogLine]) -> NonFiniteEvidence | None:
         return "The gradients are not finite", (shown, *hidden), "certain" if gradients > 1 else "likely"
     if _count_trailing([record.evaluation["eval_loss"] for record in records if "eval_loss" in record.evaluation]):
         return "The evaluation loss is not finite", ("the last logged evaluation loss is nan or infinite",), "likely"
-    return None
+    newest = {name: value for record in records for name, value in record.parts.items()} if parts else {}
+    broken = [
+        f"the newest {name.replace('_', ' ')} is {value}" for name, value in newest.items() if not math.isfinite(value)
+    ]
+    return ("A part of the loss is not finite", tuple(broken), "likely") if broken else None
 
 
 def _logged(lines: Sequence[LogLine]) -> list[ProgressRecord]:

@@ -199,7 +199,10 @@ def find_fatal_failure(
     if not fatal:
         return None
     any_cause = any(match.pattern is not None and not match.pattern.consequence for match in fatal)
-    return min(fatal, key=lambda match: _rank(match, launcher, any_cause))
+    first = min(fatal, key=lambda match: _rank(match, launcher, any_cause))
+    # An exception shows the code of what native code said before it.
+    shown = (match for match in fatal if match.failure.uncaught and match.pattern is first.pattern)
+    return first if first.failure.frames or first.pattern is None else next(shown, first)
 
 
 def _is_interrupt(match: FailureMatch) -> bool:

@@ -15,6 +15,8 @@ from tuner_tui.runs.log_parsing.lines import matches_any
 
 FILE = Path(__file__).with_name("frame_roles.yaml")
 
+IMPORT = re.compile(r"(?:import|from) |<frozen importlib")
+
 
 class FrameRole(Struct, frozen=True):
     """What a frame does. `say` follows a sentence; `location` is the place that findings name; None if it has none."""
@@ -53,14 +55,23 @@ def role_of_frame(file: str, function: str) -> FrameRole | None:
 
 def role_of(frames: Sequence[CodeFrame], message: str = "") -> FrameRole | None:
     """The role of a traceback, else of a file that `message` names; None if neither is known."""
+    frames = _before_import(frames)
     by_frames = (role_of_frame(frame.file, frame.function) for frame in reversed(frames))
     by_paths = (role for role in roles() if role.paths is not None and role.paths.search(message))
     named = [role for role in (*by_frames, *by_paths) if role is not None]
     return next((role for role in named[1:] if role.name in named[0].yields), next(iter(named), None))
 
 
+def _before_import(frames: Sequence[CodeFrame]) -> Sequence[CodeFrame]:
+    """The frames outside of an import: what that runs is no part of a package's work."""
+    imports = (number for number, frame in enumerate(frames) if frame.function == "<module>" and number)
+    importing = (number for number in imports if IMPORT.match(frames[number - 1].statement or frames[number - 1].file))
+    return frames[: next(importing, None)]
+
+
 def location_of(frames: Sequence[CodeFrame]) -> str | None:
     """Where in a training the stack is: training, evaluation, loading, optimizer-step, checkpoint or None."""
+    frames = _before_import(frames)
     # Evaluation and saving are called from the training loop and run the same code, so one frame of theirs anywhere
     # decides. `eval` of torch itself is no evaluation of a model.
     names = [(file.replace("\\", "/"), function.rpartition(".")[2]) for file, function, *_ in frames]
