@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -50,6 +51,15 @@ def test_a_hooked_function_stays_as_it_is() -> None:
     with pytest.raises(ZeroDivisionError):
         owner.divide(1, by=0)
     assert len(seen) == 3
+
+
+def test_a_warning_names_the_caller_of_a_hooked_function() -> None:
+    owner = SimpleNamespace(make=lambda: warnings.warn("old", stacklevel=2))
+    call_after(owner, "make", print)
+    call_around(owner, "make", print, print)
+    with pytest.warns(UserWarning, match="old") as caught:
+        owner.make()
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_any_name_of_an_argument_is_passed_on() -> None:

@@ -60,7 +60,7 @@ def _call_after_exec(loader: Any, name: str, hook: Hook) -> None:
             call_safely(hook, module)
 
     try:
-        loader.exec_module = exec_module
+        loader.exec_module = _not_blamed(exec_module)
     except AttributeError:
         return
 
@@ -149,10 +149,19 @@ def replacing(owner: Any, name: str) -> Callable[[Any], Any]:
     from functools import wraps  # a process that hooks nothing should not import it
 
     def replace(hooked: Any) -> Any:
-        setattr(owner, name, wraps(getattr(owner, name))(hooked))
+        setattr(owner, name, wraps(getattr(owner, name))(_not_blamed(hooked)))
         return hooked
 
     return replace
+
+
+def _not_blamed(function: Any) -> Any:
+    """Keep `warnings` from taking `function` for the place of a warning about its caller."""
+    # With `stacklevel` it passes over frames of the import system, which it tells by these words in their file.
+    # `skip_file_prefixes` would be the warning's own, and is of Python 3.12.
+    code = function.__code__
+    function.__code__ = code.replace(co_filename=code.co_filename + " (importlib, as _bootstrap)")
+    return function
 
 
 def install_import_hooks(hooks: Mapping[str, Hook]) -> None:
