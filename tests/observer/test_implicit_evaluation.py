@@ -13,7 +13,7 @@ from tests.observer.observed_process import (
     observe,
     split_by_process,
 )
-from tuner_tui.runs.events.types import Evaluated, Steps
+from tuner_tui.runs.events.types import Evaluated, Phase, Steps
 
 pytestmark = pytest.mark.train
 
@@ -93,3 +93,8 @@ def test_gradients_or_modes_change_to_evaluate_or_to_train(watched: ObservedProc
     assert last_steps(events).eval_s >= 0.95 * spent_s
     assert last_steps(events).train_s >= (script.STEPS - 2) * script.BATCH_S
     assert (last_steps(events).eval_s > 0) == bool(steps)
+
+
+def test_an_evaluation_lasts_although_gradients_are_disabled_for_each_batch(watched: ObservedProcess) -> None:
+    events = split_by_process(watched.events)[1 + PROCESSES.index("by_batch")]
+    assert [event.phase for event in events_of(events, Phase)].count("evaluating") == 3

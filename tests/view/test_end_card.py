@@ -14,7 +14,7 @@ from tests.fakes.live_run import GIB, START_S, finished, history, sample
 from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY
 from tuner_tui.runs.events.progress import History
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import Checkpoint, Finished
+from tuner_tui.runs.events.types import Checkpoint, Evaluated, Finished
 from tuner_tui.runs.read.checkpoints import SavedCheckpoint
 from tuner_tui.runs.read.run_context import PastRun, RunContext
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
@@ -82,6 +82,13 @@ def test_the_facts_are_loss_evaluation_speed_memory_checkpoint_and_the_best_chan
     assert shown["peak memory"] == "61.2 of 79.6 GiB"
     assert shown["checkpoint"] == str(CHECKPOINT.path)
     assert shown["next time"].startswith(DATA_WAIT.remedies[0].title)
+
+
+def test_the_best_evaluation_is_known_only_where_each_has_a_value() -> None:
+    shown = scene()
+    unread = Evaluated(t=1.0, rank=0, step=1, seconds=0.1)
+    state = replace(shown.state, evaluations=(unread, *shown.state.evaluations))
+    assert facts(shown._replace(state=state))["eval"] == facts(shown)["best eval"]
 
 
 def test_what_is_unknown_is_absent() -> None:

@@ -27,7 +27,7 @@ from tuner_tui.view.cells import (
 from tuner_tui.view.charts import BarPart, stacked_bar, unnamed_parts
 from tuner_tui.view.finding_rows import can_retry, choices
 from tuner_tui.view.loss_chart import EVALUATION as EVALUATION_SIGN
-from tuner_tui.view.loss_chart import LossScene, loss_rows
+from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
 from tuner_tui.view.run_bars import COMPUTE, DATA, EVALUATION, SAVING
 from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sentence, peak_memory
 
@@ -167,7 +167,10 @@ def end_facts(scene: EndScene) -> list[Fact]:
     )
     facts = [
         Fact("loss", _loss_text(state, scene.history)),
-        Fact("best eval", "" if best is None else f"{EVALUATION_SIGN} {f.metric(best)} at step {f.count(best_step)}"),
+        Fact(
+            best_label(state),
+            "" if best is None else f"{EVALUATION_SIGN} {f.metric(best)} at step {f.count(best_step)}",
+        ),
         Fact("metrics", "" if not state.evaluations else " · ".join(format_metrics(state.evaluations[-1].metrics))),
         Fact("speed", " · ".join(filter(None, rates))),
         Fact("peak memory", peak_memory(state, scene.sample).removeprefix("peak ")),

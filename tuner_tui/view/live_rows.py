@@ -22,7 +22,7 @@ from tuner_tui.view.gpu_rows import (
     gpus_in_use,
 )
 from tuner_tui.view.host_rows import host_gauges, host_rows
-from tuner_tui.view.loss_chart import LossScene, growing_end, loss_rows
+from tuner_tui.view.loss_chart import LossScene, best_label, growing_end, loss_rows
 from tuner_tui.view.run_bars import memory_rows, step_rows
 from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows
 from tuner_tui.view.sample_history import WINDOWS, Window
@@ -124,7 +124,8 @@ def loss_scene(scene: LiveScene) -> LossScene | None:
     state, history = scene.state, scene.history
     if state is None or history is None or len(history.loss.xs) < 2:
         return None
-    return LossScene(history.loss, history.eval_loss, state.last_step, state.loss, scene.earlier, live=True)
+    best = best_label(state)
+    return LossScene(history.loss, history.eval_loss, state.last_step, state.loss, scene.earlier, live=True, best=best)
 
 
 class Parts(NamedTuple):

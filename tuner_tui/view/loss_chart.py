@@ -8,6 +8,7 @@ from functools import lru_cache
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
 
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import BAD, LABEL, Line, Row, Style, TextSpan, line, line_width
 from tuner_tui.view.charts import Axes, Curve, Mark, axis_range, curve_rows
@@ -35,7 +36,7 @@ class LossScene(NamedTuple):
 
     `newest` is the exact newest loss. `earlier` is the name of an earlier run of the same
     training and its loss, drawn in grey. There is a forecast while the run is `live`. With `named` the heading has
-    the newest loss and the best evaluation.
+    the newest loss and the `best` evaluation.
     """
 
     loss: Series
@@ -45,6 +46,12 @@ class LossScene(NamedTuple):
     earlier: tuple[str, Series] | None = None
     live: bool = False
     named: bool = True
+    best: str = "best eval"
+
+
+def best_label(state: RunState) -> str:
+    """Return what the lowest known loss of an evaluation is called."""
+    return "best eval" if state.knows_evaluations else "eval"
 
 
 def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
@@ -97,7 +104,7 @@ def _heading(
     if evaluations:
         step, best = min(evaluations, key=lambda evaluation: evaluation[1])
         at = TextSpan(f" at step {step:,.0f}", "dim")
-        value = (TextSpan("best eval ", "dim"), f.metric(best), at) if scene.named else (TextSpan("eval", "dim"),)
+        value = (TextSpan(f"{scene.best} ", "dim"), f.metric(best), at) if scene.named else (TextSpan("eval", "dim"),)
         parts.append(line(TextSpan(f"{EVALUATION} ", "second"), *value))
     if scene.earlier is not None:
         parts.append(line(TextSpan(f"⠂⠂ {scene.earlier[0]}", "dim")))

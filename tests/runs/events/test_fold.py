@@ -114,6 +114,17 @@ def test_an_evaluation_whose_line_is_read_late_is_not_the_newest() -> None:
     assert fold_all(state, [again]).evaluations[-1] == again, "a second training in the same process"
 
 
+def test_another_evaluation_of_the_last_step_is_none_of_the_series() -> None:
+    """As of the best weights, which were loaded again after the training."""
+    losses = [(10, 3.0), (20, 2.0), (30, 2.5), (30, 2.0)]
+    story = [ev.Evaluated(t=9.0 * n, rank=0, step=n, metrics={"eval_loss": loss}) for n, loss in losses]
+    history = HistoryBuilder()
+    for event in story:
+        history.add(event)
+    assert history.history().eval_loss.ys == (3.0, 2.0, 2.5)
+    assert fold_all(RunState(), story).evaluations == tuple(story[:3])
+
+
 def test_evaluations_are_thinned_but_the_newest_stays() -> None:
     story = [ev.Evaluated(t=float(n), rank=0, step=n, metrics={"eval_loss": 1.0}) for n in range(5000)]
     kept = fold_all(RunState(), story).evaluations

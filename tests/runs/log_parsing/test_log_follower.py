@@ -109,6 +109,20 @@ def evaluating(
         # an evaluation that goes on, and one whose end is unknown
         ("loss 4.0\nloss 2.0\n", evaluating(10, 10, output=9), [(5, 4.0)], [(10, {"eval_loss": 2.0})]),
         ("loss 4.0\nloss 2.0\n", evaluating(10, 10, output=9, ended=0), [(5, 4.0), (10, 2.0)], []),
+        # after a training that validates, a test is another series, and is not the last validation
+        (
+            "loss_val: 3.0 acc_val: 0.5\nTest set results: loss= 2.0 accuracy= 0.9\n",
+            evaluating(10, 10),
+            [],
+            [(10, {"eval_loss": 3.0, "eval_acc": 0.5, "test_loss": 2.0, "test_accuracy": 0.9})],
+        ),
+        # a program prints right behind a bar that has not ended its line
+        (
+            "100%|█████| 84/84 [00:23<00:00, 3.6it/s]epoch 3: {'accuracy': 0.5, 'eval_loss': 2.5}\n",
+            evaluating(10, 10),
+            [],
+            [(10, {"eval_accuracy": 0.5, "eval_loss": 2.5})],
+        ),
         # of many lines the last loss is read although other figures follow
         ("".join(f"loss = {n}.0\n" for n in range(10)) + "accuracy: 0.9\n", stepped(10), (9, 9.0), []),
         # the result may come before that of each class

@@ -214,6 +214,12 @@ def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
     # calls and by the line that it prints. They arrive within seconds and are merged into one, with the metrics of all.
     earlier = state.evaluations
     last = len(earlier) - 1
+    # Another value of the same step is of the best weights, loaded again after the training, or of other data.
+    if any(
+        (each.step, each.source) == (event.step, event.source) and each.metrics.keys() & event.metrics.keys()
+        for each in earlier[-1:]
+    ):
+        return state
     for index in range(last, max(-1, last - RECENT_EVALUATIONS), -1):
         if _is_same_evaluation(earlier[index], event, newest=index == last):
             merged = _merged(earlier[index], event)

@@ -353,6 +353,7 @@ class HistoryBuilder:
     def __init__(self) -> None:
         self._loss = DownsampledSeries("loss", "")
         self._eval_loss = DownsampledSeries("eval loss", "")
+        self._evaluated_step: int | None = None
         self._samples_s = DownsampledSeries("throughput", "samples/s")
         self._memory = DownsampledSeries("peak memory", "B")
         self._grad_norm = DownsampledSeries("gradient norm", "")
@@ -369,6 +370,9 @@ class HistoryBuilder:
             case Metrics():
                 self._add_metrics(event)
             case Evaluated() if event.rank in (None, 0) and "eval_loss" in event.metrics:
+                if event.step == self._evaluated_step:
+                    return  # of the best weights, loaded again after the training, or on other data
+                self._evaluated_step = event.step
                 self._eval_loss.add(event.step, finite(event.metrics["eval_loss"]))
             case _:
                 return

@@ -236,6 +236,11 @@ class RunState(Struct, frozen=True):
         return [rank.latest for rank in self.ranks.values() if rank.latest is not None]
 
     @property
+    def knows_evaluations(self) -> bool:
+        """Whether each evaluation that was observed has a value; that of the last one may still come."""
+        return all(evaluation.metrics for evaluation in self.evaluations[:-1])
+
+    @property
     def outcome(self) -> str | None:
         """How the run ended, or None while it runs."""
         return None if self.finished is None else self.finished.outcome

@@ -97,6 +97,7 @@ _SUMMARY = re.compile(rb'"\w+": \{\s*\n[^{}]{0,4000}\}')
 _POSITION = re.compile(rb"\d\s{0,2}(?:/|of)\s{0,2}\d")
 _LOSS = re.compile(rb"^(?!\s*\|\s*\w+_loss\s*\|).*(?:loss|cost)", re.IGNORECASE)
 """Not a row of a table with a part of the loss, such as Stable-Baselines3's `value_loss`."""
+_VALIDATES, _TESTS = re.compile(rb"(?i)(?<![a-z])val"), re.compile(rb"(?i)(?<![a-z])test")
 _EVALUATION = (b"val", b"test", b"dev", b"acc@", b"accuracy of", b"accuracy on", b"'accuracy'")
 
 
@@ -108,6 +109,7 @@ class PrintedMetrics:
         self._read_s = float("-inf")
         self._step = 0
         self._trained, self._summarized = False, -2
+        self._validates = False
         self._evaluations = PrintedEvaluations()
 
     def events(self, state: RunState, now: ClockReading, *, over: bool) -> list[Event]:
@@ -133,10 +135,19 @@ class PrintedMetrics:
                     self._trained = self._trained or not is_mean
                     events.append(_metrics(record, step, now.wall_s))
                 if record.evaluation:
-                    event = Evaluated(t=now.wall_s, source=record.source, step=step, metrics=record.evaluation)
+                    metrics = self._of_set(record.evaluation, line)
+                    event = Evaluated(t=now.wall_s, source=record.source, step=step, metrics=metrics)
                     self._evaluations.lines.append(EvaluationLine(event, end, record.epoch, trains))
         events += self._plan([line for _, line in lines], state, first, now.wall_s)
         return events + self._evaluations.placed(state, over=over)
+
+    def _of_set(self, metrics: Mapping[str, float], line: bytes) -> Mapping[str, float]:
+        """The metrics by the names of their set: those of a test are none of the series of a validation."""
+        validates = _VALIDATES.search(line) is not None
+        self._validates = self._validates or validates
+        if validates or not self._validates or _TESTS.search(line) is None:
+            return metrics
+        return {f"test_{name.removeprefix('eval_')}": value for name, value in metrics.items()}
 
     def _summarizes(self, step: int) -> bool:
         """Whether a mean, such as that of an epoch, comes after losses of steps: it is none of their series."""
@@ -172,7 +183,7 @@ class PrintedMetrics:
         for began, ended in reversed(state.evaluation_output):
             first, last = max(0, began - start), end if ended is None else max(0, ended - start)
             evaluation_lines = text[first:last].splitlines(keepends=True)
-            text = text[:first] + b"".join(b"Test: " + line for line in evaluation_lines) + text[max(first, last) :]
+            text = text[:first] + b"".join(b"Eval: " + line for line in evaluation_lines) + text[max(first, last) :]
         text = _LABEL_ALONE.sub(rb"\n\1 ", _SUMMARY.sub(lambda match: b"\n" * match[0].count(b"\n"), text))
         return list(zip(islice(ends, 1, None), text.split(b"\n"), strict=False))
 

@@ -129,6 +129,8 @@ def _goes_on(counts: list[tuple[str, str]], later: list[tuple[str, str]]) -> boo
 def _parse_piece(piece: str) -> Iterator[ProgressRecord]:
     if "%|" in piece:
         yield from _bars(piece)
+        *_, end = 0, *(match.end() for match in _BAR.finditer(piece))
+        piece = piece[end:] if end else piece  # what a program prints right behind its bar
     logged = _LOGGED.search(piece)
     if logged is not None:
         yield from _dictionary(logged[0])

@@ -124,6 +124,7 @@ class ExitReporter:
         if counters is None:
             return
         counters.read()
+        counters.end_evaluation()
         if counters.own_steps > counters.written_steps or (counters.own_steps and counters.clock.has_paused_since()):
             counters.flush()
 

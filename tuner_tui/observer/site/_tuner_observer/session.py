@@ -142,6 +142,7 @@ class Session:
         self._logs: dict[str, LogFile] = {}
         self._claimed = False
         self.marks_output = False
+        self._output_ended: int | None = None
 
     def open(self) -> None:
         """Start the event file: when torch is imported in the launched process, else when training begins."""
@@ -273,8 +274,14 @@ class Session:
     def _write_phase(self) -> None:
         if self.is_open:
             self._written_phase = self.phase
-            output = self.output_size() if self.marks_output else None
+            output = self.output_size() if self.marks_output else self._output_ended
+            self._output_ended = None
             self.report("phase", phase=self.phase, step=self.step, output=output)
+
+    def output_ended(self) -> None:
+        """What is printed from here on belongs to the next phase, which may be known only later."""
+        if self.marks_output:
+            self.marks_output, self._output_ended = False, self.output_size()
 
     def output_size(self) -> int | None:
         """Bytes that the run has printed so far."""

@@ -264,6 +264,8 @@ class StepCounters:
         evaluated_s = self.evaluation.take_start_s()
         # Training time counts from the request of the first batch that is not an evaluation's, so that imports, loading
         # of the model and tokenising are no part of it.
+        if self.clock.paused_phase == "evaluating" and iterator in self._pending and not iterator.has_trained:
+            return True  # an evaluation whose gradients are disabled for each batch
         if not self.clock.is_running:
             self.clock.start(began_s)
         elif evaluated_s is not None:  # an evaluation without a DataLoader
@@ -379,6 +381,16 @@ class StepCounters:
             self.read()
             self.clock.end_pause(now)
         self._gradients_s = now
+
+    def gradients_enabled(self, now: float) -> None:
+        """Gradients are enabled at `now`, maybe until the next batch of an evaluation."""
+        if self.clock.paused_phase == "evaluating":
+            self._gradients_s = now
+
+    def end_evaluation(self) -> None:
+        """End an evaluation that no call of `backward` will end."""
+        if self.clock.paused_phase == "evaluating" and self._gradients_s is not None:
+            self.clock.end_pause(self._gradients_s)
 
     def compiling(self) -> None:
         """Enter the phase `compiling`, which the next step ends."""

@@ -129,6 +129,8 @@ class BackwardLoss:
         if get_ident() != self._thread or tensor.numel() != 1:
             return
         buffer = self._counters.buffer
+        if self._call is None and self._session.phase == "starting":
+            self._session.enter_phase("training")  # the first step may take long, as with a closure
         if buffer.paused and not self._counters.trainer_reports:
             self._counters.backward_called(now)
         unscaled, self._unscaled = self._unscaled, None

@@ -37,8 +37,9 @@ class NoGradTracker:
     """Nesting depth of these contexts in the training's thread, and when and where the outermost one was entered.
 
     An evaluation is shown while it lasts. It begins in a context in which a model is in eval mode, or with the first
-    call of a model at a place that evaluates: where gradients are disabled, or with gradients after `eval()`. It ends
-    with the context, or when `train()` is called.
+    call of a model at a place that evaluates: where gradients are disabled, or with gradients after `eval()`. A library
+    may enter the context for each batch, so it lasts until `train()` or `backward()` is called, and ended with the last
+    context.
     """
 
     __slots__ = ("awaits_train", "compiles", "count", "counters", "evaluation", "since_s", "site", "spans", "thread")
@@ -120,12 +121,18 @@ class NoGradTracker:
     def _model_called(self, frame: FrameType | None) -> None:
         counters, site = self.counters, self.site
         if site is None or self.evaluation.depth or counters.clock.paused_phase:
+            if counters.clock.paused_phase == "evaluating":
+                self._goes_on()
             return
         if _is_in_forward(frame, site):
             counters.evaluation_sites.training.add(site)
         elif counters.evaluation_sites.evaluates(site, counters.calls(), max(1, len(counters.buffer.optimizers))):
             counters.session.marks_output = True
             counters.pause("evaluating", self.since_s)
+
+    def _goes_on(self) -> None:
+        self.counters.session.marks_output = True
+        self.counters.pause("evaluating", perf_counter())
 
     def _await_train(self) -> None:
         """End the evaluation when its model is in train mode again.
@@ -149,11 +156,11 @@ class NoGradTracker:
             return result
 
     def _trains_again(self) -> None:
-        self.counters.session.marks_output = False
+        self.counters.session.output_ended()
         if self.counters.clock.paused_phase == "evaluating":
             self.counters.gradients_follow(perf_counter())
 
-    def leave(self) -> None:
+    def leave(self, failed: bool) -> None:
         """Leave a context, recording the outermost one unless it was `inference_mode(False)`."""
         if get_ident() != self.thread or not self.count:
             return
@@ -165,9 +172,9 @@ class NoGradTracker:
             # Evidence for `StepGapClassifier`, which recognises the evaluations that were not shown while they lasted.
             if now - self.since_s >= MIN_SPAN_S and self.site is not None:
                 self.spans.append((self.since_s, now))
-            if self.counters.clock.paused_phase == "evaluating":
-                self.counters.gradients_follow(now)
-            self.counters.session.marks_output = False
+            if not failed:
+                self.counters.gradients_enabled(now)
+            self.counters.session.output_ended()
 
 
 def _forward_hooks() -> ForwardHooks:
@@ -216,5 +223,5 @@ def _wrap_context(context: Any, depth: NoGradTracker) -> None:
 
     @replacing(context, "__exit__")
     def __exit__(self: Any, *error: Any) -> Any:
-        call_safely(depth.leave)
+        call_safely(depth.leave, error[0] is not None)
         return leave(self, *error)
