@@ -41,7 +41,7 @@ from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Resolved, Settings
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
 from tuner_tui.view.cells import line_width, plain_text
 from tuner_tui.view.estimate_rows import estimate_rows, memory_bar, source
@@ -240,6 +240,8 @@ def test_the_memory_of_a_command_is_known_from_its_runs(tmp_path: Path, monkeypa
         request(job=script, inventory=box, resolved=resolved(per_device_train_batch_size=16))
     )
     assert (own.estimate and own.estimate.batch, asked.estimate and asked.estimate.batch) == (4, 16)
+    seen_in_run = Resolved(Settings(optim="sgd"), {"optim": Origin(OriginKind.OBSERVED, "in r003")})
+    assert MemoryEstimator().quick(request(job=script, inventory=box, resolved=seen_in_run)) == own
     other = request(32, job=structs.replace(script, command=("python", "y.py")), inventory=box)
     assert MemoryEstimator().quick(other).unknown == UNKNOWN_FOR_COMMAND
 

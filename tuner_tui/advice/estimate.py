@@ -41,7 +41,7 @@ from tuner_tui.memory.trace import (
 )
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
-from tuner_tui.settings.command_training import CommandTraining, own_options, read_command
+from tuner_tui.settings.command_training import CommandTraining, own_options, own_settings, read_command
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.settings.rules import RuleContext
@@ -363,7 +363,7 @@ class MemoryEstimator:
 
     def _from_runs(self, request: EstimateRequest, job: CommandJob, device: Device, against: str) -> MemoryOutlook:
         """The memory of a command is known from its own runs only."""
-        settings = request.resolved.settings
+        settings = request.resolved.passed(own_settings(job))
         # A command has a micro batch of its own, which is not known. The one of the form counts only where the user has
         # chosen it and the command gets it; otherwise the estimate is for the batch of the last run.
         chosen = MICRO in request.resolved.given and job.apply != "none"

@@ -128,7 +128,7 @@ def _with_own_settings(
 ) -> MeasuredRun:
     """Replaces defaults by `command_settings`, and the micro batch by the observed one; 0 if that is not known."""
     seen = RunReader(folder).poll().state.in_effect.get(MICRO)
-    settings = record.resolved.with_own(command_settings).settings
+    settings = record.resolved.passed(command_settings)
     if type(seen) is int or MICRO not in record.resolved.given:
         settings = replace(settings, per_device_train_batch_size=seen if type(seen) is int else 0)
     return replace(run, settings=settings)
