@@ -153,7 +153,9 @@ def _host_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
         return (*_out_of_memory(situation, where), more)
     if where in {"loading", "checkpoint"}:
         return (more, remedy("low-memory-loading"))
-    return (*climb("host-memory", situation), more)
+    fewer = climb("host-memory", situation)
+    has_loader = situation.settings is not None or any("workers" in line or "DataL" in line for line in situation.log)
+    return (*fewer, more) if has_loader else (more, *fewer)
 
 
 def _contended_cores(situation: Situation, where: str | None) -> tuple[Remedy, ...]:

@@ -201,7 +201,7 @@ def find_fatal_failure(
     any_cause = any(match.pattern is not None and not match.pattern.consequence for match in fatal)
     first = min(fatal, key=lambda match: _rank(match, launcher, any_cause))
     # An exception shows the code of what native code said before it.
-    shown = (match for match in fatal if match.failure.uncaught and match.pattern is first.pattern)
+    shown = (match for match in fatal if match.failure.traceback and match.pattern is first.pattern)
     return first if first.failure.frames or first.pattern is None else next(shown, first)
 
 
