@@ -103,7 +103,7 @@ def evaluating(
         (
             "step 9 loss 4.0\nTotal loss 2.0 accuracy: 0.5\nstep 11 loss 3.0\n",
             evaluating(11, 10, output=16, ended=45),
-            [(4, 4.0), (11, 3.0)],
+            [(9, 4.0), (11, 3.0)],
             [(10, {"eval_loss": 2.0, "eval_accuracy": 0.5})],
         ),
         # an evaluation that goes on, and one whose end is unknown
@@ -115,6 +115,13 @@ def evaluating(
             evaluating(10, 10),
             [],
             [(10, {"eval_loss": 3.0, "eval_acc": 0.5, "test_loss": 2.0, "test_accuracy": 0.9})],
+        ),
+        # the mean of an epoch, of 12 steps here, is of its end, where the line names it and no look shows it
+        (
+            "epoch 0 mean loss 3.0\nepoch 1 mean loss 2.0\n",
+            fold_all(RunState(), [Steps(t=0.0, rank=0, step=30, own_steps=30, epoch_batch=6, epoch_batches=12)]),
+            [(12, 3.0), (24, 2.0)],
+            [],
         ),
         # a program prints right behind a bar that has not ended its line
         (

@@ -109,7 +109,7 @@ class PrintedMetrics:
         self._read_s = float("-inf")
         self._step = 0
         self._trained, self._summarized = False, -2
-        self._validates = False
+        self._validates = self._counts_from_0 = False
         self._evaluations = PrintedEvaluations()
 
     def events(self, state: RunState, now: ClockReading, *, over: bool) -> list[Event]:
@@ -125,12 +125,15 @@ class PrintedMetrics:
         first, self._step = min(self._step, state.step), state.step
         events: list[Event] = []
         for share, end, line in _thinned(lines):
-            step = first + round((state.step - first) * share)
+            printed = first + round((state.step - first) * share)
             records = list(parse_output(line.decode("utf-8", "replace")))
             trains = any(record.loss is not None for record in records)
             evaluates = any(record.evaluation for record in records)
             for record in records:
                 is_mean = evaluates or record.is_mean
+                self._counts_from_0 = self._counts_from_0 or record.epoch == 0
+                epoch = None if record.epoch is None or not is_mean else record.epoch + self._counts_from_0
+                step = named_step(record, epoch, state, first) or printed
                 if record.loss is not None and not (is_mean and self._summarizes(step)):
                     self._trained = self._trained or not is_mean
                     events.append(_metrics(record, step, now.wall_s))
@@ -285,9 +288,28 @@ def planned_steps(position: ProgressRecord, state: RunState, first: int) -> int 
             return int(total)
     if epochs is None or batches is None:
         return None
+    return int(epochs) * _steps_of(batches, state)
+
+
+def _steps_of(batches: int, state: RunState) -> int:
+    """The optimizer steps of an epoch of so many batches."""
     counters = None if state.first_rank is None else state.first_rank.latest
     accumulation = 1 if counters is None else max(1, round(counters.micro_steps / max(1, counters.own_steps)))
-    return int(epochs) * -(-batches // accumulation)
+    return -(-batches // accumulation)
+
+
+def named_step(position: ProgressRecord, epoch: float | None, state: RunState, first: int) -> int | None:
+    """The step that a line names, or at which its `epoch` ended, if it can have been printed since step `first`.
+
+    The counters may be as much older than the line as the look before is older than they.
+    """
+    now, step = state.step or 0, None
+    if position.step is not None:
+        # With accumulation it may count micro batches.
+        step = None if position.per_epoch or _steps_of(2, state) < 2 else position.step
+    elif epoch is not None and state.position is not None:
+        step = state.first_step + round(epoch * _steps_of(state.position[1], state))
+    return step if step is not None and first < step <= 2 * now - first else None
 
 
 def _thinned(lines: Sequence[tuple[int, bytes]]) -> list[tuple[float, int, bytes]]:
