@@ -65,7 +65,7 @@ def test_too_few_looks_and_too_little_are_not_told(lows: WindowMinima) -> None:
 
 def test_the_hosts_memory_and_a_limit_of_the_runs_own() -> None:
     [finding] = memory_findings(anonymous=rising(8.0))
-    assert finding.sentence == "Host memory grows by 8 MB per step: full in about 5,500 steps, 45 min"
+    assert finding.sentence == "Host memory grows by 8 MB per step: full in about 5,500 steps, 46 min"
     assert "memray" in finding.remedies[1].why
     assert memory_findings(anonymous=rising(1.0)) == []
     [limited] = memory_findings(anonymous=rising(1.0), inventory=box(), samples=samples(), memory_limit_bytes=6 * GB)
