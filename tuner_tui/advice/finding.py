@@ -55,8 +55,12 @@ class Remedy(Struct, frozen=True):
     @property
     def expectation(self) -> str:
         """The expected effect, with the change of the effective batch and the peak memory."""
-        peak = self.peak.sentence if self.peak else ""
-        return "; ".join(part for part in (self.batch_note, self.effect, peak) if part)
+        return "; ".join(filter(None, (self.batch_note, self.gain)))
+
+    @property
+    def gain(self) -> str:
+        """The expected effect with the peak memory."""
+        return "; ".join(filter(None, (self.effect, self.peak.sentence if self.peak else "")))
 
 
 SAME_SPEED = 0.015

@@ -179,7 +179,8 @@ class SettingsRequests(Requests):
             return
         self._store.update(self._state.with_remedy(finding, remedy))
         next_key = "R restarts this run with it" if self._state.running else "t tries it"
-        self._app.show_note(f"{remedy.title}\nApplied. {next_key}; u undoes it.")
+        changed = "; ".join(filter(None, (remedy.title, remedy.batch_note)))
+        self._app.show_note(f"{changed}\nApplied. {next_key}; u undoes it.")
 
     def take_back(self) -> None:
         """Put back the values that the remedy of the followed run has replaced."""

@@ -54,9 +54,13 @@ def choices(findings: Sequence[Finding]) -> tuple[FindingChoice, ...]:
 
 
 def first_choice(findings: Sequence[Finding]) -> int:
-    """Return the index of the choice that is selected first: a remedy with which the run can start again, if any."""
-    retries = (at for at, (finding, remedy) in enumerate(choices(findings)) if remedy and can_retry(finding, remedy))
-    return next(retries, 0)
+    """Return the index of the choice that is selected first: a remedy of what ended the run that can be applied."""
+    usable = [
+        (not can_retry(finding, remedy), at)
+        for at, (finding, remedy) in enumerate(choices(findings))
+        if remedy is not None and finding.severity == "failed" and remedy.can_apply
+    ]
+    return min(usable, default=(True, 0))[1]
 
 
 def good_rows(text: str, width: int) -> list[Row]:
@@ -73,21 +77,30 @@ def replay_rows(replay: Replay, width: int) -> list[Row]:
     return [*rows, *(Row(line(TextSpan(text, "dim"))) for text in facts)]
 
 
-def finding_rows(findings: Sequence[Finding], selected: int, width: int) -> list[ChoiceRow]:
-    """Return the rows of all findings, with the keys at the selected choice."""
+def finding_rows(findings: Sequence[Finding], selected: int, width: int, height: int = 0) -> list[ChoiceRow]:
+    """Return the rows of all findings, with the keys at the selected choice.
+
+    Where `height` is given and the choice stands below it, evidence takes a row, so that the headline stays in sight.
+    """
+    rows = _all_rows(findings, selected, width, MOST_DETAILS)
+    below = height and any(choice == selected for _, choice in rows[height:])
+    return _all_rows(findings, selected, width, 1) if below else rows
+
+
+def _all_rows(findings: Sequence[Finding], selected: int, width: int, most: int) -> list[ChoiceRow]:
     rows: list[ChoiceRow] = []
     before = None
     for at, (finding, remedy) in enumerate(choices(findings)):
         if finding is not before:
             position = at if remedy is None else None
-            rows += [(row, position) for row in _finding(finding, position == selected, width)]
+            rows += [(row, position) for row in _finding(finding, position == selected, width, most)]
         if remedy is not None:
             rows += [(row, at) for row in _remedy(finding, remedy, at == selected, width)]
         before = finding
     return rows
 
 
-def _finding(finding: Finding, selected: bool, width: int) -> list[Row]:
+def _finding(finding: Finding, selected: bool, width: int, most: int) -> list[Row]:
     keys = f"  {LOOK_KEYS}" if selected else ""
     doubt = "" if finding.confidence == "certain" else f" ({finding.confidence})"
     first, *more = _wrap(f"{finding.sentence}{doubt}", width - 2 - len(keys))
@@ -96,7 +109,7 @@ def _finding(finding: Finding, selected: bool, width: int) -> list[Row]:
     if evidence and not more and line_width(head) + len(GAP) + text_width(evidence) + len(keys) <= width:
         return [_with_keys(line(*head, TextSpan(GAP + evidence, "dim")), keys, width)]
     # What ended the run is read to its end; what merely slows it down is seen at a glance.
-    most = MOST_DETAILS if finding.severity == "failed" else 1
+    most = most if finding.severity == "failed" else 1
     below = labelled_rows("", evidence, width, "dim", 2, most) if evidence else []
     return [_with_keys(head, keys, width), *(Row(line(TextSpan(f"  {part}", "strong"))) for part in more), *below]
 
@@ -109,12 +122,16 @@ def further_evidence(finding: Finding) -> list[str]:
 def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int) -> list[Row]:
     usable = RETRY_KEYS if can_retry(finding, remedy) and width >= ROOM_FOR_RETRY else KEYS
     keys = f"  {usable if remedy.can_apply else LOOK_KEYS}" if selected and width >= ROOM_FOR_KEYS else ""
-    first, *more = _wrap(remedy.title, width - 4 - len(keys))
+    # With the title, as nobody is to start a run with another effective batch unawares.
+    title = "; ".join(filter(None, (remedy.title, remedy.batch_note)))
+    if remedy.batch_note and text_width(title) > width - 4 - len(keys):
+        keys = keys[: keys.find("  [d]")]
+    first, *more = _wrap(title, width - 4 - len(keys))
     mark = TextSpan("  ▸ ", "curve") if selected else TextSpan("  · ", "dim")
-    details = " · ".join(part for part in (remedy.expectation, remedy.rests_on) if part)
+    details = " · ".join(part for part in (remedy.gain, remedy.rests_on) if part)
     room = width - 4 - len(keys) - text_width(first) - len(GAP)
     fits = text_width(details) <= room
-    # The selected remedy is about to be applied: its peak and its effective batch are shown in full, below it.
+    # The selected remedy is about to be applied: its effect and its peak are shown in full, below it.
     below = [] if not details or (fits and not more) else _wrap(details, width - 4)[:MOST_DETAILS]
     if not selected:
         below = [shorten(details, width - 4)] if below else []

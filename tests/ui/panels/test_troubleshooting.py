@@ -103,6 +103,9 @@ async def test_all_of_the_result_and_the_findings_is_seen_after_a_resize() -> No
         assert 0 < seen.index("✓ Completed") < seen.index(OUT_OF_MEMORY.sentence)
         await pilot.press("alt+3", *["down"] * 5)
         await until(pilot, lambda: DATA_WAIT.remedies[-1].title in screen_text(pilot.app))
+        assert "more lines" not in screen_text(pilot.app).splitlines()[panel.region.bottom - 2], "the end is reached"
+        await pilot.press(*["up"] * 9)
+        await until(pilot, lambda: OUT_OF_MEMORY.sentence in screen_text(pilot.app))
         await pilot.resize_terminal(80, 24)
         await pilot.press("alt+1")
         await until(pilot, lambda: "2 findings · 3 then ↓ for the rest" in screen_text(pilot.app))

@@ -40,7 +40,7 @@ class TroubleshootingPanel(Canvas, can_focus=True):
     @property
     def wanted_rows(self) -> int:
         """Rows of all findings; 0 without findings."""
-        return len(self._rows()) if self.findings else 0
+        return len(finding_rows(self.findings, self.selected, self.size.width))
 
     @property
     def quiet_rows(self) -> int:
@@ -51,22 +51,29 @@ class TroubleshootingPanel(Canvas, can_focus=True):
         return max(0, min(selected, len(choices(self.findings)) - 1))
 
     def watch_findings(self, old: tuple[Finding, ...], new: tuple[Finding, ...]) -> None:
-        if [f.cause for f in old] != [f.cause for f in new]:
+        # Their remedies may be known only later than the findings: until somebody moves it, the cursor follows.
+        if [f.cause for f in old] != [f.cause for f in new] or self.selected == first_choice(old):
             self.selected = first_choice(new)
         self.set_class(any(finding.severity == "failed" for finding in new), "-failed")
         self.set_class(any(finding.severity == "warning" for finding in new), "-warning")
         self._change()
 
     def watch_selected(self) -> None:
-        """Scroll to the choice: the last row may hold the sign for hidden ones."""
-        at = next((at for at, (_, choice) in enumerate(self._rows()) if choice == self.selected), 0)
-        self.top = max(0, at - self.size.height + 2)
+        self._scroll()
         self.redraw()
+
+    def _scroll(self) -> None:
+        """Show the choice to its last row, or from its first: signs may stand for the rows at either end."""
+        rows = self._rows()
+        at = [at for at, (_, choice) in enumerate(rows) if choice == self.selected] or [0]
+        top = at[-1] - self.size.height + 1 + (at[-1] < len(rows) - 1)
+        self.top = max(0, min(top, at[0] - 1))
 
     def watch_quiet_line(self) -> None:
         self._change()
 
     def on_resize(self, _event: Resize) -> None:
+        self._scroll()
         self._show_hidden()
         self.post_message(self.RowsChanged())
 
@@ -102,4 +109,4 @@ class TroubleshootingPanel(Canvas, can_focus=True):
         width = self.size.width
         if not self.findings:
             return [(row, None) for row in good_rows(self.quiet_line, width)]
-        return finding_rows(self.findings, self.selected, width)
+        return finding_rows(self.findings, self.selected, width, self.size.height)
