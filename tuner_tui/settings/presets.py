@@ -224,8 +224,13 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     """
     form = "yaml" if path is None else form_of_file(path)
     dialect = tool or tool_of_file(replace(file, values=with_references(file.values)), path)
-    of_script = not (dialect.programs or dialect.of_launcher or file.words) and form != "python"
-    why = why_no_training(flatten(file.values), path.stem if path else "") if of_script else None
+    of_any = not (dialect.programs or dialect.of_launcher or file.words)
+    of_script = of_any and form != "python"
+    why = (
+        why_no_training(flatten(file.values), str(path.absolute() if path else ""))
+        if of_any and dialect.form != "python"
+        else None
+    )
     if why is not None:
         raise PresetError(f"{source}: {why}")
     if path is not None and dialect.form == "overrides" and not file.words:

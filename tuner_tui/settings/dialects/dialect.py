@@ -439,7 +439,8 @@ def is_for_other_work(flat: Mapping[str, Any], name: str = "") -> bool:
     """Whether keys, or the name of their file, are those of an evaluation, of generating or serving, not a training."""
     words = read_data_file(TABLES)["words"]["other_work"]
     others = {key for path in flat if (key := path.rpartition(".")[2].lower()) in words}
-    return (len(others) > 1 or names_other_work(PurePath(name))) and not says_training(flat)
+    of_folder = re.match(r"infer|eval|generat|predict", PurePath(name).parent.name) is not None
+    return (len(others) > 1 or of_folder or names_other_work(PurePath(name))) and not says_training(flat)
 
 
 def is_for_any_program(settings: Collection[str], flat: Mapping[str, Any]) -> bool:

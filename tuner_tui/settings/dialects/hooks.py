@@ -312,9 +312,13 @@ TRAINS = rf"\.backward\(|\bvalue_and_grad\(|\b\w*Trainer\(|\.fit\(|\.train{_PART
 READS_AND_TRAINS = rf"(?s)\A(?=.*(?:{READS}|{CONFIG_OPTION.pattern}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
 """The source of a script that reads a file of settings, or has an option for one, and trains."""
 SUBCOMMANDS = re.compile(r"add_subparsers\(|(?m:^\s*@[\w.]+\.(?:command|group)\()|typer\.Typer\(")
-REQUIRED = re.compile(r"add_argument\([^()]*(?:\([^()]*\)[^()]*)*\brequired\s*=\s*True")
+REQUIRED = re.compile(
+    r"\b(?:add_argument|option|DEFINE_\w+)\([^()]*(?:\([^()]*\)[^()]*)*\brequired\s*=\s*True|\bmark_flags?_as_required\("
+)
 CONFIG_REQUIRED = re.compile(rf"add_argument\([^()]*?{CONFIG_OPTION.pattern}[^()]*\)")
 """An option that must be given, and one for the file of settings."""
+DEFAULT = re.compile(r"\bdefault\s*=\s*[\"'][^\"'\n]*[\"']")
+"""What an option has where it is not given; a name in it opens nothing."""
 FROM_WORDS = re.compile(r"OmegaConf\.from_cli\((?=(?s:.*)\.config\b)")
 """A script that takes `config=FILE`, as OmegaConf reads a command line."""
 TAKES_WORDS = re.compile(
@@ -354,6 +358,6 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
             return f"{words} config={{config}}"
         if TAKES_WORDS.search(source):
             return f"{words} {{config}}"
-        if names_file(source, path):
+        if names_file(DEFAULT.sub("", source), path):
             return words
     return None

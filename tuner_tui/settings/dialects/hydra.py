@@ -42,7 +42,7 @@ class Group(Struct, frozen=True):
     name: str
     primary: Path
     override: str
-    """The key that chooses it on the command line; `+` adds a group that the primary configuration lacks."""
+    """What chooses it on the command line, `optimizer=adam`; `+` adds a group that the primary configuration lacks."""
 
 
 def group_of(path: Path) -> Group | None:
@@ -68,11 +68,20 @@ def group_of(path: Path) -> Group | None:
                 started or related,
                 key=lambda file: (not started and name not in listed[file], file.stem not in PRIMARY_STEMS, file.stem),
             )
-            return Group(name, primary, name if name in _all_groups(primary) else f"+{name}")
+            groups = _all_groups(primary)
+            # A global file below a group that is already chosen is another choice of it: `experiment=cifar/s4`.
+            over = max(_with_parents(name) & groups, key=len, default="") if is_global(path) else ""
+            override = over or (name if name in groups else f"+{name}")
+            inner = config.with_suffix("").relative_to(above / (over or name)).as_posix()
+            return Group(name, primary, f"{override}={inner}")
     return None
 
 
 HYDRA_MAIN = r"@hydra\.main\(|@hydra_runner\("
+
+
+def is_global(path: Path) -> bool:
+    return GLOBAL_PACKAGE in read_text(path)[:HEADER_BYTES]
 
 
 def is_named(path: Path) -> bool:
@@ -128,7 +137,7 @@ def hydra_command(path: Path) -> str | None:
         return None
     words = f"python {shlex.quote(str(script))}"
     if group is not None:
-        return f"{words} {shlex.quote(f'{group.override}={path.stem}')}"
+        return f"{words} {shlex.quote(group.override)}"
     return f"{words} --config-path {{folder}} --config-name {{stem}}"
 
 
@@ -160,8 +169,7 @@ def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     whole = _composed(readable_values(group.primary), group.primary, 0, [])
     sections = {key for key, value in composed.items() if isinstance(value, Mapping)}
     # Until Hydra 1.1 every file was global: one with several sections of the whole is meant so.
-    is_global = GLOBAL_PACKAGE in read_text(path)[:HEADER_BYTES] or len(sections & whole.keys()) > 1
-    if is_global:
+    if is_global(path) or len(sections & whole.keys()) > 1:
         for replaced in (group.name, *(_chosen_groups(path, "override ") or ())):
             set_nested(whole, replaced.split("/"), None)
     else:

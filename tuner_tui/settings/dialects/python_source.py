@@ -259,6 +259,9 @@ def read_python(
     _check_length(codes, source)
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
+    # Cells behind the training run what it has made: an inference, with a model and a quantization of its own.
+    trains = [index for index, code in enumerate(codes) if re.search(rf"{TRAINS}|\.train\(", code)]
+    codes = codes[: trains[-1] + 1] if trains else codes
     sources = _sources(codes, source)
     names = _known_names(sources, modules, options)
     if any(UNSLOTH in _imported(parsed) for parsed in sources):

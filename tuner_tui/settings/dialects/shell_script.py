@@ -522,9 +522,10 @@ def _computed(line: str, variables: Mapping[str, str]) -> str:
 
     def value(match: re.Match[str]) -> str:
         number = _arithmetic(_with_values((match[1] or match[2] or "").replace("\\*", "*"), variables))
-        return "$(…)" if number is None else str(number)
+        needed = "".join(dict.fromkeys(re.findall(r"\$\{?SLURM_\w+\}?", match[0])))
+        return f"$(…){needed}" if number is None else str(number)
 
-    return re.sub(r"\$\(\(((?:[^()]|\([^()]*\))*)\)\)|\$\(\s*expr\s+([^()]*)\)|\$\([^()]*\)?\)", value, line)
+    return re.sub(r"\$\(\(((?:[^()]|\([^()]*\))*)\)\)|\$\(\s*expr\s+([^()]*)\)|\$\([^()]*\)?\)|`[^`\n]*`", value, line)
 
 
 def _with_values(terms: str, variables: Mapping[str, str]) -> str:

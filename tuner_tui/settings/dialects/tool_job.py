@@ -76,7 +76,7 @@ APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "place
 NO_PROGRAMS = (".ipynb", ".args")
 CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerator")
 LAUNCHERS = r"uv|poetry|python3?|torchrun|accelerate|deepspeed|composer|bash|sh"
-PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}})\s[^`]*)"
+PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}}|(?<=\./)[\w/-]+\.py)\s[^`]*)"
 """The beginning of a command that may start a training."""
 TO_FILL_IN = re.compile(
     r"(?i:[$<{]|^\[|\.\.\.$|XXX|path/to/|\byour[_-])|^(?=[A-Z_]*(?:NUM|PATH|DIR|FILE|NAME|VALUE|YOUR))[A-Z]+(?:_[A-Z]+)+$"
@@ -104,6 +104,8 @@ OTHER_SECTIONS = re.compile(
     r"val\w*|eval\w*|test\w*|infer\w*|predict\w*|merg\w*|serv\w*|api|export|generat\w*)\."
 )
 """Sections that describe a run for those who look for it later, or another model."""
+OF_DATA = re.compile(r"(?:^|[._])(?:data(?:set|_?loader|module)?s?|transforms?|augment\w*)\.", re.IGNORECASE)
+"""Sections whose names are none of models."""
 SECTION_OF_DATA = re.compile(r"datasets\.((?!train|val|test|eval|dev|\d|(?:name|path|type)\b)[\w-]+)\.", re.IGNORECASE)
 """A section of `datasets` that has the name of a data set."""
 LONGEST_NAME = 200
@@ -192,9 +194,12 @@ def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = F
         return next(_scripts_for(path), None)
     files = [[word for word in words if re.search(r"\.(ya?ml|json|toml)$", word)] for words, _, _ in commands]
     others = {tuple(word for word in words if re.search(r"\.(py|ya?ml|json|toml)$", word)) for words, _, _ in commands}
+    programs = sorted({_script_file(words) for words, _, _ in commands}, key=len)
+    if len(programs) > 1 and all(p.startswith(f"{programs[0][:-3]}_") for p in programs[1:]):  # variants of the first
+        return next(command for command in commands if _script_file(command[0]) == programs[0])
     if len(others) > 1:  # together with others, of which nothing says which ones
         return UNKNOWN if for_others or all(len(named) > 1 for named in files) else None
-    return min(commands, key=lambda command: len(command[0]), default=None)
+    return min(commands, key=lambda command: 0 if for_others else len(command[0]), default=None)
 
 
 def _scripts_for(path: Path) -> Iterator[Started]:
@@ -218,11 +223,15 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
     """
     config = path.absolute()
     programs = {program for tool in dialects().values() for program in tool.programs} | project_programs(path)
-    likely = re.compile(rf"\b{re.escape(config.parent.name)}/|-cn |--[\w-]*(?:config|cfg|conf|yaml|params|args[_-])")
+    likely = re.compile(
+        rf"\b{re.escape(config.parent.name)}/|-cn |--[\w-]*(?:config|cfg|conf|yaml|params|args[_-])"
+        r"|[/{<_](?:config|cfg)\b"
+    )
+    choice = re.compile(rf"[\w/]+=(?:[\w-]+/)*{re.escape(config.stem)}(?![\w./-])")
     is_own, keys = False, flatten(values).keys()
     for text_file in (config, *texts_above(path, whole=not for_others)):
         text = read_source(text_file)
-        if config.name not in text and not (for_others and likely.search(text)):
+        if config.name not in text and not (for_others and likely.search(text)) and not choice.search(text):
             continue
         commands: list[tuple[Sequence[str], dict[str, str]]]
         commands = [(words, {}) for words in _command_lines(text, text_file == config, programs)]
@@ -236,7 +245,7 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
         for words, environment in commands:
             for folder in folders:
                 at = [index for index in range(len(words)) if _named_file(words, index, folder, config) == config]
-                if for_others and not at:
+                if for_others and not at and not "".join(words[:1]).endswith(".py"):
                     at = [i for i in range(len(words)) if _stands_for(words, i, folder, config, values)]
                 if len(at) == 1 and _starts_training(words, folder, programs):
                     begin, equals, name = words[at[0]].rpartition("=")
@@ -244,9 +253,9 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
                     chosen = f"{config.stem}{Path(name).suffix}" if of_folder else config
                     program = words[0] if (folder / words[0]).is_file() else Path(words[0]).name
                     filled = (
-                        program,
+                        *(("python", program) if program.endswith(".py") else (program,)),
                         *words[1 : at[0]],
-                        f"{begin}{equals}{chosen}",
+                        words[at[0]] if _is_choice(words[at[0]], config) else f"{begin}{equals}{chosen}",
                         *_without_examples(words[at[0] + 1 :], keys),
                     )
                     if not any(TO_FILL_IN.search(word) for word in filled):
@@ -264,9 +273,17 @@ def _without_examples(words: Sequence[str], keys: Collection[str]) -> Iterator[s
             yield word
 
 
+def _is_choice(word: str, config: Path) -> bool:
+    """Whether a word chooses the file of its group for Hydra: `experiment=cifar/small`, `+experiment=small`."""
+    choice = re.fullmatch(r"\+{0,2}([A-Za-z_][\w/]*)=([\w/.-]+)", word)
+    return choice is not None and config.as_posix().endswith(f"/{choice[1]}/{choice[2]}{config.suffix}")
+
+
 def _named_file(words: Sequence[str], index: int, folder: Path, config: Path) -> Path:
     """The file that a word of a command names, in `folder`; Hydra's `--config-name` is in that of the configuration."""
     name = words[index].rpartition("=")[2]
+    if _is_choice(words[index], config) and sum("=" in word.lstrip("-") for word in words) == 1:
+        return config  # with other choices it is an example
     if HYDRA_NAME.search(" ".join(("", *words[max(0, index - 1) : index + 1]))):
         return config.parent / (name if name.endswith(config.suffix) else f"{name}{config.suffix}")
     return folder / name
@@ -292,11 +309,25 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         is_like = named.suffix[:2] == config.suffix[:2] and not other.exists()
         reads = OTHER_FILE.search(option) is None
         return is_like and reads and script is not None and (folder / script).is_file()
+    # A sibling that is not there, of whose name this one is a longer form: `--c config/mix.yaml` for `mix_small.yaml`.
+    is_shorter = not other.exists() and config.stem.startswith(f"{other.stem}_") and other.suffix == config.suffix
+    if is_shorter and other.parent == config.parent and option and script is not None:
+        return (folder / script).is_file()
+    # `-Y {path_to_config}`, `train.py <config>`: what is to be filled in says itself that it is the configuration.
+    says_config = TO_FILL_IN.search(name) and re.search(r"conf|cfg|ya?ml", name, re.IGNORECASE)
+    if says_config and (re.fullmatch(r"-[A-Za-z]", option) or before[-1:] == (script,)):
+        return script is not None and (folder / script).is_file() and _is_among(config, folder)
     is_name = TO_FILL_IN.search(name) or ("/" not in name and config.parent / name not in files_in(config.parent, "*"))
     fits = is_name and (name.endswith(config.suffix) or name.startswith("$"))
     if not fits or not CONFIG_OPTION.fullmatch(f'"{option}"') or script is None or not (folder / script).is_file():
         return False
     return reads_keys(config, values, KNOWN)(folder / script, read_source(folder / script))
+
+
+def _is_among(config: Path, folder: Path) -> bool:
+    """Whether the file lies in a folder of configurations or examples of the checkout in `folder`."""
+    parts = config.parent.relative_to(folder).parts if folder in config.parents else ()
+    return any(re.search(r"conf|cfg|recipe|experiment|example", part, re.IGNORECASE) for part in parts)
 
 
 def _methods(name: str) -> set[str]:
@@ -454,6 +485,8 @@ def _task(
 
 def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     """The model that is given, by the key with the most certain name, or `owner/name` at any; a file is none."""
+    outputs = [value for key, value in values.items() if key.rpartition(".")[2] == "output_dir"]
+    values = {key: value for key, value in values.items() if not OF_DATA.search(key) and value not in outputs}
     model = _first_text(values, keys)
     if model is not None and "/" not in model:
         others = ((key, other) for key in keys if (other := _first_text(values, [key])))
