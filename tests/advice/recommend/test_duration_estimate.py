@@ -165,14 +165,15 @@ def test_a_run_that_hardly_trained_says_nothing() -> None:
     assert stepped.samples_an_epoch is None
 
 
-def test_a_trial_of_a_tuning_says_its_speed_though_it_is_short() -> None:
+@pytest.mark.parametrize(("spread", "low", "high"), [(0.05, 80 / 1.05, 84.0), (1.5, 32.0, 200.0)])
+def test_a_trial_of_a_tuning_says_its_speed_though_it_is_short(spread: float, low: float, high: float) -> None:
     """Twenty steps of eight samples in two seconds, of 300 that the training would take in three epochs."""
     measured = TrialMeasured(
-        t=9.0, steps=20, seconds=2.0, samples=160, spread=0.05, dataset_samples=800, planned_steps=300
+        t=9.0, steps=20, seconds=2.0, samples=160, spread=spread, dataset_samples=800, planned_steps=300
     )
     run = earlier_run(view(state={"ranks": {0: RankState(0, trial=measured)}}, tuning="t001"))
     assert run is not None
-    assert (run.low_samples_s, run.high_samples_s) == pytest.approx((76.0, 84.0))
+    assert (run.low_samples_s, run.high_samples_s) == pytest.approx((low, high))
     assert (run.samples_an_epoch, run.overhead_share) == (800.0, None)
     whole = earlier(Settings(), 80, 80, overhead_share=0.5)
     duration = estimate_duration(JOB, Settings(max_steps=100), 1, (replace(run, job=JOB, settings=Settings()), whole))

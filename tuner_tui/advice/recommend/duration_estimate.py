@@ -290,7 +290,8 @@ def _earlier_trial(view: RunView, record: RunRecord, settings: Settings) -> Earl
     samples = None
     if planned and settings.max_steps is None and all(rank.steps for rank in ranks):
         samples = planned * sum(rank.samples / rank.steps for rank in ranks) / settings.num_train_epochs
-    return EarlierRun(record.id, record.job, settings, mean * (1 - doubt), mean * (1 + doubt), samples_an_epoch=samples)
+    # As a factor: a spread of more than the mean leaves a speed above zero.
+    return EarlierRun(record.id, record.job, settings, mean / (1 + doubt), mean * (1 + doubt), samples_an_epoch=samples)
 
 
 def _is_as_fast(earlier: Settings, planned: Settings) -> bool:
