@@ -107,6 +107,12 @@ def test_losses_are_compared_after_as_many_samples() -> None:
     assert comparison[1] == LossAt(400, 1.0, 1.0)
 
 
+def test_two_runs_of_one_seed_differ_nowhere_though_their_logs_end_at_other_steps() -> None:
+    losses = tuple((step, 2.0 + (-1) ** step / step) for step in range(1, 41))
+    whole, killed = view(steps=40, loss=losses), view(steps=37, loss=losses[::3])
+    assert all(outcome.first == outcome.second for outcome in compare(whole, killed).loss)
+
+
 def test_losses_beyond_the_shorter_run_are_left_out() -> None:
     long, short = view(loss=((10, 2.0), (100, 1.0))), view(loss=((10, 2.0), (40, 1.5)))
     assert compare(long, short).loss[-1].samples == 320

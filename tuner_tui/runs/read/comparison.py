@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -21,6 +21,8 @@ from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Resolved, Settings, V
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Where losses are compared: shares of the samples that both runs have seen."""
+SAME_BATCH = 0.05
+"""Measured batches that differ by a smaller share are the same one: the last of an epoch is smaller."""
 
 
 class OriginText(Struct, frozen=True):
@@ -63,7 +65,7 @@ class MeasuredFigure(Struct, frozen=True):
 
 
 class LossAt(Struct, frozen=True):
-    """Both losses after the same number of samples, interpolated between logged values."""
+    """Both losses after the same number of samples: logged ones, interpolated where none is near in both."""
 
     samples: int
     first: float | None
@@ -206,11 +208,17 @@ def compare_losses(first: RunView, second: RunView, first_series: Series, second
     """Both losses at shares of the samples that both runs have seen; empty if either run has none."""
     # Both curves are read at the same numbers of samples: a quarter, half, three quarters and all of what both have
     # seen. A resumed run begins later; places before its first loss move to it.
-    curves = [over_samples(view, series) for view, series in ((first, first_series), (second, second_series))]
+    before, after = samples_a_step(first), samples_a_step(second)
+    if before is not None and after is not None and math.isclose(before, after, rel_tol=SAME_BATCH):
+        after = before
+    curves = [_over(before, first_series), _over(after, second_series)]
     if not all(curves):
         return ()
     start, end = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
-    samples = sorted({max(start, share * end) for share in SHARES}) if start <= end else []
+    wanted = {max(start, share * end) for share in SHARES} if start <= end else set()
+    # Between two logged values the noise of neither run is known: two runs of one seed would differ there.
+    logged = {x for x, _ in curves[0]} & {x for x, _ in curves[1]}
+    samples = sorted({_nearest(x, logged, end / len(SHARES) / 2) for x in wanted})
     return tuple(LossAt(round(x), _interpolate(curves[0], x), _interpolate(curves[1], x)) for x in samples)
 
 
@@ -270,10 +278,18 @@ def _origin(resolved: Resolved, name: str) -> OriginText:
 
 def over_samples(view: RunView, series: Series) -> list[tuple[float, float]]:
     """A series over samples seen instead of steps, without gaps."""
-    each = samples_a_step(view)
+    return _over(samples_a_step(view), series)
+
+
+def _over(each: float | None, series: Series) -> list[tuple[float, float]]:
     if each is None:
         return []
     return [(x * each, y) for x, y in zip(series.xs, series.ys, strict=True) if y is not None]
+
+
+def _nearest(x: float, logged: Iterable[float], within: float) -> float:
+    """The nearest of `logged` that is no farther from `x` than `within`; `x` itself without one."""
+    return min((near for near in logged if abs(near - x) <= within), key=lambda near: abs(near - x), default=x)
 
 
 def _interpolate(curve: list[tuple[float, float]], x: float) -> float | None:
