@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.run_pairs import two_jobs, two_runs
 from tests.runs.builders import view
@@ -30,6 +31,15 @@ def test_settings_stand_beside_figures_where_there_is_room() -> None:
     assert next(row for row in wide if row.startswith("micro batch")).split()[2:4] == ["16", "32"]
     assert not any("Settings" in row and "Measured" in row for row in narrow)
     assert any("⠒⠒" in row for row in narrow), "the loss of both"
+
+
+def test_a_repeated_run_is_not_called_better_for_the_load_of_the_machine() -> None:
+    runs = two_runs()
+    same = replace(runs.comparison, settings=(), in_effect=(), versions=(), code=())
+    rows = comparison_rows(runs._replace(comparison=same), 140)
+    assert "than r006 with the same settings (the difference comes from the machine's load)" in plain_text(rows[0].line)
+    assert next(span for span in rows[0].line if "than r006" in span.text).style == "strong"
+    assert {span.style for row in rows for span in row.line if "×1.68" in span.text} == {"dim"}
 
 
 def test_different_jobs_are_warned_of_and_no_losses_draw_nothing() -> None:

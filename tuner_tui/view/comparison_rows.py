@@ -72,6 +72,10 @@ MORE_IS_BETTER = {
 """Of figures that are better or worse whatever else differs; a step may take longer because its batch is larger."""
 
 
+SPEEDS = ("throughput", "tokens", "data wait")
+"""Of those the ones that depend on the machine's load."""
+
+
 class Entry(NamedTuple):
     """A line of a table: name, its value in each run, and a remark."""
 
@@ -149,7 +153,11 @@ def _verdict(scene: ComparisonScene) -> list[TextSpan]:
     parts: list[tuple[str, MeasuredFigure | LossAt, bool]] = []
     if speed is not None and speed.ratio is not None:
         same = abs(speed.ratio - 1) < EQUAL_SPEED
-        parts.append((f"is as fast as {first}" if same else f"is {gain(speed.ratio)} than {first}", speed, same))
+        words = f"is as fast as {first}" if same else f"is {gain(speed.ratio)} than {first}"
+        alike = _is_alike(scene.comparison)
+        if alike and not same:
+            words += " with the same settings (the difference comes from the machine's load)"
+        parts.append((words, speed, same or alike))
     if peak is not None and peak.first is not None and peak.second is not None:
         more = peak.second - peak.first
         same = abs(more) < EQUAL_PEAK * peak.first
@@ -165,6 +173,12 @@ def _verdict(scene: ComparisonScene) -> list[TextSpan]:
         TextSpan(f"{'' if at else subject}{text}", "strong" if same else _tone(row) or "strong")
         for at, (text, row, same) in enumerate(parts)
     ]
+
+
+def _is_alike(comparison: Comparison) -> bool:
+    """Whether nothing that is recorded of the runs differs: then speed says something of the machine's load only."""
+    differences = (*comparison.settings, *comparison.in_effect, *comparison.versions, *comparison.code)
+    return comparison.comparable and not differences
 
 
 EQUAL_PEAK = 0.01
@@ -214,9 +228,14 @@ def _settings_section(scene: ComparisonScene, width: int, origins: bool = True) 
 
 def _measured(scene: ComparisonScene, width: int) -> list[Row]:
     comparison = scene.comparison
+    alike = _is_alike(comparison)
+    figures = (
+        _figure(row)._replace(tone="dim") if alike and row.name in SPEEDS else _figure(row)
+        for row in comparison.figures
+    )
     return join_sections(
         [
-            _section("Measured", scene, filter(_differs, map(_figure, comparison.figures)), width, aligned="lrrr"),
+            _section("Measured", scene, filter(_differs, figures), width, aligned="lrrr"),
             _section("Loss at equal samples", scene, map(_loss, comparison.loss), width, aligned="rrrr"),
             _section("Eval loss at equal samples", scene, map(_loss, comparison.eval_loss), width, aligned="rrrr"),
         ]
