@@ -37,6 +37,12 @@ def test_the_heading_names_the_signs_and_the_axis_ends_with_the_plan() -> None:
     assert sum(row.count("◆") for row in body) == 2
 
 
+def test_an_earlier_run_above_the_axis_is_left_out_instead_of_lying_flat_at_its_edge() -> None:
+    resumed = LossScene(Series("loss", "", (300.0, 350.0, 400.0), (0.32, 0.31, 0.3)), Series("eval loss", ""), 400)
+    ghost = Series("loss", "", tuple(float(step) for step in range(1, 301)), (2.0,) * 300)
+    assert texts(resumed._replace(earlier=("r001", ghost)))[1].split("┤")[1][:40].strip("⠀ ") == ""
+
+
 def test_a_forecast_has_a_range_and_begins_with_a_third_of_the_run() -> None:
     assert not any("–" in row for row in texts(scene(200)))
     label = next(row for row in texts(scene()) if "–" in row)

@@ -64,11 +64,7 @@ def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
     xs, ys = scene.loss.xs, scene.loss.ys
     smoothed = smooth(xs, ys)
     forecast = _forecast(scene)
-    curves = []
-    if scene.earlier is not None:
-        name, earlier = scene.earlier
-        curves.append(Curve(name, earlier.xs, smooth(earlier.xs, earlier.ys), "dim", "dotted"))
-    curves += [Curve("", xs, ys, "dim", "points"), *_forecast_curves(forecast), Curve("", xs, smoothed)]
+    curves = [Curve("", xs, ys, "dim", "points"), *_forecast_curves(forecast), Curve("", xs, smoothed)]
     evaluations = Curve("", scene.evaluations.xs, scene.evaluations.ys).points
     shown = [y for y in smoothed if y is not None] + [y for _, y in evaluations]
     marks = [Mark(x, y, EVALUATION, "second") for x, y in evaluations]
@@ -77,7 +73,13 @@ def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
         span = f"{f.significant(forecast.low)} – {f.significant(forecast.high)}"
         marks.append(Mark(forecast.end, forecast.high, span, "curve"))
     y_range = loss_range(shown, [y for y in ys if y is not None and math.isfinite(y)]) if shown else None
-    marks = _trouble_marks(xs, ys, smoothed, y_range[1] if y_range else math.inf) + marks
+    top = y_range[1] if y_range else math.inf
+    marks = _trouble_marks(xs, ys, smoothed, top) + marks
+    if scene.earlier is not None:
+        # What lies above the axis is left out: at its edge it would read as a loss that stays the same.
+        name, earlier = scene.earlier
+        within = tuple(y if y is not None and y <= top else None for y in smooth(earlier.xs, earlier.ys))
+        curves.insert(0, Curve(name, earlier.xs, within, "dim", "dotted"))
     end, unit = scene.last_step, "steps"
     if scene.earlier is None and xs:
         end, unit = growing_end(xs[-1], end)
