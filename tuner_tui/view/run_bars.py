@@ -75,8 +75,12 @@ def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -
     shares = step_shares(state)
     if not shares:
         return []
-    waited = min(shares[COMPUTE], causes.get("cpu-contended") or 0.0)  # the loop believes that it computes
-    shares = {DATA: shares[DATA], NO_CORE: waited, **shares, COMPUTE: shares[COMPUTE] - waited}
+    # The loop believes that it computes; what waits longer does so in the other parts too, each in proportion. So the
+    # bar and the finding say the same share.
+    waited, computing = min(1.0, causes.get("cpu-contended") or 0.0), shares[COMPUTE]
+    left = (1 - waited) / (1 - computing) if waited > computing else 1.0
+    shares = {name: share * left for name, share in shares.items()} | {COMPUTE: max(0.0, computing - waited)}
+    shares = {DATA: shares[DATA], NO_CORE: waited, **shares}
     parts = [BarPart(name, share, STEP_STYLES[name]) for name, share in shares.items()]
     avoidable = avoidable_part(shares, causes)
     parts = [
