@@ -164,7 +164,7 @@ _LINES: dict[type[ev.Event], Callable[[Any], str | None]] = {
 POLL_S = 0.5
 PROGRESS_EVERY_S = 5.0
 INTERRUPT_ORDERS: tuple[tuple[Order, str], ...] = (
-    ("stop", "Saving and stopping after this step; Ctrl-C again to terminate."),
+    ("stop", "Stopping after this step; Ctrl-C again to terminate."),
     ("terminate", "Terminating; Ctrl-C again to kill."),
     ("kill", "Killing."),
 )
@@ -290,7 +290,8 @@ class _RunFollower:
         while self._pressed < min(self._signals.interrupts, len(INTERRUPT_ORDERS)):
             order, sentence = INTERRUPT_ORDERS[self._pressed]
             self._pressed += 1
-            print_note(sentence)
+            saves = order == "stop" and self._reader.state.accepts_orders
+            print_note(f"Saving a checkpoint; {sentence[0].lower()}{sentence[1:]}" if saves else sentence)
             self._give(order)
         if self._signals.terminated and not self._terminated:
             self._terminated = True

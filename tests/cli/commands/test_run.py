@@ -200,7 +200,7 @@ def test_a_second_ctrl_c_presses_harder(shell: Shell, fifo: Fifo) -> None:
         running.send_signal(signal.SIGINT)
         announced = list(iter(lambda: line_of(running.stderr).split()[:2], ["Run", "r001,"]))
         assert announced[0][0] == "Command"
-        assert line_of(running.stderr).startswith("Saving and stopping")
+        assert line_of(running.stderr).startswith("Stopping after")
         assert line_of(running.stderr).startswith("Terminating")
         running.send_signal(signal.SIGINT)
         running.communicate(timeout=300)
