@@ -183,6 +183,16 @@ def test_the_bar_never_outgrows_its_place(batch: int, width: int, uncertainty: f
     assert line_width(bar.line) <= max(width, len("peak memory ✗ 15.5 of 80 GiB ± 102 MiB"))
 
 
+def test_nothing_is_said_to_fit_beside_a_run_that_failed_with_it() -> None:
+    shown = MemoryOutlook(SMALL, on_gpu=False)
+    assert "✓" in texts(shown)[0]
+    assert texts(shown)[1].startswith("fits")
+    bar, words, *_ = (plain_text(row.line) for row in estimate_rows(shown, 60, "ran out of memory"))
+    assert "✓" not in bar
+    assert words.startswith("the run ran out of memory")
+    assert "fits" not in words
+
+
 def test_the_source_of_the_figure_is_shortened_to_its_newest_part() -> None:
     rests_on = "traced, corrected by run r007: ×1.02"
     assert source(rests_on, 40) == rests_on

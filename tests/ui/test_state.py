@@ -107,6 +107,18 @@ def test_the_values_of_another_job_are_not_taken_over() -> None:
     assert shown(following({BATCH: 16}, job=other)) == (8, "default")
 
 
+def test_the_failure_of_a_run_is_said_of_its_own_settings_only() -> None:
+    state = following({BATCH: 16})
+    assert state.view is not None
+    assert state.with_seen(UiState()).failure == ""
+    end = live_run.finished("out-of-memory", "").finished
+    failed = replace(state.view, state=live_run.running(in_effect={BATCH: 16}, finished=end))
+    state = replace(state, view=failed).with_seen(UiState())
+    assert state.failure == "ran out of memory"
+    assert state.form_differs(replace(state, view=following({BATCH: 16}).view))
+    assert state.with_edit(BATCH, "8").failure == ""
+
+
 def test_seen_values_are_neither_a_change_nor_passed_to_the_next_run() -> None:
     state = following({BATCH: 16}).with_seen(UiState())
     assert state.editing is not None

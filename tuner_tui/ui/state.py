@@ -118,6 +118,19 @@ class UiState(Struct, frozen=True):
         return frozenset(name for name in FIELDS if resolved.origin(name).kind == OriginKind.DEFAULT)
 
     @property
+    def failure(self) -> str:
+        """How the followed run failed, if the settings shown are still its own."""
+        view, current = self.view, self.current
+        if view is None or view.record is None or current is None or view.record.job != current.job:
+            return ""
+        failure = {"out-of-memory": "ran out of memory", "failed": "failed"}.get(view.state.outcome or "", "")
+        used = view.record.resolved
+        if failure and isinstance(current.job, CommandJob):
+            run, seen = self._seen_in_run
+            used = _with_seen(used.with_own(self.own or {}, self.sources), seen, run)
+        return failure if used.settings == current.resolved.settings else ""
+
+    @property
     def batch_note(self) -> str:
         """How the changes of the settings changed the effective batch; empty if they did not."""
         editing, spread = self.editing, self.data_parallel
@@ -172,7 +185,7 @@ class UiState(Struct, frozen=True):
         parts = ("loaded", "editing", "inventory", "interpreter", "accelerate")
         if any(getattr(self, part) is not getattr(other, part) for part in parts):
             return True
-        if self.is_reading_values != other.is_reading_values:
+        if self.is_reading_values != other.is_reading_values or self.failure != other.failure:
             return True
         return self.view is not other.view and observed_data_parallel(self.view) != observed_data_parallel(other.view)
 

@@ -127,6 +127,7 @@ class StateStore:
             in_effect=state.values_in_effect,
             unknown=state.unknown_values,
             reading=state.is_reading_values,
+            ended=state.failure,
         )
 
 

@@ -46,14 +46,17 @@ VERDICTS: Mapping[str, tuple[str, Style, str]] = {
 """Mark, its style, and words."""
 
 
-def estimate_rows(shown: MemoryOutlook | None, width: int) -> list[Row]:
-    """Return the bar with its figures, a row with verdict, largest batch and source, expected time and the data."""
+def estimate_rows(shown: MemoryOutlook | None, width: int, ended: str = "") -> list[Row]:
+    """Return the bar with its figures, a row with verdict, largest batch and source, expected time and the data.
+
+    `ended` says how a run with these settings failed: nothing is said to fit then.
+    """
     if shown is None:
         return [Row(line(TextSpan(f"peak memory {READING}", "dim")))]
     last = [_time_row(shown.duration, width), *([] if shown.data is None else [_data_row(shown.data, width)])]
     if shown.estimate is None:
         return [*wrapped_rows(f"peak memory {shown.unknown}", width, "dim"), *last]
-    return [_bar_row(shown, shown.estimate, width), *_words_rows(shown, shown.estimate, width), *last]
+    return [_bar_row(shown, shown.estimate, width, ended), *_words_rows(shown, shown.estimate, width, ended), *last]
 
 
 def _time_row(expected: DurationEstimate | None, width: int) -> Row:
@@ -79,9 +82,9 @@ def _data_row(data: DataOutlook, width: int) -> Row:
     return Row(line(TextSpan("data ", "dim"), shorten(" · ".join(parts), width - 5)))
 
 
-def _bar_row(shown: MemoryOutlook, estimate: MemoryEstimate, width: int) -> Row:
+def _bar_row(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ended: str) -> Row:
     label = GPU if shown.on_gpu else HOST
-    mark, style, _ = VERDICTS[estimate.verdict]
+    mark, style, _ = VERDICTS["unknown" if ended and estimate.verdict == "fits" else estimate.verdict]
     figures = f"{mark} {figures_of(estimate)}"
     whose = f" {shown.against}" if shown.against else ""
     bar_width = width - text_width(label) - text_width(figures) - 2
@@ -127,13 +130,15 @@ def _mib(size_bytes: float) -> str:
     return f"{size_bytes / MIB:.0f} MiB"
 
 
-def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int) -> list[Row]:
+def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ended: str) -> list[Row]:
     most = shown.largest
     _, style, verdict = VERDICTS[estimate.verdict]
     refuted = estimate.refuted_by
     verdict = verdict if refuted is None else "does not fit"
     if shown.unused_gpus:  # what the GPUs would hold is another question
         verdict += " for RAM" if refuted is None and estimate.verdict == "too large" else " in RAM"
+    if ended and estimate.verdict == "fits":
+        verdict, style, most = f"the run {ended}", "", None
     words = line(TextSpan(verdict, style))
     cause = shown.unused_gpus or ("" if refuted is None else refuted.sentence)
     if cause:

@@ -48,7 +48,8 @@ class SettingsView(Struct, frozen=True):
 
     `saved` is what the preset holds; `spread` multiplies the batch; `check` finds the problems of other settings.
     `in_effect` has what the followed run uses in place of the values shown, where these differ. `unknown` are the
-    fields whose value only the command knows; it is still `reading` them where that is set.
+    fields whose value only the command knows; it is still `reading` them where that is set. `ended` says how the
+    followed run, which had these settings, failed.
     """
 
     specs: tuple[FieldSpec, ...]
@@ -62,6 +63,7 @@ class SettingsView(Struct, frozen=True):
     in_effect: Mapping[str, ValueInEffect] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
     reading: bool = False
+    ended: str = ""
 
     @property
     def dirty(self) -> bool:

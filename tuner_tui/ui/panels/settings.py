@@ -272,7 +272,7 @@ class SettingsPanel(Vertical):
 
     def compose(self) -> ComposeResult:
         yield SettingsList(id="settings-list")
-        yield RowsPanel(self._estimate_rows, None, 1, id="estimate")
+        yield RowsPanel(self._estimate_rows, None, 1, "", id="estimate")
         yield RowsPanel(help_rows, FieldHelpText("", ""), id="field-help")
         yield ValueInput(self._accept, self._close, id="typed")
 
@@ -314,6 +314,7 @@ class SettingsPanel(Vertical):
         self._entitle()
         self._show_batch()
         self._show_help()
+        self._place_estimate(self.outer_size.height)
 
     def watch_next_run(self) -> None:
         self._opened = None
@@ -378,11 +379,11 @@ class SettingsPanel(Vertical):
         most = 4 if self.outlook is not None and self.outlook.data is not None else 3
         rows = most if height >= ROOM_FOR_MORE_HELP else 2 if height >= ROOM_FOR_TIME else 1
         bar.styles.height = rows
-        bar.values = (self.outlook, rows)
+        bar.values = (self.outlook, rows, "" if self.view is None else self.view.ended)
 
-    def _estimate_rows(self, outlook: MemoryOutlook | None, most: int, width: int) -> Sequence[Row]:
+    def _estimate_rows(self, outlook: MemoryOutlook | None, most: int, ended: str, width: int) -> Sequence[Row]:
         """Return the first rows of the estimate, the most important; what is left out is on a larger screen."""
-        return estimate_rows(outlook, width)[:most]
+        return estimate_rows(outlook, width, ended)[:most]
 
     def on_resize(self, event: Resize) -> None:
         self._place_estimate(event.size.height)
