@@ -125,6 +125,7 @@ async def test_the_palette_does_what_the_keys_do() -> None:
 
 async def test_the_palette_has_the_actions_of_every_panel() -> None:
     async with on_screen(busy_box()) as pilot:
+        await press_to(pilot, "Help", "question_mark")
         await press_to(pilot, "Commands", "ctrl+p")
         commands = pilot.app.screen.query_one(OptionList).option_count
         assert commands > len(MAIN_KEYS) + len(PAGE_KEYS)

@@ -23,19 +23,26 @@ class HelpScreen(Dialog[None]):
     """Shows the name of each of `keys` by group, then the `glossary`; the palette explains each key."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark,f1,q", "leave", "Back", id="help.leave", show=False)
+        Binding("question_mark,f1,q", "leave", "Back", id="help.leave", show=False),
+        Binding("ctrl+p", "palette", "All", id="help.palette", show=False),
     ]
     heading = "Help"
 
     def __init__(self, keys: Sequence[Binding], glossary: Sequence[tuple[str, str]]) -> None:
         super().__init__()
-        palette = any(key.action == "app.command_palette" for key in keys)
-        self.hint = f"{'ctrl+p explains each action · ' * palette}esc back"
+        self._palette = any(key.action == "app.command_palette" for key in keys)
+        self.hint = f"{'ctrl+p explains each action · ' * self._palette}esc back"
         self._groups = help_groups(keys)
         self._glossary = glossary
 
     def body(self) -> Iterable[Widget]:
         yield VerticalScroll(RowsPanel(help_rows, self._groups, self._glossary))
+
+    def action_palette(self) -> None:
+        """Open the command palette in place of the help, where the screen below has one."""
+        if self._palette:
+            self.dismiss()
+            self.app.call_later(self.app.run_action, "command_palette")
 
 
 def help_groups(keys: Sequence[Binding]) -> list[tuple[str, list[tuple[str, str]]]]:
