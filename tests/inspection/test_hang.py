@@ -161,7 +161,7 @@ def test_data_made_in_the_process_itself() -> None:
     calls = ("open /home/u/data.py", IN_WORKER[0], "__next__ /v/site-packages/torch/utils/data/dataloader.py")
     assert (
         explain(rank(0, *calls, world=1)).sentence
-        == "The training waits for its own data set, which waits in open (/home/u/data.py:7)."
+        == "The training waits for its own dataset, which waits in open (/home/u/data.py:7)."
     )
     assert explain(rank(0, *calls, world=1, cpu_share=1.0)).kind == "data"
 

@@ -365,10 +365,10 @@ async def test_another_interpreter_is_asked_as_soon_as_the_job_names_it() -> Non
 async def test_where_the_run_is() -> None:
     frame = StackFrame("/home/a/train.py", 12, "read_batch")
     process = ProcessDump(7, 1, "python", "S", 0.0, (ThreadStack((frame,)),), rank=0)
-    hang = Hang("data-stuck", "The training waits for its own data set.")
+    hang = Hang("data-stuck", "The training waits for its own dataset.")
     async with on_screen(busy_box(inspection=Inspection((process,), hang))) as pilot:
         await press_to(pilot, "Where r007 is", "W")
-        await until(pilot, lambda: "The training waits for its own data set." in screen_text(pilot.app))
+        await until(pilot, lambda: "The training waits for its own dataset." in screen_text(pilot.app))
         assert "read_batch (/home/a/train.py:12)" in screen_text(pilot.app)
         await press_to(pilot, "", "escape")
 

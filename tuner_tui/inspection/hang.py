@@ -131,7 +131,7 @@ class _Look(Struct, frozen=True):
             inside = find_activity(process.in_data_set(), self.read_line)
             kinds: Mapping[str, HangKind] = {"computing": "data", "idle": "data", "debugger": "debugger"}
             kind = kinds.get(inside.name, "data-stuck")
-            return Hang(kind, f"{subject} waits for its own data set, which {inside}.", (), culprits, marks)
+            return Hang(kind, f"{subject} waits for its own dataset, which {inside}.", (), culprits, marks)
         if not busy:
             sentence = f"{subject} {activity}, but its {len(workers)} loader workers have nothing to do."
             return Hang("unknown", sentence, (), culprits, marks)
