@@ -274,8 +274,9 @@ class SettingsRequests(Requests):
         screen.show(*preset_table(listed, current, self._differences, outlooks, unused))
 
     def _differences(self, values: Mapping[str, Value]) -> list[str]:
-        """What `values` would change of the settings shown: `micro batch 8 → 16`."""
-        return [f"{change.label} {change.old} → {change.new}" for change in self._state.changes_to(values)]
+        """What `values` would change of the settings shown: `micro batch 8 → 16`, `micro batch 16` of none."""
+        changes = self._state.changes_to(values)
+        return [f"{change.label} {f'{change.old} → ' * (change.old != '–')}{change.new}" for change in changes]
 
     async def choose(self, name: str) -> None:
         """Ask for one of the choices of the field `name`."""
