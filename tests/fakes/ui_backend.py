@@ -290,7 +290,9 @@ class FakeBackend(Backend):
     def preset_outlooks(
         self, entries: Sequence[PresetEntry], inventory: Inventory, interpreter: Interpreter
     ) -> Mapping[str, PresetOutlook]:
-        return {entry.name: PresetOutlook(True, MemoryOutlook(estimated())) for entry in entries}
+        return {
+            entry.name: PresetOutlook(entry.name != "other-machine", MemoryOutlook(estimated())) for entry in entries
+        }
 
     def load_preset(self, name: str) -> TrainingConfig:
         return opened(name, per_device_train_batch_size=2)

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.settings.strategies import presets
 from tuner_tui.hardware.inventory import Gpu
@@ -29,6 +30,7 @@ from tuner_tui.settings.presets import (
     preset_path,
     save_preset,
     shipped_folder,
+    suiting_first,
     update_tool_file,
     user_folder,
 )
@@ -367,6 +369,17 @@ def test_every_shipped_preset_is_good_and_written_so_that_all_tools_read_it():
 def test_a_preset_knows_its_hardware(hardware, suits):
     gpu = Gpu(0, "NVIDIA GeForce RTX 3090", capability=(8, 6), memory_total_bytes=int(23.7 * GIB))
     assert hardware.suits((gpu,), 8) is suits
+
+
+def test_the_gpus_that_a_preset_needs_are_no_pattern():
+    assert HardwareRequirements(gpu="*RTX [34]090*", min_memory_gib=24).gpu_text() == "RTX 3090 or 4090 of 24 GiB"
+    assert HardwareRequirements(gpu="*A100*80GB*").gpu_text() == "A100…80GB"
+
+
+def test_of_presets_for_any_gpu_the_one_that_uses_these_most_is_first():
+    gpu = Gpu(0, "NVIDIA A100-SXM4-80GB", capability=(8, 0), memory_total_bytes=80 * GIB)
+    names = [entry.name for entry in suiting_first(list_presets([shipped_folder()]), (gpu, replace(gpu, index=1)), 16)]
+    assert names.index("lora-8b-80gb") < names.index("lora-8b-24gb") < names.index("full-8b-8x80gb")
 
 
 def test_each_of_the_gpus_that_a_preset_needs_must_suit():

@@ -88,6 +88,14 @@ async def test_a_list_filters_as_it_is_typed_and_says_what_an_item_changes() -> 
         assert preset_shown(pilot) == "llama-1b-sft"
 
 
+async def test_the_cursor_is_on_a_preset_that_fits_as_soon_as_that_is_known() -> None:
+    presets = [listed("other-machine", "Any machine without a GPU"), listed("large", "For a large GPU")]
+    async with on_screen(FakeBox(presets=presets)) as pilot:
+        await press_to(pilot, "Presets", "p")
+        await until(pilot, lambda: "For a large GPU" in screen_text(pilot.app))
+        assert "Any machine without" not in screen_text(pilot.app)
+
+
 async def test_enter_on_a_choice_opens_its_list() -> None:
     async with on_screen(FakeBox()) as pilot:
         await press_to(pilot, "precision", "down", "down", "enter")

@@ -98,7 +98,7 @@ class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
         """The GPUs as text, such as `8 GPUs of 80 GiB`; empty if any suit."""
         if self.for_no_gpu:
             return "no GPU"
-        name = self.gpu.strip("*") if self.gpu else "GPU" if self.min_gpus else "a GPU"
+        name = _pattern_text(self.gpu) if self.gpu else "GPU" if self.min_gpus else "a GPU"
         memory = f" of {self.min_memory_gib:g} GiB" if self.min_memory_gib else ""
         many = f"{self.min_gpus} {name}s" if self.min_gpus and self.min_gpus > 1 else name
         return f"{many}{memory}" if memory or self.gpu or self.min_gpus else ""
@@ -122,6 +122,14 @@ class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
         total = gpu.memory_total_bytes
         # Drivers report a 24 GiB GPU as 23.7 to 24.0 GiB: allow 5 % less.
         return self.min_memory_gib is None or total is None or total >= self.min_memory_gib * 0.95 * 2**30
+
+
+def _pattern_text(pattern: str) -> str:
+    """`RTX 3090 or 4090` for the pattern `*RTX [34]090*`."""
+    spelt = re.sub(
+        r"(\w*)\[(\w+)\](\w*)", lambda match: " or ".join(f"{match[1]}{one}{match[3]}" for one in match[2]), pattern
+    )
+    return spelt.strip("*").replace("*", "…")
 
 
 class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -637,15 +645,18 @@ def is_measured(preset: Preset) -> bool:
 def suiting_first(
     entries: Sequence[PresetEntry], gpus: tuple[Gpu, ...], cores: int | None = None
 ) -> tuple[PresetEntry, ...]:
-    """The entries, marked where one was made for this machine: these first, those of the notes last."""
+    """The entries, marked where one was made for this machine: these first, those of the notes last.
 
+    What uses more of the GPUs that there are stands before what would also do with less.
+    """
     ranked = []
     for entry in entries:
         preset = None if entry.loaded is None else entry.loaded.preset
         hardware = HardwareRequirements() if preset is None or preset.for_ is None else preset.for_
         # A preset for any hardware was not made for this machine's.
         suits = hardware.gpu is not None and hardware.suits(gpus, cores)
-        rank = (not suits, -(hardware.min_memory_gib or 0.0) * suits, preset is not None and is_measured(preset))
+        needed = (hardware.min_memory_gib or 0.0) * (hardware.min_gpus or 1) * hardware.suits(gpus, cores)
+        rank = (not suits, -needed, preset is not None and is_measured(preset))
         ranked.append((rank, replace(entry, suits=suits)))
     return tuple(entry for _, entry in sorted(ranked, key=lambda pair: pair[0]))
 

@@ -225,10 +225,10 @@ class PresetScreen(PickScreen[str]):
         super().__init__("Presets", items, "There are no presets.", columns=("preset", columns))
 
     def show(self, columns: str, items: Sequence[PickerItem[str]]) -> None:
-        """List `items` in place of those so far; the cursor stays where it was, on the preset of the same name."""
-        before = None
+        """List `items` in place of those so far; a cursor that was moved stays on the preset of the same name."""
+        before, moved = None, False
         for options in self.query(OptionList):
-            before = self._picked_item(options.highlighted)
+            before, moved = self._picked_item(options.highlighted), options.highlighted != self._first_open()
         self._columns, self._items, self._shown = ("preset", columns), items, with_headings(items)
         if before is None:
             return
@@ -237,7 +237,7 @@ class PresetScreen(PickScreen[str]):
         values = [item and item.value for _, item in self._shown]
         options = self.query_one(OptionList)
         options.styles.min_width = max(LEAST_LIST, self._width + 2 + len(columns))
-        if before.value in values:
+        if moved and before.value in values:
             options.highlighted = values.index(before.value)
 
 
