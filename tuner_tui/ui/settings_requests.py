@@ -249,9 +249,10 @@ class SettingsRequests(Requests):
     async def pick_preset(self) -> None:
         """Ask for a preset and load it; what each needs here is filled in as soon as machine and Python are known."""
         current = None if self._state.loaded is None else self._state.loaded.preset
-        listed = await to_daemon_thread(lambda: self._backend.list_presets(self._state.inventory))
+        inventory = self._state.inventory
+        listed = await to_daemon_thread(lambda: self._backend.list_presets(inventory))
         screen = PresetScreen(*preset_table(listed, current, self._differences))
-        reading = self._app.run_task(self._judge_presets, screen, current)
+        reading = self._app.run_task(self._judge_presets, screen, current, None if inventory is None else listed)
         try:
             name = await self._app.ask(screen)
         finally:
@@ -263,15 +264,19 @@ class SettingsRequests(Requests):
         if changed:
             self._app.show_note(f"Loaded {name}. u restores your changes.")
 
-    async def _judge_presets(self, screen: PresetScreen, current: str | None) -> None:
+    async def _judge_presets(
+        self, screen: PresetScreen, current: str | None, listed: Sequence[PresetEntry] | None
+    ) -> None:
         await self._store.ready.wait()
         inventory, interpreter = self._state.inventory, self._state.interpreter
         if inventory is None or interpreter is None:
             return
-        listed = await to_daemon_thread(lambda: self._backend.list_presets(inventory))
-        outlooks = await to_daemon_thread(lambda: self._backend.preset_outlooks(listed, inventory, interpreter))
+        presets = listed
+        if presets is None:
+            presets = await to_daemon_thread(lambda: self._backend.list_presets(inventory))
+        outlooks = await to_daemon_thread(lambda: self._backend.preset_outlooks(presets, inventory, interpreter))
         unused = bool(inventory.gpus) and RuleContext(interpreter=interpreter).cpu_build
-        screen.show(*preset_table(listed, current, self._differences, outlooks, unused))
+        screen.show(*preset_table(presets, current, self._differences, outlooks, unused))
 
     def _differences(self, values: Mapping[str, Value]) -> list[str]:
         """What `values` would change of the settings shown: `micro batch 8 → 16`, `micro batch 16` of none."""
@@ -397,15 +402,17 @@ def preset_table(
     values change, by `differences`, and the source of its figures. A preset that cannot be loaded cannot be picked and
     says why.
     """
-    known = outlooks or {}
+    if not presets:
+        return "", []
+    judged = outlooks or {}
     memory = READING if outlooks is None else ""
-    rows = [PRESET_COLUMNS, *(_preset_figures(preset, current, known.get(preset.name), memory) for preset in presets)]
+    rows = [PRESET_COLUMNS, *(_preset_figures(preset, current, judged.get(preset.name), memory) for preset in presets)]
     # Until a run was measured here no time is known.
     columns = [column for column in zip(*rows, strict=True) if not {*column[1:]} <= {UNKNOWN, ""}]
     widths = [max(map(len, column)) for column in columns]
     head, *lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in zip(*columns, strict=True)]
     items = [
-        _preset_item(preset, line, differences, _preset_group(preset, known.get(preset.name), outlooks is None))
+        _preset_item(preset, line, differences, _preset_group(preset, judged.get(preset.name), outlooks is None))
         for preset, line in zip(presets, lines, strict=True)
     ]
     items.sort(key=lambda item: (PRESET_GROUPS.index(item.group), item.value != current))

@@ -8,7 +8,6 @@ from functools import lru_cache
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import BAD, LABEL, Line, Row, Style, TextSpan, line, line_width
 from tuner_tui.view.charts import Axes, Curve, Mark, axis_range, curve_rows
@@ -16,6 +15,7 @@ from tuner_tui.view.charts import Axes, Curve, Mark, axis_range, curve_rows
 if TYPE_CHECKING:
     from tuner_tui.runs.events.loss_forecast import LossForecast
     from tuner_tui.runs.events.progress import Series
+    from tuner_tui.runs.events.run_state import RunState
 
 EVALUATION, SPIKE = "◆", "▴"
 SMOOTHED_SHARE = 1 / 40

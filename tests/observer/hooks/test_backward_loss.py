@@ -26,7 +26,7 @@ class Loss:
 
 def test_a_loss_stands_at_its_own_step_whenever_it_is_written() -> None:
     written: list[dict[str, Any]] = []
-    session = SimpleNamespace(report_counters=lambda _, fields: written.append(fields))
+    session = SimpleNamespace(report_counters=lambda _, fields: written.append(fields), phase="training")
     counters = SimpleNamespace(buffer=RecordBuffer(), trainer_reports=False, step=0, own_steps=0)
     settings = SimpleNamespace(has_optimizer=True, present_rate=lambda: None)  # a function's own, which has returned
     loss = BackwardLoss(SimpleNamespace(), session, counters, lambda *_: None, settings)  # type: ignore[arg-type]
