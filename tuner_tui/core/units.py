@@ -95,5 +95,5 @@ def format_rough_duration(seconds: float | None) -> str:
     # Steps of about a tenth of the value: the error of an estimate is larger, and the figure changes rarely.
     for above_s, step_s in ((3600, 300), (600, 60), (120, 30), (30, 10)):
         if seconds >= above_s:
-            return format_duration(round(seconds / step_s) * step_s)
+            return format_duration(round(seconds / step_s) * step_s).removesuffix(" 00 s")
     return format_duration(math.ceil(seconds / 5) * 5)

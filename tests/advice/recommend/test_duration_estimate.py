@@ -227,8 +227,8 @@ def test_a_run_that_shows_only_steps_tells_the_time_and_no_samples(
     planned = Settings(max_steps=max_steps).changed(**in_effect)
     expected = estimate_duration(JOB, planned, 1, (replace(run, job=JOB),))
     assert expected is not None
-    assert summarise_duration(expected) == "3 min 00 s to 3 min 30 s"
-    assert describe_duration(expected, 3.0) == "3 min 00 s to 3 min 30 s, measured here by r001 with these settings"
+    assert summarise_duration(expected) == "3 min to 3 min 30 s"
+    assert describe_duration(expected, 3.0) == "3 min to 3 min 30 s, measured here by r001 with these settings"
 
 
 def test_the_length_of_the_loader_is_the_size_of_an_epoch() -> None:

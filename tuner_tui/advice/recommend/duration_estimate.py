@@ -156,7 +156,9 @@ def _format_speed(expected: DurationEstimate) -> str:
 
 def _format_range(low_s: float, high_s: float) -> str:
     low, high = format_rough_duration(low_s), format_rough_duration(high_s)
-    return low if low == high else f"{low} to {high}"
+    (least, unit), (_, other_unit) = low.split(maxsplit=1), high.split(maxsplit=1)
+    is_shared = unit == other_unit in ("s", "min", "h")
+    return low if low == high else f"{least if is_shared else low} to {high}"
 
 
 def estimate_duration(
