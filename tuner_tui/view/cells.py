@@ -74,7 +74,8 @@ def _spans(part: Part) -> Line:
 
 def wrapped_rows(text: str, width: int, style: Style = "") -> list[Row]:
     """Return `text` wrapped to `width` cells, at least 10, in one style."""
-    return [Row(line(TextSpan(part, style))) for part in wrap_text(text, max(10, width))]
+    room = max(10, width)
+    return [Row(line(TextSpan(shorten(part, room), style))) for part in wrap_text(text, room)]
 
 
 def visible_rows(rows: Sequence[Row], top: int, height: int) -> list[Row]:
@@ -265,7 +266,7 @@ def labelled_rows(
 ) -> list[Row]:
     """Return a dim label in `labels` cells with a text that is wrapped, to `most` rows at most."""
     room = max(10, width - labels)
-    parts = wrap_text(text, room) or [""]
+    parts = [shorten(part, room) for part in wrap_text(text, room)] or [""]  # of wide characters fewer fit
     parts[most - 1 :] = [shorten(" ".join(parts[most - 1 :]), room)] if len(parts) > most else parts[most - 1 :]
     heads = [label, *[""] * len(parts)]
     return [

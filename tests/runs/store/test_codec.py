@@ -55,6 +55,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if origin in (Union, UnionType):
         return st.one_of([values(argument) for argument in arguments])
     if origin is tuple:
+        if arguments[-1] is not Ellipsis:
+            return st.tuples(*map(values, arguments))
         return st.lists(values(arguments[0]), max_size=3).map(tuple)
     if origin is Mapping:
         return st.dictionaries(TEXT, values(arguments[1]), max_size=3)
