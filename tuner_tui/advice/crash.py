@@ -224,8 +224,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         where = _normalize_location(judgement.event.where) or where
     sentence = _sentence_of_unknown(failure) if pattern is None else pattern.sentence
     if pattern is not None and pattern.raised:  # of many messages, which know better than the part of the package
-        own = cause == "program-error" or _advice_in(failure.message)
-        sentence = _sentence_of_unknown(failure) if own else f"{sentence}: {_shorten(failure.headline, 160)}"
+        says_more = cause == "program-error" or _advice_in(failure.message)
+        sentence = _sentence_of_unknown(failure) if says_more else f"{sentence}: {_shorten(failure.headline, 160)}"
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
     reason = _logged_error(lines[max(0, failure.first - NEAR) : failure.first]) if ":" not in failure.message else None
     message = failure.message if reason is None else f"{failure.headline}: {reason}"
@@ -439,10 +439,10 @@ def _near_name(cause: CrashCause, log: Sequence[str]) -> tuple[Remedy, ...]:
         return ()
     *_, last = re.split(r"[./]", name)
     listed = {text for text in _named_groups("listed-names", cause.message) if text not in (name, last)}
-    own = re.compile(rf"['\"]{re.escape(last)}['\"]")  # the line that failed is no list of settings
-    printed = {text for line in log if not own.search(line) for text in _named_groups("settings-in-output", line)} - {
-        last
-    }
+    failed_name = re.compile(rf"['\"]{re.escape(last)}['\"]")  # the line that failed is no list of settings
+    printed = {
+        text for line in log if not failed_name.search(line) for text in _named_groups("settings-in-output", line)
+    } - {last}
     options = {text.replace("-", "_") for text in FIELDS} - {last.replace("-", "_")}
     for names, where in ((listed, "the message lists"), (options, "settings have"), (printed, "the output shows")):
         near = difflib.get_close_matches(last, names, n=1, cutoff=0.8)

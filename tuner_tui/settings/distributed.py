@@ -250,9 +250,11 @@ def _command_processes(
         case "ms-swift" | "llama-factory":
             return _parse_process_count(env.get("NPROC_PER_NODE", "1" if program == "ms-swift" else "auto"), gpu_count)
     given = {**read_overrides(tuple(command)), **read_options(tuple(command))}
-    own = next((value for name, value in given.items() if name == "num_gpus" or LIGHTNING_DEVICES.search(name)), "")
-    if own:  # detectron2, Lightning
-        return _parse_process_count(own, gpu_count)
+    requested = next(
+        (value for name, value in given.items() if name == "num_gpus" or LIGHTNING_DEVICES.search(name)), ""
+    )
+    if requested:  # detectron2, Lightning
+        return _parse_process_count(requested, gpu_count)
     return max((_devices_in(folder / word.rpartition("=")[2]) for word in command), default=1)
 
 

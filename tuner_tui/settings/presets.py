@@ -127,7 +127,9 @@ class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
 def _pattern_text(pattern: str) -> str:
     """`RTX 3090 or 4090` for the pattern `*RTX [34]090*`."""
     spelt = re.sub(
-        r"(\w*)\[(\w+)\](\w*)", lambda match: " or ".join(f"{match[1]}{one}{match[3]}" for one in match[2]), pattern
+        r"(\w*)\[(\w+)\](\w*)",
+        lambda match: " or ".join(f"{match[1]}{character}{match[3]}" for character in match[2]),
+        pattern,
     )
     return spelt.strip("*").replace("*", "…")
 
@@ -304,8 +306,8 @@ def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mappi
     if len(wholes) != 1 or not isinstance(whole, int) or devices < 2 or whole % devices:
         return {}
     micro, steps = (settings.get(name) for name in ("per_device_train_batch_size", "gradient_accumulation_steps"))
-    known = micro if steps is None else 1 if micro is not None else steps
-    each, rest = divmod(whole // devices, known if isinstance(known, int) else 1)
+    factor = micro if steps is None else 1 if micro is not None else steps
+    each, rest = divmod(whole // devices, factor if isinstance(factor, int) else 1)
     if rest or (micro is not None and steps is not None):
         return {}
     return {"per_device_train_batch_size" if micro is None else "gradient_accumulation_steps": each}

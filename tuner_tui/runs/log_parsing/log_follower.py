@@ -243,8 +243,8 @@ class PrintedEvaluations:
             groups.append(number)
         steps = steps[-number - 1 :] or [last] * bool(state.evaluation_steps)
         return [
-            known if known is not None else steps[min(group, len(steps) - 1)] if steps else line.event.step
-            for known, group, line in zip(certain, groups, lines, strict=True)
+            step if step is not None else steps[min(group, len(steps) - 1)] if steps else line.event.step
+            for step, group, line in zip(certain, groups, lines, strict=True)
         ]
 
     def _added_up(self, step: int, lines: Sequence[EvaluationLine]) -> Evaluated | None:

@@ -259,7 +259,7 @@ _NO_LOSS = re.compile(r"scal|weight|func|fn|coef|type|mask|factor")
 _PERPLEXITY = frozenset({"ppl", "perplexity"})
 _EXPONENTIAL = re.compile(r"(?:exp|ppl|perplexity)\([a-z_ ]*$")
 _OF_AVERAGE = re.compile(r"(?:(?!\d\.\d).)*(?<![a-z])ema(?![a-z])")
-"""An evaluation of the averaged weights, such as `Test (EMA): loss 1.3`, comes beside that of the model."""
+"""An evaluation of the averaged weights, such as `Test (EMA): loss 1.3`; the model itself is evaluated too."""
 _RECORDS = frozenset({"best", "lowest", "min", "minimum", "previous", "prev", "last", "target", "old"})
 _LEARNING_RATE = re.compile(rf"(?<![a-z])(?:lr|learning[ _]rate){ASSIGNED}")
 _GRAD_NORM = re.compile(rf"(?<![a-z])(?:grad(?:ient)?[ _]?norm|gnorm){ASSIGNED}")

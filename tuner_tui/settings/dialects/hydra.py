@@ -81,6 +81,7 @@ HYDRA_MAIN = r"@hydra\.main\(|@hydra_runner\("
 
 
 def is_global(path: Path) -> bool:
+    """Whether the file's keys stand at the top of the whole configuration, as its header says."""
     return GLOBAL_PACKAGE in read_text(path)[:HEADER_BYTES]
 
 

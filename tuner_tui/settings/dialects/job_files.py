@@ -23,9 +23,9 @@ from tuner_tui.settings.yaml_reader import ToolFile, parse_tool_text
 
 LONGEST_NAMES = 200
 KINDS = Path(__file__).with_name("job_files.yaml")
-RELAXED = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-"""A text in quotes, or a comment of JSON5 and Jsonnet."""
 QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
+RELAXED = re.compile(rf"({QUOTED.pattern})|//[^\n]*|/\*.*?\*/", re.DOTALL)
+"""A text in quotes, or a comment of JSON5 and Jsonnet."""
 NOT_STRICT = re.compile(r"//|/\*|,\s*[}\]]")
 """What JSON does not allow outside a text: a comment, or a comma after the last value."""
 LOCAL = re.compile(r"(?m)^\s*local\s+(\w+)\s*=\s*([^;{]+);")

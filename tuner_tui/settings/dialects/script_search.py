@@ -197,8 +197,8 @@ def needs_launcher(script: Path) -> bool:
 def is_module(script: Path) -> bool:
     """Whether the script imports from its own package, so that it cannot be started by its path."""
     package = script.absolute().parent
-    found = (package / package.name, *(package.parent / mark for mark in ("pyproject.toml", "setup.py", "setup.cfg")))
-    own = "" if any(place.exists() for place in found) else rf"|(?:from|import) {re.escape(package.name)}\."
+    marks = (package / package.name, *(package.parent / mark for mark in ("pyproject.toml", "setup.py", "setup.cfg")))
+    own = "" if any(path.exists() for path in marks) else rf"|(?:from|import) {re.escape(package.name)}\."
     return re.search(rf"^(?:from \.{own})", read_source(script), re.MULTILINE) is not None
 
 
