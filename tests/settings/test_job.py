@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from msgspec import structs
 
@@ -59,12 +57,6 @@ def test_it_is_no_part_of_what_trains() -> None:
     assert same_training(JOB, structs.replace(JOB, fallback=0))
     assert not same_training(JOB, structs.replace(JOB, command=("python", "other.py")))
     assert not same_training(JOB, BuiltinJob(fallback=2))
-
-
-def test_the_same_words_in_another_folder_are_another_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert same_training(JOB, structs.replace(JOB, cwd=str(tmp_path)))
-    assert not same_training(structs.replace(JOB, cwd="other"), structs.replace(JOB, cwd=str(tmp_path)))
 
 
 ROWS = [(part, row) for part in ("names", "classes") for row in read_data_file(OTHER_TASKS)[part]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -178,19 +177,14 @@ def model_in_command(command: Sequence[str]) -> str | None:
     return None
 
 
-COMMAND_IDENTITY = ("command", "env", "launcher", "processes", "on_cpu")
+COMMAND_IDENTITY = ("command", "cwd", "env", "launcher", "processes", "on_cpu")
 """Fields in which two jobs must agree to be the same command, however settings reach it."""
 
 
 def same_training(first: Job, second: Job) -> bool:
-    """Whether both jobs are the same command in the same folder, or built-in jobs equal apart from `fallback`.
-
-    A relative folder is one below the current folder.
-    """
+    """Whether both jobs are the same command, or built-in jobs that are equal apart from `fallback`."""
     if isinstance(first, CommandJob) and isinstance(second, CommandJob):
-        # Path.absolute would keep `..`
-        in_one_folder = len({os.path.abspath(job.cwd or "") for job in (first, second)}) == 1  # noqa: PTH100
-        return in_one_folder and all(getattr(first, name) == getattr(second, name) for name in COMMAND_IDENTITY)
+        return all(getattr(first, name) == getattr(second, name) for name in COMMAND_IDENTITY)
     return replace(first, fallback=0) == replace(second, fallback=0)
 
 

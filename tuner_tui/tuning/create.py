@@ -11,8 +11,8 @@ from msgspec import Struct, structs
 from tuner_tui.core.files import is_locked
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.detached_process import ProcessSpec, start_detached
-from tuner_tui.runs.launch.prepare import LaunchRequest, recorded_job
-from tuner_tui.runs.store.record import resolved_to_json
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.store.record import redact_job, resolved_to_json
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.tuning.store import (
@@ -44,7 +44,7 @@ def create_tuning(request: LaunchRequest, options: TuningOptions) -> TuningFolde
 
     Raises `LaunchError` if it cannot be written, `AlreadyTuningError` if another tuning is running.
     """
-    job = recorded_job(request)
+    job = redact_job(request.job)
     try:
         ensure_no_other_tuning(tunings_dir(request.environ))
         folder = create_tuning_folder(tunings_dir(request.environ))

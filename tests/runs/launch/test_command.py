@@ -27,7 +27,7 @@ from tuner_tui.runs.launch.command import (
     missing_processes,
     own_config,
 )
-from tuner_tui.runs.launch.prepare import LaunchRequest, prepare, recorded_job
+from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.supervise.run_processes import OBSERVER_SITE
@@ -92,14 +92,6 @@ def test_a_command_that_cannot_even_be_looked_at(tmp_path: Path) -> None:
     request = LaunchRequest(job=job, resolved=Resolved(Settings()), cwd=tmp_path, root=tmp_path / "runs")
     with pytest.raises(LaunchError, match="cannot be started: File name too long"):
         prepare(request)
-
-
-def test_a_record_holds_the_folder_of_the_command(tmp_path: Path) -> None:
-    job = CommandJob(command=("python", "train.py", "--token=hf_abcdefghijklmnopqrstuvwxyzabcdefgh"), cwd="examples")
-    recorded = recorded_job(LaunchRequest(job=job, resolved=Resolved(Settings()), cwd=tmp_path))
-    assert isinstance(recorded, CommandJob)
-    assert recorded.cwd == str(tmp_path / "examples")
-    assert "hf_abc" not in " ".join(recorded.command)
 
 
 def test_the_commands_own_file(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ from tuner_tui.runs.read.checkpoints import lineage_checkpoint, named_outputs
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, list_runs, next_folder, runs_dir
-from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, readable_record, redact_job
+from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, readable_record
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, StopTimeouts
 from tuner_tui.settings.apply import AppliedCommand, build_command
 from tuner_tui.settings.command_training import may_use_trainer
@@ -324,15 +324,6 @@ def working_folder(request: LaunchRequest) -> Path:
     """The absolute folder the command runs in: the job's `cwd`, relative to that of the request."""
     job_cwd = request.job.cwd if isinstance(request.job, CommandJob) else None
     return Path(request.cwd, job_cwd or "").absolute()
-
-
-def recorded_job(request: LaunchRequest) -> Job:
-    """The job as a record holds it: with its secrets hidden, and with the folder in which its command runs.
-
-    The folder distinguishes it from the same words typed elsewhere, such as `python train.py`.
-    """
-    job = redact_job(request.job)
-    return replace(job, cwd=str(working_folder(request))) if isinstance(job, CommandJob) else job
 
 
 def _checkpoint_to_resume(request: LaunchRequest) -> tuple[Path | None, OwnResume | None]:

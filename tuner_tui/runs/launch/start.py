@@ -17,10 +17,10 @@ from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.redaction import redact_env
 from tuner_tui.runs.launch.command import LaunchError, check_unshared, git_revision, has_gpu
 from tuner_tui.runs.launch.detached_process import ProcessSpec, ask_detached, start_detached
-from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, recorded_job, working_folder
+from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, working_folder
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, create_folder, list_runs
-from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, write_record
+from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job, write_record
 from tuner_tui.runs.store.supervisor_state import reserve_control
 from tuner_tui.runs.supervise.run_processes import FALLBACK_MODULE, START_TIMEOUT_S, SUPERVISOR_MODULE, ProcessSnapshot
 from tuner_tui.runs.supervise.training_process import LaunchSpec
@@ -140,7 +140,7 @@ def _build_record(prepared: PreparedLaunch) -> RunRecord:
     return RunRecord(
         id=prepared.folder.id,
         created_t=time.time(),
-        job=recorded_job(request),
+        job=redact_job(request.job),
         resolved=request.resolved,
         argv=prepared.redacted_argv,
         cwd=str(prepared.cwd),
@@ -218,7 +218,7 @@ def _is_same_training(folder: RunFolder, request: LaunchRequest) -> bool:
     if record is None:
         return False
     # What is recommended may differ from one minute to the next: the living run itself holds memory of the GPU.
-    return same_training(record.job, recorded_job(request)) and (record.resolved.given, record.cwd) == (
+    return same_training(record.job, redact_job(request.job)) and (record.resolved.given, record.cwd) == (
         request.resolved.given,
         str(working_folder(request)),
     )
