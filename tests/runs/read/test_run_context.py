@@ -61,7 +61,8 @@ def test_the_usual_start_is_the_median_and_the_fastest_run_has_a_speed() -> None
 def test_the_loss_of_the_earlier_run_that_ended_lowest(tmp_path: Path) -> None:
     def run(created_t: float, *losses: float, **more: Any) -> tuple[RunFolder, RunRecord]:
         folder = create_folder(tmp_path)
-        written = record(id=folder.id, created_t=created_t, **more)
+        job = CommandJob(command=("python", "train.py"))
+        written = record(id=folder.id, created_t=created_t, **{"job": job, **more})
         write_record(folder, written)
         events = (Metrics(t=float(step), rank=0, step=step, loss=loss) for step, loss in enumerate(losses, 1))
         folder.events.write_bytes(b"".join(map(encode_event, events)))
@@ -71,6 +72,7 @@ def test_the_loss_of_the_earlier_run_that_ended_lowest(tmp_path: Path) -> None:
     run(2.0, 3.0, 1.5)
     run(3.0, 3.0, float("nan"))
     run(4.0, 3.0, 0.1, job=CommandJob(command=("python", "other.py")))
+    run(4.5, 3.0, 0.1, cwd="/another/project")
     folder, latest = run(5.0, 3.0)
     context = read_run_context(folder, latest, ended=False, training_gpus=lambda sample: frozenset())
     assert [past.id for past in context.past] == ["r003", "r002", "r001"]

@@ -21,7 +21,7 @@ from tuner_tui.runs.store.codec import decode_events, decode_sample
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RecordError, RunRecord, readable_record
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
-from tuner_tui.settings.job import same_training
+from tuner_tui.settings.job import BuiltinJob, same_training
 
 PRICE_VARIABLE = "TUNER_KWH_PRICE"
 """Environment variable with the price of a kilowatt hour, such as `0.30 €` or `$0.12`."""
@@ -97,7 +97,9 @@ def _past_runs(folder: RunFolder, record: RunRecord) -> Iterator[PastRun]:
         before = readable_record(earlier)
         if before is None or before.created_t >= record.created_t or before.tuning is not None:
             continue
-        if before.host == record.host and same_training(before.job, record.job):
+        # The same words in another folder, such as `python train.py`, are another program.
+        same_place = before.host == record.host and (before.cwd == record.cwd or isinstance(record.job, BuiltinJob))
+        if same_place and same_training(before.job, record.job):
             state = read_brief(earlier).state
             well = state.outcome in ("completed", "stopped")  # the speed of one that failed says little
             speed = mean_rates(state.ranks.values()).samples_s if well else None
