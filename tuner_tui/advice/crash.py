@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 from msgspec import Struct
@@ -46,6 +46,8 @@ FULL_DISK_BYTES = 64e6
 PLENTY, PLENTY_SHARE = 4, 0.25
 """Free memory of so many times a request that failed, and this share of the host, means a limit of the process."""
 LOOKBACK_LINES = 60
+SHAPE = re.compile(r"[(\[](\d+(?:, ?\d+)*),?[)\]]")
+ROLES_OF_DATA = frozenset({"sample", "decode", "collate", "preparation"})
 UNEXPLAINED = "unknown"
 """The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
 
@@ -252,6 +254,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         topic = "same-steps"
     role = role_of(failure.frames, failure.message)
     name = None if role is None else role.name
+    if topic == "shapes":
+        name = _relation_of_sizes(message, name) or name
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
     checks = _check_the_call(failure) if topic == UNEXPLAINED or cause in CAUSES_OF_CALLS else ()
@@ -267,6 +271,20 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     is_refusal = is_unsure and failure.calls[-1].raises and is_worded
     is_refusal = is_refusal or (topic == "package-versions" and subject is None)
     return CrashCause(cause, sentence, confidence, evidence, where, subject, message, topic, name, checks, is_refusal)
+
+
+def _relation_of_sizes(message: str, role: str | None) -> str | None:
+    """How the sizes in a message differ, by a name of the ladder `shapes`; None if that says nothing."""
+    shapes = [[int(size) for size in text.split(",")] for text in SHAPE.findall(message)]
+    if any(0 in shape for shape in shapes):
+        return "empty"
+    alike = (zip(left, right, strict=True) for left, right in pairwise(shapes) if len(left) == len(right))
+    low, high = sorted(next((pair for pairs in alike for pair in pairs if pair[0] != pair[1]), (0, 0)))
+    if low > 64 and not (low - 1) & (low - 2) and not (high - 1) & (high - 2):
+        return "spectrogram"  # bins of a transform whose length is a power of two
+    if {low, high} <= {1, 3, 4} and role in ROLES_OF_DATA:
+        return "channels"
+    return "off-by-one" if high == low + 1 > 16 else None  # smaller ones are numbers of things, not lengths
 
 
 def _sentence_of_unknown(failure: Failure) -> str:
@@ -396,7 +414,8 @@ def _failing_package(failure: Failure) -> str | None:
 
 def _packages(failure: Failure) -> tuple[str, ...]:
     """The packages whose releases do not fit: those that the message names, and the innermost that is installed."""
-    named = [name.lower() for name in _named_groups("libraries", failure.headline)]
+    wrapped = failure.message.partition("because of the following error")[2]
+    named = [name.lower() for name in _named_groups("libraries", wrapped or failure.headline)]
     document = read_data_file(FILE)
     named += islice((name for name, form in document["classes-of"].items() if re.search(form, failure.headline)), 1)
     files = (frame.file for frames in (failure.calls, failure.frames) for frame in reversed(frames))
@@ -415,7 +434,8 @@ def _named_groups(pattern: str, text: str) -> tuple[str, ...]:
 
 def _advice_in(message: str) -> tuple[Remedy, ...]:
     """What the message itself says to do."""
-    sentences = (match[1] for match in _pattern("advice").finditer(message))
+    own = re.sub(r"(?m)^(?:wandb|clearml|mlflow|comet\w*)\b.*", "", message, flags=re.IGNORECASE)
+    sentences = (match[1] for match in _pattern("advice").finditer(own))
     reporting = _pattern("reporting", re.IGNORECASE)
     texts = [text for text in sentences if not reporting.search(re.sub(r"\([^()]*\)?", "", text))]
     is_vague = bool(texts) and len(texts[0].split()) < 5 and not _named_groups("names", texts[0])

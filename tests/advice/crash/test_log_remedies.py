@@ -271,3 +271,55 @@ def test_what_a_spawned_process_raised_is_the_cause() -> None:
     spawned = trace("Exception:\n\n-- Process 1 terminated with the following error:", "main")
     (finding,) = read(f"{spawned}\n{trace('ValueError: rows=0 of table 7', 'main')}")
     assert "rows=0 of table 7" in finding.evidence[0]
+
+
+def in_frame(file: str, message: str, statement: str = "call_1()") -> str:
+    return (
+        'Traceback (most recent call last):\n  File "/home/ann/train.py", line 7, in <module>\n    main()\n'
+        f'  File "{file}", line 9, in turn\n    {statement}\n{message}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "package", "first", "never"),
+    [
+        ("mode=train, batch=4, imgsz=640\n", "ultralytics", "(`batch=`)", "LoRA|8-bit|checkpointing"),
+        ("mode=train, batch=1, imgsz=640\n", "ultralytics", "smaller images (`imgsz=`", "halve"),
+        ("train_batch_size: 1\n", "transformers", "checkpointing", "halve"),
+        ("train_batch_size: 16\neval_batch_size: 1\n", "transformers", "halve", "autocast"),
+        ("trainable params: 9 || trainable%: 0.2\n", "transformers", "halve", "LoRA$"),
+    ],
+)
+def test_memory_remedies_are_those_of_the_program(before: str, package: str, first: str, never: str) -> None:
+    log = before + in_frame(f"/opt/env/lib/python3.11/site-packages/{package}/plate.py", CUDA_27)
+    titles = [remedy.title for remedy in remedies(log)]
+    assert first in titles[0]
+    assert not any(re.search(never, title) for title in titles)
+
+
+@pytest.mark.parametrize(
+    ("message", "first"),
+    [
+        ("The size of tensor a (66) must match the size of tensor b (67) at non-singleton dimension 3", "divisible"),
+        ("The size of tensor a (6) must match the size of tensor b (7) at non-singleton dimension 3", "compare"),
+        ("The size of tensor a (257) must match the size of tensor b (1025) at non-singleton dimension 1", "spectro"),
+        ("The size of tensor a (0) must match the size of tensor b (9) at non-singleton dimension 1", "empty"),
+        ("The size of tensor a (4) must match the size of tensor b (3) at non-singleton dimension 0", "compare"),
+        ("could not broadcast input array from shape (1,56,0) into shape (1,56,192)", "empty"),
+    ],
+)
+def test_the_sizes_of_a_message_choose_the_remedy(message: str, first: str) -> None:
+    assert first in remedies(in_frame("/home/ann/plate.py", f"RuntimeError: {message}"))[0].title
+
+
+def test_sizes_of_three_and_four_in_a_sample_are_channels() -> None:
+    message = "RuntimeError: The size of tensor a (4) must match the size of tensor b (3) at non-singleton dimension 0"
+    file = "/opt/env/lib/python3.11/site-packages/torchvision/transforms/functional.py"
+    assert "same channels" in remedies(in_frame(file, message))[0].title
+
+
+def test_lines_of_a_tracker_are_no_advice() -> None:
+    offered = remedies(
+        "ValueError: no plate\nwandb: Waiting.\nwandb: You can sync this run by running:\nwandb: wandb sync x"
+    )
+    assert not any("sync" in remedy.why for remedy in offered)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -120,27 +119,18 @@ def _out_of_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...
     """The remedies for out-of-memory at `where`: training, evaluation, loading, optimizer-step, checkpoint or None."""
     settings = situation.settings
     if settings is None:
-        names = names_of("gpu-oom-in-words", situation, where)
-        adapted = any(ADAPTERS_IN_LOG.search(line) for line in situation.log)
-        offers = (
-            remedy_if_it_applies(name, situation, None) for name in names if not (adapted and name in NOT_ADAPTED)
-        )
-        return tuple(filter(None, offers))
+        return climb("gpu-oom-in-words", situation, where)
     is_known = situation.is_known("per_device_train_batch_size")
     half = not is_known and "smaller-micro-batch" in names_of("gpu-oom", situation, where)
     may_halve = not is_known or settings.per_device_train_batch_size > 1
     fallback = situation.job is not None and not situation.job.fallback and not situation.has_own_loop and may_halve
     return (
-        *((remedy("halve-batch" if situation.has_own_loop else "halve"),) if half else ()),
+        *(climb("halve-batch" if situation.has_own_loop else "halve", situation) if half else ()),
         *climb("gpu-oom", situation, where),
         *((remedy("automatic-fallback"),) if fallback else ()),
     )
 
 
-ADAPTERS_IN_LOG = re.compile(r"trainable%|\bpeft[/.]|\bqlora\b|\blora_[AB]\b|PeftModel", re.IGNORECASE)
-"""Adapters are trained already: peft prints their share, a traceback names its files."""
-NOT_ADAPTED = ("adapters-in-words", "pure-bf16-in-words")
-"""Remedies for a training of all weights."""
 COMPUTE_LOCATIONS = frozenset({"training", "evaluation", "optimizer-step"})
 """Where a training without a GPU runs out of memory that a GPU would hold otherwise."""
 

@@ -153,7 +153,8 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     install = (remedy("install-package", package=name, python=python), *_without(name, situation))
     is_folder = any(re.search(rf"(?<!-packages)[/\\]{re.escape(name)}[/\\]", line) for line in situation.log)
     if is_folder:
-        return (remedy("own-module"), *install)
+        is_itself = any(re.search(rf"[/\\]{re.escape(name)}[/\\]__init__\.py", line) for line in situation.log)
+        return (remedy("own-module"), *(() if is_itself else install))
     return (*install, remedy("own-module")) if name == where and "_" in name else install
 
 

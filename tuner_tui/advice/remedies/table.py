@@ -90,11 +90,14 @@ class _Words:
 
     def knows(self, word: str) -> bool:
         is_setting = word in WORDS or word in FIELDS
-        return word in FACTS or (is_setting and self._settings is not None)
+        is_fact = word in FACTS or word in read_table("log-signs")
+        return is_fact or (is_setting and self._settings is not None)
 
     def __getitem__(self, word: str) -> Any:
         if word in FACTS:
             return FACTS[word](self._situation)
+        if sign := read_table("log-signs").get(word):
+            return _is_in_log(sign, self._situation)
         assert self._settings is not None
         return WORDS[word](self._settings) if word in WORDS else getattr(self._settings, word)
 
@@ -127,6 +130,17 @@ def runs_bitsandbytes(situation: Situation) -> bool:
     return situation.may_run("4-bit") and installed is not False
 
 
+def _option_in_log(part: str, situation: Situation) -> str:
+    """What the library that the log shows calls its `batch` or `size`, in brackets behind a word; "" if unknown."""
+    rows = read_table("libraries").values()
+    row: Mapping[str, str] = next((row for row in rows if _is_in_log(row["frames"], situation)), {})
+    return f" ({row[part]})" if part in row else ""
+
+
+def _is_in_log(pattern: str, situation: Situation) -> bool:
+    return any(re.search(pattern, line) for line in situation.log)
+
+
 def _padding_saved(situation: Situation) -> str:
     share = situation.state.rates.padding_share
     return "" if share is None else f"saves at most {format_share(share)} of the computation"
@@ -150,6 +164,8 @@ FACTS: Mapping[str, Callable[[Situation], object]] = {
     "built-in-job": lambda situation: isinstance(situation.job, BuiltinJob),
     # On random weights LoRA learns next to nothing.
     "random-weights": lambda situation: isinstance(situation.job, BuiltinJob) and situation.job.model in SHAPES,
+    "batch-option": lambda situation: _option_in_log("batch", situation),
+    "size-option": lambda situation: _option_in_log("size", situation),
     "padding-saved": _padding_saved,
     "saved-by-8-bit-states": _saved_by_8_bit_states,
 }

@@ -149,9 +149,12 @@ def classify(failure: Failure) -> CrashPattern | None:
         or (by_headline.cause == by_message.cause and by_message.topic is not None)
     ):
         by_words = by_message
-    if by_words is None and by_frames is not None:  # what is known of a part of a package yields to any words
-        return by_frames
     by_class = next(filter(None, map(crash_table().classes.get, _class_names(failure.type))), None)
+    if by_words is None and by_frames is not None:
+        # What is known of a part of a package yields to any words, and to a class of another package.
+        package, _, name = (failure.type or "").partition(".")
+        if by_class is None or not name or f"{package}/" in failure.frames[-1].file:
+            return by_frames
     if by_class is not None and (by_words is None or by_words.cause in by_class.replaces):
         return by_class
     return by_words
