@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -46,7 +47,7 @@ FULL_DISK_BYTES = 64e6
 PLENTY, PLENTY_SHARE = 4, 0.25
 """Free memory of so many times a request that failed, and this share of the host, means a limit of the process."""
 LOOKBACK_LINES = 60
-SHAPE = re.compile(r"[(\[](\d+(?:, ?\d+)*),?[)\]]")
+SHAPE = re.compile(r"[(\[](\d+(?:, ?\d+)*),?[)\]]|(?:\bsize |[Gg]ot |\d and )(\d+)\b(?! *[xD-])")
 ROLES_OF_DATA = frozenset({"sample", "decode", "collate", "preparation"})
 UNEXPLAINED = "unknown"
 """The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
@@ -275,16 +276,19 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
 
 def _relation_of_sizes(message: str, role: str | None) -> str | None:
     """How the sizes in a message differ, by a name of the ladder `shapes`; None if that says nothing."""
-    shapes = [[int(size) for size in text.split(",")] for text in SHAPE.findall(message)]
+    shapes = [[int(size) for size in max(texts).split(",")] for texts in SHAPE.findall(message)]
     if any(0 in shape for shape in shapes):
         return "empty"
     alike = (zip(left, right, strict=True) for left, right in pairwise(shapes) if len(left) == len(right))
     low, high = sorted(next((pair for pairs in alike for pair in pairs if pair[0] != pair[1]), (0, 0)))
     if low > 64 and not (low - 1) & (low - 2) and not (high - 1) & (high - 2):
         return "spectrogram"  # bins of a transform whose length is a power of two
-    if {low, high} <= {1, 3, 4} and role in ROLES_OF_DATA:
+    if high in range(2, 5) and low and role in ROLES_OF_DATA:
         return "channels"
-    return "off-by-one" if high == low + 1 > 16 else None  # smaller ones are numbers of things, not lengths
+    if high == low + 1 > 16:  # smaller ones are numbers of things, not lengths
+        return "off-by-one"
+    low, high = sorted(map(math.prod, shapes[:2])) if len(shapes) == 2 else (0, 0)
+    return "multiple" if low > 4 and high % low == 0 and high > low else None
 
 
 def _sentence_of_unknown(failure: Failure) -> str:
