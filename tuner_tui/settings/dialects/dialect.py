@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
@@ -31,6 +32,7 @@ TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>|\$\w+|\$\(.*\)|\?\?\?|@[A-Za-z_
 REFERENCE = re.compile(r"\$\{(?:(?P<resolver>[\w.]+):)?(?P<dots>\.*)(?P<key>[^${},]*)(?:,(?P<default>[^${}]*))?\}")
 """OmegaConf's `${key}`, `${.key}` of the same section, `${oc.env:NAME,default}`."""
 MOST_REFERENCES = 20
+FREE = re.IGNORECASE | re.VERBOSE
 
 
 class Renamed(Struct, frozen=True):
@@ -309,7 +311,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     for key in dialect.read_as.keys() & plain.keys():
         word, plain[key] = plain[key], _word_of(dialect, key, plain[key])
         if plain[key] is not word:
-            notes.append(f"{key} {word} is read as {'on' if plain[key] is True else plain[key]}")
+            notes.append(f"{places.get(key, key)} {word} is read as {'on' if plain[key] is True else plain[key]}")
     for name, key in dialect.names.items():
         if name in FIELDS and name not in read and key in plain:
             read[name] = plain.pop(key)
@@ -382,9 +384,9 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
         # A key's place in files of free sections is the only key of the file that ends with one of its leaves. Leaves
         # are in order of certainty, and the first that occurs decides: `optimizer.lr` before `lr`. Several keys with
         # that ending are no place, since nobody knows which one trains, unless all but one repeat it in a section of
-        # their own (a variant), or one alone is in a section of the training.
+        # their own (a variant), or one alone is in a section of the training or nearest to the top.
         for leaf in leaves:
-            if leaf in only_with and not any(re.search(only_with[leaf], other) for other in flat):
+            if leaf in only_with and not _has_key(flat, only_with[leaf]):
                 continue
             ends = leaf_pattern(
                 f"(?:{leaf})(?:.(?:{switch}))?" if name in FIELDS and FIELDS[name].kind == "bool" else leaf
@@ -403,6 +405,8 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
             if len({str(flat[path]) for path in literal}) > 1:
                 of_training = [path for path in literal if re.search(words["of_training"], path.lower())]
                 literal = of_training if len(of_training) == 1 else literal
+                highest = min(path.count(".") for path in literal)
+                literal = [path for path in literal if path.count(".") == highest]
             if len(literal) == 1 or (agreeing and len({str(flat[path]) for path in literal}) == 1):
                 keys[key] = literal[0]
                 break
@@ -411,14 +415,20 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
     return keys
 
 
+def _has_key(flat: Mapping[str, Any], pattern: str) -> bool:
+    """Whether the file has such a key with a value, or a name like it as a value: `train_lora.py`."""
+    keys = (key for key, value in flat.items() if value is not None)
+    return any(re.search(pattern, text) for text in (*keys, *(text for text in flat.values() if isinstance(text, str))))
+
+
 def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
     """The values without those whose name means something else next to another key, or that belong to one stage."""
-    excluding: Mapping[str, str] = read_data_file(TABLES)["words"]["not_beside"]
     gone = set()
-    for key in flat:
+    for row, key in product(read_data_file(TABLES)["words"]["not_beside"], flat):
         section, dot, name = key.rpartition(".")
-        pattern = excluding.get(name.lower(), "").replace("{section}", re.escape(section + dot))
-        gone |= {key} if pattern and any(re.search(pattern, other, re.IGNORECASE) for other in flat) else set()
+        if re.fullmatch(row["names"], name, re.IGNORECASE):
+            pattern = row["beside"].replace("{section}", re.escape(section + dot))
+            gone |= {key} if any(re.search(pattern, other, FREE) for other in flat) else set()
     stage = re.compile(rf"((?:.*\.)?)({read_data_file(TABLES)['words']['stages']})\.(.+)")
     of_stages = {key: match.groups() for key in flat if (match := stage.fullmatch(key)) is not None}
     for key, (above, name, inner) in of_stages.items():
@@ -468,10 +478,13 @@ def leaf_pattern(leaf: str) -> re.Pattern[str]:
 
 
 def without_alternatives(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The values without the sections that are alternatives to one that a value names: `model_type = "SD3"`."""
+    """The values without the sections that are alternatives to one that a value names: `model_type = "SD3"`.
+
+    So are those that change what a section `defaults` has.
+    """
     named = {value.lower() for value in values.values() if isinstance(value, str)}
     sections = {key: value.keys() for key, value in values.items() if isinstance(value, Mapping)}
-    chosen = [key for key in sections if key.lower() in named]
+    chosen = [key for key in sections if key.lower() in named or key.lower() in ("default", "defaults", "base")]
     if len(chosen) != 1:
         return values
     keys = sections.pop(chosen[0])
@@ -490,16 +503,13 @@ def _suits(name: str, value: object) -> bool:
         return False
     if name not in FIELDS or value is None or (isinstance(value, str) and _left_open(name, value)):
         return not isinstance(value, Mapping)
-    kind, least = FIELDS[name].kind, read_data_file(TABLES)["words"]["least"]
+    kind, least = FIELDS[name].kind, read_data_file(TABLES)["words"]["least"].get(name, 0)
     if kind in ("int", "float"):
         try:
-            return (
-                not isinstance(value, bool)
-                and isinstance(value, str | int | float)
-                and float(value) >= least.get(name, 0)
-            )
-        except ValueError:
+            number = -1.0 if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
             return False
+        return bool(number > least if FIELDS[name].above_minimum else number >= least)
     return isinstance(value, bool | int | str if kind == "bool" else str)
 
 

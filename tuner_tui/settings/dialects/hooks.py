@@ -254,7 +254,8 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
     kinds = {"4": str(values.get("quant_type", "nf4")), "8": "int8"}
     if str(values.get("bits")) in kinds:
         settings["quantization"] = kinds[str(values["bits"])]
-    precision = {"no": "fp32", "bf16": "bf16", "fp16": "fp16"}.get(str(values.get("mixed_precision")))
+    words = {"no": "fp32", "false": "fp32", "bf16": "bf16", "fp16": "fp16", "true": "fp16"}
+    precision = words.get(str(values.get("mixed_precision")).lower())
     # The script's own option wins over the launcher's.
     if precision is not None and not {"bf16", "fp16"} & values.keys():
         settings["precision"] = precision
