@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.benchmarks.tuning.paired_test import BOXES, Box, confirmed
 from tests.benchmarks.tuning.simulated_training import GIB
@@ -14,7 +15,7 @@ from tests.tuning.search.builders import measured, out_of_memory
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.paired_test import MAX_PAIRS, PairedTest, confidence_half_width
 from tuner_tui.tuning.search.results import SearchContext, SearchResults, without_transient_failures
-from tuner_tui.tuning.search.space import SearchSpace
+from tuner_tui.tuning.search.space import Quiet, SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, Trial
 
 START, WINNER = Settings(), Settings(torch_compile=True)
@@ -88,6 +89,25 @@ def test_a_disturbed_pair_is_run_again_and_does_not_count() -> None:
     assert not comparison.decided
     assert not pairs(*disturbed, *in_turn(1.08)).decided, "both steady pairs began with the start"
     assert pairs(*disturbed, *in_turn(1.08, 1.08)).confirmed
+
+
+def test_pairs_disturbed_by_other_programs_are_replaced_in_the_order_that_is_missing() -> None:
+    """Three pairs in a row were disturbed: only one order is left to be measured."""
+    quiet = SearchSpace(quiet=Quiet(max_cpu_share=0.15))
+    tried: list[CompletedTrial] = []
+    for others in (0.0, 0.5, 0.5, 0.5, 0.0):
+        test = PairedTest(SearchContext(START, quiet, tuple(tried)), WINNER)
+        assert not test.decided
+        for _ in range(2):
+            settings = PairedTest(SearchContext(START, quiet, tuple(tried)), WINNER).next()
+            assert settings is not None
+            completed = run("confirm", settings, 640.0 if settings == WINNER else 40.0)
+            measurement = replace(completed.measurement, others_cpu_share=others)
+            tried.append(replace(completed, measurement=measurement))
+    assert [trial.trial.settings == START for trial in tried[::2]] == [True, False, False, False, False]
+    test = PairedTest(SearchContext(START, quiet, tuple(tried)), WINNER)
+    assert len(test.ratios) == 2
+    assert test.confirmed
 
 
 def test_one_pair_confirms_nothing_however_clear() -> None:

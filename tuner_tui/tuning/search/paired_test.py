@@ -15,6 +15,8 @@ from tuner_tui.tuning.trial import Measurement, Trial
 
 MIN_PAIRS = 2
 MAX_PAIRS = 4
+MAX_REPLACED = 2
+"""Number of pairs disturbed by other programs that are run anew."""
 MIN_SIGMA = 0.003
 """Minimum standard deviation between runs, as a share, however steady each of them was."""
 MAX_PAIR_NOISE = 2.0
@@ -73,7 +75,7 @@ class PairedTest(Struct, frozen=True):
             pair for pair in pairs if self._is_steady(start, pair[1][0]) and self._is_steady(self.winner, pair[1][1])
         ]
         # Unsteady pairs widen the interval; without them, all that is left may be of one order.
-        return steady if _has_both_orders(steady) or (steady and self._pairs_run < MAX_PAIRS) else pairs
+        return steady if _has_both_orders(steady) or (steady and self._pairs_run < self._max_pairs) else pairs
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
@@ -102,7 +104,7 @@ class PairedTest(Struct, frozen=True):
     def decided(self) -> bool:
         """Whether no more pairs are needed: the winner is faster or not, the maximum is reached, or the machine is
         too busy."""
-        if self._pairs_run >= MAX_PAIRS or (self._pairs_run >= MIN_PAIRS and self.disturbed):
+        if self._pairs_run >= self._max_pairs or (self._pairs_run >= MIN_PAIRS and self.disturbed):
             return True
         if len(self.ratios) < MIN_PAIRS or not self.in_both_orders:
             return False
@@ -145,13 +147,21 @@ class PairedTest(Struct, frozen=True):
         if starts != winners:
             return self.context.start if starts < winners else self.winner
         begun = sum(max(counts[gpu, True], counts[gpu, False]) for gpu in {trial.gpu for trial in ran})
-        if gpu is not None and begun >= MAX_PAIRS:
+        if gpu is not None and begun >= self._max_pairs:
             return None
-        return self.context.start if begun % 2 == 0 else self.winner
+        start_first = begun % 2 == 0
+        if begun == self._pairs_run and self.pairs and not self.in_both_orders:
+            start_first = not self._counted[0][0]
+        return self.context.start if start_first else self.winner
 
     @property
     def _pairs_run(self) -> int:
         return len(self._all_pairs)
+
+    @property
+    def _max_pairs(self) -> int:
+        disturbed = sum(self._is_disturbed(pair) for _, pair in self._all_pairs)
+        return MAX_PAIRS + min(disturbed, MAX_REPLACED)
 
     @property
     def _all_pairs(self) -> list[Pair]:
