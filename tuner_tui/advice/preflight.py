@@ -22,7 +22,7 @@ from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
 from tuner_tui.hardware.probe_script import PACKAGES
 from tuner_tui.memory.closed_form import fixed_sizes, trained_bytes
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
-from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect, leaf_pattern
+from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect, leaf_pattern, texts_in, to_fill_in
 from tuner_tui.settings.distributed import best_kind, gpus_of_job, is_same_kind
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
@@ -293,13 +293,17 @@ def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pre
 
 
 def path_checks(file: TrainingFile, files: FileSystem) -> Iterator[PreflightCheck]:
-    """Whether the files and folders that the file names are there."""
-    named = named_paths(file.values, file.dialect)
+    """Whether the files and folders that the file names are there, and all values are those of its user."""
+    to_give = dict.fromkeys(filter(to_fill_in, texts_in(file.values)))
+    if to_give:
+        sentence = f"These stand for values of your own: {', '.join(map(shorten_text, to_give))}."
+        yield PreflightCheck("Files", "wrong", sentence, f"Put them into {file.path}.")
+    named = [entry for entry in named_paths(file.values, file.dialect) if not to_fill_in(entry.path)]
     missing = [entry for entry in named if not files.exists(entry.path)]
     for entry in missing:
         sentence = f"{entry.key}: the {entry.kind} {entry.path} does not exist."
         yield PreflightCheck("Files", "wrong", sentence, _remedy(entry, file, files))
-    if named and not missing:
+    if named and not missing and not to_give:
         yield PreflightCheck("Files", "good", "All files and folders named in the file exist.")
 
 

@@ -26,6 +26,7 @@ from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.dialects.dialect import (
     HF,
     TABLES,
+    TEMPLATE,
     Dialect,
     dialect_of_command,
     dialect_of_file,
@@ -36,6 +37,8 @@ from tuner_tui.settings.dialects.dialect import (
     leaf_pattern,
     read_settings,
     set_nested,
+    texts_in,
+    to_fill_in,
     why_no_training,
     with_references,
 )
@@ -285,16 +288,22 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         notes = tuple(note for note in notes if note not in imported.unknown)
         notes += (f"{len(imported.unknown)} keys are no settings and stay in the file",)
     is_whole = job is not None and job.command[0] == "bash"
-    if file.incomplete and not (is_whole and all(map(OF_ITSELF.fullmatch, file.incomplete))):
+    reasons = [reason for reason in file.incomplete if not (is_whole and OF_ITSELF.fullmatch(reason))]
+    is_given = form == "yaml" and dialect.form != "overrides"
+    of_file = [text for text in texts_in(file.values) if is_given or not TEMPLATE.fullmatch(text)]
+    words = [] if job is None else [word for word in file.words or job.command if "$" not in word]
+    missing = dict.fromkeys(shorten_text(text.rpartition("=")[2]) for text in (*of_file, *words) if to_fill_in(text))
+    reasons += [f"it has placeholders to fill in: {', '.join(missing)}"] if missing else []
+    if reasons and (job is not None or file.incomplete):
         then = "give it whole, as in `tuner-tui run -- python train.py`"
         if job is not None:
-            then = "the script is started as a whole" if is_whole or file.words else "give it in the command"
-        notes += (f"the command in {Path(source).name} is not complete: {'; '.join(file.incomplete)}; {then}",)
+            then = "the script is started as a whole" if is_whole else "give it in the command"
+        notes += (f"the command in {Path(source).name} is not complete: {'; '.join(reasons)}; {then}",)
     elif path is not None and job is None:
         named = () if training is None else (("model", training.model), ("data", training.data))
         names = [f"{part} {name}" for part, name in named if name]
         notes += (f"the file names {' and '.join(names)}",) if names else ()
-        notes += (command_to_name(path.name),)
+        notes += (*(f"{path.name} is not complete: {reason}" for reason in reasons), command_to_name(path.name))
     return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training)
 
 

@@ -11,6 +11,8 @@ import yaml
 from msgspec import structs
 
 from tuner_tui.settings.apply import build_command
+from tuner_tui.settings.dialects.dialect import to_fill_in
+from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.presets import LoadedPreset, load_preset, update_tool_file
@@ -47,8 +49,12 @@ def test_files_are_read_and_changed(case: dict[str, Any], tmp_path: Path) -> Non
         return yaml.safe_load(yaml.safe_dump(value, width=100_000).replace(str(tmp_path), "ROOT"))
 
     path: Path = case["path"]
+    if "refused" in case:
+        with pytest.raises(PresetError, match=case["refused"]):
+            load_preset(path)
     if "settings" in case:
         loaded = load_preset(path)
+        assert case.get("note", "") in "\n".join(loaded.notes)
         assert loaded.preset.settings == case["settings"]
         assert list(loaded.left_open) == case.get("left_open", [])
         assert loaded.dialect is not None
@@ -70,3 +76,17 @@ def test_commands_take_settings(case: dict[str, Any], tmp_path: Path) -> None:
     applied = build_command(job, Settings(**chosen), None, "out", chosen=chosen, own_config=own)
     assert shlex.join(applied.argv).replace(str(tmp_path), "ROOT") == expected["command"]
     assert yaml.safe_load(applied.config_yaml or "null") == expected.get("config")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_open"),
+    [
+        ("--data=/path/to/data", True), ("path_to_data", True), ("/your_path/x.csv", True), ("your-org/chat", True),
+        ("{TBD}", True), ("<model_name>", True), ("/data/<DATASET>/a", True), ("[YOUR_TOKEN]", True), ("???", True),
+        ("/mnt/xxx/a", True), ("CHANGE_ME", True),
+        ("</s>", False), ("<image>", False), ("{epoch}-{loss}", False), ("[RGB]", False), ("FULL_SHARD", False),
+        ("path/tools", False), ("data/yours", False), ("gpt2-xxl", False), ("{'a': 1}", False),
+    ],
+)  # fmt: skip
+def test_placeholders_of_texts(text: str, is_open: bool) -> None:
+    assert to_fill_in(text) is is_open

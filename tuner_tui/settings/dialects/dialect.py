@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path, PurePath
@@ -459,6 +459,21 @@ def is_for_any_program(settings: Collection[str], flat: Mapping[str, Any]) -> bo
     return {"seed"} < {"seed", *settings} <= {*read_data_file(TABLES)["words"]["of_any_program"]} and not any(
         map(OF_TRANSFORMERS.match, names)
     )
+
+
+def to_fill_in(value: object) -> bool:
+    """Whether a text stands for a value that its reader puts in: `path/to/data`, `{TBD}`, `--model <model_name>`."""
+    pattern = re.compile(read_data_file(TABLES)["words"]["to_fill_in"], re.VERBOSE)
+    return isinstance(value, str) and pattern.search(value.rpartition("=")[2]) is not None
+
+
+def texts_in(values: object) -> Iterator[str]:
+    """Every text among values, in sections and lists as well."""
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, Mapping | list):
+        for value in values.values() if isinstance(values, Mapping) else values:
+            yield from texts_in(value)
 
 
 def why_no_training(flat: Mapping[str, Any], name: str) -> str | None:

@@ -27,6 +27,7 @@ from tuner_tui.settings.dialects.dialect import (
     flatten,
     keys_in_file,
     leaf_pattern,
+    to_fill_in,
     without_alternatives,
     without_other_meanings,
 )
@@ -78,12 +79,10 @@ CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerato
 LAUNCHERS = r"uv|poetry|python3?|torchrun|accelerate|deepspeed|composer|bash|sh"
 PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}}|(?<=\./)[\w/-]+\.py)\s[^`]*)"
 """The beginning of a command that may start a training."""
-TO_FILL_IN = re.compile(
-    r"(?i:[$<{]|^\[|\.\.\.$|XXX|path/to/|\byour[_-])|^(?=[A-Z_]*(?:NUM|PATH|DIR|FILE|NAME|VALUE|YOUR))[A-Z]+(?:_[A-Z]+)+$"
-)
-"""What a reader puts a name of their own in the place of."""
+VARIABLE = re.compile(r"[$<{]|^\[|^(?=[A-Z_]*(?:NUM|PATH|DIR|FILE|NAME|VALUE|YOUR))[A-Z]+(?:_[A-Z]+)+$")
+"""What a line of a text leaves to its reader, or to variables that only its script has."""
 HYDRA_NAME = re.compile(r"\s(?:--config-name|-cn)[ =]\S+$")
-ANY_NAME = re.compile(rf"{TO_FILL_IN.pattern}|(?i:whatever|(?:your|my|some|any)[_-]\w+\.\w+$)")
+ANY_NAME = re.compile(r"(?i:whatever|(?:your|my|some|any)[_-]\w+\.\w+$)")
 """A path whose last name stands for any file of its folder."""
 METHOD_NAME = re.compile(r"(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo|ipo|pretrain)(?![a-z])", re.IGNORECASE)
 OTHER_FILE = re.compile(
@@ -258,7 +257,7 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
                         words[at[0]] if _is_choice(words[at[0]], config) else f"{begin}{equals}{chosen}",
                         *_without_examples(words[at[0] + 1 :], keys),
                     )
-                    if not any(TO_FILL_IN.search(word) for word in filled):
+                    if not any(map(_is_open, filled)):
                         yield filled, environment, folder
                         is_own = is_own or text_file == config
         if is_own:  # what the file says of itself counts before all others
@@ -305,7 +304,7 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         return not its_own and 5 * len(keys & others) >= needed > 0
     option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("-")), "")
     named = Path(name)
-    if named.parent.name in [above.name for above in config.parents[:2]] and ANY_NAME.search(name):
+    if named.parent.name in [above.name for above in config.parents[:2]] and (_is_open(name) or ANY_NAME.search(name)):
         is_like = named.suffix[:2] == config.suffix[:2] and not other.exists()
         reads = OTHER_FILE.search(option) is None
         return is_like and reads and script is not None and (folder / script).is_file()
@@ -314,14 +313,18 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     if is_shorter and other.parent == config.parent and option and script is not None:
         return (folder / script).is_file()
     # `-Y {path_to_config}`, `train.py <config>`: what is to be filled in says itself that it is the configuration.
-    says_config = TO_FILL_IN.search(name) and re.search(r"conf|cfg|ya?ml", name, re.IGNORECASE)
+    says_config = _is_open(name) and re.search(r"conf|cfg|ya?ml", name, re.IGNORECASE)
     if says_config and (re.fullmatch(r"-[A-Za-z]", option) or before[-1:] == (script,)):
         return script is not None and (folder / script).is_file() and _is_among(config, folder)
-    is_name = TO_FILL_IN.search(name) or ("/" not in name and config.parent / name not in files_in(config.parent, "*"))
+    is_name = _is_open(name) or ("/" not in name and config.parent / name not in files_in(config.parent, "*"))
     fits = is_name and (name.endswith(config.suffix) or name.startswith("$"))
     if not fits or not CONFIG_OPTION.fullmatch(f'"{option}"') or script is None or not (folder / script).is_file():
         return False
     return reads_keys(config, values, KNOWN)(folder / script, read_source(folder / script))
+
+
+def _is_open(word: str) -> bool:
+    return VARIABLE.search(word) is not None or to_fill_in(word)
 
 
 def _is_among(config: Path, folder: Path) -> bool:
@@ -511,7 +514,8 @@ def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
             texts = {text for path in group if (text := _text_of(values[path]))}
             if len(texts) == 1:
                 return texts.pop()
-        if any(isinstance(values[path], str) and TEMPLATE.fullmatch(values[path]) for path in ending):
+        given = [values[path] for path in ending if isinstance(values[path], str)]
+        if any(TEMPLATE.fullmatch(text) or to_fill_in(text) for text in given):
             return None
     return None
 
@@ -521,8 +525,11 @@ def _text_of(value: object) -> str | None:
     if isinstance(value, str) and re.fullmatch(r"\(.*\)|\[.*\]", value):  # a tuple as detectron2 writes it
         value = re.findall(r"[\"']([^\"']+)[\"']", value)
     if isinstance(value, str):
-        is_open = TEMPLATE.search(value) or re.match(r"(?i)your\b", value)
-        return None if is_open or value.lower() in BUILDERS else shorten_text(value, LONGEST_NAME)
+        return (
+            None
+            if TEMPLATE.search(value) or to_fill_in(value) or value.lower() in BUILDERS
+            else shorten_text(value, LONGEST_NAME)
+        )
     if isinstance(value, Mapping):
         inner = value.get("datasets")
         shares = all(isinstance(share, int | float) for share in value.values())
@@ -540,4 +547,4 @@ def _entry_name(entry: object) -> str | None:
         entry = entry[0] if isinstance(entry, list) and entry else entry
     if isinstance(entry, Mapping):
         entry = next((entry[key] for key in ENTRY_KEYS if isinstance(entry.get(key), str)), None)
-    return entry if isinstance(entry, str) and not TEMPLATE.search(entry) else None
+    return entry if isinstance(entry, str) and not TEMPLATE.search(entry) and not to_fill_in(entry) else None
