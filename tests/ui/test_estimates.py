@@ -19,7 +19,6 @@ from tests.runs.store.test_record import record
 from tests.tuning.builders import resolved
 from tests.ui.pilots import app_of, on_screen, press_until, until, value
 from tuner_tui.advice.estimate import (
-    UNKNOWN_FOR_COMMAND,
     UNMEASURED_IMPORTS,
     DataOutlook,
     EstimateRequest,
@@ -28,7 +27,7 @@ from tuner_tui.advice.estimate import (
     MemoryOutlook,
     training_code_of,
 )
-from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
+from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, DurationEstimate
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import HostMemory
@@ -108,8 +107,8 @@ def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
 
 
 def test_what_is_unknown_says_why_in_a_row() -> None:
-    assert texts(MemoryOutlook(unknown="unknown for a command until a run measures it")) == [
-        "peak memory unknown for a command until a run measures it",
+    assert texts(MemoryOutlook(unknown="not known until a run measures it")) == [
+        "peak memory not known until a run measures it",
         "time not known until a run measures it",
     ]
     assert texts(None) == ["peak memory reading …"]
@@ -253,7 +252,7 @@ def test_the_memory_of_a_command_is_known_from_its_runs(tmp_path: Path, monkeypa
     seen_in_run = Resolved(Settings(optim="sgd"), {"optim": Origin(OriginKind.OBSERVED, "in r003")})
     assert MemoryEstimator().quick(request(job=script, inventory=box, resolved=seen_in_run)) == own
     other = request(32, job=structs.replace(script, command=("python", "y.py")), inventory=box)
-    assert MemoryEstimator().quick(other).unknown == UNKNOWN_FOR_COMMAND
+    assert MemoryEstimator().quick(other).unknown == UNMEASURED
 
 
 def test_what_does_not_fit_by_a_guess_of_the_imports_is_unknown() -> None:
@@ -279,7 +278,7 @@ def test_unedited_settings_and_commands_are_not_traced() -> None:
     assert service.refined(request(interpreter=nowhere)) == service.quick(request(interpreter=nowhere))
     assert not service._untraceable
     command = request(job=CommandJob(command=("python", "x.py")), worked_on=True)
-    assert service.refined(command) == MemoryOutlook(unknown=UNKNOWN_FOR_COMMAND)
+    assert service.refined(command) == MemoryOutlook(unknown=UNMEASURED)
 
 
 def test_what_cannot_be_traced_is_not_tried_again() -> None:

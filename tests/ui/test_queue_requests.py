@@ -37,8 +37,8 @@ async def open_queue(pilot: ScreenPilot) -> None:
 def test_a_line_has_state_age_and_command() -> None:
     items = queue_items(some_lines(0.0), 750.0)
     assert [f"{item.label}  {item.about}" for item in items[1:3]] == [
-        "r003  waiting      12 min   python eval.py",
-        "r004  was-waiting           python tiny.py",
+        "r003  waiting      12 min  python eval.py",
+        "r004  was-waiting          python tiny.py",
     ]
 
 

@@ -307,9 +307,9 @@ async def test_r_in_the_list_resumes_the_run_under_the_cursor_with_its_own_setti
     box = FakeBox(runs=runs)
     async with on_screen(box) as pilot:
         await press_to(pilot, "Runs", "r")
-        assert "R resumes if it saved a checkpoint." in screen_text(pilot.app)
+        assert "R resumes it from its last checkpoint" in screen_text(pilot.app)
         await pilot.press("down")
-        await until(pilot, lambda: "R resumes if it saved a checkpoint." not in screen_text(pilot.app))
+        await until(pilot, lambda: "R resumes it from its last checkpoint" not in screen_text(pilot.app))
         await press_to(pilot, "Resume", "up", "R")
         await press_until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"), "y")
         assert box.restarted == [("r006", None)]

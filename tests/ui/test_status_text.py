@@ -12,7 +12,7 @@ from tests.fakes.memory_outlooks import estimated
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, ended, opened, running
 from tests.ui.pilots import app_of, on_screen
 from tuner_tui.advice.estimate import DataOutlook, MemoryOutlook
-from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
+from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, DurationEstimate
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunRow
@@ -86,13 +86,12 @@ ROWS = SampleLengths((10, 20), 12_400)
             opened(num_train_epochs=1.0),
             None,
             "1 epoch, samples not counted yet, time not known until a run measures it, "
-            "peak not known yet: the estimate is being made.",
+            "peak memory not known yet: the estimate is being made.",
         ),
         (
             replace(opened(), job=CommandJob(command=("python", "t.py"))),
-            MemoryOutlook(unknown="unknown for a command until a run measures it"),
-            "As long as the command decides, time not known until a run measures it, "
-            "peak unknown for a command until a run measures it.",
+            MemoryOutlook(unknown=UNMEASURED),
+            "Length set by the command, time and peak memory not known until a run measures them.",
         ),
         (
             opened(max_steps=1000),

@@ -131,6 +131,19 @@ def test_after_out_of_memory_enter_resumes_or_starts_again_and_the_remedy_stands
     assert "next time" not in facts(out), "it stands in the findings"
 
 
+def test_after_out_of_memory_the_memory_is_that_of_the_error() -> None:
+    message = (
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which 1.00 GiB is "
+        "free. Process 71 has 20.00 GiB memory in use. Including non-PyTorch memory, this process has 59.00 GiB memory "
+        "in use. Of the allocated memory 40.00 GiB is allocated by PyTorch, and 16.00 GiB is reserved but unallocated."
+    ).replace("reserved but", "reserved by PyTorch but")
+    out = scene("out-of-memory", findings=(replace(OUT_OF_MEMORY, evidence=(message, "in forward (train.py:7)")),))
+    assert facts(out)["peak memory"] == "59.0 of 80.0 GiB, 2.0 GiB more asked for"
+    shown = "\n".join(lines(out, height=40))
+    assert all(part in shown for part in ("tensors 50 %", "cached 20 %", "other programs 25 %", "context 4 %"))
+    assert "tensors" not in "\n".join(lines(scene("out-of-memory", findings=(OUT_OF_MEMORY,))))
+
+
 def test_a_failed_run_leaves_what_ended_it_to_the_findings_and_names_the_key_to_its_log() -> None:
     shown = lines(scene("out-of-memory", "It ran out.", findings=(OUT_OF_MEMORY,)), width=74)
     assert not any(OUT_OF_MEMORY.sentence in text for text in shown)

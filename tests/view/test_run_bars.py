@@ -91,6 +91,8 @@ def test_before_a_run_each_part_of_the_memory_has_a_name() -> None:
         bar, marks, names = (plain_text(row.line) for row in rows)
         assert bar.startswith("memory ")
         assert "next run" in marks
+        (_, starts, *_) = memory_rows(RunState(), sample(), MemoryOutlook(estimated(), on_gpu=True), 74)
+        assert "estimate" in plain_text(starts.line), "of the run that starts"
         assert all(name in bar + names for name in ("weights 5 %", "optimizer 10 %", "activations 52 %", "free 30 %"))
 
 

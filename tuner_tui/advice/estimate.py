@@ -16,7 +16,13 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, EarlierRun, earlier_runs, estimate_duration
+from tuner_tui.advice.recommend.duration_estimate import (
+    UNMEASURED,
+    DurationEstimate,
+    EarlierRun,
+    earlier_runs,
+    estimate_duration,
+)
 from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow, MemoryRemedy, breakdown_rows, memory_remedies
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths
 from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of
@@ -50,7 +56,6 @@ OLDER_TRANSFORMERS = {(4, 46): "transformers before 4.46", (4, 49): "older trans
 """The row of training_code.yaml for releases before these."""
 ADAPTED_LAYERS = ("lora_target_modules", "lora_target", "target_modules")
 """The options of axolotl and TRL, LLaMA-Factory, peft and ms-swift for the layers that get adapters."""
-UNKNOWN_FOR_COMMAND = "unknown for a command until a run measures it"
 UNNAMED_MODEL = "The memory cannot be traced: the command's model or task is not known."
 UNMEASURED_IMPORTS = "not known yet: what importing torch takes is measured first"
 MICRO = "per_device_train_batch_size"
@@ -370,7 +375,7 @@ class MemoryEstimator:
         batch = settings.per_device_train_batch_size if chosen else None
         measured = estimate_from_runs(self._runs, settings, device, batch)
         if measured is None:
-            return MemoryOutlook(unknown=UNKNOWN_FOR_COMMAND)
+            return MemoryOutlook(unknown=UNMEASURED)
         if isinstance(measured, UnmeasuredBatch):
             size = format_size(measured.peak_bytes)
             return MemoryOutlook(unknown=f"at micro batch {measured.batch}: {size} ({measured.run})")

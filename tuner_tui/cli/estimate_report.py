@@ -12,8 +12,8 @@ from tuner_tui.advice.recommend.gpu_plan import GpuPlan
 from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_rows
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.cli.recommend_report import duration_lines
-from tuner_tui.cli.report_text import WIDTH, format_table
-from tuner_tui.core.text import wrap_text
+from tuner_tui.cli.report_text import WIDTH
+from tuner_tui.core.text import format_table, wrap_text
 from tuner_tui.core.units import GIB, MIB, UNKNOWN, format_duration, format_share, format_size
 from tuner_tui.inspection.peak_memory import MemoryBreakdown, RecordedPeak
 from tuner_tui.memory.calibration import MeasuredEstimate
@@ -124,7 +124,7 @@ def breakdown_table(breakdown: MemoryBreakdown, remedies: Mapping[str, MemoryRem
     lines.append(line("all tensors", "", breakdown.total))
     header = (by, "dtype" if any(dtypes) else "", "size", "share")
     reduced = "reduced by, and by how much the peak falls" if remedies else ""
-    return format_table([(*header, reduced), *lines], right={2, 3})
+    return format_table([(*header, reduced), *lines], right={2, 3}, indent="  ")
 
 
 def peak_report(peaks: Sequence[RecordedPeak]) -> list[str]:
@@ -165,7 +165,7 @@ def plan_report(plans: Sequence[GpuPlan]) -> list[str]:
     return [
         f"{job.task} with {job.model}{_sample_words(job, first.settings)}",
         "",
-        *format_table(rows, right={2, 3, 5}),
+        *format_table(rows, right={2, 3, 5}, indent="  "),
         "",
         *wrap_text(
             "Settings you did not set are those recommended for each GPU. CUDA context and allocator "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from tuner_tui.core.text import single_line, wrap_text
 
@@ -18,19 +18,6 @@ def join_sections(sections: Iterable[Sequence[str]]) -> list[str]:
 def titled_section(title: str, lines: Sequence[str]) -> list[str]:
     """Return `lines` below their title; nothing without lines."""
     return [title, *lines] if lines else []
-
-
-def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = (), indent: str = "  ") -> list[str]:
-    """Return rows as lines of aligned columns; the columns whose indices are in `right` are aligned to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = (
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        lines.append((indent + "  ".join(cells)).rstrip())
-    return lines
 
 
 def hanging_lines(first: str, text: str, width: int = WIDTH) -> list[str]:

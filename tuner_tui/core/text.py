@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tuner_tui.core.units import UNKNOWN
@@ -23,6 +23,21 @@ def wrap_text(
         break_long_words=break_long_words,
         break_on_hyphens=False,
     )
+
+
+def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = (), indent: str = "") -> list[str]:
+    """Return rows as lines of aligned columns; the columns whose indices are in `right` are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        (
+            indent
+            + "  ".join(
+                cell.rjust(width) if column in right else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def format_observed(value: Any) -> str:

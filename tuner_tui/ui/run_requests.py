@@ -149,7 +149,8 @@ class RunRequests(Requests):
         view = self._store.settings_view(self._state)
         problems = [] if view is None else [("Problem", problem.sentence) for problem in view.problems]
         batch = "" if view is None else effective_batch(view, self._app.size.width)
-        more = [(label, text) for label, text in (("Batch", batch), ("Meanwhile", tuning)) if text]
+        batch = batch.removeprefix("effective ").removeprefix("batch ")
+        more = [(label, text) for label, text in (("Effective batch", batch), ("Meanwhile", tuning)) if text]
         return LaunchOffer(sentence, [*problems, *offer.lines, *more], offer.start)
 
     async def _tuning_beside(self) -> str:

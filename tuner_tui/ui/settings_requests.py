@@ -16,6 +16,7 @@ from tuner_tui.advice.estimate import EstimateRequest
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.recommend.duration_estimate import summarise_duration
 from tuner_tui.core.daemon_thread import to_daemon_thread
+from tuner_tui.core.text import format_table
 from tuner_tui.core.units import UNKNOWN
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.settings.errors import FieldError, PresetError
@@ -385,7 +386,7 @@ UNUSED_GROUP = "fits GPU memory, which PyTorch here (CPU-only) does not use yet"
 PRESET_GROUPS = (
     "yours", READING_GROUP, FITTING_GROUP, "memory not known before a run", "for other machines", "tuning notes",
 )  # fmt: skip
-PRESET_COLUMNS = ("method", "✓ fits now, ! may not fit", "time here", "")
+PRESET_COLUMNS = ("method", "peak of memory free now, ! may not fit", "time here", "")
 
 
 def preset_table(
@@ -409,8 +410,7 @@ def preset_table(
     rows = [PRESET_COLUMNS, *(_preset_figures(preset, current, judged.get(preset.name), memory) for preset in presets)]
     # Until a run was measured here no time is known.
     columns = [column for column in zip(*rows, strict=True) if not {*column[1:]} <= {UNKNOWN, ""}]
-    widths = [max(map(len, column)) for column in columns]
-    head, *lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in zip(*columns, strict=True)]
+    head, *lines = format_table(list(zip(*columns, strict=True)))
     items = [
         _preset_item(preset, line, differences, _preset_group(preset, judged.get(preset.name), outlooks is None))
         for preset, line in zip(presets, lines, strict=True)

@@ -6,7 +6,7 @@ import shlex
 from typing import NamedTuple
 
 from tuner_tui.advice.estimate import MemoryOutlook
-from tuner_tui.advice.recommend.duration_estimate import UNKNOWN_DURATION, summarise_duration
+from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, summarise_duration
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import Order
@@ -38,13 +38,16 @@ def launch_sentence(config: TrainingConfig, outlook: MemoryOutlook | None, batch
     duration, estimate = outlook.duration, outlook.estimate
     time = f"about {summarise_duration(duration)}"
     if duration is None or duration.range_s is None:
-        time = f"time {UNKNOWN_DURATION}"
-    peak = f"peak {outlook.unknown}"
+        time = f"time {UNMEASURED}"
+    peak = f"peak memory {outlook.unknown}"
     if estimate is not None:
         verdict = "" if estimate.verdict == "fits" else f", {VERDICTS[estimate.verdict][2]}"
         peak = f"peak {'memory' if outlook.on_gpu else 'RAM'} {figures_of(estimate)}{verdict}"
     changed = f" {batch_note[0].upper()}{batch_note[1:]} by your changes." if batch_note else ""
-    return f"{_length(config, outlook)}, {time}, {peak}.{changed}"
+    both = f"{time}, {peak}"
+    if time.endswith(UNMEASURED) and peak.endswith(UNMEASURED):
+        both = "time and peak memory not known until a run measures them"
+    return f"{_length(config, outlook)}, {both}.{changed}"
 
 
 def _length(config: TrainingConfig, outlook: MemoryOutlook) -> str:
@@ -53,7 +56,7 @@ def _length(config: TrainingConfig, outlook: MemoryOutlook) -> str:
     if settings.max_steps is not None:
         return f"{settings.max_steps:,} optimizer steps"
     if isinstance(config.job, CommandJob) and "num_train_epochs" not in given:
-        return "As long as the command decides"
+        return "Length set by the command"
     epochs = f"{settings.num_train_epochs:g} epoch{'s' if settings.num_train_epochs != 1 else ''}"
     duration = outlook.duration
     samples: float | None = None if outlook.data is None else outlook.data.lengths.total

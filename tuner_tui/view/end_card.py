@@ -28,11 +28,12 @@ from tuner_tui.view.charts import BarPart, stacked_bar, unnamed_parts
 from tuner_tui.view.finding_rows import can_retry, choices
 from tuner_tui.view.loss_chart import EVALUATION as EVALUATION_SIGN
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
-from tuner_tui.view.run_bars import COMPUTE, DATA, EVALUATION, SAVING
+from tuner_tui.view.run_bars import COMPUTE, DATA, EVALUATION, SAVING, full_memory_rows
 from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sentence, peak_memory
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding, Remedy
+    from tuner_tui.advice.oom_analysis import MemoryFigures
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.progress import History
     from tuner_tui.runs.events.run_state import RunState
@@ -95,7 +96,9 @@ def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> lis
     facts = [row for fact in end_facts(scene) for row in _fact_rows(fact, width)]
     head = [*flowing_rows(map(line, headline(scene)), width), *_sentence_rows(scene, width)]
     texts = (line(TextSpan(key, "curve"), f" {does}") for key, does in next_keys(scene))
-    foot = [_time_rows(scene, width), flowing_rows(texts, width) if keys else []]
+    figures = error_figures(scene)
+    memory = [] if figures is None else full_memory_rows(figures, width)
+    foot = [memory + _time_rows(scene, width), flowing_rows(texts, width) if keys else []]
     if width >= WIDE_FROM:
         at = width - round(width * FACTS_SHARE)
         facts = [row for fact in end_facts(scene) for row in _fact_rows(fact, width - at)]
@@ -173,7 +176,7 @@ def end_facts(scene: EndScene) -> list[Fact]:
         ),
         Fact("metrics", "" if not state.evaluations else " · ".join(format_metrics(state.evaluations[-1].metrics))),
         Fact("speed", " · ".join(filter(None, rates))),
-        Fact("peak memory", peak_memory(state, scene.sample).removeprefix("peak ")),
+        Fact("peak memory", _peak_text(scene)),
         Fact("checkpoint", _checkpoint_text(scene)),
     ]
     choice = best_choice(scene)
@@ -181,6 +184,27 @@ def end_facts(scene: EndScene) -> list[Fact]:
         remedy = choice[1]
         facts.append(Fact("next time", ": ".join(filter(None, (remedy.title, remedy.effect))), "warn"))
     return [fact for fact in facts if fact.text]
+
+
+def _peak_text(scene: EndScene) -> str:
+    figures = error_figures(scene)
+    used = None if figures is None else figures.in_use or figures.held_by_pytorch
+    if figures is None or used is None:
+        return peak_memory(scene.state, scene.sample).removeprefix("peak ")
+    of = "" if figures.capacity is None else f" of {f.gib(figures.capacity)}"
+    more = "" if figures.tried is None else f", {f.gib(figures.tried)} GiB more asked for"
+    return f"{f.gib(used)}{of} GiB{more}"
+
+
+def error_figures(scene: EndScene) -> MemoryFigures | None:
+    """Return the sizes that the out-of-memory error names which ended the run; None for any other end."""
+    from tuner_tui.advice.oom_analysis import read_figures
+
+    if scene.state.outcome != "out-of-memory":
+        return None
+    failed = (finding.evidence for finding in scene.findings if finding.severity == "failed")
+    seen = scene.state.out_of_memory
+    return read_figures(" ".join(next(failed, ())) if seen is None else seen.message)
 
 
 def _loss_text(state: RunState, history: History) -> str:

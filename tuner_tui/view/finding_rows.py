@@ -114,6 +114,11 @@ def _finding(finding: Finding, selected: bool, width: int, most: int) -> list[Ro
     return [_with_keys(head, keys, width), *(Row(line(TextSpan(f"  {part}", "strong"))) for part in more), *below]
 
 
+def headline(finding: Finding, width: int) -> Line:
+    """Return the mark and the sentence of a finding in one line."""
+    return line(TextSpan(*MARKS[finding.severity]), TextSpan(shorten(finding.sentence, width - 2), "strong"))
+
+
 def further_evidence(finding: Finding) -> list[str]:
     """Return the evidence that the sentence of the finding does not repeat."""
     return [fact for fact in finding.evidence if fact.rstrip(".") not in finding.sentence]

@@ -12,6 +12,7 @@ from tuner_tui.view.charts import BarMark, BarPart, bar_marks, stacked_bar, unna
 
 if TYPE_CHECKING:
     from tuner_tui.advice.estimate import MemoryOutlook
+    from tuner_tui.advice.oom_analysis import MemoryFigures
     from tuner_tui.hardware.sample import GpuSample, Sample
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.runs.events.run_state import RankState, RunState
@@ -120,23 +121,50 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
         of_run = sum(process.rss_bytes or 0 for process in sample.processes)
         sizes[OTHERS] = max(0, (host.ram_used_bytes or 0) - of_run)
     styles = {**MEMORY_STYLES, OTHERS: "fill-dim"} if on_host else MEMORY_STYLES
-    used = sum(sizes.values())
     too_large = not measured and estimate is not None and estimate.verdict == "too large"
-    whole = max(used, capacity) if too_large else capacity  # beyond a mark of what there is stands what does not fit
-    parts = [BarPart(name, size / whole, styles[name]) for name, size in sizes.items()]
-    figure = f"{(f.gib if used < 9.5 * GIB else f.whole_gib)(used)}/{f.whole_gib(capacity)} GiB"
-    parts.append(BarPart("free", max(0.0, 1 - used / capacity), "dim", f"{figure} · free"))
+    # Beyond a mark of what there is stands what does not fit.
+    whole = max(sum(sizes.values()), capacity) if too_large else capacity
+    figure, parts = _memory_parts(sizes, capacity, whole, styles)
     marks = [BarMark(capacity / whole, "▲", f"{figure}: too large", "bad")] if too_large else []
     peak = None if state is None else _peak_bytes(state)
     if measured and peak is not None:
         marks.append(BarMark(peak / whole, "▲", f"peak {f.gib(peak)} GiB"))
     if outlook is not None and estimate is not None and not too_large and (outlook.on_gpu or not measured):
-        marks.append(_next_run_mark(estimate, capacity))
+        # Until a run measures its memory the bar is that of the estimate, with which it was started.
+        marks.append(_estimate_mark(estimate, capacity, "next run" if measured or state is None else "estimate"))
     room = max(0, width - LABEL)
     bar = labelled_row("RAM" if on_host else "memory", stacked_bar(parts, room))
     names = join_fitting(unnamed_parts(parts, bar.line), width - LABEL) if state is None else ""
     legend = [Row(line(" " * LABEL, TextSpan(names, "dim")))] if names else []
     return [bar, Row(line(" " * LABEL, *bar_marks(marks, room))), *legend]
+
+
+def _memory_parts(
+    sizes: Mapping[str, float], capacity: float, whole: float, styles: Mapping[str, Style]
+) -> tuple[str, list[BarPart]]:
+    """Return what is used of the capacity in words, and the parts of the bar, of `whole` bytes, with what is free."""
+    used = sum(sizes.values())
+    figure = f"{(f.gib if used < 9.5 * GIB else f.whole_gib)(used)}/{f.whole_gib(capacity)} GiB"
+    parts = [BarPart(name, size / whole, styles[name]) for name, size in sizes.items()]
+    return figure, [*parts, BarPart("free", max(0.0, 1 - used / capacity), "dim", f"{figure} · free")]
+
+
+def full_memory_rows(figures: MemoryFigures, width: int) -> list[Row]:
+    """Return the bar of what filled the memory by the figures of an out-of-memory error."""
+    from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
+
+    capacity, used, held = figures.capacity, figures.in_use, figures.held_by_pytorch
+    if not capacity or held is None or figures.free is None:
+        return []
+    taken = max(held, capacity - figures.free)
+    others = 0 if used is None or taken - used < OTHER_PROCESS_BYTES else taken - used
+    sizes = {TENSORS: held - (figures.cached or 0), CACHED: figures.cached or 0}
+    sizes |= {CONTEXT: taken - held - others, OTHERS: others}
+    room = max(0, width - LABEL)
+    _, parts = _memory_parts(sizes, capacity, max(taken, capacity), MEMORY_STYLES)
+    bar = labelled_row("memory", stacked_bar(parts, room))
+    names = join_fitting(unnamed_parts(parts, bar.line), room)
+    return [bar, *([Row(line(" " * LABEL, TextSpan(names, "dim")))] if names else [])]
 
 
 WEIGHTS, GRADIENTS, ACTIVATIONS = "weights", "gradients", "activations"
@@ -203,12 +231,12 @@ def _fullest_gpu(sample: Sample | None) -> GpuSample | None:
     )
 
 
-def _next_run_mark(estimate: MemoryEstimate, capacity: int) -> BarMark:
+def _estimate_mark(estimate: MemoryEstimate, capacity: int, name: str) -> BarMark:
     doubt = f" ± {f.gib(estimate.uncertainty_bytes)}" if estimate.uncertainty_bytes >= GIB / 20 else ""
     return BarMark(
         estimate.total_bytes / capacity,
         "◇",
-        f"next run {f.gib(estimate.total_bytes)}{doubt} GiB",
+        f"{name} {f.gib(estimate.total_bytes)}{doubt} GiB",
         "curve",
         estimate.low_bytes / capacity,
         estimate.high_bytes / capacity,

@@ -109,3 +109,7 @@ async def test_all_of_the_result_and_the_findings_is_seen_after_a_resize() -> No
         await pilot.resize_terminal(80, 24)
         await pilot.press("alt+1")
         await until(pilot, lambda: "2 findings · 3 then ↓ for the rest" in screen_text(pilot.app))
+        await pilot.press("alt+3", "down", "alt+1")
+        remedy = OUT_OF_MEMORY.remedies[1].title
+        await until(pilot, lambda: f"▸ {remedy}" in screen_text(pilot.app) and panel.top > 0)
+        assert OUT_OF_MEMORY.sentence in screen_text(pilot.app), "the headline stays above its remedies"

@@ -122,13 +122,13 @@ def _is_same_job(folder: RunFolder, job: BuiltinJob | CommandJob) -> bool:
     return record is not None and same_training(record.job, redact_job(job))
 
 
-UNKNOWN_DURATION = "not known until a run measures it"
+UNMEASURED = "not known until a run measures it"
 
 
 def describe_duration(expected: DurationEstimate | None, epochs: float) -> str:
     """`12 to 15 min for 24,000 samples`, the speed, what it rests on; several sizes where the samples are unknown."""
     if expected is None:
-        return UNKNOWN_DURATION
+        return UNMEASURED
     if expected.samples is not None and not expected.counted:
         return f"{_format_range(*expected.seconds(expected.samples))}, {expected.rests_on}"
     if expected.samples is not None:
@@ -142,7 +142,7 @@ def describe_duration(expected: DurationEstimate | None, epochs: float) -> str:
 def summarise_duration(expected: DurationEstimate | None) -> str:
     """`12 to 15 min`; the speed where the number of samples is unknown."""
     if expected is None:
-        return UNKNOWN_DURATION
+        return UNMEASURED
     if expected.range_s is not None:
         return _format_range(*expected.range_s)
     if not expected.counted:

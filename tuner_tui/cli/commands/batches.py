@@ -9,9 +9,9 @@ import typer
 
 from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_line
 from tuner_tui.cli.options import AsJson, RunName
-from tuner_tui.cli.report_text import WIDTH, format_table
+from tuner_tui.cli.report_text import WIDTH
 from tuner_tui.core.json_struct import to_json
-from tuner_tui.core.text import wrap_text
+from tuner_tui.core.text import format_table, wrap_text
 from tuner_tui.inspection.suspect_batches import StepBatch, name_rows
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.recorded_batches import read_batches, read_replay, read_suspects
@@ -76,7 +76,7 @@ def _step_lines(chosen: list[StepBatch]) -> list[str]:
             shape = " × ".join(map(str, batch.shape))
             epoch = "" if batch.epoch is None else str(batch.epoch)
             rows.append((str(batch.rank), epoch, str(number + 1), loss, shape, ", ".join(map(str, drawn)) or "–"))
-    return format_table(rows, right={0, 1, 2, 3})
+    return format_table(rows, right={0, 1, 2, 3}, indent="  ")
 
 
 def _row_lines(batch: StepBatch, texts: Mapping[int, str]) -> list[str]:

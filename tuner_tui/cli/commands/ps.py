@@ -12,8 +12,7 @@ import typer
 from tuner_tui.cli.commands.queue import wake_waiter
 from tuner_tui.cli.console import print_json
 from tuner_tui.cli.options import AsJson
-from tuner_tui.cli.report_text import format_table
-from tuner_tui.core.text import single_line
+from tuner_tui.core.text import format_table, single_line
 from tuner_tui.core.units import format_rough_duration, format_short_duration
 from tuner_tui.runs.read.reader import RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import await_slurm
@@ -43,7 +42,7 @@ def ps(as_json: AsJson = False) -> None:
 
 def list_lines(rows: Sequence[RunRow], columns: int | None) -> list[str]:
     """Return the table of the runs. Commands are cut from the left to fit into `columns`, or to `MAX_COMMAND`."""
-    table = format_table([HEADINGS, *map(_figures, rows)], indent="")
+    table = format_table([HEADINGS, *map(_figures, rows)])
     width = max(map(len, table)) + 2
     room = MAX_COMMAND if columns is None else max(MIN_COMMAND, columns - width)
     ends = ("COMMAND", *(_command(row, room) for row in rows))

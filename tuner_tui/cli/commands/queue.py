@@ -12,7 +12,8 @@ import typer
 
 from tuner_tui.cli.console import FAILED, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson
-from tuner_tui.cli.report_text import format_table, hanging_lines, shorten
+from tuner_tui.cli.report_text import hanging_lines, shorten
+from tuner_tui.core.text import format_table
 from tuner_tui.core.units import format_rough_duration
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def queue_report(lines: Sequence[QueueLine], now: float) -> list[str]:
         )
         for line in lines
     ]
-    heading, *table = format_table([HEADINGS, *rows], indent="")
+    heading, *table = format_table([HEADINGS, *rows])
     report = [heading]
     for text, line in zip(table, lines, strict=True):
         report += [text, *hanging_lines("      ", line.reason)]

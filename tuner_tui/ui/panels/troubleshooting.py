@@ -13,7 +13,15 @@ from textual.reactive import reactive
 from tuner_tui.ui.keys import TROUBLES_KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import READING, Row
-from tuner_tui.view.finding_rows import ChoiceRow, FindingChoice, choices, finding_rows, first_choice, good_rows
+from tuner_tui.view.finding_rows import (
+    ChoiceRow,
+    FindingChoice,
+    choices,
+    finding_rows,
+    first_choice,
+    good_rows,
+    headline,
+)
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding
@@ -68,6 +76,13 @@ class TroubleshootingPanel(Canvas, can_focus=True):
         at = [at for at, (_, choice) in enumerate(rows) if choice == self.selected] or [0]
         top = at[-1] - self.size.height + 1 + (at[-1] < len(rows) - 1)
         self.top = max(0, min(top, at[0] - 1))
+
+    def _window(self, rows: list[Row], height: int) -> list[Row]:
+        """Keep the headline of the finding in sight while its remedies are scrolled."""
+        shown, choice = super()._window(rows, height), self.choice
+        if self.top and height > 1 and choice is not None:
+            shown[0] = Row(headline(choice.finding, self.size.width))
+        return shown
 
     def watch_quiet_line(self) -> None:
         self._change()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
@@ -12,10 +12,12 @@ from rich.text import Text
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.events import Key
+from textual.geometry import Size
 from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from tuner_tui.core.text import format_table, wrap_text
 from tuner_tui.core.units import format_short_duration
 from tuner_tui.settings.model import closest_match
 from tuner_tui.ui.screens.dialogs import Dialog
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MIN_COMMAND_CELLS = 12
-LEAST_LIST = 36
+LEAST_LIST, MOST_DETAIL = 36, 0.3
+"""Columns of a list at least, and the share of the screen's height that a detail takes at most."""
 DIALOG_SHARE, DIALOG_FRAME = 0.9, 8
 """Width of a dialog as a share of the screen; columns of its border, its padding and the gap behind a label."""
 
@@ -60,6 +63,18 @@ class PagedList(OptionList):
             super().action_page_down()  # type: ignore[no-untyped-call]
 
 
+class DetailText(Static):
+    """The detail of an item, as high as the longest of `texts` needs: the list above stays where it is."""
+
+    def __init__(self, texts: Callable[[], Sequence[str]]) -> None:
+        super().__init__("", markup=False, id="detail", classes="quiet")
+        self._texts = texts
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        rows = (sum(len(wrap_text(line, max(1, width))) for line in text.split("\n")) for text in self._texts())
+        return min(max(rows), int(viewport.height * MOST_DETAIL))
+
+
 class PickScreen(Dialog[T]):
     """Shows `items` and returns the value of the picked one; shows `empty` if there are none.
 
@@ -72,8 +87,6 @@ class PickScreen(Dialog[T]):
         Binding("q", "leave", "Back", id="pick.leave", show=False),
     ]
     LETTERS: ClassVar[frozenset[str]] = frozenset("jkq")
-    DETAIL_HEIGHT: ClassVar[str] = ""
-    """Height of the detail below the list; as many rows as it has lines, and two, where that is empty."""
     hint = "type to filter · enter pick · esc back"
 
     def __init__(
@@ -108,11 +121,8 @@ class PickScreen(Dialog[T]):
         options = PagedList(*self._options(), compact=True)
         options.styles.min_width = max(LEAST_LIST, self._width + 2 + len(self._columns[1]))
         yield options
-        lines = max(item.detail.count("\n") + 1 if item.detail else 0 for item in self._items)
-        if lines:
-            detail = Static("", markup=False, id="detail", classes="quiet")
-            detail.styles.height = self.DETAIL_HEIGHT or lines + 2
-            yield detail
+        if any(item.detail for item in self._items):
+            yield DetailText(lambda: [item.detail for item in self._items])
 
     def _heading_row(self) -> str:
         return f"{self._columns[0]:<{self._width}}  {self._columns[1]}"
@@ -219,8 +229,6 @@ def with_headings(items: Iterable[PickerItem[T]]) -> list[tuple[str, PickerItem[
 class PresetScreen(PickScreen[str]):
     """Lists presets, as wide as their details need; `columns` names what is said of each."""
 
-    DETAIL_HEIGHT = "30%"
-
     def __init__(self, columns: str, items: Sequence[PickerItem[str]]) -> None:
         super().__init__("Presets", items, "There are no presets.", columns=("preset", columns))
 
@@ -299,16 +307,12 @@ class QueueScreen(RunListScreen):
 
 def queue_items(lines: Sequence[QueueLine], now_s: float) -> list[PickerItem[Path]]:
     """Return waiting runs as items: state, age, command. The detail of each is why it waits."""
+    times = (line.submitted_t for line in lines)
+    ages = ("" if t is None else format_short_duration(max(0.0, now_s - t)) for t in times)
+    rows = [(line.state, age, " ".join(line.title.split())) for line, age in zip(lines, ages, strict=True)]
     return [
-        PickerItem(
-            line.run,
-            f"{line.state:<11}  "
-            + ("" if line.submitted_t is None else format_short_duration(max(0.0, now_s - line.submitted_t))).ljust(7)
-            + f"  {' '.join(line.title.split())}",
-            Path(line.path),
-            detail=line.reason,
-        )
-        for line in lines
+        PickerItem(line.run, text, Path(line.path), detail=line.reason)
+        for line, text in zip(lines, format_table(rows), strict=True)
     ]
 
 
@@ -323,14 +327,14 @@ def run_table(runs: Sequence[RunRow], columns: int = 80) -> tuple[tuple[str, str
     """
     from tuner_tui.runs.events.run_state import strip_allocator_message
 
-    rows = [RUN_COLUMNS, *map(_run_figures, runs)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    room = int(columns * DIALOG_SHARE) - DIALOG_FRAME - sum(widths) - 2 * len(widths)
-    head, *lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    figures = [RUN_COLUMNS, *map(_run_figures, runs)]
+    room = int(columns * DIALOG_SHARE) - DIALOG_FRAME - 2 - max(map(len, format_table(figures)))
+    commands = (_shorten_command(run.label, max(MIN_COMMAND_CELLS, room - len(run.run))) for run in runs)
+    head, *lines = format_table([(*row, end) for row, end in zip(figures, ("command", *commands), strict=True)])
     items = [
         PickerItem(
             run.run,
-            f"{line}  {_shorten_command(run.label, max(MIN_COMMAND_CELLS, room - len(run.run)))}".rstrip(),
+            line,
             Path(run.path),
             detail="\n".join(
                 filter(None, (run.label, strip_allocator_message(run.damage or run.sentence), _resume_note(run)))
@@ -338,7 +342,7 @@ def run_table(runs: Sequence[RunRow], columns: int = 80) -> tuple[tuple[str, str
         )
         for run, line in zip(runs, lines, strict=True)
     ]
-    return ("run", f"{head}  command"), items
+    return ("run", head), items
 
 
 def _shorten_command(command: str, width: int) -> str:
@@ -347,9 +351,9 @@ def _shorten_command(command: str, width: int) -> str:
 
 
 def _resume_note(run: RunRow) -> str:
-    """Return that a run which ended early can be resumed; whether it saved a checkpoint is looked up on `R`."""
+    """Return what `R` does for a run that ended early; whether it saved a checkpoint is looked up only then."""
     early = run.outcome is not None and run.outcome != "completed" and bool(run.step) and not run.damage
-    return "R resumes if it saved a checkpoint." if early else ""
+    return "R resumes it from its last checkpoint, if it saved one." if early else ""
 
 
 def _run_figures(run: RunRow) -> tuple[str, ...]:
