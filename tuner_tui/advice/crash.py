@@ -259,13 +259,13 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         name = _relation_of_sizes(message, name) or name
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
-    checks = _check_the_call(failure) if topic == UNEXPLAINED or cause in CAUSES_OF_CALLS else ()
+    checks = _check_the_call(failure, name) if topic == UNEXPLAINED or cause in CAUSES_OF_CALLS else ()
     if cause == "unknown" and pattern is None:
         cause, sentence = _explain_without_pattern(failure, name)
     evidence = _evidence(match, judgement.launcher, ranks)
     evidence = evidence if reason is None else (evidence[0], _shorten(reason), *evidence[1:])
     before = (line.text for line in reversed(lines[max(0, failure.first - 2 * NEAR) : failure.first]))
-    if pattern is None and _meaning(failure) and (hint := next(filter(_pattern("hints").search, before), None)):
+    if pattern is None and _meaning(failure, name) and (hint := next(filter(_pattern("hints").search, before), None)):
         evidence, checks = (*evidence, _shorten(hint)), (remedy("logged-before", hint=_shorten(hint, 240)), *checks)
     is_unsure = pattern is not None and not pattern.regexes and confidence != "certain" and bool(failure.calls)
     is_worded = " " in failure.headline.partition(": ")[2] or _says_what_is_asked(checks)
@@ -304,11 +304,16 @@ def _explain_without_pattern(failure: Failure, role: str | None) -> tuple[str, s
 
     In a package it is that of what its code was doing, or that it refuses what it was given.
     """
-    document, meaning = read_data_file(FILE), _meaning(failure)
+    document, meaning = read_data_file(FILE), _meaning(failure, role)
     frame = next(iter(reversed(failure.calls)), None)
-    if meaning and frame is not None and not _is_foreign(frame):
+    place = ""
+    if frame is not None and not _is_foreign(frame):
         place = frame._replace(file=Path(frame.file.replace("\\", "/")).name).place
-        return "program-error", f"The program's own code failed ({place}): {_shorten(failure.headline, 120)}"
+    if said := meaning.get("say"):
+        return meaning.get("cause", "program-error"), f"{said} ({place})" if place else said
+    if meaning and place:
+        sentence = f"The program's own code failed ({place}): {_shorten(failure.headline, 120)}"
+        return meaning.get("cause", "program-error"), sentence
     cause = document["causes-of-roles"].get(role)
     refuses = frame is not None and frame.raises and _pattern("refusing-words").search(failure.headline)
     if refuses and (cause is None or role in document["roles-of-settings"]):
@@ -316,27 +321,35 @@ def _explain_without_pattern(failure: Failure, role: str | None) -> tuple[str, s
     return cause or ("program-error" if meaning else "unknown"), _sentence_of_unknown(failure)
 
 
-def _meaning(failure: Failure) -> str:
+def _meaning(failure: Failure, role: str | None) -> Mapping[str, str]:
     """What an error of Python's own means, raised by an operation of a package or by the program's own code.
 
     Native code has no frames, so a class that it raises as well is the program's only where a `raise` is shown.
     """
     if not failure.calls or (failure.calls[-1].raises and _is_foreign(failure.calls[-1])):
-        return ""
+        return {}
     name, message = (failure.type or "").rpartition(".")[2], failure.headline.partition(": ")[2]
-    return _sentence_for("program-errors", f"{failure.calls[-1].statement}\n{name}: {message}")
+    return _explanation("program-errors", f"{_with_settings(failure.calls)}\n{name}: {message}", role)
 
 
-def _sentence_for(part: str, text: str) -> str:
-    """The sentence of the first row in a part of `crash_words.yaml` whose form is in `text`, or ''."""
+def _with_settings(frames: Sequence[CodeFrame]) -> str:
+    """The innermost statement, with a setting that a caller passed on under its own name (`path`) as `args.path`."""
+    *callers, frame = frames
+    given = {name.rpartition(".")[2]: name for each in callers for name in _named_groups("settings", each.statement)}
+    return re.sub(r"(?<![\w.])[A-Za-z_]\w*(?! ?=[^=])", lambda name: given.get(name[0], name[0]), frame.statement)
+
+
+def _explanation(part: str, text: str, role: str | None = None) -> Mapping[str, str]:
+    """The texts of the first row in a part of `crash_words.yaml` whose form is in `text`; {} without one."""
     for row in read_data_file(FILE)[part]:
-        if match := re.search(row["form"], text):
+        if role in row.get("roles", [role]) and (match := re.search(row["form"], text)):
             values = {name: _shorten(group or "it", 80) for name, group in match.groupdict().items()}
-            return str(row["why"]).format_map(values)
-    return ""
+            kept = {name: row[name] for name in ("why", "title", "say", "cause") if name in row}
+            return {name: phrase.format_map(values) for name, phrase in kept.items()}
+    return {}
 
 
-def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
+def _check_the_call(failure: Failure, role: str | None) -> tuple[Remedy, ...]:
     """Where to look in an error that no pattern recognises: the call into a package, or the program's own line.
 
     The innermost frame that is not installed is the program's own code; what it passed on is the first thing to check.
@@ -351,16 +364,19 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
         frames[-1],
     )
     package = next(iter(_named_groups("installed", inner.file)), None)
-    meaning = _meaning(failure)
-    title, why = f"look at {_show(inner)} in {inner.place}", meaning or "the program's innermost line of the traceback"
+    meaning = _meaning(failure, role)
+    said, title = meaning.get("why", ""), meaning.get("title", "")
+    why = (
+        f"{said}; {_show(inner)} in {inner.place}" if title else said or "the program's innermost line of the traceback"
+    )
     if package is not None:
         is_release = _pattern("release-errors").search(failure.message) is not None
         release = f", and the release of {package}" if is_release else ""
         called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
-        title = _sentence_for("refusals", f"{failure.message}\n{inner.statement}") if inner.raises else ""
-        title = title or f"check what reaches {package}'s {inner.function}{release}"
-        why = f"{meaning and f'{meaning}; '}{_show(inner)} in {package} failed{called}"
-    check = Remedy(title=title, why=why, source="the traceback")
+        refused = _explanation("refusals", f"{failure.message}\n{inner.statement}") if inner.raises else {}
+        title = title or refused.get("why") or f"check what reaches {package}'s {inner.function}{release}"
+        why = f"{said and f'{said}; '}{_show(inner)} in {package} failed{called}"
+    check = Remedy(title=title or f"look at {_show(inner)} in {inner.place}", why=why, source="the traceback")
     if _pattern("release-errors").search(failure.message) is None:
         return (check,)
     others = tuple(name for name in _packages(failure) if name != package)

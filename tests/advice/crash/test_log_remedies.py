@@ -125,16 +125,31 @@ PROGRAM_ERRORS = read_yaml(FILE)["program-errors"]
 @pytest.mark.parametrize("row", PROGRAM_ERRORS, ids=lambda row: row["example"].split("\n")[1])
 def test_an_error_of_the_own_code_is_given_with_its_line_and_what_it_means(row: dict[str, str]) -> None:
     statement, error = row["example"].split("\n")
-    (finding,) = read(OWN_CODE.format(statement=statement, error=error))
-    remedy = finding.remedies[0]
-    assert (finding.cause, remedy.title) == ("program-error", f"look at `{statement}` in /home/ann/rows.py, line 31")
-    assert f"(rows.py, line 31): {error}" in finding.sentence
-    assert re.fullmatch(re.sub(r"\\{\w+\\}", ".+", re.escape(row["why"])), remedy.why)
+    text = OWN_CODE.format(statement=statement, error=error)
+    (finding,) = read(text.replace("in select", "in __getitem__") if "roles" in row else text)
+    place, remedy = "/home/ann/rows.py, line 31", finding.remedies[0]
+    assert finding.cause == row.get("cause", "program-error")
+    assert is_form(row.get("title", f"look at `{statement}` in {place}"), remedy.title)
+    assert is_form(row["why"] + (f"; `{statement}` in {place}" if "title" in row else ""), remedy.why)
+    assert is_form(
+        row.get("say", "The program's own code failed"), finding.sentence.partition(" (rows.py, line 31)")[0]
+    )
+    assert "say" in row or f"(rows.py, line 31): {error}" in finding.sentence
+
+
+def is_form(form: str, text: str) -> bool:
+    return re.fullmatch(re.sub(r"\\{\w+\\}", ".+", re.escape(form)), text) is not None
 
 
 def test_what_the_message_names_is_named_in_the_remedy() -> None:
     (finding,) = read(OWN_CODE.format(statement="return batch['tail']", error="KeyError: 'tail'"))
-    assert "no entry 'tail'" in finding.remedies[0].why
+    assert "batch has no entry 'tail'" in finding.remedies[0].why
+
+
+def test_a_setting_that_was_passed_on_is_named_as_its_caller_does() -> None:
+    text = OWN_CODE.format(statement="with open(path) as file:", error="TypeError: expected str, not NoneType")
+    (finding,) = read(text.replace("batch = next(batches)", "select(args.path)"))
+    assert finding.remedies[0].title.startswith("give args.path a value")
 
 
 @pytest.mark.parametrize(

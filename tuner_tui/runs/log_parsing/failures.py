@@ -52,7 +52,7 @@ ANY_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<
 LINK = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
 THREAD = re.compile(r"^Exception in thread ")
 TRANSPARENT = re.compile(
-    r"/torch/nn/modules/module\.py:|/(?:hydra|jsonargparse|pydantic)/|/hf_argparser\.py:|:(?:wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
+    r"/torch/nn/modules/module\.py:|/(?:hydra|jsonargparse|pydantic)/|/hf_argparser\.py:|/datasets/formatting/|:(?:__getattr__|wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
 )
 """Frames that only pass a call or an access on."""
 PASSES_ON = re.compile(r"return (?:f|fn|func|function|method)\((?:self, )?(?:\*args, )?\*\*kwargs\)$")
