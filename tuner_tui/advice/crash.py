@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tuner_tui.advice.failed_operation import Explanation, explain, shorten
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.memory import MemoryLocation, leak_before_oom
 from tuner_tui.advice.findings.non_finite import find_non_finite
@@ -22,7 +23,6 @@ from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed
 from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
-from tuner_tui.core.redaction import redact_text
 from tuner_tui.core.units import format_size
 from tuner_tui.inspection.process_dump import LIBRARY
 from tuner_tui.runs.events.run_state import RunState
@@ -42,7 +42,6 @@ CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoin
 CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error", "unknown"})
 """Causes to look for in a call of the program."""
 LEAK_LOCATIONS: Mapping[str, MemoryLocation] = {"gpu-oom": "gpu", "host-oom": "host"}
-MAX_EVIDENCE_CHARS = 400
 FULL_DISK_BYTES = 64e6
 PLENTY, PLENTY_SHARE = 4, 0.25
 """Free memory of so many times a request that failed, and this share of the host, means a limit of the process."""
@@ -208,7 +207,7 @@ def _cause_from_observer(judgement: Judgement) -> CrashCause | None:
     if event is None:
         return None
     where, ran_out = _normalize_location(event.where), isinstance(event, OutOfMemory)
-    evidence = (_shorten(event.message if isinstance(event, OutOfMemory) else f"{event.type}: {event.message}"),)
+    evidence = (shorten(event.message if isinstance(event, OutOfMemory) else f"{event.type}: {event.message}"),)
     if pattern is None or pattern.cause != cause:
         sentence = "The GPU's memory is full" if isinstance(event, OutOfMemory) else f"The training raised {event.type}"
         return CrashCause(cause, sentence, "certain", evidence, where, message=event.message)
@@ -220,15 +219,22 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     failure, pattern, cause = match.failure, match.pattern, match.cause
     if failure.is_of_launcher:
         return _cause_from_launcher(judgement.launcher, lines, failure.headline)
+    role = role_of(failure.frames, failure.message)
+    name = None if role is None else role.name
+    explanation = explain(failure, name, _packages_of_line(failure))
+    if pattern is not None and explanation is not None and explanation.replaces(pattern):
+        pattern, cause = None, "unknown"
     where = None
     if cause in CAUSES_WITH_LOCATION:
         where = location_of(failure.frames) or _location_from_output(failure, lines)
     if judgement.event is not None and judgement.event_cause == cause:
         where = _normalize_location(judgement.event.where) or where
     sentence = _sentence_of_unknown(failure) if pattern is None else pattern.sentence
-    if pattern is not None and pattern.raised:  # of many messages, which know better than the part of the package
+    if pattern is not None and explanation is not None and explanation.names_what(pattern):
+        sentence = explanation.sentence
+    elif pattern is not None and pattern.raised:  # of many messages, which know better than the part of the package
         says_more = cause == "program-error" or _advice_in(failure.message)
-        sentence = _sentence_of_unknown(failure) if says_more else f"{sentence}: {_shorten(failure.headline, 160)}"
+        sentence = _sentence_of_unknown(failure) if says_more else f"{sentence}: {shorten(failure.headline, 160)}"
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
     reason = _logged_error(lines[max(0, failure.first - NEAR) : failure.first]) if ":" not in failure.message else None
     message = failure.message if reason is None else f"{failure.headline}: {reason}"
@@ -236,15 +242,17 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     subject = _subject(cause, message)
     topic = None if pattern is None else pattern.topic
     if topic == "package-versions":
-        name = _unknown_argument(failure.message)
-        # An argument that one package passes to a class of another is a matter of their releases.
+        keyword = _unknown_argument(failure.message)
+        # A keyword that one package passes to a class of another is a matter of their releases.
         caller = failure.calls[-1].file if failure.calls and "__init__()" in failure.headline else ""
         by_package = _named_groups("installed", caller)
-        subject = name if is_renamed_or_removed(name) and not by_package else ", ".join(_packages(failure)) or None
+        subject = (
+            keyword if is_renamed_or_removed(keyword) and not by_package else ", ".join(_packages(failure)) or None
+        )
         passed_on = not failure.calls or "**" in failure.calls[-1].statement or not _is_foreign(failure.calls[-1])
         if _pattern("of-configuration").match(lines[failure.first - 1].text):
             topic = "target-key"
-        elif subject and subject != name and passed_on and "unexpected keyword" in failure.headline:
+        elif subject and subject != keyword and passed_on and "unexpected keyword" in failure.headline:
             topic = "program-releases"
     elif topic == "output-exists" and judgement.launcher.reported_failure:
         subject = "several-processes"
@@ -253,20 +261,18 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     ranks = read_ranks(lines, state)
     if cause == "collective-timeout" and topic is None and ranks.are_out_of_step:
         topic = "same-steps"
-    role = role_of(failure.frames, failure.message)
-    name = None if role is None else role.name
     if topic == "shapes":
         name = _relation_of_sizes(message, name) or name
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
-    checks = _check_the_call(failure, name) if topic == UNEXPLAINED or cause in CAUSES_OF_CALLS else ()
+    checks = _check_the_call(failure, explanation) if topic == UNEXPLAINED or cause in CAUSES_OF_CALLS else ()
     if cause == "unknown" and pattern is None:
-        cause, sentence = _explain_without_pattern(failure, name)
+        cause, sentence = _explain_without_pattern(failure, name, explanation)
     evidence = _evidence(match, judgement.launcher, ranks)
-    evidence = evidence if reason is None else (evidence[0], _shorten(reason), *evidence[1:])
+    evidence = evidence if reason is None else (evidence[0], shorten(reason), *evidence[1:])
     before = (line.text for line in reversed(lines[max(0, failure.first - 2 * NEAR) : failure.first]))
-    if pattern is None and _meaning(failure, name) and (hint := next(filter(_pattern("hints").search, before), None)):
-        evidence, checks = (*evidence, _shorten(hint)), (remedy("logged-before", hint=_shorten(hint, 240)), *checks)
+    if pattern is None and explanation is not None and (hint := next(filter(_pattern("hints").search, before), None)):
+        evidence, checks = (*evidence, shorten(hint)), (remedy("logged-before", hint=shorten(hint, 240)), *checks)
     is_unsure = pattern is not None and not pattern.regexes and confidence != "certain" and bool(failure.calls)
     is_worded = " " in failure.headline.partition(": ")[2] or _says_what_is_asked(checks)
     is_refusal = is_unsure and failure.calls[-1].raises and is_worded
@@ -296,60 +302,45 @@ def _sentence_of_unknown(failure: Failure) -> str:
     headline = failure.headline
     if ":" not in headline and failure.frames and failure.frames[-1].statement:
         headline = f"{headline}, raised by `{failure.frames[-1].statement}`"
-    return f"The training failed: {_shorten(headline, 160)}"
+    return f"The training failed: {shorten(headline, 160)}"
 
 
-def _explain_without_pattern(failure: Failure, role: str | None) -> tuple[str, str]:
+def _explain_without_pattern(failure: Failure, role: str | None, explanation: Explanation | None) -> tuple[str, str]:
     """The cause and the sentence of an error that no row of `crashes.yaml` explains.
 
     In a package it is that of what its code was doing, or that it refuses what it was given.
     """
-    document, meaning = read_data_file(FILE), _meaning(failure, role)
+    document = read_data_file(FILE)
+    if explanation is not None and (explanation.is_specific or not _packages_of_line(failure)):
+        return explanation.cause, explanation.sentence
     frame = next(iter(reversed(failure.calls)), None)
-    place = ""
-    if frame is not None and not _is_foreign(frame):
-        place = frame._replace(file=Path(frame.file.replace("\\", "/")).name).place
-    if said := meaning.get("say"):
-        return meaning.get("cause", "program-error"), f"{said} ({place})" if place else said
-    if meaning and place:
-        sentence = f"The program's own code failed ({place}): {_shorten(failure.headline, 120)}"
-        return meaning.get("cause", "program-error"), sentence
     cause = document["causes-of-roles"].get(role)
     refuses = frame is not None and frame.raises and _pattern("refusing-words").search(failure.headline)
     if refuses and (cause is None or role in document["roles-of-settings"]):
         cause = "bad-arguments"
-    return cause or ("program-error" if meaning else "unknown"), _sentence_of_unknown(failure)
+    if explanation is not None:
+        return cause or explanation.cause, explanation.sentence
+    return cause or "unknown", _sentence_of_unknown(failure)
 
 
-def _meaning(failure: Failure, role: str | None) -> Mapping[str, str]:
-    """What an error of Python's own means, raised by an operation of a package or by the program's own code.
-
-    Native code has no frames, so a class that it raises as well is the program's only where a `raise` is shown.
-    """
-    if not failure.calls or (failure.calls[-1].raises and _is_foreign(failure.calls[-1])):
-        return {}
-    name, message = (failure.type or "").rpartition(".")[2], failure.headline.partition(": ")[2]
-    return _explanation("program-errors", f"{_with_settings(failure.calls)}\n{name}: {message}", role)
+def _packages_of_line(failure: Failure) -> tuple[str, ...]:
+    """The package that the failing line belongs to, which may be Python itself; empty if the program's own."""
+    frame = next(iter(reversed(failure.calls)), None)
+    if frame is None or not _is_foreign(frame):
+        return ()
+    return _named_groups("installed", frame.file) or ("Python",)
 
 
-def _with_settings(frames: Sequence[CodeFrame]) -> str:
-    """The innermost statement, with a setting that a caller passed on under its own name (`path`) as `args.path`."""
-    *callers, frame = frames
-    given = {name.rpartition(".")[2]: name for each in callers for name in _named_groups("settings", each.statement)}
-    return re.sub(r"(?<![\w.])[A-Za-z_]\w*(?! ?=[^=])", lambda name: given.get(name[0], name[0]), frame.statement)
-
-
-def _explanation(part: str, text: str, role: str | None = None) -> Mapping[str, str]:
-    """The texts of the first row in a part of `crash_words.yaml` whose form is in `text`; {} without one."""
+def _sentence_for(part: str, text: str) -> str:
+    """The sentence of the first row in a part of `crash_words.yaml` whose form is in `text`, or ''."""
     for row in read_data_file(FILE)[part]:
-        if role in row.get("roles", [role]) and (match := re.search(row["form"], text)):
-            values = {name: _shorten(group or "it", 80) for name, group in match.groupdict().items()}
-            kept = {name: row[name] for name in ("why", "title", "say", "cause") if name in row}
-            return {name: phrase.format_map(values) for name, phrase in kept.items()}
-    return {}
+        if match := re.search(row["form"], text):
+            values = {name: shorten(group or "it", 80) for name, group in match.groupdict().items()}
+            return str(row["why"]).format_map(values)
+    return ""
 
 
-def _check_the_call(failure: Failure, role: str | None) -> tuple[Remedy, ...]:
+def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[Remedy, ...]:
     """Where to look in an error that no pattern recognises: the call into a package, or the program's own line.
 
     The innermost frame that is not installed is the program's own code; what it passed on is the first thing to check.
@@ -364,23 +355,22 @@ def _check_the_call(failure: Failure, role: str | None) -> tuple[Remedy, ...]:
         frames[-1],
     )
     package = next(iter(_named_groups("installed", inner.file)), None)
-    meaning = _meaning(failure, role)
-    said, title = meaning.get("why", ""), meaning.get("title", "")
-    why = (
-        f"{said}; {_show(inner)} in {inner.place}" if title else said or "the program's innermost line of the traceback"
-    )
+    title, why = f"look at {_show(inner)} in {inner.place}", "the program's innermost line of the traceback"
     if package is not None:
         is_release = _pattern("release-errors").search(failure.message) is not None
         release = f", and the release of {package}" if is_release else ""
         called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
-        refused = _explanation("refusals", f"{failure.message}\n{inner.statement}") if inner.raises else {}
-        title = title or refused.get("why") or f"check what reaches {package}'s {inner.function}{release}"
-        why = f"{said and f'{said}; '}{_show(inner)} in {package} failed{called}"
-    check = Remedy(title=title or f"look at {_show(inner)} in {inner.place}", why=why, source="the traceback")
+        title = _sentence_for("refusals", f"{failure.message}\n{inner.statement}") if inner.raises else ""
+        title = title or f"check what reaches {package}'s {inner.function}{release}"
+        why = f"{_show(inner)} in {package} failed{called}"
+    check = Remedy(title=title, why=why, source="the traceback")
+    if explanation is not None and explanation.is_specific:
+        return explanation.remedies if package is None else (*explanation.remedies, check)
+    checks = (check,) if explanation is None else (*explanation.remedies, *([check] if package else []))
     if _pattern("release-errors").search(failure.message) is None:
-        return (check,)
+        return checks
     others = tuple(name for name in _packages(failure) if name != package)
-    return (check, remedy("program-parts", packages=f", {', '.join(others)} among them" if others else ""))
+    return (*checks, remedy("program-parts", packages=f", {', '.join(others)} among them" if others else ""))
 
 
 def _says_what_is_asked(checks: Sequence[Remedy]) -> bool:
@@ -393,7 +383,7 @@ def _is_foreign(frame: CodeFrame) -> bool:
 
 
 def _show(frame: CodeFrame) -> str:
-    return f"`{_shorten(frame.statement or frame.function, 100)}`"
+    return f"`{shorten(frame.statement or frame.function, 100)}`"
 
 
 def _check_disk_full(cause: CrashCause, situation: Situation) -> CrashCause:
@@ -460,13 +450,13 @@ def _advice_in(message: str) -> tuple[Remedy, ...]:
     texts = [text for text in sentences if not reporting.search(re.sub(r"\([^()]*\)?", "", text))]
     is_vague = bool(texts) and len(texts[0].split()) < 5 and not _named_groups("names", texts[0])
     advice = "; ".join(texts[: 1 + is_vague])
-    return (remedy("do-as-it-says", advice=_shorten(advice, 300)),) if advice else ()
+    return (remedy("do-as-it-says", advice=shorten(advice, 300)),) if advice else ()
 
 
 def _detail_of(message: str) -> str:
     """What a message says after the class of the exception, without addresses, to stand before other words."""
     text = re.sub(r"For further information visit |https?://\S+|\A[\w.]+:?\s*\Z", "", message)
-    detail = _shorten(
+    detail = shorten(
         re.sub(r"(?i)\W*\bplease (?:report|file|open|submit)\b.*", "", text.partition(": ")[2] or text), 240
     )
     return f"{detail}; " if detail else ""
@@ -507,10 +497,10 @@ def missing_package(message: str) -> str | None:
 
 def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) -> tuple[str, ...]:
     failure = match.failure
-    evidence = [_shorten(failure.headline)]
+    evidence = [shorten(failure.headline)]
     detail = _pattern("details", re.MULTILINE).search(failure.message)
     if detail is not None and detail[0] not in failure.headline:
-        evidence.append(_shorten(detail[0]))
+        evidence.append(shorten(detail[0]))
     follows = match.pattern is not None and match.pattern.consequence
     if stall := ranks.stall() if match.cause == "collective-timeout" else ():
         evidence += stall
@@ -535,7 +525,7 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
 def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_memory: bool) -> CrashCause:
     worded = [line for line in lines if re.search(r"\w", line.text)]
     # What was logged as mere information is no sign of an error.
-    last = tuple(_shorten(line.text) for line in [line for line in worded if not line.quiet] or worded)[-3:]
+    last = tuple(shorten(line.text) for line in [line for line in worded if not line.quiet] or worded)[-3:]
     if judgement.signal is None and judgement.launcher.reported_failure:
         return _cause_from_launcher(judgement.launcher, lines, *last[-1:])
     if judgement.signal is None:
@@ -559,10 +549,10 @@ def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *ev
     code = "" if launcher.exit_code is None else f" with exit code {launcher.exit_code}"
     if str(launcher.exit_code) in {each for line in lines for each in _named_groups("expected-exits", line.text)}:
         sentence = f"The training left{code}, which the job system takes for no failure"
-        return CrashCause("unknown", sentence, "likely", tuple(map(_shorten, evidence)), topic="resumes-itself")
+        return CrashCause("unknown", sentence, "likely", tuple(map(shorten, evidence)), topic="resumes-itself")
     files = (match[1] for line in lines if (match := _pattern("error-file").match(line.text)))
     sentence = f"The launcher reports that {who} failed{code}; the error of the process is not in this output"
-    evidence = (*map(_shorten, evidence), *(f"its error file is {file}" for file in islice(files, 1)))
+    evidence = (*map(shorten, evidence), *(f"its error file is {file}" for file in islice(files, 1)))
     return CrashCause("unknown", sentence, "possible", evidence, topic="rank-output")
 
 
@@ -570,9 +560,9 @@ def _cause_from_logged_error(lines: Sequence[LogLine], *evidence: str) -> CrashC
     """What the program itself logged as an error before it ended; None if it did not."""
     if (logged := _logged_error(lines)) is None:
         return None
-    sentence = f"The program logged an error before it ended: {_shorten(logged, 160)}"
-    check = Remedy(title="correct what the program logged", why=_shorten(logged), source="the program's output")
-    shown, message = (_shorten(logged), *map(_shorten, evidence)), f"ERROR: {logged}"
+    sentence = f"The program logged an error before it ended: {shorten(logged, 160)}"
+    check = Remedy(title="correct what the program logged", why=shorten(logged), source="the program's output")
+    shown, message = (shorten(logged), *map(shorten, evidence)), f"ERROR: {logged}"
     if pattern := first_of(crash_table().messages, message):
         subject = _subject(pattern.cause, message)
         return CrashCause(pattern.cause, pattern.sentence, "likely", shown, None, subject, message, pattern.topic)
@@ -589,12 +579,6 @@ def _logged_error(lines: Sequence[LogLine]) -> str | None:
 def _normalize_location(where: str | None) -> str | None:
     location: str | None = read_data_file(FILE)["locations-of-phases"].get(where, where)
     return location if location in {"training", "evaluation", "loading", "optimizer-step", "checkpoint"} else None
-
-
-def _shorten(text: str, max_chars: int = MAX_EVIDENCE_CHARS) -> str:
-    """A part of the log on one line, without secrets: the log itself is the training's own."""
-    text = redact_text(re.sub(r"\s+", " ", text).strip())
-    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
 def _location_from_output(failure: Failure, lines: Sequence[LogLine]) -> str | None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 from tests.advice.crash.outputs import CUDA_27, CUDA_113, HEALTHY_END, HEALTHY_START, read, read_yaml, trace
 from tests.fakes.situations import box, make_gpu
-from tuner_tui.advice.crash import FILE, crash_findings
+from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.advice.failed_operation import FILE as FAILED_OPERATIONS
+from tuner_tui.advice.failed_operation import Explanation, explain
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Raised
+from tuner_tui.runs.log_parsing.failures import find_exceptions
+from tuner_tui.runs.log_parsing.lines import parse_lines
 
 STEP = ("main", "train", "loop", "step")
 
@@ -119,37 +124,55 @@ OWN_CODE = """Traceback (most recent call last):
 {error}"""
 
 
-PROGRAM_ERRORS = read_yaml(FILE)["program-errors"]
+OPERATIONS = read_yaml(FAILED_OPERATIONS)
 
 
-@pytest.mark.parametrize("row", PROGRAM_ERRORS, ids=lambda row: row["example"].split("\n")[1])
-def test_an_error_of_the_own_code_is_given_with_its_line_and_what_it_means(row: dict[str, str]) -> None:
-    statement, error = row["example"].split("\n")
-    text = OWN_CODE.format(statement=statement, error=error)
-    (finding,) = read(text.replace("in select", "in __getitem__") if "roles" in row else text)
-    place, remedy = "/home/ann/rows.py, line 31", finding.remedies[0]
-    assert finding.cause == row.get("cause", "program-error")
-    assert is_form(row.get("title", f"look at `{statement}` in {place}"), remedy.title)
-    assert is_form(row["why"] + (f"; `{statement}` in {place}" if "title" in row else ""), remedy.why)
-    assert is_form(
-        row.get("say", "The program's own code failed"), finding.sentence.partition(" (rows.py, line 31)")[0]
-    )
-    assert "say" in row or f"(rows.py, line 31): {error}" in finding.sentence
+def explanation_of(text: str, packages: tuple[str, ...]) -> Explanation | None:
+    """What is said of a source line and the error below it."""
+    statement, error = text.split("\n")
+    (failure,) = find_exceptions(parse_lines(OWN_CODE.format(statement=statement, error=error).split("\n")))
+    return explain(failure, None, packages)
 
 
-def is_form(form: str, text: str) -> bool:
-    return re.fullmatch(re.sub(r"\\{\w+\\}", ".+", re.escape(form)), text) is not None
+@pytest.mark.parametrize("row", OPERATIONS["rows"], ids=lambda row: row["example"].replace("\n", " "))
+def test_an_error_of_python_is_explained_by_its_line_and_message(row: dict[str, Any]) -> None:
+    packages = ("spam",) if "foreign" in row else ()
+    form = re.sub(r"\\{\w+\\}", ".*", re.escape(row["say"]))
+    explanation, other = (explanation_of(row[name], packages) for name in ("example", "counter_example"))
+    assert explanation is not None
+    assert re.fullmatch(form, explanation.sentence)
+    assert other is None or not re.fullmatch(form, other.sentence)
+    assert len(explanation.remedies) == len(row["fix"])
+    assert "{" not in str([(remedy.title, remedy.why) for remedy in explanation.remedies]).replace("{key: type", "")
 
 
-def test_what_the_message_names_is_named_in_the_remedy() -> None:
+def test_an_explanation_heads_the_finding_and_names_the_line() -> None:
     (finding,) = read(OWN_CODE.format(statement="return batch['tail']", error="KeyError: 'tail'"))
-    assert "batch has no entry 'tail'" in finding.remedies[0].why
+    assert finding.sentence == "The data have no `tail` where the program reads it: the batch lacks this key"
+    assert "`return batch['tail']` in /home/ann/rows.py, line 31" in finding.remedies[0].why
 
 
 def test_a_setting_that_was_passed_on_is_named_as_its_caller_does() -> None:
     text = OWN_CODE.format(statement="with open(path) as file:", error="TypeError: expected str, not NoneType")
     (finding,) = read(text.replace("batch = next(batches)", "select(args.path)"))
-    assert finding.remedies[0].title.startswith("give args.path a value")
+    assert finding.sentence == "The setting `args.path` has no value (None)"
+
+
+@pytest.mark.parametrize(
+    ("statement", "marks", "name"),
+    [
+        ("total = left['rim'] + right['rim']", "                     ~~~~~^^^^^^^", "`right`"),
+        ("total = left['rim'] + right['rim']", "", "`left` or `right`"),
+        ("for plate, rim in zip(plates, rims[0]):", "", "`plates` or `rims[0]`"),
+        ("plates=self.stack(rims['rim'],", "", "`rims`"),
+        ("elif rims['rim'] > 3:", "", "`rims`"),
+        ("table[number]['rim'] = rims", "", "`table[number]`"),
+    ],
+)
+def test_the_object_is_read_from_the_marked_part_or_the_line(statement: str, marks: str, name: str) -> None:
+    error = "TypeError: 'NoneType' object is not iterable" if "zip" in statement else "KeyError: 'rim'"
+    (finding,) = read(OWN_CODE.format(statement=statement, error=f"    {marks}\n{error}" if marks else error))
+    assert name in finding.sentence
 
 
 @pytest.mark.parametrize(
@@ -190,7 +213,7 @@ def test_an_assertion_without_a_message_is_given_with_its_statement() -> None:
         'Traceback (most recent call last):\n  File "/home/ann/train.py", line 3, in <module>\n'
         "    assert world_size == 4\n           ^^^^^^^^^^^^^^^\nAssertionError\n"
     )
-    assert "assert world_size == 4" in finding.remedies[0].title
+    assert "`world_size == 4` does not hold" in finding.sentence
 
 
 def test_an_error_in_a_loader_process_is_given_as_it_was_raised() -> None:
@@ -260,7 +283,7 @@ def test_words_about_kernels_fit_the_maker_of_the_gpu() -> None:
 
 def test_a_single_remedy_that_is_not_certain_is_followed_by_the_call_that_failed() -> None:
     error = "AssertionError: plates must be a multiple of tables"
-    assert "train.py" in remedies(trace(error, "main"))[1].title
+    assert "train.py" in remedies(trace(error, "main"))[1].why
 
 
 def test_the_marked_line_of_a_drawn_traceback_is_shown() -> None:
@@ -268,7 +291,7 @@ def test_the_marked_line_of_a_drawn_traceback_is_shown() -> None:
         "----\nKeyError                 Traceback (most recent call last)\n/home/ann/rows.py in pick(rows)\n"
         "      8     names = {}\n----> 9     return names['tail']\n\nKeyError: 'tail'\n"
     )
-    assert finding.remedies[0].title == "look at `return names['tail']` in /home/ann/rows.py"
+    assert "`return names['tail']` in /home/ann/rows.py" in finding.remedies[0].why
 
 
 def test_the_line_that_says_more_is_shown() -> None:

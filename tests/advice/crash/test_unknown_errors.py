@@ -55,7 +55,7 @@ PROGRAM = "/home/ann/train.py:<module>|main()"
 def test_an_error_of_a_package_is_named_by_what_its_code_does(places: tuple[str, ...], error: str, cause: str) -> None:
     (finding,) = read(frames(PROGRAM, *places) + error)
     assert finding.cause == cause
-    assert error in finding.sentence
+    assert finding.evidence[0] == error
 
 
 def test_what_a_package_says_comes_before_what_is_known_of_its_part() -> None:
@@ -138,7 +138,7 @@ def test_the_interrupt_of_a_library_without_threads_is_no_wish_of_a_user() -> No
 def test_a_program_run_from_its_source_tree_is_a_package() -> None:
     (finding,) = read(frames("/src/verl/verl/trainer/fit.py:fit|rows[9]") + "IndexError: list index out of range")
     assert "program's own code" not in finding.sentence
-    assert "verl's fit" in finding.remedies[0].title
+    assert any("verl's fit" in remedy.title for remedy in finding.remedies)
 
 
 def test_a_check_does_not_repeat_the_message() -> None:

@@ -35,6 +35,8 @@ DRAWN_SOURCE = re.compile(r"^(?:│ )?(?:❱|-+>) +\d+[ │]+(?P<statement>.*?)[
 """The line of such a frame that failed, which is marked."""
 TRACE_LINE = re.compile(r"^\s|^[│╭╰❱─|]|^-+>|^File \"|^\^+$")
 """A line inside a traceback, in any of its forms."""
+MARKS = re.compile(r"\s*([~^]+)\s*$")
+"""What underlines the part of a source line that failed."""
 SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
 MAX_DRAWN_LINES = 600
 ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when calling \S+$")
@@ -62,12 +64,16 @@ UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_b
 
 
 class CodeFrame(NamedTuple):
-    """A call in a traceback; `statement` is its source line, empty if the traceback does not show it."""
+    """A call in a traceback; `statement` is its source line, empty if the traceback does not show it.
+
+    `marked` is the part of the source that Python underlines.
+    """
 
     file: str
     function: str
     line: int | None = None
     statement: str = ""
+    marked: str = ""
 
     @property
     def place(self) -> str:
@@ -211,15 +217,20 @@ class _ExceptionParser:
 
         Pasted output often has no indentation: the line after a frame is then its source.
         """
-        frame, is_indented = None, False
+        frame, source, is_indented = None, "", False
         while self.position < len(self.lines):
             text = self.lines[self.position].text
             match = FRAME.match(text)
-            if match is None and self._ends_frames(text, frame is not None and not is_indented):
+            if match is None and self._ends_frames(text, frame is not None and not source and not is_indented):
                 break
-            if frame is not None:
-                yield frame if match is not None else frame._replace(statement=text.strip())
-            frame, is_indented = None if match is None else _frame(match), text.startswith("  ")
+            if match is not None:
+                if frame is not None:
+                    yield frame
+                frame, source, is_indented = _frame(match), "", text.startswith("  ")
+            elif frame is not None and (marks := MARKS.match(text)):
+                frame = frame._replace(marked=source[marks.start(1) : marks.end(1)].strip())
+            elif frame is not None and text.strip():
+                frame, source = frame._replace(statement=frame.statement or text.strip()), text
             self.position += 1
         if frame is not None:
             yield frame
