@@ -23,6 +23,8 @@ def frames(*places: str) -> str:
     return HEAD + "\n".join(lines) + "\n"
 
 
+TQDM = "Epoch {}:  10%|#  | {}/60 [00:02<00:09, 1.1it/s, loss=0.8]"
+RICH = "Epoch 0/9 ━━━━╸━━━ {}/60 0:00:05 • 0:00:10 19.5it/s train_loss: 0.8"
 PROGRAM = "/home/ann/train.py:<module>|main()"
 
 
@@ -283,6 +285,24 @@ def test_a_rank_that_failed_is_not_cleared_by_the_last_step_of_another(steps: in
     before = "".join(f"{{'loss': 2.0, 'epoch': 0.{step}}}\n" for step in range(1, 5))
     after = "".join(f"{{'loss': 1.0, 'epoch': 1.{step}}}\n" for step in range(1, steps + 1))
     assert [finding.cause for finding in read(f"{before}{of_rank}\n{after}")] == causes
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "failed"),
+    [
+        (TQDM.format(0, 12), TQDM.format(0, 12), True),
+        (TQDM.format(0, 12), TQDM.format(0, 14), False),
+        (TQDM.format(0, 12), TQDM.format(0, 14) + "\nsrun: error: n1: task 0: Exited with exit code 1", True),
+        (TQDM.format(0, 60), TQDM.format(1, 2), False),
+        (TQDM.format(0, 12), "Plates: 100%|##| 4/4 [00:02<00:00, 2.0it/s, loss=0.5]", True),
+        (RICH.format(12), RICH.format(12), True),
+        (RICH.format(12), RICH.format(14), False),
+        ("{'loss': 2.0, 'epoch': 1}", "Training finished", True),
+    ],
+)
+def test_only_the_count_of_the_same_bar_shows_that_the_training_went_on(before: str, after: str, failed: bool) -> None:
+    error = frames("/home/ann/train.py:<module>|train()") + "ValueError: no plate"
+    assert bool(read(f"{before}\n{error}\n{after}")) is failed
 
 
 def test_words_below_the_first_line_come_before_what_is_known_of_the_part() -> None:

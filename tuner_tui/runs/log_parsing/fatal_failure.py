@@ -34,6 +34,8 @@ NEAR = 4
 """Lines after a failure in which a program logs that it handled it."""
 FAR = 12
 """Ordinary lines after a failure that a process which ends does not write."""
+DRAWN_BAR = re.compile(BAR.pattern + r"|(\d+)/(\d+) (?:\d+:\d\d:\d\d •|[━╸╺]{3})")
+"""The count of a bar of tqdm or Keras, or of one of Rich or Keras 3."""
 MESSAGE_ALONE = re.compile(r"(?:CUDA|HIP|cuDNN|NCCL) error: ")
 """The beginning of an exception's message that stands without the exception's type."""
 PECULIAR_CHARS, LAST_LINES = 30, 40
@@ -43,12 +45,13 @@ WATCHDOG = re.compile(r"^.*watchdog thread terminated with exception: (?=\S)")
 
 
 class _BarState(Struct, frozen=True):
-    """The count of the progress bar of `total` steps on line `number`."""
+    """A drawing of a progress bar on line `number`: its name with the total, and the numbers of the name and the count,
+    which grow while the training goes on."""
 
     number: int
     rank: int | None
-    total: str
-    done: int
+    name: str
+    count: tuple[int, ...]
 
 
 class _FailureContext:
@@ -65,12 +68,13 @@ class _FailureContext:
             line.number for line in lines if not line.blank and not matches_any("after-a-crash", line.text)
         ]
         self._bars = [
-            _BarState(line.number, line.rank, match[2], int(match[1]))
+            _bar_state(line, match)
             for line in lines
-            if "[" in line.text
-            for match in BAR.finditer(line.text)
+            if "/" in line.text
+            for match in list(DRAWN_BAR.finditer(line.text))[-1:]
         ]
-        self._logged = [line for line in lines if reports_progress(line.text)]
+        # A bar with metrics behind it is judged by its count.
+        self._logged = [line for line in lines if reports_progress(line.text) and not DRAWN_BAR.search(line.text)]
 
     def survived(self, match: FailureMatch, matches: Sequence[FailureMatch]) -> bool:
         """Whether the training continued after the failure of `match`, one of `matches`."""
@@ -99,7 +103,7 @@ class _FailureContext:
         furthest = _furthest(bar for bar in self._bars if bar.number <= failure.last)
         later = [bar for bar in self._bars if bar.number > failure.last]
         if later and not any(line.number > failure.last for line in self._logged):
-            return all(bar.done >= furthest.get(bar.total, bar.done + 1) for bar in later)
+            return all(bar.count >= furthest.get(bar.name, (*bar.count, 0)) for bar in later)
         last = max((*(line.number for line in self._logged), *(bar.number for bar in later)))
         return any(search_any("signals", line.text) for line in self._lines[last + 1 :])
 
@@ -111,20 +115,21 @@ class _FailureContext:
         # only progress bars and lines of a logger count, which are written at once.
         buffered = failure.uncaught and not any(line.number < failure.first for line in self._logged)
         later = [line for line in self._logged if line.number > failure.last and _is_of_rank(failure.rank, line.rank)]
+        if failure.uncaught:  # a shell script says that it is done, whatever became of the program
+            later = [line for line in later if matches_any("progress", line.text)]
         # The other ranks finish a step or two before they wait for the one that failed.
-        least = NEAR if failure.uncaught and failure.rank is not None else 0
+        least = NEAR if failure.uncaught and (failure.rank is not None or self._ended) else 0
         return self._bars_advance(failure, least) or any(line.level or not buffered for line in later[least:])
 
     def _bars_advance(self, failure: Failure, least: int) -> bool:
         """Whether a bar advanced or a new one moved by more than `least` steps."""
         # tqdm draws a bar once more when it is closed, so a process that dies after its traceback prints "12/60" again:
-        # the same count is no progress. If the output holds no earlier state of that bar, a single unfinished state is
-        # taken for such a last drawing.
+        # the same count is no progress, and neither is a bar that is only seen once.
         before = _furthest(bar for bar in self._bars if bar.number <= failure.last)
         later = [bar for bar in self._bars if bar.number > failure.last and _is_of_rank(failure.rank, bar.rank)]
-        if len(later) == 1 and str(later[0].done) != later[0].total:
-            later = [bar for bar in later if bar.total in before]
-        return any(done > before.get(total, 1) + least for total, done in _furthest(later).items())
+        first = {bar.name: bar.count for bar in reversed(later)}
+        starts = {name: before.get(name, count) for name, count in first.items()}
+        return any(count > (*starts[name][:-1], starts[name][-1] + least) for name, count in _furthest(later).items())
 
     def _is_handled(self, failure: Failure) -> bool:
         following = [line for line in self._lines[failure.last + 1 : failure.last + 3 * NEAR] if not line.blank][:NEAR]
@@ -143,11 +148,20 @@ def _is_of_rank(rank: int | None, wanted: int | None) -> bool:
     return rank is None or wanted is None or rank == wanted
 
 
-def _furthest(bars: Iterable[_BarState]) -> dict[str, int]:
-    """The highest count of each bar, by its total."""
-    furthest: dict[str, int] = {}
+def _bar_state(line: LogLine, match: re.Match[str]) -> _BarState:
+    name = re.sub(r"\d+%.*|[━╸╺]+ *", "", line.text[: match.start()])
+    done, total = filter(None, match.groups())
+    numbers = (*re.findall(r"\d+", name)[:3], done)
+    return _BarState(line.number, line.rank, f"{re.sub(r'[0-9 ]+', '', name)}{total}", tuple(map(int, numbers)))
+
+
+def _furthest(bars: Iterable[_BarState]) -> dict[str, tuple[int, ...]]:
+    """The highest count of each bar, by its name; of one that began again, since then."""
+    furthest: dict[str, tuple[int, ...]] = {}
     for bar in bars:
-        furthest[bar.total] = max(furthest.get(bar.total, 0), bar.done)
+        last = furthest.get(bar.name, bar.count)
+        began_again = bar.count[:-1] == last[:-1] and bar.count[-1] <= last[-1] // 2
+        furthest[bar.name] = bar.count if began_again else max(last, bar.count)
     return furthest
 
 
