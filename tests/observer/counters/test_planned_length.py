@@ -165,6 +165,20 @@ def test_rollouts_with_several_steps_promise_no_length_at_their_first_changes(tm
     assert training.totals == [None] * 16
 
 
+def test_the_last_rollout_is_made_whole(tmp_path: Path) -> None:
+    """16 rollouts of 64 frames reach 1,000 frames, with 6 steps after each."""
+    training = Training()
+    script = (
+        "agent.frames = 0\n"
+        "def play(agent):\n agent.frames += 64\n"
+        "while agent.frames < 1000:\n play(agent)\n for _ in range(6):\n  step()\n"
+    )
+    path = tmp_path / "train.py"
+    path.write_text(script)
+    exec(compile(script, str(path), "exec"), {"step": training.step, "agent": types.SimpleNamespace()})
+    assert set(training.totals[24:]) == {16 * 6}
+
+
 ENGINE = """
 class Engine:
     def __init__(self, update):

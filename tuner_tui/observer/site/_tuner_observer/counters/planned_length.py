@@ -69,16 +69,19 @@ class Loop(NamedTuple):
 class Limit:
     """A position in nested loops, the innermost first, that ends the training when it is at `last`.
 
-    Steps are told from positions by the steps and the positions seen so far. `steady`: each iteration counts.
+    Steps are computed from positions by the steps and the positions so far. `steady`: each iteration counts.
+    `by_rollouts`: the position grows before the steps of an iteration, by a rollout, and the last one is made whole.
     """
 
-    def __init__(self, loops: list[Loop], last: int, steady: bool = True) -> None:
+    def __init__(self, loops: list[Loop], last: int, steady: bool = True, by_rollouts: bool = False) -> None:
         self._loops = loops
         self._last = last
         self._steady = steady
+        self._by_rollouts = by_rollouts
         self._began: tuple[int, int] | None = None
         self._now = self._changed = (0, 0)
-        self._changes = 0
+        self._changes = self._rollout = 0
+        self._fewest, self._most = 1, MAX_LENGTH  # steps after each rollout
         self._makes_several = False
 
     def follow(self, frames: Mapping[CodeType, FrameType], steps: int, ahead: int) -> None:
@@ -96,9 +99,16 @@ class Limit:
             self._began = self._changed = position, steps
         elif position != self._now[0]:
             self._changes += 1
+            rollout = math.gcd(self._rollout, position - self._now[0])
+            if rollout != self._rollout:  # what was computed with several as one does not count
+                self._rollout, self._fewest, self._most = rollout, 1, MAX_LENGTH
             self._changed = position, steps
         self._makes_several = self._makes_several or steps > self._changed[1] + 1
         self._now = position, steps
+        if self._by_rollouts and self._rollout:
+            rollouts = (position - self._began[0]) // self._rollout
+            self._fewest = max(self._fewest, -(-steps // (rollouts + 1)))
+            self._most = min(self._most, (steps - 1) // rollouts)
 
     def total(self) -> int | None:
         """The steps of the whole training, None while they are not known."""
@@ -109,6 +119,8 @@ class Limit:
             return steps + self._last - position
         if position <= first or steps <= first_steps:
             return None
+        if self._rollout > 1 and self._fewest == self._most:
+            return self._most * (math.ceil((self._last - first) / self._rollout) + 1)
         if steps - first_steps > 1.5 * (position - first) or self._makes_several:
             # Several steps in an iteration: their number is that from one change of the position to another.
             if self._changes < MIN_CHANGES:
@@ -277,7 +289,8 @@ class _LoopFinder:
             value = _value(counter, frame)
             if any(_increments(each, counter) for each in node.body):
                 return Loop(max(0, end - value), Counter(frame.f_code, counter, value))
-            self._add_limit(counter, end - 1, frame, steady=False)
+            grows_here = any(isinstance(each, ast.AugAssign) and _same(each.target, counter) for each in node.body)
+            self._add_limit(counter, end - 1, frame, steady=False, by_rollouts=not grows_here)
         for each in node.body:
             if isinstance(each, ast.AugAssign) and "epoch" in _last_name(each.target):
                 value = _value(each.target, frame) if _increments(each, each.target) else None
@@ -285,9 +298,11 @@ class _LoopFinder:
                     return Loop((self._epochs or 0) - value, Counter(frame.f_code, each.target, value))
         return Loop(None, kind="episode")
 
-    def _add_limit(self, counter: ast.expr, last: int, frame: FrameType, steady: bool) -> None:
+    def _add_limit(
+        self, counter: ast.expr, last: int, frame: FrameType, steady: bool, by_rollouts: bool = False
+    ) -> None:
         loop = Loop(None, Counter(frame.f_code, counter, _value(counter, frame)))
-        self.limits.append(Limit([loop], last - _value(counter, frame), steady))
+        self.limits.append(Limit([loop], last - _value(counter, frame), steady, by_rollouts))
 
     def _with_breaks(self, node: ast.For | ast.While, loop: Loop, frame: FrameType) -> Loop:
         """The loop as far as its breaks let it run."""
