@@ -308,6 +308,7 @@ async def test_r_in_the_list_resumes_the_run_under_the_cursor_with_its_own_setti
     async with on_screen(box) as pilot:
         await press_to(pilot, "Runs", "r")
         assert "R resumes it from its last checkpoint" in screen_text(pilot.app)
+        assert "v compare · R resume" in screen_text(pilot.app)
         await pilot.press("down")
         await until(pilot, lambda: "R resumes it from its last checkpoint" not in screen_text(pilot.app))
         await press_to(pilot, "Resume", "up", "R")

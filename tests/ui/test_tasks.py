@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from tests.fakes.ui_backend import FakeBox, busy_box, failed_box, listed, opened
+from tests.fakes.ui_backend import FakeBox, busy_box, ended, failed_box, listed, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, preset_shown, said, screen_text, until, value
 from tests.ui.test_comparison_requests import RUNS
 from tuner_tui.settings.job import CommandJob
@@ -71,6 +71,11 @@ def lost_box() -> FakeBox:
     box = failed_box()
     box.output = tuple(lines)
     return box
+
+
+def stopped() -> FakeBox:
+    """A machine where a run was stopped."""
+    return FakeBox(view=ended("stopped", "Stopped at step 1,240."))
 
 
 def at_the_error(pilot: ScreenPilot, _: FakeBox) -> object:
@@ -189,6 +194,8 @@ TASKS = (
         (80, 24),
     ),
     Task("open the log at the error", "E", at_the_error, lost_box, (80, 24)),
+    Task("share the result", "x =Share enter", lambda pilot, box: box.reports == [("r007", "r007.html")], stopped),
+    Task("resume", "R =Resume enter", lambda pilot, box: [name for name, _ in box.restarted] == ["r007"], stopped),
     Task("stop with a checkpoint", "s =Stop y", lambda pilot, box: box.orders == [("r007", "stop")], busy_box),
 )
 

@@ -40,7 +40,7 @@ def tuning(job: BuiltinJob | CommandJob | None = None) -> TuningFolder:
 def test_a_plan_says_what_is_done_and_what_is_saved() -> None:
     plan = Tunings().plan(opened())
     said = dict(plan.lines)
-    assert (plan.least_minutes, "It needs at least 1 min" in said["Needs"]) == (1, True)
+    assert (plan.least_minutes, "It needs at least 1 min" in said["Time"]) == (1, True)
     assert "short real runs" in said["Does"]
     assert said["Keeps"].startswith("the effective batch (8")
     assert "demo-tuned" in said["Saves"]

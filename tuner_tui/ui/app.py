@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, OUTPUT_KEYS, PAGE_KEYS, SETTINGS_KEYS
+from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
 from tuner_tui.ui.panels.settings import ChoiceWanted, SettingEdited, ValueTyped
 from tuner_tui.ui.screens.main import MainScreen
@@ -104,7 +105,7 @@ class TunerApp(BaseApp):
         from tuner_tui.ui.screens.help import PaletteScreen  # the first frame does without
 
         keys = {"": (*MAIN_KEYS, *PAGE_KEYS, *APP_KEYS), "settings": SETTINGS_KEYS, "output": OUTPUT_KEYS}
-        command = await self.ask(PaletteScreen(keys))
+        command = await self.ask(PaletteScreen(keys, self.main.query_one(KeyFooter).idle))
         if command is None:
             return
         if command.page:

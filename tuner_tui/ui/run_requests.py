@@ -20,7 +20,7 @@ from tuner_tui.ui.records import LaunchOffer, TrainingConfig
 from tuner_tui.ui.report_file import render_report, report_problem
 from tuner_tui.ui.screens.compare import CompareScreen
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, InspectionScreen, LaunchScreen, NameScreen
-from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, queue_items, run_table
+from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, ended_early, queue_items, run_table
 from tuner_tui.ui.state_store import Requests, StateStore
 from tuner_tui.ui.status_text import launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
@@ -98,8 +98,9 @@ class RunRequests(Requests):
 
     async def pick(self) -> None:
         """Ask for a run to follow, or to compare."""
-        columns, items = run_table(await to_daemon_thread(self._backend.list_runs), self._app.size.width)
-        picked = await self._app.ask(RunsScreen(items, columns))
+        runs = await to_daemon_thread(self._backend.list_runs)
+        columns, items = run_table(runs, self._app.size.width)
+        picked = await self._app.ask(RunsScreen(items, columns, any(map(ended_early, runs))))
         if picked is None or picked.folder is None:
             return
         if picked.order == "open":

@@ -76,7 +76,7 @@ class Tunings:
         preset = tuned_preset_name(config.preset, config.job)
         lines = [
             ("Does", PLAN_SUMMARY),
-            ("Needs", needed.sentence),
+            ("Time", needed.sentence),
             ("Keeps", f"the effective batch ({batch} per process), so that the learning rate stays right"),
             ("Saves", f"the winner as the preset {preset}; the current settings do not change"),
             *launch_lines,

@@ -127,8 +127,11 @@ async def test_the_palette_has_the_actions_of_every_panel() -> None:
     async with on_screen(busy_box()) as pilot:
         await press_to(pilot, "Help", "question_mark")
         await press_to(pilot, "Commands", "ctrl+p")
-        commands = pilot.app.screen.query_one(OptionList).option_count
-        assert commands > len(MAIN_KEYS) + len(PAGE_KEYS)
+        options = pilot.app.screen.query_one(OptionList)
+        assert options.option_count > len(MAIN_KEYS) + len(PAGE_KEYS)
+        texts = [str(option.prompt) for option in options.options]
+        assert "Train (t)" not in " ".join(texts[: texts.index("Not possible now")]), "a run trains"
+        assert texts.index("Not possible now") < next(at for at, text in enumerate(texts) if "Train (t)" in text)
         await press_until(pilot, lambda: pilot.app.screen.query_one(OptionList).option_count == 1, *"last line")
         await press_until(pilot, lambda: app_of(pilot).main.page == "output", "enter")
 

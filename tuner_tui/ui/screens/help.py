@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
@@ -78,8 +78,13 @@ class PaletteCommand(NamedTuple):
     action: str
 
 
+NOT_NOW = "not possible now"
+
+
 class PaletteScreen(PickScreen[PaletteCommand]):
     """Finds a command by words of its name or of its description; `keys` are those of each page.
+
+    The actions in `idle` have nothing to act on now: they stand last, and say so if they are picked.
 
     Textual's own palette fails where keys come faster than its list is laid out or taken away.
     """
@@ -87,13 +92,16 @@ class PaletteScreen(PickScreen[PaletteCommand]):
     LETTERS = frozenset[str]()
     hint = "type to search · enter run · esc back"
 
-    def __init__(self, keys: Mapping[str, Sequence[Binding]]) -> None:
+    def __init__(self, keys: Mapping[str, Sequence[Binding]], idle: Collection[str]) -> None:
         items = [
             PickerItem(
-                f"{key.description} ({key_label(key.key.split(',')[0])})", key.tooltip, PaletteCommand(page, key.action)
+                f"{key.description} ({key_label(key.key.split(',')[0])})",
+                key.tooltip,
+                PaletteCommand(page, key.action),
+                group=NOT_NOW if key.action in idle else "",
             )
             for page, bindings in keys.items()
             for key in bindings
             if not _moves(key) and key.action != "app.command_palette"
         ]
-        super().__init__("Commands", items, "")
+        super().__init__("Commands", sorted(items, key=lambda item: item.group), "")

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.read.run_context import RunContext
 
+WHILE_RUNNING, AFTER_RUN = ("train", "tune", "share"), ("stop", "checkpoint", "stacks", "profile")
+WITHOUT_RUN = (*AFTER_RUN, "share", "copy_path", "replay")
+"""Actions that have nothing to act on."""
+
 
 class MainScreen(FullScreen):
     """The app sets the reactives; requests of the user go up to it as actions and messages."""
@@ -138,7 +142,8 @@ class MainScreen(FullScreen):
         self._show_idle_keys()
 
     def _show_idle_keys(self) -> None:
-        idle = {f"app.do('{action}')" for action in (("train", "tune") if self.running else ("stop", "checkpoint"))}
+        without = WITHOUT_RUN if self.view is None else WHILE_RUNNING if self.running else AFTER_RUN
+        idle = {f"app.do('{action}')" for action in without}
         outcome = None if self.view is None else self.view.status.outcome
         saved = self.view is not None and (self.view.state.checkpoint or (self.context and self.context.checkpoint))
         if outcome in (None, "completed") or not saved:

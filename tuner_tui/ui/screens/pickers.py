@@ -176,8 +176,8 @@ class PickScreen(Dialog[T]):
             vocabulary = {word for item in self._items for word in re.findall(r"\w{3,}", item.label.lower())}
             words = [closest_match(word, vocabulary) or word for word in words]
         matches = [item for item, text in zip(self._items, texts, strict=True) if has_words(text)]
-        if not any(item.group for item in matches):
-            matches.sort(key=lambda item: not has_words(item.label))
+        groups = list(dict.fromkeys(item.group for item in matches))
+        matches.sort(key=lambda item: (groups.index(item.group), not has_words(item.label)))
         self._shown = with_headings(matches)
         filtered, options = self.query_one("#filter", Static), self.query_one(OptionList)
         filtered.display = self._filter is not None
@@ -285,8 +285,13 @@ class RunsScreen(RunListScreen):
     ]
     LETTERS = frozenset("jkqvR")
     heading = "Runs"
-    hint = "type to filter · enter open · v compare · R resume · esc back"
     empty = "No runs yet; t starts one."
+
+    def __init__(self, runs: Sequence[PickerItem[Path]], columns: tuple[str, str], resumes: bool) -> None:
+        """`resumes`: one of the runs ended early."""
+        more = " · v compare" * (len(runs) > 1) + " · R resume" * resumes
+        self.hint = f"type to filter · enter open{more} · esc back"
+        super().__init__(runs, columns)
 
 
 class QueueScreen(RunListScreen):
@@ -352,8 +357,12 @@ def _shorten_command(command: str, width: int) -> str:
 
 def _resume_note(run: RunRow) -> str:
     """Return what `R` does for a run that ended early; whether it saved a checkpoint is looked up only then."""
-    early = run.outcome is not None and run.outcome != "completed" and bool(run.step) and not run.damage
-    return "R resumes it from its last checkpoint, if it saved one." if early else ""
+    return "R resumes it from its last checkpoint, if it saved one." if ended_early(run) else ""
+
+
+def ended_early(run: RunRow) -> bool:
+    """Return whether there may be a checkpoint of a run that did not complete."""
+    return run.outcome is not None and run.outcome != "completed" and bool(run.step) and not run.damage
 
 
 def _run_figures(run: RunRow) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ class TrialsPanel(RowsPanel):
 GAP = 2
 MIN_MINUTES = 0.1
 INVALID_MINUTES = "Enter minutes, such as 9 or 2.5."
-MINUTES_NOTE = "min (x stops it earlier; measurements are kept)"
+MINUTES_NOTE = "x stops it earlier; measurements are kept"
 MINUTES_LABEL, TRIALS_LABEL = "At most", "Trials"
 
 
@@ -70,7 +70,9 @@ class TuneStartScreen(Dialog[TuningWish]):
         yield VerticalScroll(Static(label_table(self._plan.lines)), can_focus=False)
         minutes = LineInput(f"{self._wish.minutes:g}", select=True, id="minutes")
         minutes.restrict = r"[0-9]{0,5}\.?[0-9]{0,2}"
-        yield Horizontal(self._label(MINUTES_LABEL), minutes, Label(MINUTES_NOTE, classes="note"), classes="row")
+        least = "" if self._plan.least_minutes is None else f", at least {self._plan.least_minutes:g}"
+        note = Label(f"min{least} ({MINUTES_NOTE})", classes="note")
+        yield Horizontal(self._label(MINUTES_LABEL), minutes, note, classes="row")
         placements = self._plan.placements
         if len(placements) > 1:
             chosen = placements.get(self._wish.placement, placements["sequential"])
