@@ -34,8 +34,6 @@ NEAR = 4
 """Lines after a failure in which a program logs that it handled it."""
 FAR = 12
 """Ordinary lines after a failure that a process which ends does not write."""
-DRAWN_BAR = re.compile(BAR.pattern + r"|(\d+)/(\d+) (?:\d+:\d\d:\d\d •|[━╸╺]{3})")
-"""The count of a bar of tqdm or Keras, or of one of Rich or Keras 3."""
 MESSAGE_ALONE = re.compile(r"(?:CUDA|HIP|cuDNN|NCCL) error: ")
 """The beginning of an exception's message that stands without the exception's type."""
 PECULIAR_CHARS, LAST_LINES = 30, 40
@@ -71,10 +69,10 @@ class _FailureContext:
             _bar_state(line, match)
             for line in lines
             if "/" in line.text
-            for match in list(DRAWN_BAR.finditer(line.text))[-1:]
+            for match in list(BAR.finditer(line.text))[-1:]
         ]
         # A bar with metrics behind it is judged by its count.
-        self._logged = [line for line in lines if reports_progress(line.text) and not DRAWN_BAR.search(line.text)]
+        self._logged = [line for line in lines if reports_progress(line.text) and not BAR.search(line.text)]
 
     def survived(self, match: FailureMatch, matches: Sequence[FailureMatch]) -> bool:
         """Whether the training continued after the failure of `match`, one of `matches`."""
@@ -150,7 +148,7 @@ def _is_of_rank(rank: int | None, wanted: int | None) -> bool:
 
 def _bar_state(line: LogLine, match: re.Match[str]) -> _BarState:
     name = re.sub(r"\d+%.*|[━╸╺]+ *", "", line.text[: match.start()])
-    done, total = filter(None, match.groups())
+    done, total = match.groups()
     numbers = (*re.findall(r"\d+", name)[:3], done)
     return _BarState(line.number, line.rank, f"{re.sub(r'[0-9 ]+', '', name)}{total}", tuple(map(int, numbers)))
 
