@@ -49,7 +49,7 @@ def recommend_report(
         titled_section("Recommended", _value_lines(recommendation.advised, width)),
         titled_section("Set by you", _given_lines(resolved)),
         [
-            *([_batch_line(recommendation)] if batch_known else []),
+            *([_batch_line(recommendation, job)] if batch_known else []),
             *([] if change is None else hanging_lines("! ", change.sentence, width)),
             *duration_lines(expected, recommendation.settings.num_train_epochs, width),
         ],
@@ -72,11 +72,15 @@ def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation, 
     return f"{task} with {modelled.model}, {assumed}{recommendation.settings.max_length:,} tokens a sample{whose}"
 
 
-def _batch_line(recommendation: Recommendation) -> str:
-    settings = recommendation.settings
+def _batch_line(recommendation: Recommendation, job: BuiltinJob | CommandJob) -> str:
+    settings, stated = recommendation.settings, job.stated if isinstance(job, CommandJob) else {}
+    if "global_batch" in stated:
+        return f"Effective batch  {stated['global_batch']}  (of all GPUs together, by the file)"
     parts = [settings.per_device_train_batch_size, settings.gradient_accumulation_steps]
     parts += [recommendation.replicas] if recommendation.replicas > 1 else []
     names = "micro batch × accumulation" + (" × GPUs or processes" if recommendation.replicas > 1 else "")
+    if isinstance(job, CommandJob) and job.is_unnamed and recommendation.replicas == 1 and "gpus" not in stated:
+        names += ", on one GPU: the file says no number"
     return f"Effective batch  {' × '.join(map(str, parts))} = {recommendation.effective_batch}  ({names})"
 
 

@@ -179,7 +179,8 @@ def process_count(
     command, env = job.command, job.env
     if command[0] == "bash" and len(command) > 1:  # a script started as a whole
         command = _words_of_script(str(Path(job.cwd or "", command[1]))) or command
-    return max(1, _command_processes(command, env, gpu_count, accelerate, Path(job.cwd or "")))
+    started = _command_processes(command, env, gpu_count, accelerate, Path(job.cwd or ""))
+    return max(1, started) if started != 1 else int(job.stated.get("gpus", 1))
 
 
 @cache

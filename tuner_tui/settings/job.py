@@ -73,7 +73,8 @@ class BuiltinJob(_BaseJob, frozen=True, kw_only=True, tag="builtin"):
 class CommandJob(_BaseJob, frozen=True, kw_only=True, tag="command"):
     """A user's training command and how settings reach it.
 
-    `model`, `task` and `data` say what the command trains where that is known, for estimates; they do not reach it.
+    `model`, `task` and `data` say what the command trains where that is known, for estimates; they do not reach it, nor
+    does `stated`: what its file says besides settings, such as the number of GPUs.
     `dialect` names the tool whose configuration `hf-args` and `yaml` write, `aliases` maps settings to keys of the
     command, and `on_cpu` says that the command trains on the CPU by its own configuration.
     """
@@ -89,6 +90,7 @@ class CommandJob(_BaseJob, frozen=True, kw_only=True, tag="command"):
     cwd: str | None = None
     on_cpu: bool = False
     env: dict[str, str] = {}
+    stated: dict[str, str | int] = {}
 
     def __post_init__(self) -> None:
         for name in self.aliases:

@@ -288,6 +288,8 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         notes = tuple(note for note in notes if note not in imported.unknown)
         notes += (f"{len(imported.unknown)} keys are no settings and stay in the file",)
     is_whole = job is not None and job.command[0] == "bash"
+    if training is not None and training.stated:
+        notes += (f"stated besides: {', '.join(f'{name} {value}' for name, value in training.stated.items())}",)
     reasons = [reason for reason in file.incomplete if not (is_whole and OF_ITSELF.fullmatch(reason))]
     is_given = form == "yaml" and dialect.form != "overrides"
     of_file = [text for text in texts_in(file.values) if is_given or not TEMPLATE.fullmatch(text)]
@@ -601,7 +603,7 @@ def dump_preset(preset: Preset) -> str:
     """The preset as YAML. Numbers are written so that every YAML tool reads them as numbers (`1.0e-05`)."""
     data = {key: part for key, part in to_builtins(preset).items() if part not in (None, {})}
     for key in {"for", "job"} & data.keys():
-        data[key] = {name: value for name, value in data[key].items() if value is not None}
+        data[key] = {name: value for name, value in data[key].items() if value not in (None, {})}
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 

@@ -37,7 +37,7 @@ def job_values(loaded: LoadedPreset) -> dict[str, Any] | None:
     if job is None or tool is None:
         return None
     assert isinstance(job, CommandJob)
-    default = CommandJob(command=())
+    default = CommandJob(command=(), stated=job.stated)
     values = {name: value for name, value in structs.asdict(job).items() if value != getattr(default, name)}
     if values.get("dialect") == tool.name:
         del values["dialect"]
@@ -59,6 +59,9 @@ def test_files_are_read_and_changed(case: dict[str, Any], tmp_path: Path) -> Non
         assert list(loaded.left_open) == case.get("left_open", [])
         assert loaded.dialect is not None
         assert loaded.dialect.name == case["tool"]
+        job = loaded.preset.job or loaded.training
+        assert isinstance(job, CommandJob)
+        assert "stated" not in case or job.stated == case["stated"]
         assert portable(job_values(loaded)) == case["job"]
     for change in case.get("changes", ()):
         update = update_tool_file(path, Settings(**change["set"]), list(change["set"]))

@@ -76,6 +76,8 @@ def estimate(
         if print_measured(command, training.resolved, machine, capacity, limit, as_json):
             return
     built_in = resolve_builtin_job(training.job, plan.model, plan.task)
+    if isinstance(command, CommandJob) and "max_length" not in training.resolved.origins:
+        print_note(f"No max_length is named: samples of {training.resolved.settings.max_length:,} tokens are assumed.")
     resolved, job = plan.assume(settings_to_keep(training), built_in)
     if plan.gpus is not None:
         if capacity is not None or limit is not None:

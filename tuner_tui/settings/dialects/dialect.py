@@ -525,7 +525,7 @@ def _suits(name: str, value: object) -> bool:
         except (TypeError, ValueError):
             return False
         return bool(number > least if FIELDS[name].above_minimum else number >= least)
-    return isinstance(value, bool | int | str if kind == "bool" else str)
+    return isinstance(value, bool | int | str if kind in ("bool", "choice") else str)
 
 
 def _current_keys(dialect: Dialect, values: Mapping[str, Any], notes: list[str]) -> Mapping[str, Any]:

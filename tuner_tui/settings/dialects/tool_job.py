@@ -59,6 +59,7 @@ from tuner_tui.settings.dialects.shell_script import (
     script_of,
     split_commands,
 )
+from tuner_tui.settings.dialects.stated import stated_in
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import (
     COMMAND_TO_NAME,
@@ -139,6 +140,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
         cwd=None if folder is None else str(folder),
         on_cpu=any(flat.get(key) in (True, "cpu") for key in CPU_KEYS),
         env=environment | {name: value for key, (name, value) in dialect.environment.items() if flat.get(key)},
+        stated=stated_in({**read_options(words), **flat}),
     )
 
 
@@ -382,7 +384,8 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     scripts = [base / word for word in file.words if word.endswith(".py") for base in (Path(folder or ""), path.parent)]
     task_of_script = next(filter(None, (task_of_source(read_source(script)) for script in scripts)), None)
     task = task_of_script or _task(dialect, flat, model, (str(path), *file.command))
-    common: dict[str, Any] = {"model": model, "task": task, "data": data}
+    stated = stated_in({**file.environment, **flat}, read_source(path))
+    common: dict[str, Any] = {"model": model, "task": task, "data": data, "stated": stated}
     if not file.command or (file.folder and folder is None):
         if file.kind or ONLY_SETS in file.incomplete:
             return CommandJob(command=(COMMAND_TO_NAME,), apply="none", **common)
@@ -446,7 +449,8 @@ def with_model_and_data(job: CommandJob, dialect: Dialect, values: Mapping[str, 
     data = job.data
     if data is None or data.endswith((".yaml", ".yml", ".toml", ".json")):
         data = _first_text(flat, dialect.data_keys) or data
-    job = structs.replace(job, model=job.model or _model_of(flat, dialect.model_keys), data=data)
+    model = job.model or _model_of(flat, dialect.model_keys)
+    job = structs.replace(job, model=model, data=data, stated={**stated_in(flat), **job.stated})
     if dialect.form != "overrides" or job.apply != "hf-args":
         return job
     return structs.replace(job, apply="placeholders", aliases=_aliases(dialect, flat))
