@@ -78,7 +78,7 @@ def test_a_reader_never_waits_for_a_wrong_kind_of_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["run.json", "events.jsonl", "output.log", "lock", "control"])
+@pytest.mark.parametrize("name", ["run.json", "events.jsonl", "control"])
 def test_no_command_waits_for_a_pipe(tmp_path: Path, name: str) -> None:
     good, bad = whole_run(tmp_path / "state" / "runs"), whole_run(tmp_path / "state" / "runs")
     (bad.path / name).unlink(missing_ok=True)

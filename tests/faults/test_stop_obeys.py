@@ -230,8 +230,10 @@ def escaped(mark: str) -> list[ProcessId]:
     return [process for process in living if process is not None and is_alive(process)]
 
 
-@pytest.mark.parametrize("output", [*full("log"), "elsewhere"])
-@pytest.mark.parametrize("way", ["env", "su", *full("daemon")])
+@pytest.mark.parametrize(
+    ("way", "output"),
+    [("env", "elsewhere"), ("su", "elsewhere"), pytest.param("daemon", "log", marks=pytest.mark.full)],
+)
 def test_stop_ends_a_rank_without_environment_after_its_supervisor_and_launcher_died(
     tmp_path: Path, runs: list[Run], way: str, output: str
 ) -> None:
@@ -314,7 +316,7 @@ def test_an_outcome_is_found_by_whoever_looks_first(tmp_path: Path, runs: list[R
     assert supervisor_state(run.folder).outcome == "completed"
 
 
-@pytest.mark.parametrize("name", [*full("supervisor.log", "samples.jsonl", "events.jsonl", "output.log"), "control"])
+@pytest.mark.parametrize("name", [*full("output.log"), "control"])
 def test_stop_of_a_run_without_supervisor_whose_file_became_a_pipe(tmp_path: Path, runs: list[Run], name: str) -> None:
     run = start(runs, tmp_path, WAIT)
     run.first_line()

@@ -140,12 +140,7 @@ STRAGGLER = """
 @pytest.mark.train
 @pytest.mark.parametrize(
     ("kind", "averages"),
-    [
-        ("compute", "ddp"),
-        ("input", "ddp"),
-        ("before", "ddp"),
-        ("compute", "by-hand"),
-    ],
+    [("input", "ddp"), ("before", "ddp"), ("compute", "by-hand")],
 )
 def test_the_straggler_of_a_real_training_is_named(box: Sandbox, kind: str, averages: str) -> None:
     folder = box.launch(
