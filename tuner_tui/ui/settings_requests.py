@@ -386,7 +386,7 @@ UNUSED_GROUP = "fits GPU memory, which PyTorch here (CPU-only) does not use yet"
 PRESET_GROUPS = (
     "yours", READING_GROUP, FITTING_GROUP, "memory not known before a run", "for other machines", "tuning notes",
 )  # fmt: skip
-PRESET_COLUMNS = ("method", "peak of memory free now, ! may not fit", "time here", "")
+PRESET_COLUMNS = ("method", "peak of free memory, ! tight", "time here", "")
 
 
 def preset_table(
@@ -425,7 +425,8 @@ def _preset_item(
     preset: PresetEntry, line: str, differences: Callable[[Mapping[str, Value]], Sequence[str]], group: str
 ) -> PickerItem[str]:
     if preset.loaded is None:
-        return PickerItem(preset.name, preset.problem or "", preset.name, open=False, group=group)
+        problem = (preset.problem or "").replace(f"{preset.path.parent}/", "")  # the list is narrow
+        return PickerItem(preset.name, problem, preset.name, open=False, group=group)
     changes = " · ".join(differences(preset.loaded.preset.settings)) or "changes no setting"
     source = " ".join((preset.loaded.preset.source or "").split())
     detail = "\n".join(filter(None, (preset.about, changes, source and f"source: {source}")))
@@ -455,7 +456,7 @@ def _preset_figures(
     quantized = "Q" if values.get("quantization", "none") != "none" else ""
     marks = (
         "current" if preset.name == current else "",
-        "yours, replaces the shipped one" if preset.hides_shipped else "yours" if preset.yours else "",
+        "replaces the shipped one" if preset.hides_shipped else "",
         "for this machine" if preset.suits else "",
     )
     method, marked = f"{quantized}{adapter}" if adapter else "full", ", ".join(filter(None, marks))

@@ -21,7 +21,7 @@ from tuner_tui.core.text import format_table, wrap_text
 from tuner_tui.core.units import format_short_duration
 from tuner_tui.settings.model import closest_match
 from tuner_tui.ui.screens.dialogs import Dialog
-from tuner_tui.view.cells import shorten_middle
+from tuner_tui.view.cells import shorten_middle, text_width
 from tuner_tui.view.number_format import significant
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class PickScreen(Dialog[T]):
         super().__init__()
         self.heading = heading
         self._columns = columns
-        self._width = max((len(text) for text in (columns[0], *(item.label for item in items))), default=0)
+        self._width = max((text_width(text) for text in (columns[0], *(item.label for item in items))), default=0)
         self.hint = self.hint if items else "esc back"
         self._items = items
         self._shown = with_headings(items)
@@ -132,7 +132,11 @@ class PickScreen(Dialog[T]):
             Option(Text(heading, "bold"), disabled=True)
             if item is None
             else Option(
-                Text.assemble(f"{item.label:<{self._width}}  ", (item.about, "" if item.open else "dim")),
+                Text.assemble(
+                    item.label,
+                    " " * (self._width - text_width(item.label) + 2),
+                    (item.about, "" if item.open else "dim"),
+                ),
                 disabled=not item.open,
             )
             for heading, item in self._shown
