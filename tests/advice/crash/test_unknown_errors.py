@@ -305,6 +305,30 @@ def test_only_the_count_of_the_same_bar_shows_that_the_training_went_on(before: 
     assert bool(read(f"{before}\n{error}\n{after}")) is failed
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "failed"),
+    [("", "", True), ("", "\nINFO step 12", False), ("\nTraining completed.", "", False)],
+)
+def test_the_end_of_a_thread_is_that_of_the_training_where_nothing_follows(
+    before: str, after: str, failed: bool
+) -> None:
+    error = "Exception in thread Thread-4:\n" + frames("@threading.py:run|self._target()") + "RuntimeError: no plate"
+    assert bool(read(f"step 11{before}\n{error}{after}")) is failed
+
+
+def test_a_notebook_names_an_exception_of_any_class_in_its_header() -> None:
+    text = "PlatePool    Traceback (most recent call last)\nCell In[3], line 41\n---> 41 turn()\n\nPlatePool: it broke"
+    (finding,) = read(text)
+    assert "PlatePool: it broke" in finding.sentence
+
+
+def test_what_a_job_system_cancels_comes_after_what_failed() -> None:
+    cancelled = "slurmstepd: error: *** JOB 8 ON n1 CANCELLED AT 2026-03-01T10:00:00 ***"
+    lost = frames("/home/ann/train.py:<module>|train()") + "ConnectionResetError: [Errno 104] Connection reset by peer"
+    assert [finding.cause == "interrupted" for finding in read(cancelled)] == [True]
+    assert [finding.cause == "interrupted" for finding in read(f"{cancelled}\n{lost}")] == [False]
+
+
 def test_words_below_the_first_line_come_before_what_is_known_of_the_part() -> None:
     places = (PROGRAM, "@monai/transforms/io/plate.py:turn|raise RuntimeError(")
     (finding,) = read(frames(*places) + "RuntimeError: no reader for a.plate\n    Please install the reader libraries.")

@@ -22,9 +22,7 @@ MAX_MESSAGE_LINES = 14
 """Lines kept of one message."""
 TRACEBACK = re.compile(r"^\s*(?P<kind>Original |Exception Group |)Traceback \(most recent call last\):")
 FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
-DRAWN = re.compile(
-    r"^╭─+ ?Traceback \(most recent call last\)|^\w+(?:Error|Exception|Interrupt) {3,}Traceback \(most recent"
-)
+DRAWN = re.compile(r"^╭─+ ?Traceback \(most recent call last\)|^(?P<type>[A-Za-z_]\w*) {3,}Traceback \(most recent")
 """The header of a traceback as drawn by Rich or printed by a notebook."""
 DRAWN_FRAME = re.compile(
     r"^(?:│ ?)?(?:File )?\[?(?P<file>(?:[A-Za-z]:)?[\w ./\\~<>-]*?(?:\bpy|>))(?::(?P<line>\d+))?(?:\]\([^)\s]*\))?,?"
@@ -197,10 +195,12 @@ class _ExceptionParser:
     def _parse_drawing(self) -> Iterator[Failure]:
         """Parses a drawn traceback up to its exception line; these are always uncaught."""
         start = self.lines[self.position]
+        header = DRAWN.match(start.text)
+        named = f"{header['type']}:" if header and header["type"] else None
         frames: list[CodeFrame] = []
         for ahead in range(self.position + 1, min(len(self.lines), self.position + MAX_DRAWN_LINES)):
             text = self.lines[ahead].text
-            if EXCEPTION.match(text) and not DRAWN.match(text):
+            if (EXCEPTION.match(text) or f"{text}:".startswith(named or "\n")) and not DRAWN.match(text):
                 self.position = ahead
                 failure = self._parse_exception(self.lines[ahead], tuple(frames), traceback=True)
                 yield replace(failure, first=start.number, uncaught=True)
@@ -263,7 +263,7 @@ class _ExceptionParser:
 
     def _parse_exception(self, line: LogLine, frames: tuple[CodeFrame, ...], traceback: bool) -> Failure:
         """Parses the exception at the current line, with the lines of its message."""
-        match = EXCEPTION.match(line.text) or (ANY_EXCEPTION.match(line.text) if frames else None)
+        match = EXCEPTION.match(line.text) or (ANY_EXCEPTION.match(line.text) if frames or traceback else None)
         self.position += 1
         # torch.multiprocessing.spawn raises a bare "Exception:", with the other process's traceback as message.
         spawned = line.text.rstrip() == "Exception:" and SPAWNED.match(self._next_text())

@@ -80,6 +80,10 @@ class _FailureContext:
         later = [each.failure for each in matches if each.failure.first > failure.last]
         if failure.ignored and not failure.uncaught:
             return True
+        if failure.thread and not failure.uncaught:
+            # It is the end where the output has nothing after it, and no word of a good end before.
+            done = any(matches_any("success", line.text) for line in self._lines)
+            return done or bisect_right(self._ordinary, failure.last) < len(self._ordinary)
         if failure.traceback and not failure.headline:
             # The traceback was cut off before its exception: only one from the entry point can have ended the program.
             return not failure.uncaught
@@ -233,7 +237,8 @@ def _rank(match: FailureMatch, launcher: LauncherReport, any_cause: bool) -> tup
         # A launcher's exception says that a child failed, never why.
         failure.is_of_launcher,
         # A rank whose peer died reports a lost connection or a time-out, often before the peer's own error is flushed.
-        pattern is not None and pattern.consequence,
+        # A job system cancels what is left of the job after either.
+        pattern is not None and pattern.consequence and 1 + (match.cause == "interrupted"),
         # Errors while Python shuts down come after the real one.
         failure.ignored,
         # torchrun names the rank that failed first; the others then fail in its wake.
@@ -283,7 +288,7 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
         # The end of a thread ends no training, unless it is a thread that the training needs: one with a known cause.
         recognised = [match for match in recognised if match.pattern is not None and not match.pattern.consequence]
         if not recognised:
-            return FailureMatch(replace(matches[0].failure, ignored=True, uncaught=False), None)
+            return FailureMatch(replace(matches[0].failure, uncaught=False), matches[0].pattern)
     if not recognised:
         return matches[0]
     best = min(recognised, key=_generality)
