@@ -50,7 +50,7 @@ class CrashPattern(Struct, frozen=True, kw_only=True):
     regexes: tuple[re.Pattern[str], ...] = ()
     headline: re.Pattern[str] = re.compile("")
     frame: re.Pattern[str] = re.compile(r"(?!)")
-    statement: re.Pattern[str] = re.compile(r"(?!)")
+    statement: re.Pattern[str] | None = None
     depth: int = 3
     raised: bool | None = None
     """Whether the innermost frame has a `raise` of the exception; an `assert` counts as both, None as either."""
@@ -68,6 +68,11 @@ class CrashPattern(Struct, frozen=True, kw_only=True):
 
     def matches(self, text: str) -> bool:
         return any(regex.search(text) for regex in self.regexes)
+
+    def fits(self, role: str | None, statement: str) -> bool:
+        """Whether code of a role with this statement is meant: by both, where the pattern has both."""
+        in_role = role in self.where if self.where else self.statement is not None
+        return in_role and (self.statement is None or self.statement.search(statement) is not None)
 
 
 class CrashTable(Struct, frozen=True):
@@ -194,9 +199,8 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
             for pattern in crash_table().frames
             if pattern.headline.search(failure.headline)
             and (
-                (role is not None and role.name in pattern.where)
-                or any(map(pattern.frame.search, names[-pattern.depth :]))
-                or pattern.statement.search(innermost.statement)
+                any(map(pattern.frame.search, names[-pattern.depth :]))
+                or pattern.fits(None if role is None else role.name, innermost.statement)
             )
             and pattern.raised in (None, innermost.raises, innermost.statement.startswith("raise "))
             and (by_words is None or by_words.cause in pattern.replaces)
