@@ -30,6 +30,13 @@ MAX_BYTES = 256 * 1024
 MAX_DEPTH = 16
 MAX_NODES = 5_000
 MAX_BITS = 1_024  # what a float can hold
+JSON_SUFFIXES = (".json", ".jsonc", ".json5", ".jsonnet")
+QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
+RELAXED = re.compile(rf"({QUOTED.pattern})|//[^\n]*|/\*.*?\*/", re.DOTALL)
+"""A text in quotes, or a comment of JSON5 and Jsonnet."""
+NOT_STRICT = re.compile(r"//|/\*|,\s*[}\]]")
+"""What JSON does not allow outside a text: a comment, or a comma after the last value."""
+LOCAL = re.compile(r"(?m)^\s*local\s+(\w+)\s*=\s*([^;{]+);")
 
 
 def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
@@ -148,6 +155,8 @@ def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     YAML may have anchors, aliases and merge keys, and of a key given twice the last value counts; `texts_of` refuses
     that in a preset.
     """
+    if suffix in JSON_SUFFIXES and (suffix != ".json" or NOT_STRICT.search(QUOTED.sub("", text))):
+        text, suffix = _as_yaml(text), ".yaml"  # of JSON5, trailing commas and all
     kind = {".json": "JSON", ".toml": "TOML"}.get(suffix, "YAML")
     with _as_preset_errors(source, kind):
         if kind == "YAML":
@@ -164,6 +173,15 @@ def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     if not isinstance(file.values, dict) or not all(isinstance(key, str) for key in file.values):
         raise PresetError(f"{source}: must contain `key: value` lines with words as keys")
     return file
+
+
+def _as_yaml(text: str) -> str:
+    """Jsonnet or JSON with comments as YAML in brackets: names for the values that they stand for, no functions."""
+    text = RELAXED.sub(lambda part: part[1] or " ", text).replace("\t", " ")
+    names = dict(LOCAL.findall(text))
+    text = LOCAL.sub("", text)
+    text = re.sub(r"\bstd\.\w+\((?:[^()]|\([^()]*\))*\)", '"<computed>"', text)
+    return re.sub(r"(?<=[:\s])([A-Za-z_]\w*)(?=\s*[,}\n])", lambda name: str(names.get(name[1], name[1])).strip(), text)
 
 
 def _check_size(values: Any, source: str) -> None:

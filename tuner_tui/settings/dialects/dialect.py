@@ -479,7 +479,10 @@ def texts_in(values: object) -> Iterator[str]:
 def why_no_training(flat: Mapping[str, Any], name: str) -> str | None:
     """Why nothing is trained by a file with these keys, or of this name; None where none of them says so."""
     if is_for_other_work(flat, name):
-        why = "is for inference or an evaluation by its keys or name, and says nothing of how to train"
+        kinds = read_data_file(TABLES)["words"]["kinds_of_work"].items()
+        parts = "/".join(PurePath(name).parts[-2:])
+        kind = next((kind for kind, word in kinds if re.search(word, parts)), "inference or an evaluation")
+        why = f"is for {kind} by its keys or name, and says nothing of how to train"
         return f"{why}: open the file with learning rate and epochs"
     results = re.compile(read_data_file(TABLES)["words"]["results"], re.VERBOSE)
     measured = (key for key, value in flat.items() if isinstance(value, float) and results.search(key.lower()))

@@ -80,16 +80,20 @@ LIGHTNING_CLI = r"LightningCLI[()]"
 """A call or a subclass of Lightning's command line, whose parser has the fields of every file of its kind."""
 
 
-def lightning_command(_values: Mapping[str, Any], path: Path) -> str | None:
-    """The program of the project that has the CLI, else the script that makes it; without subcommands if it says so."""
+def lightning_command(values: Mapping[str, Any], path: Path) -> str | None:
+    """The program of the project that has the CLI, else the script that makes it; without subcommands if it says so.
+
+    A file with a section for the subcommand is one of the whole program, and stands before it.
+    """
+    options = "--config {config} fit" if "fit" in values else "fit --config {config}"
     program = console_script(find_scripts(path, LIGHTNING_CLI))
     if program is not None:
-        return f"{program} fit --config {{config}}"
+        return f"{program} {options}"
     script = find_script(path, LIGHTNING_CLI, lambda _script, _source: True)
     if script is None:
         return None
     runs = not re.search(r"\brun\s*=\s*False", read_source(script))
-    return f"python {shlex.quote(str(script))} {'fit ' if runs else ''}--config {{config}}"
+    return f"python {shlex.quote(str(script))} {options if runs else '--config {config}'}"
 
 
 LITGPT_ACCUMULATION = "train.accumulation"

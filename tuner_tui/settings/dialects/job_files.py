@@ -13,22 +13,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.settings.dialects.dialect import flatten, says_training, unflatten, with_references
+from tuner_tui.settings.dialects.dialect import flatten, unflatten, with_references
 from tuner_tui.settings.dialects.python_source import evaluate_literal
-from tuner_tui.settings.dialects.script_search import TRAINING, names_other_work
-from tuner_tui.settings.dialects.shell_script import read_shell, script_of
+from tuner_tui.settings.dialects.script_search import FOLDERS_UP, TRAINING, files_in, names_other_work, read_source
+from tuner_tui.settings.dialects.shell_script import read_shell, says_to_train
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.model import shorten_text
-from tuner_tui.settings.yaml_reader import ToolFile, parse_tool_text
+from tuner_tui.settings.yaml_reader import JSON_SUFFIXES, ToolFile, parse_tool_text
 
 LONGEST_NAMES = 200
 KINDS = Path(__file__).with_name("job_files.yaml")
-QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
-RELAXED = re.compile(rf"({QUOTED.pattern})|//[^\n]*|/\*.*?\*/", re.DOTALL)
-"""A text in quotes, or a comment of JSON5 and Jsonnet."""
-NOT_STRICT = re.compile(r"//|/\*|,\s*[}\]]")
-"""What JSON does not allow outside a text: a comment, or a comma after the last value."""
-LOCAL = re.compile(r"(?m)^\s*local\s+(\w+)\s*=\s*([^;{]+);")
 GIN = re.compile(r"(?m)^([\w./]+)[ \t]*=[ \t]*((?:[^#\n]|\n(?=[ \t)\]}]))+)|^include[ \t]+['\"](.+)['\"]")
 EXPRESSION = re.compile(r"\$\{\{\s*[\w.]*\.([\w-]+)\s*\}\}")
 """What GitHub fills in: an input, a variable or a secret."""
@@ -48,18 +42,16 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         recipes = [*_recipes(text)]
         goal = DEFAULT_GOAL.search(text)
         command = _best_command([recipe for recipe in recipes if goal and recipe[0] == goal[1]], source)
-        if command is None or not _names_training(command):
-            command = _best_command(recipes, source)
-        if command is None or not (command.incomplete or _names_training(command)):
+        command = command or _best_command(recipes, source)
+        if command is None:
             raise PresetError(f"{source}: is a Makefile in which no training is started: open the script that trains")
         return replace(command, kind="Makefile")
     if suffix == ".gin":
         return ToolFile(_read_gin(text))
-    if suffix in (".jsonnet", ".json5", ".jsonc") or (suffix == ".json" and NOT_STRICT.search(QUOTED.sub("", text))):
-        text, suffix = _as_yaml(text), ".yaml"  # of JSON5, trailing commas and all
-    documents = re.split(r"(?m)^---(?:[ \t].*)?$", text) if suffix not in (".json", ".toml") else [text]
+    is_yaml = suffix not in (*JSON_SUFFIXES, ".toml")
+    documents = re.split(r"(?m)^---(?:[ \t].*)?$", text) if is_yaml else [text]
     kind, refused = "", None
-    for document in documents if len(documents) > 1 or suffix == ".json" else [text]:
+    for document in documents if len(documents) > 1 else [text]:
         try:
             file = parse_tool_text(document, source, suffix)
         except PresetError as error:
@@ -70,13 +62,13 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         row = next((row for row in fitting if isinstance(file.values.get(row.get("section", ""), {}), dict)), {})
         row = row or ({"kind": "job of a container"} if _lists_words(file.values) else {})
         kind = kind or row.get("kind", "")
-        command = _best_command(_started(file.values), source) if row else None
-        if command is not None and (not row.get("strict") or command.incomplete or _names_training(command)):
+        command = _best_command(_started(file.values, Path(source)), source) if row else None
+        if command is not None:
             given = flatten(file.values.get(row.get("arguments", ""), {}))
             fixed = {key.removesuffix(".value"): value for key, value in given.items() if key.endswith(".value")}
             fixed |= flatten(with_references(file.values.get(row.get("file", ""), None) or {}))
-            folder = "" if command.folder == row.get("folder") else command.folder
-            return replace(command, kind=row["kind"], values={**command.values, **fixed}, folder=folder)
+            command = _on_this_machine(command, Path(source))
+            return replace(command, kind=row["kind"], values={**command.values, **fixed})
     if kind and row.get("keys"):
         raise PresetError(
             f"{source}: is a {kind} in which no training is started: open the configuration or the script that trains"
@@ -84,15 +76,6 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     if refused is not None and "{{" in text:
         raise PresetError(f"{source}: is a template, filled in by Helm or Jinja: open what it becomes") from refused
     return parse_tool_text(text, source, suffix)
-
-
-def _as_yaml(text: str) -> str:
-    """Jsonnet or JSON with comments as YAML in brackets: names for the values that they stand for, no functions."""
-    text = RELAXED.sub(lambda part: part[1] or " ", text).replace("\t", " ")
-    names = dict(LOCAL.findall(text))
-    text = LOCAL.sub("", text)
-    text = re.sub(r"\bstd\.\w+\((?:[^()]|\([^()]*\))*\)", '"<computed>"', text)
-    return re.sub(r"(?<=[:\s])([A-Za-z_]\w*)(?=\s*[,}\n])", lambda name: str(names.get(name[1], name[1])).strip(), text)
 
 
 def _read_gin(text: str) -> dict[str, Any]:
@@ -128,55 +111,85 @@ def _recipes(text: str) -> Iterator[tuple[str, str]]:
         yield target, head + "\n".join(re.findall(r"(?m)^\t\s*[@+-]*(.*)$", body)).replace("$$", "$")
 
 
-def _started(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _on_this_machine(command: ToolFile, source: Path) -> ToolFile:
+    """The command with paths of a container or another machine as those that end so in this checkout."""
+    folders = source.absolute().parents[: FOLDERS_UP + 1]
+
+    def found(name: str) -> str | None:
+        parts = Path(name).parts
+        ends = (Path(*parts[start:]) for start in range(1, len(parts)))
+        paths = (above / end for end in ends if len(end.parts) > 1 or end.suffix for above in folders)
+        return next((str(path) for path in paths if path.exists()), None)
+
+    def here(word: str) -> str:
+        begin, equals, name = word.rpartition("=")
+        path = found(name) if name.startswith("/") and not Path(name).exists() else None
+        return word if path is None else f"{begin}{equals}{path}"
+
+    folder = command.folder
+    if folder.startswith(("/", "~", "$")) and not Path(folder).is_dir():
+        folder = found(folder) or ""
+    words, started = (tuple(map(here, parts)) for parts in (command.words, command.command))
+    return replace(command, words=words, command=started, folder=folder)
+
+
+def _started(values: Mapping[str, Any], source: Path) -> Iterator[tuple[str, str]]:
     """The names around each command that the file starts, and its text with the defaults of inputs."""
     defaults = {key: value for key, value in flatten({"on": values.get("on")}).items() if key.endswith(".default")}
     inputs = {key.split(".")[-2]: str(value) for key, value in defaults.items()}
-    for name, text in _scripts(values, {}, ""):
-        yield name, EXPRESSION.sub(lambda match: inputs.get(match[1], f"${match[1]}"), text)
+    table = read_data_file(KINDS)
+    flat = flatten(values)
+    # What the platform sets by other values of the file: `accelerators: A100:8`, or `{A100: 8}`.
+    for variable, pattern in table["platform"].items():
+        matches = (re.fullmatch(pattern, f"{key}={value}") for key, value in flat.items())
+        inputs |= next(({variable: match["number"] or "1"} for match in matches if match), {})
+    inputs |= dict.fromkeys(("workspaceFolder", "workspaceRoot"), str(source.absolute().parent.parent))
+    for name, text in _scripts(values, {}, "", source):
+        for pattern, written in table["variables_as"].items():
+            text = re.sub(pattern, written, text)
+        text = EXPRESSION.sub(lambda match: inputs.get(match[1], f"${match[1]}"), text)
+        yield name, re.sub(r"\$\{?(\w+)\}?", lambda match: inputs.get(match[1], match[0]), text)
 
 
 def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | None:
-    """The command that trains by its name, its script's or its options; None where one of several may be it.
+    """The command that trains by its name, its script's or its options; None where nothing says so.
 
-    Of several that train none is taken: what is returned names them.
+    Of several that train none is taken: what is returned names them, with the values that they share.
     """
-    files: list[tuple[str, ToolFile]] = []
+    files: list[tuple[str, ToolFile, bool | None]] = []
     for name, text in texts:
         with suppress(PresetError):
             file = read_shell(text, source)
-            if not names_other_work(PurePath(name.replace(" ", "-"))):
-                files.append((name, file))
-    named = [(name, file) for name, file in files if TRAINING.search(name)]
-    trains = named or [(name, file) for name, file in files if _names_training(file)]
-    if len({file.words for _, file in files}) > 1 and not trains:
-        return None
-    by_words = {file.words: (name, file) for name, file in reversed(trains or files)}
+            if not names_other_work(PurePath(name.strip().rpartition(" ")[2])):
+                files.append((name, file, says_to_train(file.words, file.folder, Path(source))))
+    named = [(name, file) for name, file, said in files if said is not False and TRAINING.search(name)]
+    trains = named or [(name, file) for name, file, said in files if said]
+    by_words = {file.words: (name, file) for name, file in reversed(trains)}
     if len(by_words) < 2:
         return next((file for _, file in by_words.values()), None)
     names = ", ".join(dict.fromkeys(name.strip() for name, _ in reversed(by_words.values())))
     several = f"it starts {len(by_words)} trainings: {shorten_text(names, LONGEST_NAMES)}"
-    return replace(trains[0][1], values={}, command=(), incomplete=(several,))
+    first, *others = (file for _, file in reversed(by_words.values()))
+    shared = {
+        key: value for key, value in first.values.items() if all(file.values.get(key) == value for file in others)
+    }
+    return replace(first, values=shared, command=(), incomplete=(several,))
 
 
-def _names_training(file: ToolFile) -> bool:
-    """Whether the words of a command say that it trains."""
-    names = (script_of(file.words).name, *(PurePath(word).name for word in file.words[:3]))
-    return says_training(file.values) or any(map(TRAINING.search, names))
-
-
-def _scripts(node: Any, environment: Mapping[str, str], name: str) -> Iterator[tuple[str, str]]:
+def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path) -> Iterator[tuple[str, str]]:
     """The names around each command in a document, and its text as a script that first sets the variables there."""
     if isinstance(node, list):
         for inner in node:
-            yield from _scripts(inner, environment, name)
+            yield from _scripts(inner, environment, name, source)
     if not isinstance(node, Mapping):
         return
     name = f"{name} {node['name']}" if isinstance(node.get("name"), str) else name
     table = read_data_file(KINDS)
     for key in table["variables"]:
         environment = {**environment, **_variables(node.get(key))}
-    parts = [_text(node[key]) for key in table["words"] if node.get(key)]
+    given = {key: node[key] for key in table["words"] if node.get(key)}
+    given = _of_image(node, source) | given if "entrypoint" not in node else given
+    parts = [_text(given[key]) for key in table["words"] if key in given]
     scripts = [node[key] for key in table["scripts"] if isinstance(node.get(key), str | list)]
     texts = [script if isinstance(script, str) else "\n".join(map(str, script)) for script in scripts]
     if isinstance(node.get("program") or node.get("module"), str):
@@ -185,9 +198,24 @@ def _scripts(node: Any, environment: Mapping[str, str], name: str) -> Iterator[t
     for text in (" ".join(parts), *texts):
         if text.strip():
             exported = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in environment.items())
-            yield name, exported + text
+            folder = next((f"cd {node[key]}\n" for key in table["folders"] if str(node.get(key, ".")) != "."), "")
+            yield name, exported + folder + text
     for key, inner in node.items():
-        yield from _scripts(inner, environment, f"{name} {key}")
+        yield from _scripts(inner, environment, f"{name} {key}", source)
+
+
+def _of_image(node: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    """The words of the Dockerfile that a service of Compose is built by, or of the only one near Kubernetes' `args`."""
+    build, files = node.get("build"), list[Path]()
+    if build is not None:
+        named = build if isinstance(build, Mapping) else {"context": build}
+        files = [source.parent / str(named.get("context", ".")) / str(named.get("dockerfile", "Dockerfile"))]
+    elif "image" in node and "args" in node and "command" not in node:
+        files = [file for above in source.absolute().parents[:2] for file in files_in(above, "Dockerfile*")]
+    lines = [dict(re.findall(r"(?m)^(ENTRYPOINT|CMD)[ \t]+(.+?)[ \t]*$", read_source(file))) for file in files]
+    words = next(filter(None, lines), {})
+    lists = {key: re.findall(r"\"([^\"]*)\"", text) if text[0] == "[" else text for key, text in words.items()}
+    return {name: lists[key] for key, name in (("ENTRYPOINT", "entrypoint"), ("CMD", "command")) if key in lists}
 
 
 def _variables(entries: Any) -> dict[str, str]:

@@ -28,7 +28,8 @@ ENTRY = re.compile(r"(?:main|run)(?:_\w+)?")
 """The name of a script that a project is started by."""
 OTHER_WORK = re.compile(
     r"(?:^|[_.-])(?:eval|predict|infer|generat|test|bench|score|merg|export|convert|pre_?proc|prepar|decont|dedup|tokeniz"
-    r"|download|upload|plot|setup|serve|profil|extract|rebuild|visuali|analy|creat|make_|build|pack_|collect|quantiz|sweep|optuna)",
+    r"|download|upload|plot|setup|serve|profil|extract|rebuild|visuali|analy|creat|make_|build|pack_|collect|quantiz|sweep|optuna"
+    r"|sampl(?:e|ing)(?:s|_ddp)?$|(?:gui|demo|gradio|webui|streamlit)(?![a-z]))",
     re.IGNORECASE,
 )
 CONFIG_OPTION = re.compile(
@@ -115,6 +116,18 @@ def _keys(values: Mapping[Any, Any]) -> Iterator[Any]:
         yield key
         if isinstance(value, Mapping):
             yield from _keys(value)
+
+
+def find_program(file: Path, names: Collection[PurePath], folder: str = "") -> Path | None:
+    """The script of one of the `names`, seen from a folder above the file, or the only one of its checkout so named.
+
+    `folder` is where the command has changed to.
+    """
+    above = file.absolute().parents[: FOLDERS_UP + 1]
+    near = (path for top in above for name in names if (path := top / folder / name).is_file())
+    inner = ([p for p in _whole_checkout(top) for name in names if p.match(str(name))] for top in _folders_above(file))
+    ends = next(filter(None, inner), [])
+    return next(near, ends[0] if len(ends) == 1 else None)
 
 
 def own_modules(script: Path) -> Iterator[tuple[Path, str]]:
@@ -230,6 +243,10 @@ def project_programs(path: Path) -> set[str]:
 def _installed(path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """The folders above with a project, and the programs that it says to install."""
     for root in path.parents[: FOLDERS_UP + 1]:
+        setup = "".join(read_source(root / name) for name in ("setup.py", "setup.cfg")).partition("console_scripts")[2]
+        installed = dict(re.findall(r"(?m)^[^#\n]*?[\"'\s]([\w-]+)\s*=\s*([\w.]+):\w+", setup))
+        if installed:
+            yield root, installed
         try:
             project = tomllib.loads(read_source(root / "pyproject.toml"))
         except (ValueError, RecursionError):

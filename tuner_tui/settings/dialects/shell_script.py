@@ -25,6 +25,7 @@ from tuner_tui.settings.dialects.script_search import (
     ENTRY,
     FOLDERS_UP,
     TRAINING,
+    find_program,
     named_for_training,
     names_other_work,
     own_modules,
@@ -82,6 +83,8 @@ _GUARD = re.compile(
     r"(?:(?!\bfi\b)[^\n]*\n){0,4}?[^\n]*\bexit[ \t]+[1-9]"
 )
 """A variable without which the script ends."""
+OF_DATA = re.compile(r"train\w*[_-](?:tokeni|data(?![a-z\d])|dataset|manifest|split|(?:test|val)_split|vocab|corpus)")
+"""The name of a script that makes what a training reads."""
 MODULE = ("-m", "--module")
 _PREPARES = re.compile(
     r"(?:uv )?(?:pip3?|apt|apt-get|git|curl|wget|npm|module|ml|source|cd|pushd|mkdir|ls|cat|cp|which)(?![\w.-])"
@@ -268,7 +271,7 @@ def _find_command(text: str, place: Path = Path()) -> _Command:
 
     Where nothing has options, the last command that starts a script. `place` is the folder of the script.
     """
-    variables = {"HOME": str(Path.home())}
+    variables = {"HOME": str(Path.home()), **_of_slurm(text)}
     exported: dict[str, str] = {}
     best, of_variable = _Command(), _Command()
     started: list[_Command] = []
@@ -361,6 +364,13 @@ def _find_command(text: str, place: Path = Path()) -> _Command:
     return best
 
 
+def _of_slurm(text: str) -> dict[str, str]:
+    """What Slurm sets by the script's own `#SBATCH` lines."""
+    table = read_data_file(TABLES)["words"]["slurm"]
+    lines = re.findall(r"(?m)^#SBATCH[ \t]+-{1,2}([\w-]+)[= \t]+(?:gpu:)?(?:\w+:)?(\d+)(?=\s|$)", text)
+    return {variable: number for option, number in lines for variable in table.get(option, ())}
+
+
 def _of_other_shell(words: tuple[str, ...]) -> str:
     """What the command gives to another shell: the text of `eval`, `bash -c` and `sbatch --wrap`; else empty."""
     if words[:1] == ("eval",):
@@ -394,19 +404,31 @@ def _programs() -> frozenset[str]:
 
 def _is_training(command: _Command, file: Path) -> bool:
     """Whether a command trains: by its options, its launcher or program, the names of script and file, its source."""
-    words, script = command.words, script_of(command.words)
+    said = says_to_train(command.words, command.folder, file)
+    if said is not None:
+        return said or (file.suffix != ".ipynb" and TRAINING.search(file.stem) is not None)
+    script = script_of(command.words)
+    if not script.name:
+        return command.words[0].startswith("-")  # options that a variable holds
     names = (script.as_posix(), "" if file.suffix == ".ipynb" else file.stem)
-    if says_training({**read_options(words), **read_overrides(words)}) or any(map(TRAINING.search, names)):
-        return True
+    return _score(command.words) > 0 or ENTRY.fullmatch(script.stem) is not None or any(map(TRAINING.search, names))
+
+
+def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | None:
+    """Whether a command in a file trains, by its options, its program, or the name or source of its script.
+
+    None where nothing says so and its script is not there.
+    """
+    script = script_of(words)
+    if says_training({**read_options(words), **read_overrides(words)}) or TRAINING.search(script.name):
+        return OF_DATA.search(script.name) is None
+    if not {*words}.isdisjoint(read_data_file(TABLES)["words"]["no_trainings"]):
+        return False
     if not {*LAUNCHERS_OF_TRAININGS, *_programs()}.isdisjoint(words[:6]):
         return True
-    if not script.name:
-        return words[0].startswith("-")  # options that a variable holds
-    folders = [above / command.folder for above in file.parents[:FOLDERS_UP]]
-    source_file = next((path for folder in folders if (path := folder / script.with_suffix(".py")).is_file()), None)
-    if source_file is None:  # elsewhere, or no file at all
-        return _score(words) > 0 or ENTRY.fullmatch(script.stem) is not None
-    return script.stem in ("main", "run") or any(re.search(TRAINS, source) for _, source in own_modules(source_file))
+    names = (script.with_suffix(".py"), script / "__main__.py") if script.name else ()
+    program = find_program(file, names, folder)
+    return None if program is None else any(re.search(TRAINS, source) for _, source in own_modules(program))
 
 
 def _does_other_work(words: tuple[str, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -35,12 +36,13 @@ from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, v
 from tuner_tui.settings.dialects.hf import RENAMED, is_other_library, setting_of_argument
 from tuner_tui.settings.dialects.hooks import KNOWN, TRAINS
 from tuner_tui.settings.dialects.hydra import hydra_command
-from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS
+from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS, parse_python
 from tuner_tui.settings.dialects.script_search import (
     CONFIG_OPTION,
     FOLDERS_UP,
     TRAINING,
     files_in,
+    find_program,
     is_module,
     named_for_training,
     names_file,
@@ -82,6 +84,10 @@ PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}}|(?<=\./)[\w/-]+\.p
 """The beginning of a command that may start a training."""
 VARIABLE = re.compile(r"[$<{]|^\[|^(?=[A-Z_]*(?:NUM|PATH|DIR|FILE|NAME|VALUE|YOUR))[A-Z]+(?:_[A-Z]+)+$")
 """What a line of a text leaves to its reader, or to variables that only its script has."""
+BEFORE_COMMAND = re.compile(
+    r"(?:.*[`>]|[\s$*#!\d.)-]*)(?:\w+=\S+\s+|(?:nohup|srun|mpirun|exec|sudo|time|uv run)\s+(?:-\S+\s+)*)*"
+)
+"""What may stand in a line before its command; in a sentence a command stands in backticks."""
 HYDRA_NAME = re.compile(r"\s(?:--config-name|-cn)[ =]\S+$")
 ANY_NAME = re.compile(r"(?i:whatever|(?:your|my|some|any)[_-]\w+\.\w+$)")
 """A path whose last name stands for any file of its folder."""
@@ -152,7 +158,9 @@ UNKNOWN: Started = ((COMMAND_TO_NAME,), {}, None)
 def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
     trains = re.compile(rf"{TRAINS}|(?:{ARGUMENTS.pattern})\(")
     is_program = dialect.form == "python" and dialect.choose_command is None
-    trains_nothing = is_program and not any(trains.search(source) for _, source in own_modules(path))
+    trains_nothing = is_program and not (
+        _is_started(path) and any(trains.search(source) for _, source in own_modules(path))
+    )
     names_no_model = dialect.programs and not any(key.partition(".")[0] in file.values for key in dialect.model_keys)
     if path.suffix in NO_PROGRAMS or trains_nothing or names_no_model:
         return UNKNOWN
@@ -182,6 +190,19 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
     places = {"{folder}": str(path.absolute().parent), "{stem}": path.stem}
     words = (places.get(word, word.replace("{config}", str(path.absolute()))) for word in shlex.split(command) if word)
     return tuple(words), {}, None
+
+
+def _is_started(script: Path) -> bool:
+    """Whether a script does anything when it is started: a module of classes and functions does not."""
+    try:
+        body = parse_python(read_source(script)).body
+    except SyntaxError:
+        return True
+    held = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign)
+    if not any(isinstance(node, ast.ClassDef | ast.FunctionDef) for node in body):
+        return True
+    nodes = (node for node in body if not isinstance(node, held))
+    return any(not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) for node in nodes)
 
 
 def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = False) -> Started | None:
@@ -235,7 +256,9 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
         if config.name not in text and not (for_others and likely.search(text)) and not choice.search(text):
             continue
         commands: list[tuple[Sequence[str], dict[str, str]]]
-        commands = [(words, {}) for words in _command_lines(text, text_file == config, programs)]
+        commands = [
+            (words, {}) for words in _command_lines(text, text_file == config, text_file.suffix == ".md", programs)
+        ]
         if text_file != config and (text_file.name == "Makefile" or SCRIPT_FORMS.get(text_file.suffix)):
             with suppress(SettingsError):
                 shell = parse_file(text, text_file)
@@ -287,7 +310,9 @@ def _named_file(words: Sequence[str], index: int, folder: Path, config: Path) ->
         return config  # with other choices it is an example
     if HYDRA_NAME.search(" ".join(("", *words[max(0, index - 1) : index + 1]))):
         return config.parent / (name if name.endswith(config.suffix) else f"{name}{config.suffix}")
-    return folder / name
+    ends = Path(name).parts[-2:]
+    of_container = name.startswith("/") and config.parts[-2:] == ends and folder in config.parents
+    return config if of_container else Path(os.path.normpath(folder / name))
 
 
 def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, values: Mapping[str, Any]) -> bool:
@@ -339,12 +364,15 @@ def _methods(name: str) -> set[str]:
     return {method.lower() for method in METHOD_NAME.findall(name)}
 
 
-def _command_lines(text: str, of_comments: bool, programs: Collection[str]) -> Iterator[Sequence[str]]:
+def _command_lines(text: str, of_comments: bool, of_prose: bool, programs: Collection[str]) -> Iterator[Sequence[str]]:
     """The words of each command in a text, from its program on."""
     joined = re.sub(r"\\{1,2}[ \t]*\n[ \t]*#?", " ", text)
     program = re.compile(PROGRAM.format("|".join(map(re.escape, sorted(programs)))))
     for line in joined.splitlines():
         for start in program.finditer(line) if "#" in line or not of_comments else ():
+            before = line[: start.start(1)]
+            if of_prose and not BEFORE_COMMAND.fullmatch(before):
+                continue
             words = next(iter(split_commands(re.sub(r"<(?!br|code|pre)(\w[\w./ -]*)>", r"'<\1>'", start[1]))), ())
             if words:
                 yield words
@@ -428,13 +456,14 @@ def _script_file(words: Sequence[str]) -> str:
 def program_of(words: Sequence[str], path: Path) -> Path | None:
     """The script that a command near the file starts, where it is there."""
     name = _script_file(words)
-    return next((folder / name for folder in folders_of(path) if name and (folder / name).is_file()), None)
+    return find_program(path, [Path(name)]) if name else None
 
 
 def _folder_of_program(words: Sequence[str], path: Path) -> str | None:
     """The folder in which the script lies that the command names by a relative path."""
     program, name = program_of(words, path), _script_file(words)
-    paths = [word.rpartition("=")[2] for word in words if re.search(r"[./]", word)]
+    names = (word.rpartition("=")[2] for word in words if re.search(r"[./]", word))
+    paths = [path for path in names if not path.startswith("/")]
     if name.startswith("/") or any(os.path.exists(Path.cwd() / word) for word in paths):  # noqa: PTH110
         return None
     if program is not None:
