@@ -329,6 +329,27 @@ def test_what_a_job_system_cancels_comes_after_what_failed() -> None:
     assert [finding.cause == "interrupted" for finding in read(f"{cancelled}\n{lost}")] == [False]
 
 
+@pytest.mark.parametrize(("rest", "failed"), [("plate 3 done\n" * 4, False), ("", True)])
+def test_an_error_that_is_announced_as_skipped_is_a_note(rest: str, failed: bool) -> None:
+    error = frames("@plates/fit.py:fit|turn()") + "MemoryError: no room for a plate"
+    assert bool(read(f"plate 1 done\nWarning: plate 2 failed ... Skipping this plate.\n{error}\n\n{rest}")) is failed
+
+
+def test_a_compiler_comes_before_the_import_of_what_it_did_not_build() -> None:
+    built = "fatal error: cuda_runtime.h: No such file or directory\ncompilation terminated.\n"
+    (finding,) = read(
+        built + frames("/home/ann/train.py:<module>|import rims") + "ModuleNotFoundError: No module named 'rims'"
+    )
+    assert finding.cause == "compile-failed"
+
+
+def test_the_error_of_a_cancelled_task_is_the_cause() -> None:
+    task = frames("@spam/loop.py:run|await plate") + "asyncio.exceptions.CancelledError"
+    raised = frames("@spam/loop.py:sync|raise PlateTimeoutError") + "spam.PlateTimeoutError"
+    (finding,) = read(f"{task}\n\nThe above exception was the direct cause of the following exception:\n\n{raised}")
+    assert finding.evidence[0] == "spam.PlateTimeoutError"
+
+
 def test_words_below_the_first_line_come_before_what_is_known_of_the_part() -> None:
     places = (PROGRAM, "@monai/transforms/io/plate.py:turn|raise RuntimeError(")
     (finding,) = read(frames(*places) + "RuntimeError: no reader for a.plate\n    Please install the reader libraries.")

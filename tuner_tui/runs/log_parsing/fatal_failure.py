@@ -134,8 +134,11 @@ class _FailureContext:
         return any(count > (*starts[name][:-1], starts[name][-1] + least) for name, count in _furthest(later).items())
 
     def _is_handled(self, failure: Failure) -> bool:
-        following = [line for line in self._lines[failure.last + 1 : failure.last + 3 * NEAR] if not line.blank][:NEAR]
-        return any(matches_any("handled", line.text) and not BAR.search(line.text) for line in following)
+        near = [line for line in self._lines[failure.last + 1 : failure.last + 3 * NEAR] if not line.blank][:NEAR]
+        if len(self._ordinary) - bisect_right(self._ordinary, failure.last) >= NEAR:
+            # What is announced as a note, such as a model that is skipped, has the output of the others below it.
+            near += self._lines[max(0, failure.first - NEAR) : failure.first]
+        return any(matches_any("handled", line.text) and not BAR.search(line.text) for line in near)
 
     def _is_far_from_end(self, failure: Failure, later: Sequence[Failure]) -> bool:
         """Whether much ordinary output follows, which a process that ends does not write."""
@@ -212,6 +215,9 @@ def find_fatal_failure(
         # Somebody stopped the training. What its processes then report of each other is no failure; an error of its
         # own, such as a full disk while it saved, still is.
         fatal = [match for match in fatal if not (_is_interrupt(match) or match.is_echo)]
+    # A package that did not compile is missing afterwards.
+    built = min((each.failure.first for each in fatal if each.cause == "compile-failed"), default=len(lines))
+    fatal = [each for each in fatal if each.cause != "missing-package" or each.failure.first < built]
     if not fatal:
         return None
     any_cause = any(match.pattern is not None and not match.pattern.consequence for match in fatal)
@@ -283,6 +289,8 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     """
     forwards = len(chain) > 1 and FORWARDED.search(chain[0].headline) is not None
     matches = [FailureMatch(_extend_over(failure, chain), classify(failure)) for failure in chain[forwards:]]
+    # A task that is cancelled, or a group of errors, never says why.
+    matches = [each for each in matches if each.pattern is None or each.pattern.topic != "background-task"] or matches
     recognised = [match for match in matches if match.pattern is not None]
     if all(failure.thread for failure in chain):
         # The end of a thread ends no training, unless it is a thread that the training needs: one with a known cause.
