@@ -257,7 +257,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     elif topic == "output-exists" and judgement.launcher.reported_failure:
         subject = "several-processes"
     elif cause == "missing-package":
-        subject = missing_package(failure.headline) or subject or _failing_package(failure)
+        own = _named_groups("installed", failure.frames[-1].file) if failure.frames else ()
+        subject = missing_package(failure.headline, own) or subject or _failing_package(failure)
     ranks = read_ranks(lines, state)
     if cause == "collective-timeout" and topic is None and ranks.are_out_of_step:
         topic = "same-steps"
@@ -291,6 +292,8 @@ def _relation_of_sizes(message: str, role: str | None) -> str | None:
         return "spectrogram"  # bins of a transform whose length is a power of two
     if high in range(2, 5) and low and role in ROLES_OF_DATA:
         return "channels"
+    if role == "collate":
+        return None
     if high == low + 1 > 16:  # smaller ones are numbers of things, not lengths
         return "off-by-one"
     low, high = sorted(map(math.prod, shapes[:2])) if len(shapes) == 2 else (0, 0)
@@ -488,11 +491,11 @@ def _is_new(advice: Remedy, remedies: Sequence[Remedy]) -> bool:
     return len(texts) < 2 or (bool(names) and not any(name in text for text in texts for name in names))
 
 
-def missing_package(message: str) -> str | None:
-    """The missing package that a message names, or None."""
+def missing_package(message: str, present: tuple[str, ...] = ()) -> str | None:
+    """The missing package that a message names, or None; not one of those `present`, whose code says so."""
     forms = read_data_file(FILE)["missing-package"]
     names = (next(filter(None, match.groups())) for form in forms for match in re.finditer(form, message))
-    return next((name.partition(".")[0] for name in names), None)
+    return next((name for name in (name.partition(".")[0] for name in names) if name not in present), None)
 
 
 def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) -> tuple[str, ...]:

@@ -214,6 +214,8 @@ def _operands(tree: ast.AST, reads: str, values: Mapping[str, str]) -> Iterator[
         yield from (func for func in called if values.get("function", "") in ast.unparse(func))
     elif reads == "argument":
         yield from (node.args[0] for node in nodes if isinstance(node, ast.Call) and node.args)
+    elif reads in ("left", "right"):
+        yield from (getattr(node, reads) for node in nodes if isinstance(node, ast.BinOp))
     elif reads == "divisor":
         yield from (
             node.right

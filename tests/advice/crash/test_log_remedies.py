@@ -87,7 +87,7 @@ def test_a_message_that_says_what_to_do_is_followed(message: str, advice: str) -
 @pytest.mark.parametrize(
     ("message", "place"),
     [
-        ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.", 0),
+        ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.", 1),
         ("RuntimeError: CUDA out of memory. Please lower --max-num-seqs.", 0),
         ("RuntimeError: CUDA out of memory. Please try again.", None),  # it names nothing to change
         ("RuntimeError: CUDA out of memory. Set CUDA_LAUNCH_BLOCKING=1 to see the line.", None),
