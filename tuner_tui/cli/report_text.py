@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tuner_tui.core.text import single_line, wrap_text
+from tuner_tui.core.text import wrap_text
 
 WIDTH = 100
 """Columns of a report."""
@@ -23,9 +23,3 @@ def titled_section(title: str, lines: Sequence[str]) -> list[str]:
 def hanging_lines(first: str, text: str, width: int = WIDTH) -> list[str]:
     """Wrap `text` behind `first`; the following lines are indented by the length of `first`."""
     return wrap_text(text, width, initial_indent=first, subsequent_indent=" " * len(first))
-
-
-def shorten(text: str, width: int) -> str:
-    """Return `text` on one line of at most `width` characters, with an ellipsis where it was cut."""
-    clean = single_line(text)
-    return clean if len(clean) <= width else f"{clean[: width - 1]}…"

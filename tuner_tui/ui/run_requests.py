@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -24,11 +24,13 @@ from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, en
 from tuner_tui.ui.state_store import Requests, StateStore
 from tuner_tui.ui.status_text import launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
+from tuner_tui.view.cells import Row
 from tuner_tui.view.end_card import checkpoint_path, end_scene
 from tuner_tui.view.finding_rows import replay_rows
 from tuner_tui.view.settings_form import effective_batch
 
 COMPARE_PERIOD_S = 5.0
+T = TypeVar("T")
 
 
 def _measured(view: RunView) -> tuple[object, ...]:
@@ -202,7 +204,7 @@ class RunRequests(Requests):
             self._app.show_note("There is a report once a run has ended.", severity="warning")
             return
         scene = end_scene(folder.name, view, self._state.context, findings)
-        about = "A file in this folder, by its ending Markdown (.md), a picture (.svg) or a page (.html)"
+        about = "A file in this folder: .md is Markdown, .svg a picture, .html a web page"
         names = (f"{folder.name}{ending}.html" for ending in ("", *(f"-{number}" for number in range(2, 100))))
         free = next((name for name in names if not Path(name).exists()), "")
         name = await self._app.ask(NameScreen("Share", free, report_problem, about))
@@ -248,36 +250,38 @@ class RunRequests(Requests):
 
     async def show_stacks(self) -> None:
         """Ask the processes of the followed run where they are, and show their answers."""
-        folder = self._state.folder
-        if folder is None or not self._state.running:
-            self._app.show_note("There is no training to look into.", severity="warning")
-            return
         from tuner_tui.view.stack_rows import stack_rows
 
-        inspection = await to_daemon_thread(lambda: self._backend.inspect_run(folder))
-        await self._app.ask(InspectionScreen(f"Where {folder.name} is", partial(stack_rows, inspection)))
+        await self._inspect("Where {} is", self._backend.inspect_run, stack_rows)
 
     async def show_profile(self) -> None:
         """Profile a few steps of the followed run, and show what makes them slow."""
-        folder = self._state.folder
-        if folder is None or not self._state.running:
-            self._app.show_note("There is no training to profile.", severity="warning")
-            return
         from tuner_tui.view.profile_rows import profile_rows
 
-        self._app.show_note("Profiling the next steps …")
-        profile = await to_daemon_thread(lambda: self._backend.profile_run(folder))
-        await self._app.ask(InspectionScreen(f"A step of {folder.name}", partial(profile_rows, profile)))
+        await self._inspect("A step of {}", self._backend.profile_run, profile_rows, "Profiling the next steps …")
 
     async def show_replay(self) -> None:
         """Train the steps before a loss that is not finite again, and show where it comes from."""
+        note = "Replaying the steps before the first loss that is not finite …"
+        await self._inspect("The replay of {}", self._backend.replay_run, replay_rows, note, live=False)
+
+    async def _inspect(
+        self,
+        heading: str,
+        read: Callable[[Path], T],
+        draw: Callable[[T, int], Sequence[Row]],
+        note: str = "",
+        live: bool = True,
+    ) -> None:
+        """Show what is read of the followed run, which has to be `live`."""
         folder = self._state.folder
-        if folder is None:
-            self._app.show_note("There is no training to replay.", severity="warning")
+        if folder is None or (live and not self._state.running):
+            self._app.show_note("There is no training to look into.", severity="warning")
             return
-        self._app.show_note("Replaying the steps before the first loss that is not finite …")
-        replay = await to_daemon_thread(lambda: self._backend.replay_run(folder))
-        await self._app.ask(InspectionScreen(f"The replay of {folder.name}", partial(replay_rows, replay)))
+        if note:
+            self._app.show_note(note)
+        result = await to_daemon_thread(lambda: read(folder))
+        await self._app.ask(InspectionScreen(heading.format(folder.name), partial(draw, result)))
 
     # queue
 

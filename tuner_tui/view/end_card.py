@@ -9,26 +9,23 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuner_tui.runs.events.progress import mean_rates
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
-    LABEL,
     WARN,
     Row,
     Style,
     TextSpan,
     flowing_rows,
     join_sections,
-    labelled_flow,
-    labelled_row,
     labelled_rows,
     line,
     side_by_side,
     text_width,
     wrapped_rows,
 )
-from tuner_tui.view.charts import BarPart, stacked_bar, unnamed_parts
+from tuner_tui.view.charts import BarPart
 from tuner_tui.view.finding_rows import can_retry, choices
 from tuner_tui.view.loss_chart import EVALUATION as EVALUATION_SIGN
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
-from tuner_tui.view.run_bars import COMPUTE, DATA, EVALUATION, SAVING, full_memory_rows
+from tuner_tui.view.run_bars import COMPUTE, DATA, EVALUATION, SAVING, full_memory_rows, named_bar
 from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sentence, peak_memory
 
 if TYPE_CHECKING:
@@ -327,6 +324,4 @@ def _time_rows(scene: EndScene, width: int) -> list[Row]:
     if _lacked_cores(scene):  # how much of it, is known of the last seconds only
         waits = f"{WARN} {COMPUTE}, waiting for a core"
         parts = [part._replace(name=waits, style="fill-warn") if part.name == COMPUTE else part for part in parts]
-    bar = stacked_bar(parts, width - LABEL)
-    legend = [line(TextSpan(text, "dim")) for text in unnamed_parts(parts, bar)]
-    return [labelled_row("time", bar), *(labelled_flow("", legend, width) if legend else ())]
+    return named_bar("time", parts, width)

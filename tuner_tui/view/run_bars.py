@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.units import GIB
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import LABEL, WARN, Row, Style, TextSpan, join_fitting, labelled_row, line
+from tuner_tui.view.cells import LABEL, WARN, Row, Style, TextSpan, labelled_flow, labelled_row, line
 from tuner_tui.view.charts import BarMark, BarPart, bar_marks, stacked_bar, unnamed_parts
 
 if TYPE_CHECKING:
@@ -133,10 +133,8 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
         # Until a run measures its memory the bar is that of the estimate, with which it was started.
         marks.append(_estimate_mark(estimate, capacity, "next run" if measured or state is None else "estimate"))
     room = max(0, width - LABEL)
-    bar = labelled_row("RAM" if on_host else "memory", stacked_bar(parts, room))
-    names = join_fitting(unnamed_parts(parts, bar.line), width - LABEL) if state is None else ""
-    legend = [Row(line(" " * LABEL, TextSpan(names, "dim")))] if names else []
-    return [bar, Row(line(" " * LABEL, *bar_marks(marks, room))), *legend]
+    bar, *legend = named_bar("RAM" if on_host else "memory", parts, width)
+    return [bar, Row(line(" " * LABEL, *bar_marks(marks, room))), *(legend if state is None else ())]
 
 
 def _memory_parts(
@@ -160,11 +158,15 @@ def full_memory_rows(figures: MemoryFigures, width: int) -> list[Row]:
     others = 0 if used is None or taken - used < OTHER_PROCESS_BYTES else taken - used
     sizes = {TENSORS: held - (figures.cached or 0), CACHED: figures.cached or 0}
     sizes |= {CONTEXT: taken - held - others, OTHERS: others}
-    room = max(0, width - LABEL)
     _, parts = _memory_parts(sizes, capacity, max(taken, capacity), MEMORY_STYLES)
-    bar = labelled_row("memory", stacked_bar(parts, room))
-    names = join_fitting(unnamed_parts(parts, bar.line), room)
-    return [bar, *([Row(line(" " * LABEL, TextSpan(names, "dim")))] if names else [])]
+    return named_bar("memory", parts, width)
+
+
+def named_bar(label: str, parts: Sequence[BarPart], width: int) -> list[Row]:
+    """Return a stacked bar, and below it the names that have no room in it."""
+    bar = labelled_row(label, stacked_bar(parts, max(0, width - LABEL)))
+    names = [line(TextSpan(text, "dim")) for text in unnamed_parts(parts, bar.line)]
+    return [bar, *(labelled_flow("", names, width) if names else ())]
 
 
 WEIGHTS, GRADIENTS, ACTIVATIONS = "weights", "gradients", "activations"

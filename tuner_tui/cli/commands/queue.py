@@ -12,9 +12,10 @@ import typer
 
 from tuner_tui.cli.console import FAILED, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson
-from tuner_tui.cli.report_text import hanging_lines, shorten
-from tuner_tui.core.text import format_table
+from tuner_tui.cli.report_text import hanging_lines
+from tuner_tui.core.text import format_table, single_line
 from tuner_tui.core.units import format_rough_duration
+from tuner_tui.view.cells import shorten
 
 if TYPE_CHECKING:
     from tuner_tui.runs.queue.listing import QueueLine
@@ -58,7 +59,7 @@ def queue_report(lines: Sequence[QueueLine], now: float) -> list[str]:
             line.state,
             "" if line.gpus is None else str(line.gpus),
             "" if line.submitted_t is None else format_rough_duration(max(0.0, now - line.submitted_t)),
-            shorten(line.title, MAX_TITLE),
+            shorten(single_line(line.title), MAX_TITLE),
         )
         for line in lines
     ]
