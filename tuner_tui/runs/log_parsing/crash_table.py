@@ -137,6 +137,9 @@ def classify(failure: Failure) -> CrashPattern | None:
     messages = crash_table().messages
     by_headline = first_of(messages, failure.headline)
     by_frames = _classify_by_frames(failure, by_headline)
+    by_class = next(filter(None, map(crash_table().classes.get, _class_names(failure.type))), None)
+    if by_class is not None and by_class.consequence:
+        by_frames = None  # where it waited for the process that died
     if by_frames is not None and not by_frames.raised:
         return by_frames
     by_words = by_headline
@@ -154,7 +157,6 @@ def classify(failure: Failure) -> CrashPattern | None:
         or (by_headline.cause == by_message.cause and by_message.topic is not None)
     ):
         by_words = by_message
-    by_class = next(filter(None, map(crash_table().classes.get, _class_names(failure.type))), None)
     if by_words is None and by_frames is not None:
         # What is known of a part of a package yields to any words, and to a class of another package.
         package, _, name = (failure.type or "").partition(".")
