@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
@@ -32,11 +33,12 @@ COLUMN_SECONDS = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.
 
 
 def column_seconds(recent: Sequence[Sample], window: Window, now_s: float, columns: int) -> float:
-    """Return the seconds per column with which `window` fits into `columns`: one sample a column where it can be."""
-    span_s = window.seconds
-    if span_s is None:
-        oldest_s = recent.oldest_s if isinstance(recent, SampleHistory) else recent[0].time_s if recent else now_s
-        span_s = now_s - oldest_s
+    """Return the seconds per column with which `window` fits into `columns`: one sample a column where it can be.
+
+    What was not sampled yet takes no room: a long window begins as a short one.
+    """
+    oldest_s = recent.oldest_s if isinstance(recent, SampleHistory) else recent[0].time_s if recent else now_s
+    span_s = min(now_s - oldest_s, math.inf if window.seconds is None else window.seconds)
     return next((seconds for seconds in COLUMN_SECONDS if seconds * columns >= span_s), COLUMN_SECONDS[-1])
 
 
@@ -131,13 +133,20 @@ class SampleHistory(Sequence["Sample"]):
     def columns(self, name: Hashable, figure: SampleValue, now_s: float, number: int, column_s: float) -> Columns:
         """Return the columns of `history_columns`; they are made once a column, so that a chart is drawn as seldom."""
         newest = int(now_s // column_s)
-        cached = self._columns.get((name, number))
-        if cached is not None and cached[:2] == (column_s, newest):
-            return cached[2]
+        if column_s <= COLUMN_SECONDS[0]:  # both columns of a cell at once: a second later says no less
+            newest -= 1 - newest % 2
+        cached_s, cached, columns = self._columns.get((name, number), (column_s, newest - number, ()))
+        if cached_s == column_s and cached == newest:
+            return columns
         sums = self._sums_of(name, figure, column_s)
         # Two columns share a cell: the newest may be the left one of its cell, and all cells move together.
         last = newest | 1
-        columns = tuple(_mean(sums, column, newest) for column in range(last - number + 1, last + 1))
+        # Columns that were complete moved to the left.
+        first = last - number + 1
+        kept = columns[first - ((cached | 1) - number + 1) : number - ((cached | 1) - cached + 1)]
+        if cached_s != column_s or cached > newest:
+            kept = ()
+        columns = kept + tuple(_mean(sums, column, newest) for column in range(first + len(kept), last + 1))
         self._columns[name, number] = (column_s, newest, columns)
         return columns
 

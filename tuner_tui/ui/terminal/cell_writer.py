@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise, repeat
+from itertools import pairwise, zip_longest
 from typing import cast
 
 from rich.cells import get_character_cell_size
@@ -28,11 +28,13 @@ MAX_GAP = 4
 
 
 class TerminalCells:
-    """The cells that the terminal is known to show, each a character and the parameters of its colour sequence."""
+    """The cells that the terminal is known to show: of each row its text, and a code for the look of each character."""
+
+    # Strings, because most of them are equal to what is shown, which is then found without looking at each cell.
 
     def __init__(self) -> None:
-        self._rows: dict[int, list[tuple[str, str]]] = {}
-        self._shared: dict[tuple[str, str], tuple[str, str]] = {}  # each cell once: most are alike
+        self._rows: dict[int, tuple[str, str]] = {}
+        self._codes: dict[str, str] = {}  # by the parameters of a colour sequence; a character each
 
     def forget(self) -> None:
         """Write every cell next time: the terminal may show something else."""
@@ -51,34 +53,42 @@ class TerminalCells:
         # Written by look, not by position: a colour sequence takes 10 to 40 bytes, moving the cursor 4 to 8.
         texts_by_look: dict[str, list[tuple[int, int, str]]] = {}
         for y, x, strip in _strips(update):
-            row = self._rows.setdefault(y, [])
-            row.extend([("", "")] * (x - len(row)))
+            shown, codes = (part.ljust(x, UNWRITTEN) for part in self._rows.get(y, ("", "")))
             if not is_narrow(strip.text) or any(style is not None and style.link for _, style, _ in strip):
                 # Terminals disagree about the columns after a character that is not one cell wide.
                 output.append(_move_cursor(x, y) + strip.render(console))
-                del row[x:]
+                self._rows[y] = shown[:x], codes[:x]
                 continue
+            looks = ""
             for text, style, _ in strip:
                 look = Strip.render_ansi(style, colours) if style else ""
-                cells = [self._shared.setdefault(cell, cell) for cell in zip(text, repeat(look), strict=False)]
+                code, start = self._codes.setdefault(look, chr(len(self._codes) + 1)), x + len(looks)
+                looks += code * len(text)
+                end = x + len(looks)
                 texts_by_look.setdefault(look, []).extend(
-                    (y, x + start, text[start:end]) for start, end in _changed_spans(cells, row[x : x + len(cells)])
+                    (y, start + first, text[first:last])
+                    for first, last in _changed_spans(text, code, shown[start:end], codes[start:end])
                 )
-                row[x : x + len(cells)] = cells
-                x += len(cells)
+            end = x + len(looks)
+            self._rows[y] = shown[:x] + strip.text + shown[end:], codes[:x] + looks + codes[end:]
         for look, texts in texts_by_look.items():
             if texts:
                 output.append(f"\x1b[0;{look}m" + _write_texts(texts))
         return "".join(output) + "\x1b[m" * bool(output)
 
 
-def _changed_spans(cells: list[tuple[str, str]], shown: list[tuple[str, str]]) -> Iterator[tuple[int, int]]:
+UNWRITTEN = "\0"
+"""A cell of which is not known what the terminal shows."""
+
+
+def _changed_spans(text: str, code: str, shown: str, codes: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of the spans that hold every changed cell."""
-    if cells == shown:
+    if text == shown and codes == code * len(text):
         return
-    changed = [at for at, cell in enumerate(cells) if at >= len(shown) or cell != shown[at]]
+    cells = zip_longest(text, shown, codes, fillvalue=UNWRITTEN)
+    changed = [at for at, (new, old, look) in enumerate(cells) if new != old or look != code]
     start = changed[0]
-    for at, following in pairwise([*changed, len(cells) + MAX_GAP + 1]):
+    for at, following in pairwise([*changed, len(text) + MAX_GAP + 1]):
         if following - at > MAX_GAP:
             yield start, at + 1
             start = following
@@ -171,7 +181,9 @@ def _likeness(character: str) -> str:
         return character
     if "\u2801" <= character <= "\u28ff":
         left, right = ord(character) & ~RIGHT_DOTS & 0xFF, ord(character) & RIGHT_DOTS
-        if character == INSIDE or not right:
+        if character == INSIDE:  # blank, lest it is taken for a dotted curve
+            return " "
+        if not right:
             return "."
         if left in AREA_LEFT and right in AREA_RIGHT:  # an area, as tall as its higher side
             return " _:=#"[max(AREA_LEFT.index(left), AREA_RIGHT.index(right))]
