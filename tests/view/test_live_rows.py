@@ -90,21 +90,23 @@ def test_the_loss_is_the_largest_thing_of_a_run(width: int, height: int, gpus: i
 def test_figures_of_ranks_give_way_to_the_loss() -> None:
     shown = texts(scene(running(START_S, 2)), 74, 14)
     assert any(row.rstrip().endswith("9,000 steps") for row in shown), "the axis of the loss"
-    assert any(row.startswith(("slowest is rank", "all ranks")) for row in shown)
-    assert not any(row.startswith("s/step") for row in shown)
+    assert not any(row.startswith("ranks") for row in shown), "they are equally fast"
+    assert any("slowest is rank 3" in row for row in texts(scene(running(START_S, 8)), 74, 14))
 
 
 def test_rows_that_are_left_show_histories() -> None:
-    assert "busy, 0–100 %" not in text(scene(None), 74, 7)
-    assert text(scene(None), 74, 20).count("busy, 0–100 %") == 2
-    assert text(scene(None), 74, 20).count("mem, 0–80 GiB") == 2
+    assert "⠒⠒" not in text(scene(None), 74, 7)
+    tall = text(scene(None), 74, 20)
+    assert tall.startswith("GPU busy ⠒⠒, last 2 min     memory ⠂⠂")
+    assert tall.count("last ") == 1, "the legend stands once"
+    assert sum(row.endswith("  100 %") for row in tall.splitlines()) == 2, "the scale at each GPU"
 
 
 def test_a_machine_without_gpus_shows_the_history_of_the_processor_but_not_a_screen_full_of_it() -> None:
     shown = texts(scene(None, gpus=0), 60, 40)
     assert not any("⣿" in row for row in shown), "no solid block"
-    assert any("busy, 0–100 %" in row for row in shown)
-    assert any("read 0–" in row for row in shown)
+    assert any(row.endswith(" 100 %") for row in shown)
+    assert any("⠒⠒ disk reading" in row and "⠂⠂ writing" in row for row in shown)
     assert not any(row.startswith("GPU") for row in shown)
 
 
@@ -122,9 +124,10 @@ def test_sixty_four_gpus_are_a_wall_with_the_worst_five_as_rows() -> None:
     rows = gpu_rows(GpuScene(replace(newest, gpus=tuple(gpus)), recent, frozenset(range(64))), 120)
     shown = [plain_text(row.line) for row in rows]
     assert shown[0].split() == ["64", "GPUs", "62", "busy", "2", "in", "trouble"]
-    assert shown[1].startswith("0–47")
-    assert shown[2].startswith("48–63")
-    assert shown[1].count("✗") == 1
+    assert shown[1].startswith("0–31")
+    assert shown[2].startswith("32–63")
+    assert len(shown[1].rstrip()) == len(shown[2].rstrip())
+    assert shown[2].count("✗") == 1
     assert shown[1].count("!") == 1
     worst = [row.split()[0].rstrip("✗!") for row in shown[4:9]]
     assert {"9", "40"} < set(worst)
@@ -192,9 +195,8 @@ def test_colour_means_state() -> None:
     assert gauge_styles(True, utilisation_pct=93)["busy"] == "good"
     assert gauge_styles(True, utilisation_pct=20)["busy"] == "warn"
     assert gauge_styles(False, utilisation_pct=20)["busy"] == "gauge"
-    assert gauge_styles(True, memory_used_bytes=70 * GIB, memory_total_bytes=80 * GIB)["memory"] == "good"
     assert gauge_styles(True, memory_used_bytes=78 * GIB, memory_total_bytes=80 * GIB)["memory"] == "bad"
-    assert gauge_styles(True, memory_used_bytes=30 * GIB, memory_total_bytes=80 * GIB)["memory"] == "gauge"
+    assert gauge_styles(True, memory_used_bytes=30 * GIB, memory_total_bytes=80 * GIB)["memory"] == "second"
 
 
 def test_a_gpu_without_the_training_is_not_judged() -> None:
@@ -260,29 +262,25 @@ def test_an_old_sample_is_marked() -> None:
     assert "! sampled 12 min ago" in text(old)
 
 
-def test_ranks_stand_side_by_side_and_the_slowest_is_named() -> None:
-    shown = text(scene(running(START_S, ranks=8), gpus=0), 60, 45)
-    assert "slowest is rank 3" in shown
+def test_the_slowest_rank_is_named_with_a_bar_for_each() -> None:
+    row, *_ = rank_rows(running(START_S, ranks=8), 74)
+    assert "slowest is rank 3: 0.36 s per step, the others 0.32   ▆▆▆▇▆▆▆▆" in plain_text(row.line)
+    assert [span.text.strip() for span in row.line if span.style == "warn"] == ["▇"]
 
 
 def test_no_rank_is_called_slowest_where_all_are_equally_fast() -> None:
     state = running(START_S, ranks=2)
     first = state.ranks[0]
     rows = rank_rows(replace(state, ranks={0: first, 1: replace(first, rank=1)}), 60)
-    assert plain_text(rows[1].line).split()[0] == "s/step"
-    assert plain_text(rows[-1].line).startswith("all ranks need about")
+    assert [plain_text(row.line).startswith("ranks     all 2 need about") for row in rows] == [True]
 
 
-def test_a_ranks_wait_is_unknown_where_it_has_no_loader() -> None:
-    state = running(START_S, ranks=2, data_wait=0.0)
-    first, no_loader = state.ranks.values()  # time between steps is measured up to the request for a batch
-    loading = replace(first, recent=tuple(replace(counters, between_s=0.1) for counters in first.recent))
-    waits = rank_rows(replace(state, ranks={0: loading, 1: no_loader}), 60)[2]
-    assert plain_text(waits.line).split() == ["data", "wait", "0", "%", "–"]
-
-
-def test_ranks_without_room_are_counted() -> None:
-    assert "12 ranks not shown" in text(scene(running(START_S, ranks=16), gpus=0), 36, 60)
+def test_the_rank_that_waits_most_for_data_is_named() -> None:
+    usual, no_loader = running(START_S, ranks=3, data_wait=0.05), running(START_S, ranks=3, data_wait=0.0)
+    ranks = {**usual.ranks, 1: running(START_S, ranks=3, data_wait=0.31).ranks[1], 2: no_loader.ranks[2]}
+    state = replace(usual, ranks=ranks)
+    shown = plain_text(rank_rows(state, 90)[0].line)
+    assert "data wait 5 % … 31 % (rank 1)" in shown
 
 
 def test_padding_that_was_estimated_says_so() -> None:

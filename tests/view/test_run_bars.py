@@ -30,7 +30,7 @@ def test_the_optimizer_is_a_part_where_its_time_is_known() -> None:
     assert shares["optimizer"] * 2.92 == pytest.approx(shares["compute"])  # 0.25 and 0.73 of the training
     assert avoidable_part(shares, ()) is None
     for width in (80, 200):  # the parts have the same names at every width
-        (row,) = step_rows(replace(state, ranks={0: rank}), {}, width)
+        row, *_ = step_rows(replace(state, ranks={0: rank}), {}, width)
         assert "▏compute 69 %" in plain_text(row.line)
         assert "▏optimizer 24 %" in plain_text(row.line)
 
@@ -44,10 +44,12 @@ def test_the_bar_and_the_finding_are_about_the_same_part(causes: tuple[str, ...]
 
 
 def test_a_part_that_can_be_avoided_has_a_sign_and_a_colour() -> None:
-    (row,) = step_rows(running(START_S, data_wait=0.31), {}, 100)
+    row, names = step_rows(running(START_S, data_wait=0.31), {}, 100)
     assert "▏! data 30 %" in plain_text(row.line)
     assert [span.text.split("▏")[1].strip() for span in row.line if span.style == "fill-warn"] == ["! data 30 %"]
     assert line_width(row.line) == 100, "the bar takes the whole width"
+    assert plain_text(names.line).split("■")[1:], "parts too short for their names have them below"
+    assert "data" not in plain_text(names.line)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def test_a_part_that_can_be_avoided_has_a_sign_and_a_colour() -> None:
     ],
 )
 def test_the_wait_for_a_core_is_no_part_of_computing(data_wait: float, waited: float, parts: tuple[str, ...]) -> None:
-    (row,) = step_rows(running(START_S, data_wait=data_wait), {"cpu-contended": waited}, 100)
+    row, *_ = step_rows(running(START_S, data_wait=data_wait), {"cpu-contended": waited}, 100)
     assert all(part in plain_text(row.line) for part in parts)
     assert ("compute" in plain_text(row.line)) == (waited < 0.5)
 
@@ -67,7 +69,7 @@ def test_the_wait_for_a_core_is_no_part_of_computing(data_wait: float, waited: f
 def test_what_fills_the_memory_is_measured_between_and_within_steps() -> None:
     state = running(START_S)
     rank = replace(state.ranks[0], allocated_minima=WindowMinima(1, (20 * GIB, 21 * GIB)))
-    bar, marks = memory_rows(replace(state, ranks={0: rank}), sample(), None, 120)
+    bar, marks, *_ = memory_rows(replace(state, ranks={0: rank}), sample(), None, 120)
     shown = plain_text(bar.line)
     assert "weights, optimizer 26 %" in shown
     assert "activations 51 %" in shown

@@ -69,6 +69,13 @@ PART_START = "▏"
 """Begins each part of a stacked bar, so that parts can be told apart without colour."""
 
 
+LEGEND: Mapping[Style, Style] = {
+    "fill-dim": "dim", "fill-curve": "curve", "fill-second": "second", "fill-good": "good", "fill-warn": "warn",
+    "fill-bad": "bad", "dim": "dim",
+}  # fmt: skip
+"""The styles of the signs in a legend, by those of the parts of a bar."""
+
+
 def stacked_bar(parts: Iterable[BarPart], width: int) -> Line:
     """Return a bar of `width` cells with its parts one after the other, each with its name and percentage.
 
@@ -88,10 +95,14 @@ def stacked_bar(parts: Iterable[BarPart], width: int) -> Line:
     return line(*spans, " " * (width - filled))
 
 
-def unnamed_parts(parts: Iterable[BarPart], bar: Line) -> list[str]:
-    """Return the names and percentages of the parts above zero that have no room for both in the bar."""
-    texts = [f"{part.name} {format_share(part.share)}" for part in parts if part.share > 0]
-    return [text for text in texts if text not in plain_text(bar)]
+LEAST_NAMED = 0.005
+
+
+def bar_legend(parts: Iterable[BarPart], bar: Line) -> list[Line]:
+    """Return the names and percentages of the parts of a percent or more that have no room for both in the bar."""
+    texts = [(f"{part.name} {format_share(part.share)}", part.style) for part in parts if part.share >= LEAST_NAMED]
+    drawn = plain_text(bar)
+    return [line(TextSpan("■ ", LEGEND[style]), TextSpan(text, "dim")) for text, style in texts if text not in drawn]
 
 
 def _part_text(part: BarPart, width: int) -> str:
@@ -175,18 +186,19 @@ class BrailleGrid:
                 self._cells[row][start:end] = text[start - column : end - column]
                 self._styles[row][start:end] = [style] * (end - start)
 
+    def cells(self) -> list[list[tuple[str, Style]]]:
+        """Return the cells of each row, the top one first: characters with their styles."""
+        return [list(zip(*row, strict=True)) for row in zip(self._cells, self._styles, strict=True)]
+
     def lines(self) -> list[Line]:
         """Return the lines, the top one first."""
-        # Neighbours of one style are joined here: one by one it would be most of the work of a chart.
-        return [
-            line(
-                *(
-                    TextSpan("".join(cell for cell, _ in run), style)
-                    for style, run in groupby(zip(*row, strict=True), itemgetter(1))
-                )
-            )
-            for row in zip(self._cells, self._styles, strict=True)
-        ]
+        return [_joined_cells(row) for row in self.cells()]
+
+
+def _joined_cells(cells: Iterable[tuple[str, Style]]) -> Line:
+    # Neighbours of one style are joined here: one by one it would be most of the work of a chart.
+    runs = groupby(cells, itemgetter(1))
+    return line(*(TextSpan("".join([cell for cell, _ in run]), style) for style, run in runs))
 
 
 AREA_LEFT, AREA_RIGHT = (0x00, 0x40, 0x44, 0x46, 0x47), (0x00, 0x80, 0xA0, 0xB0, 0xB8)
@@ -210,26 +222,51 @@ def area_lines(
     """Return `height` lines with an area below `values`, two of them in a cell; `full` fills the whole height.
 
     A single line is filled; of more the upper edge is a line, and what is below it dotted. `over`, values on the scale
-    of `over_full`, is a line on it. Zero is the lowest dot and unknown is blank.
+    of `over_full`, is a dotted line on it. Zero is the lowest dot and unknown is blank.
     """
-    tall = [0 if value is None else max(1, quantise(value, full, 4 * height)) for value in values]
-    pairs = list(zip_longest(tall[::2], tall[1::2], fillvalue=0))
+    levels, over_levels = (_levels(each, most, height) for each, most in ((values, full), (over, over_full)))
     if height == 1:
-        cells = (chr(BRAILLE + AREA_LEFT[left] + AREA_RIGHT[right]) for left, right in pairs)
+        cells = (
+            chr(BRAILLE + AREA_LEFT[left or 0] + AREA_RIGHT[right or 0])
+            for left, right in zip_longest(levels[::2], levels[1::2], fillvalue=0)
+        )
         return (line(TextSpan("".join(cells).replace(chr(BRAILLE), " "), style)),)
-    grid = BrailleGrid(len(pairs), height)
-    whole = [min(pair) // 4 for pair in pairs]
-    for row in range(height):
-        inside = "".join([INSIDE if cells >= height - row else " " for cells in whole])
-        grid.write(0, row, inside, AREA_SHADES.get(style, style))
-    for each, most, edge in ((values, full, style), (over, over_full, over_style)):
-        places = (None if value is None else 4 * height - max(1, quantise(value, most, 4 * height)) for value in each)
-        for is_gap, points in groupby(enumerate(places), lambda point: point[1] is None):
-            grid.draw(_joined_dots([(x, y) for x, y in points if y is not None and not is_gap]), edge, onto=style)
-    return tuple(grid.lines())
+    padded, over_padded = ((None, *each, None, None) for each in (levels, over_levels))
+    columns = (
+        _area_cells(padded[x : x + 4], over_padded[x : x + 4], height, style, over_style)
+        for x in range(0, len(levels), 2)
+    )
+    return tuple(map(_joined_cells, zip(*columns, strict=True)))
+
+
+def _levels(values: tuple[float | None, ...], full: float, height: int) -> list[int | None]:
+    return [None if value is None else max(1, quantise(value, full, 4 * height)) for value in values]
+
+
+@lru_cache(maxsize=4096)
+def _area_cells(
+    levels: tuple[int | None, ...], over: tuple[int | None, ...], height: int, style: Style, over_style: Style
+) -> tuple[tuple[str, Style], ...]:
+    """Return a cell's width of an area, from the top: its two columns of dots are the middle ones of four, to which
+    lines lead.
+
+    They stay the same while the chart moves to the left, and are most of its work.
+    """
+    grid = BrailleGrid(1, height)
+    for row in range(height - min(level or 0 for level in levels[1:3]) // 4, height):
+        grid.write(0, row, INSIDE, AREA_SHADES.get(style, style))
+    # Where both share a cell it has the style of the area, lest its edge changes colour.
+    for each, edge, bits in ((over, over_style, DOTTED_BITS), (levels, style, 0xFF)):
+        places = ((x, None if level is None else 4 * height - level) for x, level in enumerate(each, -1))
+        for is_gap, points in groupby(places, lambda place: place[1] is None):
+            dots = _joined_dots([(x, y) for x, y in points if y is not None and not is_gap])
+            grid.draw((dot for dot in dots if 0 <= dot[0] <= 1), edge, bits, onto=over_style)
+    return tuple(row[0] for row in grid.cells())
 
 
 Pattern = Literal["line", "points", "dotted", "dashed"]
+SIGNS: Mapping[Pattern, str] = {"line": "⠒⠒", "points": "⠐⠂", "dotted": "⠂⠂", "dashed": "╌╌"}
+"""The signs of patterns in a legend."""
 
 
 class Curve(NamedTuple):
@@ -342,8 +379,7 @@ def legend(title: str, curves: Sequence[Curve], width: int) -> Line:
     if len(curves) == 1:
         return line(TextSpan(title, "strong"), f"  {curves[0].name}" if curves[0].name else "")
     room = (width - text_width(title)) // len(curves) - 8
-    signs: dict[Pattern, str] = {"line": "⠒⠒", "points": "⠐⠂", "dotted": "⠂⠂", "dashed": "╌╌"}
-    names = (TextSpan(f"   {signs[curve.pattern]} {shorten(curve.name, room)}", curve.style) for curve in curves)
+    names = (TextSpan(f"   {SIGNS[curve.pattern]} {shorten(curve.name, room)}", curve.style) for curve in curves)
     return line(TextSpan(title, "strong"), *names)
 
 

@@ -24,7 +24,7 @@ from tuner_tui.view.cells import (
     side_by_side,
     text_width,
 )
-from tuner_tui.view.charts import area_lines, blocks, gauge
+from tuner_tui.view.charts import SIGNS, area_lines, blocks, gauge
 from tuner_tui.view.sample_history import WINDOWS, Columns, Window, column_seconds, history_columns, samples_after
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ HOT_C = 85.0
 BUSY_PCT = 50.0
 """A GPU that trains and was busy for less of the last seconds is marked as idle."""
 NEARLY_FULL = 0.95
-WELL_USED = 0.8
+"""The share of a GPU's memory above which the allocator's cache leaves no room: the next peak may be out of memory."""
 JUDGED_S = 10.0
 
 
@@ -148,32 +148,43 @@ def _in_columns(scene: GpuScene, gpus: Sequence[GpuSample], columns: int, width:
     if columns == 1 or len(gpus) < 2:
         return _gpu_column(scene, gpus, width, height)
     each, lines = (width - COLUMN_GAP) // 2, -(-len(gpus) // columns)
-    left, right = (_gpu_column(scene, part, each, height) for part in (gpus[:lines], gpus[lines:]))
-    return side_by_side(left, right, each + COLUMN_GAP)
+    left = _gpu_column(scene, gpus[:lines], each, height, is_last=False)
+    return side_by_side(left, _gpu_column(scene, gpus[lines:], each, height), each + COLUMN_GAP)
 
 
-def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, height: int) -> list[Row]:
-    """Return a heading, and for each GPU a row of gauges with `height` rows of history below it."""
+def _gpu_column(
+    scene: GpuScene, gpus: Sequence[GpuSample], width: int, height: int, *, is_last: bool = True
+) -> list[Row]:
+    """Return a heading, and for each GPU a row of gauges with `height` rows of history below it.
+
+    The heading of the last column says how far the histories go back.
+    """
     if not gpus:
         return []
     layout = gpu_layout(width, history=not height and bool(scene.recent), jobs=scene.jobs is not None)
-    rows = [Row(_heading(scene, layout, _history_columns(width, layout, height)))]
+    columns = _history_columns(width, layout, height)
+    span = f", {span_text(columns, _column_seconds(scene, columns), scene.window)}" if is_last else ""
+    rows = [Row(_heading(layout, span, charted=height > 0))]
     for gpu in gpus:
         rows.append(Row(_lost_gpu(scene, gpu) if _is_lost_in_words(scene, gpu, width) else _gauges(scene, gpu, layout)))
         if height:
-            rows += _gpu_history(scene, gpu, _history_columns(width, layout, height), height)
+            rows += _gpu_history(scene, gpu, columns, height)
     return rows
 
 
 WORST = 5
 GROUP = 8
 """GPUs of a wall between two gaps: those of a node, as a rule."""
+WIDEST_BAR = 3
 
 
 def gpu_wall(scene: GpuScene, width: int) -> list[Row]:
-    """Return a bar for each GPU, as tall as it is busy and coloured by its state."""
-    gpus = scene.sample.gpus
-    each = max(1, (width - LABEL + 1) // (2 * GROUP + 1)) * GROUP
+    """Return a bar for each GPU, as tall as it is busy and coloured by its state, in rows of equally many."""
+    gpus, room = scene.sample.gpus, width - LABEL
+    groups = -(-len(gpus) // GROUP)
+    lines = -(-groups // max(1, (room + 1) // (2 * GROUP + 1)))
+    each = -(-groups // lines) * GROUP
+    bar = max(1, min(WIDEST_BAR, (room - each // GROUP + 1) // each - 1))
     states = [_state_style(scene, gpu) for gpu in gpus]
     names: tuple[tuple[Style, str], ...] = (
         ("good", "busy"),
@@ -191,7 +202,7 @@ def gpu_wall(scene: GpuScene, width: int) -> list[Row]:
             gap = " " if n % GROUP == 0 and n else ""
             cells += [
                 TextSpan(gap),
-                TextSpan((mark or level) + " ", states[start + n]),
+                TextSpan((align_left(mark, bar) if mark else level * bar) + " ", states[start + n]),
             ]
         rows.append(labelled_row(f"{gpus[start].index}–{gpus[min(start + each, len(gpus)) - 1].index}", *cells))
     return rows
@@ -214,14 +225,19 @@ def _state_style(scene: GpuScene, gpu: GpuSample) -> Style:
     return busy_style(scene, gpu)
 
 
-def _heading(scene: GpuScene, layout: GpuLayout, columns: int) -> Line:
-    names = align_left("GPU", INDEX) + align_left("busy", layout.busy + BUSY_TEXT)
-    names += align_left(" memory", layout.memory + MEMORY_TEXT) if layout.memory else ""
+def _heading(layout: GpuLayout, span: str, *, charted: bool) -> Line:
+    """Return the names of the columns: what is charted with its sign, and once how far that goes back."""
+
+    def history(name: str, width: int) -> str:
+        texts = (name + span, name + span.partition(" of ")[0])
+        return align_left(next((text for text in texts if text_width(text) < width), name), width)
+
+    names = align_left("GPU", INDEX)
+    busy, memory = layout.busy + BUSY_TEXT, layout.memory + MEMORY_TEXT if layout.memory else 0
+    names += history(f"busy {SIGNS['line']}", busy) if charted else align_left("busy", busy)
+    names += align_left(f" memory {SIGNS['dotted'] if charted else ''}", memory)
     names += align_right("power", layout.power) + " " * (layout.heat + layout.clock)
-    span = f" busy, last {format_short_duration(columns * _column_seconds(scene, columns))}"
-    return line(
-        TextSpan(names + align_left(span if text_width(span) <= layout.trace else " busy", layout.trace), "dim")
-    )
+    return line(TextSpan(names + history(" busy", layout.trace), "dim"))
 
 
 def _history_columns(width: int, layout: GpuLayout, height: int) -> int:
@@ -245,12 +261,9 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         TextSpan(align_right(format_percent(gpu.utilisation_pct), BUSY_TEXT), old or "strong"),
     ]
     if layout.memory:
-        memory_style = old or _memory_style(used)
-        parts += [
-            " ",
-            gauge(used, layout.memory - 1, memory_style),
-            TextSpan(align_right(_memory_text(gpu), MEMORY_TEXT), memory_style if memory_style == "bad" else old),
-        ]
+        full: Style = old or ("bad" if (used or 0) > NEARLY_FULL else "")
+        memory = TextSpan(align_right(_memory_text(gpu), MEMORY_TEXT), full)
+        parts += [" ", gauge(used, layout.memory - 1, full or "second"), memory]
     if layout.power:
         parts.append(TextSpan(align_right(_power_text(gpu, short=layout.power < POWER_TEXT), layout.power), old))
     if layout.heat:
@@ -321,14 +334,6 @@ def is_busy(scene: GpuScene, gpu: GpuSample) -> bool:
     return not utilisations or sum(utilisations) / len(utilisations) >= BUSY_PCT
 
 
-def _memory_style(used: float | None) -> Style:
-    # From 80 % on the batch makes use of the GPU; above 95 % the allocator's cache leaves no room for a longer sample
-    # or an evaluation, and the next peak is an out-of-memory error.
-    if used is None or used < WELL_USED:
-        return "gauge"
-    return "good" if used <= NEARLY_FULL else "bad"
-
-
 def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
     """Return the GPUs that hold memory of the sampled processes, of a training on `device` as it reported it; of any
     process, where the driver does not say whose it is.
@@ -344,8 +349,8 @@ def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
 
 LEAST_HISTORY, TALLEST_HISTORY = 3, 8
 """Rows of a history: from those of its scale on, as fewer say no more than the trace in the row of gauges."""
-SCALE = 17
-"""Cells to the right of a history, for the values of its full height."""
+SCALE = 7
+"""Cells to the right of a history, for the ends of its scale."""
 
 
 def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Columns:
@@ -364,34 +369,33 @@ def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Column
 def _gpu_history(scene: GpuScene, gpu: GpuSample, columns: int, height: int) -> list[Row]:
     style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
     busy, memory = (_columns(scene, gpu, field, columns) for field in ("utilisation_pct", "memory_used_bytes"))
-    span_s = columns * _column_seconds(scene, columns)
-    return history_rows(*load_and_memory(busy, memory, gpu.memory_total_bytes), style, height, span_s)
+    return load_and_memory(busy, memory, gpu.memory_total_bytes, style, height)
 
 
-class Figures(NamedTuple):
-    """Columns of a history, the value of its full height, and both in words."""
-
-    columns: Columns
-    full: float
-    words: str
+def load_and_memory(load: Columns, memory: Columns, total_bytes: int | None, style: Style, height: int) -> list[Row]:
+    """Return `height` rows with a history of a load in percent and of used memory, both as shares of the whole."""
+    return history_rows((load, 100.0), (memory if total_bytes else (), float(total_bytes or 0)), style, height, "100 %")
 
 
-def load_and_memory(load: Columns, memory: Columns, total_bytes: int | None) -> tuple[Figures, Figures]:
-    """Return columns of a load in percent and of used memory with their scales."""
-    used = Figures(memory, float(total_bytes or 0), f"mem, 0–{f.whole_gib(total_bytes)} GiB")
-    return Figures(load, 100.0, "busy, 0–100 %"), used
+def history_rows(
+    area: tuple[Columns, float], over: tuple[Columns, float], style: Style, height: int, most: str
+) -> list[Row]:
+    """Return `height` rows with an area of one figure and a line of another, each with the value of its full height.
 
-
-def history_rows(area: Figures, over: Figures, style: Style, height: int, span_s: float) -> list[Row]:
-    """Return `height` rows with an area for one figure and a line through it for another, with their scales."""
-    scales = [
-        TextSpan(f" {area.words}", style),
-        TextSpan(f" {over.words}" if over.full else "", "second"),
-        TextSpan(f" last {format_short_duration(span_s)}", "dim"),
-        *[TextSpan("")] * height,
+    At the right stands the scale up to `most`; the gauges above are the legend.
+    """
+    scale = {0: most, height - 1: "0"}
+    lines = area_lines(*area, height, style, *over)
+    return [
+        Row(line(" " * INDEX, *cells, TextSpan(align_right(scale.get(y, ""), SCALE), "dim")))
+        for y, cells in enumerate(lines)
     ]
-    lines = area_lines(area.columns, area.full, height, style, over.columns if over.full else (), over.full)
-    return [Row(line(" " * INDEX, *cells, scale)) for cells, scale in zip(lines, scales, strict=False)]
+
+
+def span_text(columns: int, seconds: float, window: Window) -> str:
+    """Return how far a history of so many columns goes back, and the window as long as that is shorter."""
+    span_s = columns * seconds
+    return f"last {format_short_duration(span_s)}{f' of {window.name}' if span_s < (window.seconds or 0) else ''}"
 
 
 def find_gpu(sample: Sample, index: int) -> GpuSample | None:

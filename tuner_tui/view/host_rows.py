@@ -14,21 +14,21 @@ from tuner_tui.view.cells import (
     TextSpan,
     align_right,
     join_fitting,
-    join_sections,
     labelled_row,
     line,
+    line_width,
     shorten,
     text_width,
 )
-from tuner_tui.view.charts import axis_range, blocks, gauge
+from tuner_tui.view.charts import SIGNS, axis_range, blocks, gauge
 from tuner_tui.view.gpu_rows import (
     INDEX,
     LEAST_HISTORY,
     SCALE,
     WIDEST_GAUGE,
-    Figures,
     history_rows,
     load_and_memory,
+    span_text,
 )
 from tuner_tui.view.sample_history import WINDOWS, Columns, Window, column_seconds, history_columns, samples_after
 
@@ -46,30 +46,26 @@ CORES_EVERY_S = 5.0
 def host_rows(
     sample: Sample, recent: Sequence[Sample], width: int, chart: int, window: Window = WINDOWS[0]
 ) -> list[Row]:
-    """Return all rows of the host; `chart` is the room for histories."""
-    history = _histories(sample, recent, window, width, chart)
-    cores = core_rows(recent or (sample,), sample.time_s, width)
-    return [*host_gauges(sample, width), *history, *cores, *_disk_rows(sample.host, width)]
-
-
-def _histories(sample: Sample, recent: Sequence[Sample], window: Window, width: int, height: int) -> list[Row]:
-    """Return at most `height` rows: the processor's load and the memory, and where there is room what the disk does."""
+    """Return all rows of the host; `chart` is the room for histories of processor and memory, and of the disk."""
     number, now_s, host = 2 * max(0, width - INDEX - SCALE), sample.time_s, sample.host
-    if height < LEAST_HISTORY or not number:
-        return []
+    cores = core_rows(recent or (sample,), now_s, width)
+    if chart < LEAST_HISTORY or not number:
+        return [*host_gauges(sample, width), *cores, *_disk_rows(host, width)]
     seconds = column_seconds(recent, window, now_s, number)
 
     def columns(field: str) -> Columns:
         return history_columns(recent, field, lambda past: getattr(past.host, field), now_s, number, seconds)
 
-    load = load_and_memory(columns("cpu_pct"), columns("ram_used_bytes"), host.ram_total_bytes)
-    if height < TWO_CHARTS_FROM:
-        return history_rows(*load, "gauge", min(TALLEST_CHART, height), number * seconds)
+    with_disk = chart >= TWO_CHARTS_FROM
+    each = min(TALLEST_CHART, chart // 2 if with_disk else chart)
+    load = load_and_memory(columns("cpu_pct"), columns("ram_used_bytes"), host.ram_total_bytes, "gauge", each)
+    rows = [*host_gauges(sample, width, span_text(number, seconds, window)), *load, *cores]
+    if not with_disk:
+        return [*rows, *_disk_rows(host, width)]
     read, written = columns("disk_read_bytes_s"), columns("disk_write_bytes_s")
     most = axis_range([0.0, LEAST_DISK_BYTES_S, *(value for value in read + written if value is not None)])[1]
-    disk = Figures(read, most, f"read 0–{f.mb_s(most)} MB/s"), Figures(written, most, "written")
-    each = min(TALLEST_CHART, (height - 1) // 2)
-    return join_sections(history_rows(*pair, "gauge", each, number * seconds) for pair in (load, disk))
+    disk = history_rows((read, most), (written, most), "gauge", each, f.mb_s(most))
+    return [*rows, *_disk_rows(host, width, charted=True), *disk]
 
 
 CPU_LABEL, CPU_TEXT, RAM_LABEL = 4, 6, 6
@@ -77,15 +73,18 @@ NARROWEST_HOST_GAUGE = 6
 RAM_FULL = 0.95
 
 
-def host_gauges(sample: Sample, width: int) -> list[Row]:
-    """Return processor and memory as gauges on one row with the training's processes, and how much is swapped."""
+def host_gauges(sample: Sample, width: int, span: str = "") -> list[Row]:
+    """Return processor and memory as gauges on one row with the training's processes, and how much is swapped.
+
+    At the end of the row stands how far the histories below go back: their `span`.
+    """
     host = sample.host
     ram = f" {f.whole_gib(host.ram_used_bytes)}/{f.whole_gib(host.ram_total_bytes)} GiB"
     used = None
     if host.ram_used_bytes is not None and host.ram_total_bytes:
         used = host.ram_used_bytes / host.ram_total_bytes
     full: Style = "bad" if used is not None and used > RAM_FULL else ""
-    fixed = CPU_LABEL + CPU_TEXT + RAM_LABEL + text_width(ram)
+    fixed = CPU_LABEL + CPU_TEXT + RAM_LABEL + text_width(ram) + (2 + text_width(span) if span else 0)
     work = process_summary(sample.processes)
     same_row = f"   {work}" if work and fixed + 2 * NARROWEST_HOST_GAUGE + 3 + text_width(work) <= width else ""
     each = min(WIDEST_GAUGE, (width - fixed - text_width(same_row)) // 2)
@@ -94,11 +93,12 @@ def host_gauges(sample: Sample, width: int) -> list[Row]:
         gauge(None if host.cpu_pct is None else host.cpu_pct / 100, each, "gauge"),
         TextSpan(align_right(format_percent(host.cpu_pct), CPU_TEXT), "strong"),
     )
-    memory = line(TextSpan("RAM ", "strong"), gauge(used, each, full or "gauge"), TextSpan(ram, full))
+    memory = line(TextSpan("RAM ", "strong"), gauge(used, each, full or "second"), TextSpan(ram, full))
     swap = _swap_rows(host, width)
     if each < NARROWEST_HOST_GAUGE:
         return [Row(cpu), Row(memory), *swap]
-    rows = [Row(line(cpu, "  ", memory, TextSpan(same_row, "dim"))), *swap]
+    head = line(cpu, "  ", memory, TextSpan(same_row, "dim"))
+    rows = [Row(line(*head, TextSpan(align_right(span, width - line_width(head)), "dim")) if span else head), *swap]
     if work and not same_row:
         rows.append(Row(line(TextSpan(shorten(work, width), "dim"))))
     return rows
@@ -112,17 +112,26 @@ def _swap_rows(host: HostSample, width: int) -> list[Row]:
     return [Row(line(TextSpan(shorten(text, width), "bad" if host.swap_in_bytes_s else "dim")))]
 
 
-def _disk_rows(host: HostSample, width: int) -> list[Row]:
-    """Return disk and shared memory as one row; values that are not known are left out."""
-    read, write = f.mb_s(host.disk_read_bytes_s), f.mb_s(host.disk_write_bytes_s)
-    parts = [
+def _disk_rows(host: HostSample, width: int, *, charted: bool = False) -> list[Row]:
+    """Return disk and shared memory as one row without what is not known; of a chart first its legend."""
+    reading, writing = (
+        f"reading {f.mb_s(host.disk_read_bytes_s)} MB/s",
+        f"writing {f.mb_s(host.disk_write_bytes_s)} MB/s",
+    )
+    free = [
         f"disk {f.short_size(host.disk_free_bytes)} free" if host.disk_free_bytes is not None else "",
         f"shm {f.short_size(host.shm_free_bytes)} free" if host.shm_free_bytes is not None else "",
-        # Last, so that little moves when they become longer.
-        f"reading {read} MB/s" if host.disk_read_bytes_s is not None else "",
-        f"writing {write} MB/s" if host.disk_write_bytes_s is not None else "",
     ]
-    text = join_fitting(parts, width)
+    if charted:
+        legend = (
+            TextSpan(f"{SIGNS['line']} disk {reading}   ", "gauge"),
+            TextSpan(f"{SIGNS['dotted']} {writing}   ", "second"),
+        )
+        return [Row(line(*legend, TextSpan(join_fitting(free, width - line_width(legend)), "dim")))]
+    # Last, so that little moves when they become longer.
+    free += [reading] if host.disk_read_bytes_s is not None else []
+    free += [writing] if host.disk_write_bytes_s is not None else []
+    text = join_fitting(free, width)
     return [Row(line(TextSpan(text, "dim")))] if text else []
 
 

@@ -24,7 +24,7 @@ from tuner_tui.view.gpu_rows import (
 from tuner_tui.view.host_rows import host_gauges, host_rows
 from tuner_tui.view.loss_chart import LossScene, best_label, growing_end, loss_rows
 from tuner_tui.view.run_bars import memory_rows, step_rows
-from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows
+from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows, slowest_rank
 from tuner_tui.view.sample_history import WINDOWS, Window
 
 if TYPE_CHECKING:
@@ -171,9 +171,10 @@ def _parts(scene: LiveScene, width: int) -> Parts:
 def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Row]]:
     """Return the run first, then the parts of the machine, with histories in `room` rows."""
     scene, width, sample = parts.scene, parts.width, parts.scene.sample
-    bars = parts.step + parts.memory[: None if layout.details else 1]
+    bars = parts.step[: None if layout.figures else 1] + parts.memory[: None if layout.details else 1]
     run = parts.run[: None if layout.figures or not parts.charted else 1]
-    ranks = parts.ranks if layout.figures else parts.ranks[-1:]  # the sentence about them
+    differ = scene.state is not None and slowest_rank(scene.state) is not None
+    ranks = parts.ranks[: None if layout.figures else int(differ)]
     if sample is None or parts.gpus is None:
         return [bars, run, ranks]
     many, gpus = len(sample.gpus), parts.gpu_rows

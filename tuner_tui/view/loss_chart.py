@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import itemgetter
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.progress import Series
     from tuner_tui.runs.events.run_state import RunState
 
-EVALUATION, SPIKE = "◆", "▴"
+EVALUATION, OTHER_EVALUATION, SPIKE = "◆", "◇", "▴"
 SMOOTHED_SHARE = 1 / 40
 """Share of the points on either side of a point that are averaged to smooth it."""
 FORECASTS_A_RUN = 50
@@ -57,9 +58,9 @@ def best_label(state: RunState) -> str:
 def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
     """Return `height` rows: a heading that explains the signs, the curves, and the steps.
 
-    Raw losses are dim dots, the smoothed loss is a line, evaluations are `◆`, an earlier run is dotted, the forecast is
-    dashed between the dotted edges of its range; `▴` is a spike above the axis or the noise, `✗` a loss that was no
-    number.
+    Raw losses are dim dots, the smoothed loss is a line, evaluations are `◇`, the best `◆`, an earlier run is dotted,
+    the forecast is dashed between the dotted edges of its range; `▴` is a spike above the axis or the noise, `✗` a loss
+    that was no number.
     """
     xs, ys = scene.loss.xs, scene.loss.ys
     smoothed = smooth(xs, ys)
@@ -67,7 +68,8 @@ def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
     curves = [Curve("", xs, ys, "dim", "points"), *_forecast_curves(forecast), Curve("", xs, smoothed)]
     evaluations = Curve("", scene.evaluations.xs, scene.evaluations.ys).points
     shown = [y for y in smoothed if y is not None] + [y for _, y in evaluations]
-    marks = [Mark(x, y, EVALUATION, "second") for x, y in evaluations]
+    best = min(evaluations, key=itemgetter(1), default=None)
+    marks = [Mark(*each, EVALUATION if each == best else OTHER_EVALUATION, "second") for each in evaluations]
     if forecast is not None:
         shown += [forecast.low, forecast.high]
         span = f"{f.significant(forecast.low)} – {f.significant(forecast.high)}"
@@ -104,7 +106,7 @@ def _heading(
     style: Style = "bad" if newest is not None and not math.isfinite(newest) else "strong"
     parts = [line(TextSpan("loss ", "dim"), *([TextSpan(f.metric(newest), style)] if scene.named else ()))]
     if evaluations:
-        step, best = min(evaluations, key=lambda evaluation: evaluation[1])
+        step, best = min(evaluations, key=itemgetter(1))
         at = TextSpan(f" at step {step:,.0f}", "dim")
         value = (TextSpan(f"{scene.best} ", "dim"), f.metric(best), at) if scene.named else (TextSpan("eval", "dim"),)
         parts.append(line(TextSpan(f"{EVALUATION} ", "second"), *value))
@@ -147,7 +149,7 @@ def _forecast_curves(forecast: LossForecast | None) -> list[Curve]:
     def curve(last: float, style: Style, pattern: str) -> Curve:
         return Curve("", steps, tuple(now + (last - now) * way for way in ways), style, pattern)  # type: ignore[arg-type]
 
-    edges = [curve(last, "dim", "dotted") for last in (forecast.low, forecast.high)]
+    edges = [curve(last, "gauge", "dotted") for last in (forecast.low, forecast.high)]
     return [*edges, curve(forecast.value, "curve", "dashed")]
 
 

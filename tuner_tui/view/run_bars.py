@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.core.units import GIB
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import LABEL, WARN, Row, Style, TextSpan, labelled_flow, labelled_row, line
-from tuner_tui.view.charts import BarMark, BarPart, bar_marks, stacked_bar, unnamed_parts
+from tuner_tui.view.cells import LABEL, WARN, Row, Style, labelled_flow, labelled_row, line
+from tuner_tui.view.charts import BarMark, BarPart, bar_legend, bar_marks, stacked_bar
 
 if TYPE_CHECKING:
     from tuner_tui.advice.estimate import MemoryOutlook
@@ -88,7 +88,7 @@ def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -
         part._replace(name=f"{WARN} {part.name}", style="fill-warn") if part.name == avoidable else part
         for part in parts
     ]
-    return [labelled_row("step", stacked_bar(parts, max(0, width - LABEL)))]
+    return named_bar("step", parts, width)
 
 
 def avoidable_part(shares: Mapping[str, float], causes: Iterable[str]) -> str | None:
@@ -134,7 +134,7 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
         marks.append(_estimate_mark(estimate, capacity, "next run" if measured or state is None else "estimate"))
     room = max(0, width - LABEL)
     bar, *legend = named_bar("RAM" if on_host else "memory", parts, width)
-    return [bar, Row(line(" " * LABEL, *bar_marks(marks, room))), *(legend if state is None else ())]
+    return [bar, Row(line(" " * LABEL, *bar_marks(marks, room))), *legend]
 
 
 def _memory_parts(
@@ -158,15 +158,14 @@ def full_memory_rows(figures: MemoryFigures, width: int) -> list[Row]:
     others = 0 if used is None or taken - used < OTHER_PROCESS_BYTES else taken - used
     sizes = {TENSORS: held - (figures.cached or 0), CACHED: figures.cached or 0}
     sizes |= {CONTEXT: taken - held - others, OTHERS: others}
-    _, parts = _memory_parts(sizes, capacity, max(taken, capacity), MEMORY_STYLES)
-    return named_bar("memory", parts, width)
+    return named_bar("memory", _memory_parts(sizes, capacity, max(taken, capacity), MEMORY_STYLES)[1], width)
 
 
 def named_bar(label: str, parts: Sequence[BarPart], width: int) -> list[Row]:
-    """Return a stacked bar, and below it the names that have no room in it."""
-    bar = labelled_row(label, stacked_bar(parts, max(0, width - LABEL)))
-    names = [line(TextSpan(text, "dim")) for text in unnamed_parts(parts, bar.line)]
-    return [bar, *(labelled_flow("", names, width) if names else ())]
+    """Return a stacked bar, and below it the names of the parts that have no room for theirs."""
+    bar = stacked_bar(parts, max(0, width - LABEL))
+    legend = bar_legend(parts, bar)
+    return [labelled_row(label, bar), *(labelled_flow("", legend, width) if legend else ())]
 
 
 WEIGHTS, GRADIENTS, ACTIVATIONS = "weights", "gradients", "activations"

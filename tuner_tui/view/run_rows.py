@@ -18,7 +18,6 @@ from tuner_tui.view.cells import (
     Row,
     Style,
     TextSpan,
-    align_right,
     join_fitting,
     labelled_flow,
     labelled_row,
@@ -27,6 +26,7 @@ from tuner_tui.view.cells import (
     text_width,
     wrapped_rows,
 )
+from tuner_tui.view.charts import blocks
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
@@ -255,41 +255,42 @@ def _eval_rows(state: RunState, width: int) -> list[Row]:
     return [labelled_row("evaluated", shorten(text + at if fits else text, width - LABEL))]
 
 
-RANK_CELL = 6
 EQUAL_STEPS = 1.05
 """Below this ratio to the others' mean, the slowest rank is not named: the difference is noise."""
 
 
 def rank_rows(state: RunState, width: int) -> list[Row]:
-    """Return step time and data wait of each rank; nothing for a single rank."""
+    """Return how the ranks differ: the slowest in words and as a bar of each; nothing for a single rank."""
     if len(state.ranks) < 2:
         return []
-    times = {number: step_time_s(rank) for number, rank in sorted(state.ranks.items())}
-    shown = list(times)[: max(1, (width - LABEL) // RANK_CELL)]
-    rows = [
-        labelled_row("rank", TextSpan("".join(align_right(str(number), RANK_CELL) for number in shown), "dim")),
-        _rank_values("s/step", [f.significant(times[number]) for number in shown]),
-        _rank_values("data wait", [format_share(_data_wait(state.ranks[number])) for number in shown]),
+    times = {number: step_time_s(state.ranks[number]) for number in sorted(state.ranks)}
+    longest, slowest = max((time for time in times.values() if time is not None), default=None), slowest_rank(state)
+    waits = {number: share for number, rank in state.ranks.items() if (share := _data_wait(rank)) is not None}
+    low, high = format_share(min(waits.values(), default=None)), format_share(max(waits.values(), default=None))
+    wait = "" if low == high else f"data wait {low} … {high} (rank {max(waits, key=lambda rank: waits[rank])})"
+    if longest is None:
+        words = "no step times yet"
+    elif slowest is None:
+        words = f"all {len(times)} need about {f.significant(longest)} s per step"
+    else:
+        others = [time for number, time in times.items() if number != slowest and time is not None]
+        words = f"slowest is rank {slowest}: {f.significant(longest)} s per step"
+        words += f", the others {f.significant(sum(others) / len(others))}" if others else ""
+    bars = [
+        TextSpan(blocks([time], longest or 1.0), "warn" if number == slowest else "dim")
+        for number, time in times.items()
+        if slowest is not None
     ]
-    if len(shown) < len(times):
-        rows.append(Row(line(TextSpan(f"{len(times) - len(shown)} ranks not shown", "dim"))))
-    return [*rows, *wrapped_rows(_slowest_rank_sentence(times), width)]
+    return labelled_flow("ranks", [line(words), *filter(None, (line(*bars), line(wait)))], width)
 
 
-def _rank_values(label: str, values: list[str]) -> Row:
-    return labelled_row(label, "".join(align_right(value, RANK_CELL) for value in values))
-
-
-def _slowest_rank_sentence(times: Mapping[int, float | None]) -> str:
-    measured = {number: time for number, time in times.items() if time is not None}
-    if not measured:
-        return f"{len(times)} ranks, no step times yet"
-    slowest = max(measured, key=lambda number: measured[number])
-    others = [time for number, time in measured.items() if number != slowest]
-    if others and measured[slowest] < EQUAL_STEPS * sum(others) / len(others):
-        return f"all ranks need about {f.significant(measured[slowest])} s per step"
-    comparison = f", the others {f.significant(sum(others) / len(others))}" if others else ""
-    return f"slowest is rank {slowest}: {f.significant(measured[slowest])} s per step{comparison}"
+def slowest_rank(state: RunState) -> int | None:
+    """Return the rank whose steps take longest, if that is notably longer than those of the others."""
+    times = {number: time for number, rank in state.ranks.items() if (time := step_time_s(rank)) is not None}
+    slowest = max(times, key=lambda number: times[number], default=None)
+    others = [time for number, time in times.items() if number != slowest]
+    is_equal = slowest is None or not others or times[slowest] < EQUAL_STEPS * sum(others) / len(others)
+    return None if is_equal else slowest
 
 
 def step_time_s(rank: RankState) -> float | None:

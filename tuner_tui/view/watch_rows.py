@@ -41,6 +41,8 @@ PROGRESS = 16
 """Cells of a run's progress."""
 SORTED = "▾"
 UNKNOWN_COMMAND = "not visible from here"
+TWO_JOB_COLUMNS = 170
+"""Cells from which two columns of very many GPUs have room for their jobs."""
 
 
 class JobColumn(NamedTuple):
@@ -222,10 +224,11 @@ def watched_gpu_rows(
         return [Row(line(TextSpan("asking the driver …", "dim")))]
     scene = watched_scene(view, recent, only, window)
     gpus, notes = len(scene.sample.gpus), [row for note in view.notes for row in remark_rows(note, width)]
-    # In one column there is room for their jobs; in two for histories.
+    # In one column there is room for their jobs; in two for histories, or for both on a wide screen.
     columns = gpu_columns(gpus, width)
     tall = gpus < WALL_FROM and history_height(gpus, columns, room) > 0
-    return gpu_rows(scene, width, room - len(notes), columns if tall else 1) + notes
+    in_columns = tall or (gpus >= WALL_FROM and width >= TWO_JOB_COLUMNS)
+    return gpu_rows(scene, width, room - len(notes), columns if in_columns else 1) + notes
 
 
 def watched_scene(
