@@ -99,7 +99,7 @@ def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tu
     if cuda is None:
         built = "not built for CUDA" if "rocm" in version or "xpu" in version else "CPU-only"
         sentence = f"PyTorch here is {built} ({version}); the GPUs will not be used."
-        return (Incompatibility(sentence, f"Install a CUDA build there: {INSTALL_COMMAND}{wheels}"),)
+        return (Incompatibility(sentence, f"Install PyTorch with CUDA: {INSTALL_COMMAND}{wheels}"),)
     misfits = [not_covered(gpu, cuda, interpreter.torch_archs) for gpu in inventory.gpus]
     # A driver supports every CUDA of its own major version and older (CUDA Compatibility guide).
     if driver_cuda is not None and major(driver_cuda) < major(cuda):

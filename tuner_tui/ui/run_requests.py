@@ -20,7 +20,7 @@ from tuner_tui.ui.records import LaunchOffer, TrainingConfig
 from tuner_tui.ui.report_file import render_report, report_problem
 from tuner_tui.ui.screens.compare import CompareScreen
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, InspectionScreen, LaunchScreen, NameScreen
-from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, ended_early, queue_items, run_table
+from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, queue_items, run_table
 from tuner_tui.ui.state_store import Requests, StateStore
 from tuner_tui.ui.status_text import launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
@@ -101,8 +101,7 @@ class RunRequests(Requests):
     async def pick(self) -> None:
         """Ask for a run to follow, or to compare."""
         runs = await to_daemon_thread(self._backend.list_runs)
-        columns, items = run_table(runs, self._app.size.width)
-        picked = await self._app.ask(RunsScreen(items, columns, any(map(ended_early, runs))))
+        picked = await self._app.ask(RunsScreen(runs, self._app.size.width))
         if picked is None or picked.folder is None:
             return
         if picked.order == "open":

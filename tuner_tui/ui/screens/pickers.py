@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 from rich.text import Text
 from textual import on
 from textual.binding import Binding, BindingType
@@ -291,11 +292,16 @@ class RunsScreen(RunListScreen):
     heading = "Runs"
     empty = "No runs yet; t starts one."
 
-    def __init__(self, runs: Sequence[PickerItem[Path]], columns: tuple[str, str], resumes: bool) -> None:
-        """`resumes`: one of the runs ended early."""
-        more = " · v compare" * (len(runs) > 1) + " · R resume" * resumes
+    def __init__(self, runs: Sequence[RunRow], width: int) -> None:
+        """`width` is that of the screen."""
+        columns, items = run_table(runs, width)
+        early = [_ended_early(run) for run in runs]
+        more = " · v compare" * (len(runs) > 1) + " · R resume" * any(early)
         self.hint = f"type to filter · enter open{more} · esc back"
-        super().__init__(runs, columns)
+        notes = (f"\n{RESUMES}" * each for each in early)
+        super().__init__(
+            [replace(item, detail=item.detail + note) for item, note in zip(items, notes, strict=True)], columns
+        )
 
 
 class QueueScreen(RunListScreen):
@@ -345,9 +351,7 @@ def run_table(runs: Sequence[RunRow], columns: int = 80) -> tuple[tuple[str, str
             run.run,
             line,
             Path(run.path),
-            detail="\n".join(
-                filter(None, (run.label, strip_allocator_message(run.damage or run.sentence), _resume_note(run)))
-            ),
+            detail="\n".join(filter(None, (run.label, strip_allocator_message(run.damage or run.sentence)))),
         )
         for run, line in zip(runs, lines, strict=True)
     ]
@@ -359,13 +363,11 @@ def _shorten_command(command: str, width: int) -> str:
     return shorten_middle(f"{program.rpartition('/')[2]}{space}{options}", width)
 
 
-def _resume_note(run: RunRow) -> str:
-    """Return what `R` does for a run that ended early; whether it saved a checkpoint is looked up only then."""
-    return "R resumes it from its last checkpoint, if it saved one." if ended_early(run) else ""
+RESUMES = "R resumes it from its last checkpoint, if it saved one."
+"""Said of a run that ended early; whether it saved one is looked up when it is to be resumed."""
 
 
-def ended_early(run: RunRow) -> bool:
-    """Return whether there may be a checkpoint of a run that did not complete."""
+def _ended_early(run: RunRow) -> bool:
     return run.outcome is not None and run.outcome != "completed" and bool(run.step) and not run.damage
 
 
