@@ -24,13 +24,8 @@ class CompareScreen(PanelScreen):
     compared: reactive[ComparisonScene | None] = reactive(None, init=False, repaint=False)
 
     def __init__(self, names: tuple[str, str]) -> None:
-        super().__init__(RowsPanel(comparison_rows, None, can_focus=True, fills=True), _title(names))
+        title = f"Compare · {names[0]} and {names[1]}"
+        super().__init__(RowsPanel(comparison_rows, None, can_focus=True, fills=True), title)
 
     def watch_compared(self, compared: ComparisonScene | None) -> None:
         self.panel.values = (compared,)
-        if compared is not None:
-            self.set_panel_title(self.panel, _title(compared.names))
-
-
-def _title(names: tuple[str, str]) -> str:
-    return f"Compare · {names[0]} and {names[1]}"

@@ -225,7 +225,3 @@ class TuneScreen(SubScreen):
 
     def action_panel(self, by: int) -> None:
         self.action_page((PAGES.index(self.page) + by) % len(PAGES) + 1)
-
-    def action_leave(self) -> None:
-        """Return to the main screen; the tuning goes on."""
-        self.dismiss(None)
