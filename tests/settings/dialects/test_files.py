@@ -62,6 +62,7 @@ def test_files_are_read_and_changed(case: dict[str, Any], tmp_path: Path) -> Non
         job = loaded.preset.job or loaded.training
         assert isinstance(job, CommandJob)
         assert "stated" not in case or job.stated == case["stated"]
+        assert "names" not in case or [job.model, job.data] == case["names"]
         assert portable(job_values(loaded)) == case["job"]
     for change in case.get("changes", ()):
         update = update_tool_file(path, Settings(**change["set"]), list(change["set"]))

@@ -417,7 +417,7 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
 
 def _has_key(flat: Mapping[str, Any], pattern: str) -> bool:
     """Whether the file has such a key with a value, or a name like it as a value: `train_lora.py`."""
-    keys = (key for key, value in flat.items() if value is not None)
+    keys = (key for key, value in flat.items() if value not in (None, ""))
     return any(re.search(pattern, text) for text in (*keys, *(text for text in flat.values() if isinstance(text, str))))
 
 
@@ -498,11 +498,16 @@ def leaf_pattern(leaf: str) -> re.Pattern[str]:
 def without_alternatives(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """The values without the sections that are alternatives to one that a value names: `model_type = "SD3"`.
 
-    So are those that change what a section `defaults` has.
+    So are those that change what a section `defaults` has, or one that begins the name: `optim_gan` beside `optim`.
     """
     named = {value.lower() for value in values.values() if isinstance(value, str)}
     sections = {key: value.keys() for key, value in values.items() if isinstance(value, Mapping)}
     chosen = [key for key in sections if key.lower() in named or key.lower() in ("default", "defaults", "base")]
+    first = next((key for key in sections if any(other.startswith(f"{key}_") for other in sections)), None)
+    if first is not None and not chosen:
+        sections = {key: inner for key, inner in sections.items() if key == first or key.startswith(f"{first}_")}
+        sections = {key: inner for key, inner in sections.items() if not re.search(r"_(val|eval|test|dev)", key)}
+        chosen = [first]
     if len(chosen) != 1:
         return values
     keys = sections.pop(chosen[0])

@@ -199,8 +199,8 @@ class ImportedSettings(Struct, frozen=True):
 def from_hf(values: Mapping[str, Any], *, strict: bool = True) -> ImportedSettings:
     """Read flat Hugging Face arguments, typed or as text. Raises `FieldError` whose `field` is the key.
 
-    Old spellings are translated; arguments that are not settings are ignored with a note; a misspelt setting is an
-    error if `strict`, else ignored too: a tool with arguments of its own may have one of that name.
+    Old spellings are translated; arguments that are not settings are ignored with a note; a bad value is an error if
+    `strict`, else ignored too: a tool with arguments of its own may have one of that name.
     """
     reader = _HfImporter(values, strict=strict)
     for key in values:
@@ -233,6 +233,8 @@ class _HfImporter:
                 if bf16 and fp16:
                     raise FieldError(key, "bf16 and fp16 cannot both be on")
                 self.settings["precision"] = "bf16" if bf16 else "fp16" if fp16 else "fp32"
+            case "bnb_4bit_quant_type" if not {"load_in_4bit", "load_in_8bit"} & self.values.keys():
+                pass  # whether it is used is not said
             case "load_in_4bit" | "load_in_8bit" | "bnb_4bit_quant_type":
                 if self._flag("load_in_4bit"):
                     kind = self.values.get("bnb_4bit_quant_type") or "nf4"  # TRL's default; that of Transformers is fp4
@@ -309,11 +311,10 @@ class _HfImporter:
             # errors.
             near = closest_match(key, [*FIELDS, *READ_SPECIALLY], cutoff=0.85)
             hint = f"; did you mean '{near}'?" if near else ""
-            if near is not None and self.strict and near not in key:  # `eval_…` of a setting is another argument
-                raise FieldError(key, f"unknown setting '{shorten_text(key)}'{hint}")
             why = f"not a setting; an argument of the training script{hint}"
         self.leave(key, why)
-        self.unknown.append(self.notes[-1])
+        if "did you mean" not in why or not self.strict:  # what may be misspelt is said in any case
+            self.unknown.append(self.notes[-1])
 
     def _put(self, name: str, key: str, value: Any) -> None:
         """Set `name` from `value` of the argument `key`; None means that the argument was not given."""

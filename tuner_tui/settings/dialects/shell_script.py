@@ -85,6 +85,8 @@ _GUARD = re.compile(
 """A variable without which the script ends."""
 OF_DATA = re.compile(r"train\w*[_-](?:tokeni|data(?![a-z\d])|dataset|manifest|split|(?:test|val)_split|vocab|corpus)")
 """The name of a script that makes what a training reads."""
+_YACS = re.compile(r"[A-Z][A-Z0-9_]*(?:\.[A-Z][A-Z0-9_]*)+")
+"""A key that detectron2 and others with settings of yacs take, before its value."""
 MODULE = ("-m", "--module")
 _PREPARES = re.compile(
     r"(?:uv )?(?:pip3?|apt|apt-get|git|curl|wget|npm|module|ml|source|cd|pushd|mkdir|ls|cat|cp|which)(?![\w.-])"
@@ -500,6 +502,8 @@ def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
     for word, following in zip_longest(words, words[1:], fillvalue="--"):
         if word in short and re.fullmatch(r"[\d.]+(e-?\d+)?", following):
             options.setdefault(short[word], following)
+        if _YACS.fullmatch(word) and re.fullmatch(r"[\w.+-]+", following):
+            options[word] = following  # wins over the file
         if not word.startswith("--") or len(word) < 3:
             continue
         name, equals, value = word[2:].partition("=")

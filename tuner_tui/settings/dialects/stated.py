@@ -18,15 +18,19 @@ LONGEST = 100
 MOST_GPUS = 100_000
 
 
-def stated_in(flat: Mapping[str, Any], text: str = "") -> dict[str, str | int]:
-    """What the keys state, and the text of a job's file where they do not: `gpus` are those of all nodes together."""
+def stated_in(flat: Mapping[str, Any], model: str | None, text: str = "") -> dict[str, str | int]:
+    """What the keys state, and the text of a job's file where they do not: `gpus` are those of all nodes together.
+
+    An architecture counts where no model is named.
+    """
     words = read_data_file(TABLES)["words"]
     flat = {**_variables(text, words["gpu_texts"]), **flat}
     flat = {key: value for key, value in flat.items() if not re.search(words["other_use"], key.lower())}
     stated: dict[str, str | int] = {}
     for name, leaves in words["stated"].items():
-        for value in _values(flat, leaves):
-            stated.setdefault(name, value)
+        value = next(_values(flat, leaves), None)
+        if value is not None and (name != "architecture" or model is None):
+            stated[name] = value
     gpus = _gpus(flat, words["gpus"])
     return {**stated, **({"gpus": gpus} if gpus else {})}
 

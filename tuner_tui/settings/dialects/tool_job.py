@@ -103,10 +103,10 @@ NO_TRAINING_OPTION = re.compile(
 )
 ENTRY_KEYS = ("path", "records_path", "id", "name", "dataset_name", "dataset")
 """What an entry of a list of datasets calls its dataset."""
-BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text", "scratch", "resume", "true", "false", "none"})
+BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text", "scratch", "plain", "resume", "true", "false", "none"})
 """What is in the place of a dataset's name where `data_files` holds the data, and of a model's that is new."""
 OTHER_SECTIONS = re.compile(
-    r"(?:^|[._])(?:tags|labels|metadata|wandb|mlflow|teacher\w*|judge\w*|reward\w*|embed\w*|rag|llm_api|callbacks?|logger|tokenizer|adapter\w*|"
+    r"(?:^|[._])(?:\w+_stage_config|\w*encoders?|disc(?:riminator)?\w*|loss\w*|tags|labels|metadata|wandb|mlflow|teacher\w*|judge\w*|reward\w*|embed\w*|rag|llm_api|callbacks?|logger|tokenizer|adapter\w*|"
     r"val\w*|eval\w*|test\w*|infer\w*|predict\w*|merg\w*|serv\w*|api|export|generat\w*)\."
 )
 """Sections that describe a run for those who look for it later, or another model."""
@@ -114,6 +114,10 @@ OF_DATA = re.compile(r"(?:^|[._])(?:data(?:set|_?loader|module)?s?|transforms?|a
 """Sections whose names are none of models."""
 SECTION_OF_DATA = re.compile(r"datasets\.((?!train|val|test|eval|dev|\d|(?:name|path|type)\b)[\w-]+)\.", re.IGNORECASE)
 """A section of `datasets` that has the name of a data set."""
+CLASS_PATH = re.compile(r"(?!litgpt\.data)[a-zA-Z_]\w*(?:\.\w+)*\.[A-Z][a-z]\w*")
+"""A class that makes data or a model, which is no name of these."""
+WRITTEN = re.compile(r"model_(?:path|file|save_path)=.*\.(?:bin|pth?|h5|pkl|onnx|joblib)")
+"""A file that a training writes."""
 LONGEST_NAME = 200
 
 
@@ -146,7 +150,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
         cwd=None if folder is None else str(folder),
         on_cpu=any(flat.get(key) in (True, "cpu") for key in CPU_KEYS),
         env=environment | {name: value for key, (name, value) in dialect.environment.items() if flat.get(key)},
-        stated=stated_in({**read_options(words), **flat}),
+        stated=stated_in({**read_options(words), **flat}, model),
     )
 
 
@@ -411,8 +415,10 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     folder = _folder_of_script(file, path) or (None if file.folder else _folder_of_program(file.words, path))
     scripts = [base / word for word in file.words if word.endswith(".py") for base in (Path(folder or ""), path.parent)]
     task_of_script = next(filter(None, (task_of_source(read_source(script)) for script in scripts)), None)
+    if task_of_script == "seq2seq" and model is not None and not names_other_task(model):
+        task_of_script = None  # one of several that the script has
     task = task_of_script or _task(dialect, flat, model, (str(path), *file.command))
-    stated = stated_in({**file.environment, **flat}, read_source(path))
+    stated = stated_in({**file.environment, **flat}, model, read_source(path))
     common: dict[str, Any] = {"model": model, "task": task, "data": data, "stated": stated}
     if not file.command or (file.folder and folder is None):
         if file.kind or ONLY_SETS in file.incomplete:
@@ -422,6 +428,8 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     of_hydra = dialect.form == "overrides"
     tool = dialect if of_hydra else dialect_of_command(file.command)
     mode: ApplyMode = "placeholders" if of_hydra else default_apply_mode(file.command)
+    if mode == "inject" and any("." in key and key.isupper() for key in file.values):
+        mode = "none"  # keys and values of yacs, where an option of another name is an error
     spelled = {
         **{name: key for key, name in RENAMED.items() if key in without_other_meanings(flat)},
         **keys_in_file(dialect, flat),
@@ -479,7 +487,7 @@ def with_model_and_data(job: CommandJob, dialect: Dialect, values: Mapping[str, 
     if data is None or data.endswith((".yaml", ".yml", ".toml", ".json")):
         data = _first_text(flat, dialect.data_keys) or data
     model = job.model or _model_of(flat, dialect.model_keys)
-    job = structs.replace(job, model=model, data=data, stated={**stated_in(flat), **job.stated})
+    job = structs.replace(job, model=model, data=data, stated={**stated_in(flat, model), **job.stated})
     if dialect.form != "overrides" or job.apply != "hf-args":
         return job
     return structs.replace(job, apply="placeholders", aliases=_aliases(dialect, flat))
@@ -522,7 +530,13 @@ def _task(
 def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     """The model that is given, by the key with the most certain name, or `owner/name` at any; a file is none."""
     outputs = [value for key, value in values.items() if key.rpartition(".")[2] == "output_dir"]
-    values = {key: value for key, value in values.items() if not OF_DATA.search(key) and value not in outputs}
+    values = {
+        key: value
+        for key, value in values.items()
+        if not (
+            OF_DATA.search(key) or value in outputs or WRITTEN.fullmatch(f"{key.rpartition('.')[2]}={value}".lower())
+        )
+    }
     model = _first_text(values, keys)
     if model is not None and "/" not in model:
         others = ((key, other) for key in keys if (other := _first_text(values, [key])))
@@ -530,7 +544,8 @@ def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
         model = next(
             (other for key, other in others if is_path.fullmatch(other) or ("/" in other and "path" in key)), model
         )
-    return None if model is None or model.endswith((".py", ".yaml", ".yml", ".toml")) else model
+    is_class = model is not None and re.fullmatch(r"[A-Z][A-Za-z]+|.*\.(?:py|ya?ml|toml)", model)
+    return None if is_class else model
 
 
 def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
@@ -558,11 +573,11 @@ def _text_of(value: object) -> str | None:
     if isinstance(value, str) and re.fullmatch(r"\(.*\)|\[.*\]", value):  # a tuple as detectron2 writes it
         value = re.findall(r"[\"']([^\"']+)[\"']", value)
     if isinstance(value, str):
-        return (
-            None
-            if TEMPLATE.search(value) or to_fill_in(value) or value.lower() in BUILDERS
-            else shorten_text(value, LONGEST_NAME)
+        value = re.sub(r"(?<=\w)@\w+$", "", value.strip("'\""))  # verl's data@split
+        is_none = (
+            TEMPLATE.search(value) or to_fill_in(value) or value.lower() in BUILDERS or CLASS_PATH.fullmatch(value)
         )
+        return None if is_none else shorten_text(value, LONGEST_NAME)
     if isinstance(value, Mapping):
         inner = value.get("datasets")
         shares = all(isinstance(share, int | float) for share in value.values())
