@@ -354,7 +354,7 @@ def headline_of(message: Sequence[str]) -> str:
 
 def _frame(match: re.Match[str]) -> CodeFrame:
     line = match["line"]
-    function = (match["function"] or "").rpartition(".")[2]
+    function = (match["function"] or "").strip().rpartition(".")[2]
     return CodeFrame(match["file"].strip(), function, None if line is None else int(line))
 
 
