@@ -448,6 +448,7 @@ def _named_groups(pattern: str, text: str) -> tuple[str, ...]:
 def _advice_in(message: str) -> tuple[Remedy, ...]:
     """What the message itself says to do."""
     own = re.sub(r"(?m)^(?:wandb|clearml|mlflow|comet\w*)\b.*", "", message, flags=re.IGNORECASE)
+    own = re.sub(r":\n+(?:```\w*\n)?(?=\S)", ": ", own)  # a command below the sentence that names it
     sentences = (match[1] for match in _pattern("advice").finditer(own))
     reporting = _pattern("reporting", re.IGNORECASE)
     texts = [text for text in sentences if not reporting.search(re.sub(r"\([^()]*\)?", "", text))]
