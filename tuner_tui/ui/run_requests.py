@@ -266,7 +266,7 @@ class RunRequests(Requests):
 
     async def _inspect(
         self,
-        heading: str,
+        title: str,
         read: Callable[[Path], T],
         draw: Callable[[T, int], Sequence[Row]],
         note: str = "",
@@ -280,7 +280,7 @@ class RunRequests(Requests):
         if note:
             self._app.show_note(note)
         result = await to_daemon_thread(lambda: read(folder))
-        await self._app.ask(InspectionScreen(heading.format(folder.name), partial(draw, result)))
+        await self._app.ask(InspectionScreen(title.format(folder.name), partial(draw, result)))
 
     # queue
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_size
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import BAD, GOOD, WARN, Row, TextSpan, line, shorten
+from tuner_tui.view.cells import BAD, GOOD, WARN, Row, TextSpan, labelled_rows, line, shorten
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Ability, Gpu, Inventory
 
 
-LABEL = 9
 ROOM_FOR_REASONS = 60
 MOST_IN_USE_ROWS = 2
 
@@ -29,7 +28,7 @@ def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, 
         rows += _gpu(alike, width)
     if inventory.gpus:
         driver = f"{inventory.driver_version or UNKNOWN}  CUDA {inventory.cuda_version or UNKNOWN}"
-        rows += [_labelled("driver", driver, width), *_visible(inventory, width)]
+        rows += [*labelled_rows("driver", driver, width), *_visible(inventory, width)]
     return rows + _host(inventory, width) + _interpreter(interpreter, width)
 
 
@@ -82,7 +81,7 @@ def _visible(inventory: Inventory, width: int) -> list[Row]:
 
     gpus = ", ".join(map(str, visible_indexes(inventory.gpus, inventory.cuda_visible_devices)))
     used = f"a training started here uses {f'GPU {gpus}' if gpus else 'no GPU'}"
-    return [_labelled("visible", f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices}: {used}", width)]
+    return labelled_rows("visible", f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices}: {used}", width)
 
 
 def _gpu(gpus: Sequence[Gpu], width: int) -> list[Row]:
@@ -142,10 +141,6 @@ def _held(gpus: Sequence[Gpu]) -> str:
     return f"{whose}: {f.gib(sum(used) if used else None)} GiB used by {', '.join(names)}"
 
 
-def _labelled(label: str, text: str, width: int) -> Row:
-    return Row(line(TextSpan(label.ljust(LABEL), "dim"), shorten(text, max(0, width - LABEL))))
-
-
 def _host(inventory: Inventory, width: int) -> list[Row]:
     cpu, memory = inventory.cpu, inventory.memory
     limits = [f"affinity {cpu.affinity_cores}"] if cpu.affinity_cores < cpu.logical_cores else []
@@ -154,24 +149,17 @@ def _host(inventory: Inventory, width: int) -> list[Row]:
     ram = [f"{format_size(memory.usable_bytes)} usable of {format_size(memory.total_bytes)}"]
     ram += [f"{format_size(memory.available_bytes)} available"] if memory.available_bytes is not None else []
     ram += [f"swap {format_size(memory.swap_total_bytes)}" if memory.swap_total_bytes else "no swap"]
-    rows = [
-        _labelled("CPU", cpu.model or UNKNOWN, width),
-        _labelled("cores", " · ".join([cores, *limits]), width),
-        _labelled("RAM", " · ".join(ram), width),
-    ]
+    facts = {"CPU": cpu.model or UNKNOWN, "cores": " · ".join([cores, *limits]), "RAM": " · ".join(ram)}
     if inventory.shm is not None:
-        rows.append(_labelled("shm", f"{format_size(inventory.shm.free_bytes)} free", width))
+        facts["shm"] = f"{format_size(inventory.shm.free_bytes)} free"
     if inventory.disk is not None:
-        rows.append(_labelled("disk", f"{format_size(inventory.disk.free_bytes)} free at {inventory.disk.path}", width))
-    return rows
+        facts["disk"] = f"{format_size(inventory.disk.free_bytes)} free at {inventory.disk.path}"
+    return [row for label, text in facts.items() for row in labelled_rows(label, text, width)]
 
 
 def _interpreter(interpreter: Interpreter | None, width: int) -> list[Row]:
     if interpreter is None:
-        return [_labelled("Python", "reading its packages …", width)]
-    rows = [_labelled("Python", f"{interpreter.python_version or UNKNOWN}  {interpreter.path}", width)]
+        return labelled_rows("Python", "reading its packages …", width)
+    python = labelled_rows("Python", f"{interpreter.python_version or UNKNOWN}  {interpreter.path}", width)
     versions = "  ".join(f"{name} {version}" for name, version in interpreter.packages.items() if version)
-    return rows + [
-        _labelled("packages" if i == 0 else "", text, width)
-        for i, text in enumerate(wrap_text(versions, max(1, width - LABEL)))
-    ]
+    return [*python, *(labelled_rows("packages", versions, width) if versions else ())]
