@@ -69,13 +69,6 @@ PART_START = "▏"
 """Begins each part of a stacked bar, so that parts can be told apart without colour."""
 
 
-LEGEND: Mapping[Style, Style] = {
-    "fill-dim": "dim", "fill-curve": "curve", "fill-second": "second", "fill-good": "good", "fill-warn": "warn",
-    "fill-bad": "bad", "dim": "dim",
-}  # fmt: skip
-"""The styles of the signs in a legend, by those of the parts of a bar."""
-
-
 def stacked_bar(parts: Iterable[BarPart], width: int) -> Line:
     """Return a bar of `width` cells with its parts one after the other, each with its name and percentage.
 
@@ -100,9 +93,13 @@ LEAST_NAMED = 0.005
 
 def bar_legend(parts: Iterable[BarPart], bar: Line) -> list[Line]:
     """Return the names and percentages of the parts of a percent or more that have no room for both in the bar."""
-    texts = [(f"{part.name} {format_share(part.share)}", part.style) for part in parts if part.share >= LEAST_NAMED]
-    drawn = plain_text(bar)
-    return [line(TextSpan("■ ", LEGEND[style]), TextSpan(text, "dim")) for text, style in texts if text not in drawn]
+    drawn, legend = plain_text(bar), []
+    for part in parts:
+        text = f"{part.name} {format_share(part.share)}"
+        if part.share >= LEAST_NAMED and text not in drawn:
+            colour: Style = part.style.removeprefix("fill-")  # type: ignore[assignment]
+            legend.append(line(TextSpan("■ ", colour), TextSpan(text, "dim")))
+    return legend
 
 
 def _part_text(part: BarPart, width: int) -> str:
@@ -189,10 +186,6 @@ class BrailleGrid:
     def cells(self) -> list[list[tuple[str, Style]]]:
         """Return the cells of each row, the top one first: characters with their styles."""
         return [list(zip(*row, strict=True)) for row in zip(self._cells, self._styles, strict=True)]
-
-    def lines(self) -> list[Line]:
-        """Return the lines, the top one first."""
-        return [_joined_cells(row) for row in self.cells()]
 
 
 def _joined_cells(cells: Iterable[tuple[str, Style]]) -> Line:
@@ -359,7 +352,7 @@ def curve_rows(
         grid.write(start, row, mark.text, mark.style)
     body_rows = (
         Row(line(TextSpan(align_right(labels.get(y, ""), margin) + ("┤" if y in labels else "│"), "dim"), *cells))
-        for y, cells in enumerate(grid.lines())
+        for y, cells in enumerate(map(_joined_cells, grid.cells()))
     )
     return (first, *body_rows, Row(line(TextSpan(" " * (margin + 1) + _axis_text(end, axes.unit, room), "dim"))))
 

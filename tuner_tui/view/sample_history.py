@@ -163,6 +163,8 @@ def _charted_part(sample: Sample) -> Sample:
 
 def samples_after(samples: Sequence[Sample], time_s: float) -> Sequence[Sample]:
     """Return the samples (oldest first) that are newer than `time_s`."""
+    if isinstance(samples, SampleHistory):  # asked several times a second for each GPU
+        samples = samples._samples
     first = len(samples)
     while first and samples[first - 1].time_s > time_s:
         first -= 1
