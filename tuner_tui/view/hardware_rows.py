@@ -89,7 +89,7 @@ def _gpu(gpus: Sequence[Gpu], width: int) -> list[Row]:
     numbers = str(first.index) if len(gpus) == 1 else f"{len(gpus)} ×"
     facts = [
         f"{f.gib(first.memory_total_bytes)} GiB",
-        f"cc {f.capability(first.capability)}",
+        f"compute capability {f.capability(first.capability)}",
         first.architecture or "",
         f"{f.integer(first.power_limit_w)} W",
         "MIG on" if first.mig else "",
@@ -105,16 +105,8 @@ def _gpu(gpus: Sequence[Gpu], width: int) -> list[Row]:
 def _abilities(abilities: Sequence[Ability], width: int) -> list[Row]:
     """Return the abilities of a GPU, with reasons where there is room."""
     if width >= ROOM_FOR_REASONS:
-        return [
-            Row(
-                line(
-                    "  ",
-                    TextSpan(f"{_mark(ability)} {ability.name:<7}", "" if ability.able else "dim"),
-                    TextSpan(shorten(ability.reason, width - 11), "dim"),
-                )
-            )
-            for ability in abilities
-        ]
+        named = ((f"  {_mark(ability)} {ability.name}", ability.reason) for ability in abilities)
+        return [row for name, reason in named for row in labelled_rows(name, reason, width, labels=11)]
     marks = "  ".join(f"{_mark(ability)}{ability.name}" for ability in abilities)
     return [Row(line(f"  {text}")) for text in wrap_text(marks, max(8, width - 2))]
 
