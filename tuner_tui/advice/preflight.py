@@ -23,6 +23,7 @@ from tuner_tui.hardware.probe_script import PACKAGES
 from tuner_tui.memory.closed_form import fixed_sizes, trained_bytes
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
 from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect, leaf_pattern, texts_in, to_fill_in
+from tuner_tui.settings.dialects.file_formats import form_of_file
 from tuner_tui.settings.distributed import best_kind, gpus_of_job, is_same_kind
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
@@ -294,7 +295,9 @@ def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pre
 
 def path_checks(file: TrainingFile, files: FileSystem) -> Iterator[PreflightCheck]:
     """Whether the files and folders that the file names are there, and all values are those of its user."""
-    to_give = dict.fromkeys(filter(to_fill_in, texts_in(file.values)))
+    computes = form_of_file(file.path) == "python"  # `<source>` stands for what only the run knows
+    texts = (text for text in texts_in(file.values) if not (computes and TEMPLATE.fullmatch(text)))
+    to_give = dict.fromkeys(text for text in texts if to_fill_in(text))
     if to_give:
         sentence = f"These stand for values of your own: {', '.join(map(shorten_text, to_give))}."
         yield PreflightCheck("Files", "wrong", sentence, f"Put them into {file.path}.")

@@ -292,7 +292,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         notes += (f"stated besides: {', '.join(f'{name} {value}' for name, value in training.stated.items())}",)
     reasons = [reason for reason in file.incomplete if not (is_whole and OF_ITSELF.fullmatch(reason))]
     is_given = form == "yaml" and dialect.form != "overrides"
-    of_file = [text for text in texts_in(file.values) if is_given or not TEMPLATE.fullmatch(text)]
+    of_file = [text for text in texts_in({} if file.words else file.values) if is_given or not TEMPLATE.fullmatch(text)]
     words = [] if job is None else [word for word in file.words or job.command if "$" not in word]
     missing = dict.fromkeys(shorten_text(text.rpartition("=")[2]) for text in (*of_file, *words) if to_fill_in(text))
     reasons += [f"it has placeholders to fill in: {', '.join(missing)}"] if missing else []

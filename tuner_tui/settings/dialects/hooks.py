@@ -183,6 +183,7 @@ def torchtune_command(values: Mapping[str, Any], path: Path) -> str:
     component = str(model.get("_component_", "")) if isinstance(model, Mapping) else ""
     words = {*re.split(r"[^a-z0-9]+", path.stem.lower())} | ({"kd"} if "teacher_model" in values else set())
     words |= {"lora"} if re.search("lora|dora", component + path.stem) else {"full"}
+    words |= {"full_dpo"} if {"full", "dpo"} <= words else set()
     single, distributed = next(names for word, names in _words_of("torchtune_recipes").items() if word in words)
     return f"tune run {distributed if 'distributed' in words else single} --config {{config}}"
 

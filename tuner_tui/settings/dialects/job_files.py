@@ -30,6 +30,8 @@ MAKEFILE = re.compile(r"(?:GNU)?[Mm]akefile|.*\.mk")
 MAKE_VARIABLE = re.compile(r"(?m)^(?:export\s+)?(\w+)[ \t]*(?::{1,2}|\?)?=[ \t]*(.*?)[ \t]*(?:#.*)?$")
 TARGET = re.compile(r"(?m)^([\w./-]+)[^:=\n]*:(?!=)[^\n]*\n((?:[ \t]*\n|\t.*\n?|#.*\n)*)")
 """A target of a Makefile, and its recipe."""
+TRIAL = re.compile(r"(?:^|[ _.-])(?:debug|smoke|tiny|dry[_-]?run)(?![a-z])", re.IGNORECASE)
+"""The name of a command that only tries whether a training runs."""
 DEFAULT_GOAL = re.compile(r"(?m)^\.DEFAULT_GOAL\s*:?=\s*(\S+)")
 
 
@@ -104,10 +106,16 @@ def _lists_words(node: Any) -> bool:
 
 
 def _recipes(text: str) -> Iterator[tuple[str, str]]:
-    """Each target of a Makefile with its recipe as a script of a shell, which first sets the variables."""
+    """Each target of a Makefile with its recipe as a script of a shell, which first sets the variables it uses."""
     joined = re.sub(r"\$\((\w+)\)", r"${\1}", re.sub(r"\\[ \t]*\n[ \t]*", " ", text))
-    head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in MAKE_VARIABLE.findall(joined))
+    variables = dict(MAKE_VARIABLE.findall(joined))
     for target, body in TARGET.findall(joined):
+        used, waiting = set[str](), [body]
+        while waiting:
+            names = {*re.findall(r"\$\{?(\w+)", waiting.pop())} & variables.keys() - used
+            used |= names
+            waiting += (variables[name] for name in names)
+        head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items() if name in used)
         yield target, head + "\n".join(re.findall(r"(?m)^\t\s*[@+-]*(.*)$", body)).replace("$$", "$")
 
 
@@ -164,6 +172,7 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | N
                 files.append((name, file, says_to_train(file.words, file.folder, Path(source))))
     named = [(name, file) for name, file, said in files if said is not False and TRAINING.search(name)]
     trains = named or [(name, file) for name, file, said in files if said]
+    trains = [(name, file) for name, file in trains if not TRIAL.search(name)] or trains
     by_words = {file.words: (name, file) for name, file in reversed(trains)}
     if len(by_words) < 2:
         return next((file for _, file in by_words.values()), None)
@@ -195,6 +204,10 @@ def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path)
     if isinstance(node.get("program") or node.get("module"), str):
         start = shlex.quote(node["program"]) if node.get("program") else f"-m {shlex.quote(node['module'])}"
         parts = [f"python {start}", *parts]
+    with suppress(ValueError):  # a text with a quote that does not end
+        *_, shell, option, inner = ["", "", "", *shlex.split(" ".join(parts))]
+        if PurePath(shell).name in ("bash", "sh") and re.fullmatch(r"-\w*c", option):
+            parts = [inner]
     for text in (" ".join(parts), *texts):
         if text.strip():
             exported = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in environment.items())

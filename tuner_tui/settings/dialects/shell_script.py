@@ -76,17 +76,20 @@ _TO_FILL_IN = re.compile(r"\"[^\"]*\"|'[^']*'|(<[A-Za-z][\w .-]*>)")
 _ENVIRONMENT = re.compile(r"activate$|conda\.sh$|\.?(?:bashrc|bash_profile|profile|zshrc)$|/etc/|lmod|modules?\.sh$")
 """Files that a script sources for its Python, not for the settings of its training."""
 _LAUNCHES = re.compile(
-    r"(?:python|pypy)[\d.]*|\$\{?PYTHON\w*\}?|torchrun|accelerate|deepspeed|srun|mpirun|uv|poetry|ray|horovodrun|colossalai|papermill|jupyter|ipython|pixi|pdm|hatch|conda|(?:micro)?mamba|rye|singularity|apptainer|docker|podman|composer|numactl|nohup|time|exec|sudo|env"
+    r"nice|(?:python|pypy)[\d.]*|\$\{?PYTHON\w*\}?|torchrun|accelerate|deepspeed|srun|mpirun|uv|poetry|ray|horovodrun|colossalai|papermill|jupyter|ipython|pixi|pdm|hatch|conda|(?:micro)?mamba|rye|singularity|apptainer|docker|podman|composer|numactl|nohup|time|exec|sudo|env"
 )
 _GUARD = re.compile(
     r"\$\{([A-Za-z_]\w*):?\?|-z[ \t]+\"?\$\{?([A-Za-z_]\w*)(?::?-)?\}?\"?(?:[ \t]*\]\]?)?[ \t]*(?:&&|;?\s*then\b)"
     r"(?:(?!\bfi\b)[^\n]*\n){0,4}?[^\n]*\bexit[ \t]+[1-9]"
 )
 """A variable without which the script ends."""
-OF_DATA = re.compile(r"train\w*[_-](?:tokeni|data(?![a-z\d])|dataset|manifest|split|(?:test|val)_split|vocab|corpus)")
+OF_DATA = re.compile(
+    r"tokenizers?[/_]train|train\w*[_-](?:tokeni|data(?![a-z\d])|dataset|manifest|split|(?:test|val)_split|vocab|corpus)"
+)
 """The name of a script that makes what a training reads."""
 _YACS = re.compile(r"[A-Z][A-Z0-9_]*(?:\.[A-Z][A-Z0-9_]*)+")
 """A key that detectron2 and others with settings of yacs take, before its value."""
+_TRIES = re.compile(r"--(?:help$|dry[_-]?run$|bench[_-](?:iters|steps|only))")
 MODULE = ("-m", "--module")
 _PREPARES = re.compile(
     r"(?:uv )?(?:pip3?|apt|apt-get|git|curl|wget|npm|module|ml|source|cd|pushd|mkdir|ls|cat|cp|which)(?![\w.-])"
@@ -335,7 +338,8 @@ def _find_command(text: str, place: Path = Path()) -> _Command:
             if _PREPARES.match(" ".join(words)):
                 continue
             runs = starts
-            inner = max(split_commands(_of_other_shell(words)), key=_score, default=())
+            commands = split_commands(_of_other_shell(words))
+            inner = max(commands, key=lambda words: (_score(words), _starts_script(words)), default=())
             is_inside = words[:1] == ("eval",) or not script_of(words).name
             if _score(inner) > _score(words) or (is_inside and _starts_script(inner)):
                 words, runs = inner, runs and words[0] == "eval"
@@ -423,8 +427,8 @@ def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | Non
     """
     script = script_of(words)
     if says_training({**read_options(words), **read_overrides(words)}) or TRAINING.search(script.name):
-        return OF_DATA.search(script.name) is None
-    if not {*words}.isdisjoint(read_data_file(TABLES)["words"]["no_trainings"]):
+        return OF_DATA.search(script.as_posix()) is None
+    if names_other_work(script) or not {*words}.isdisjoint(read_data_file(TABLES)["words"]["no_trainings"]):
         return False
     if not {*LAUNCHERS_OF_TRAININGS, *_programs()}.isdisjoint(words[:6]):
         return True
@@ -434,14 +438,14 @@ def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | Non
 
 
 def _does_other_work(words: tuple[str, ...]) -> bool:
-    """Whether the options are those of an evaluation, of generating or serving."""
-    return is_for_other_work({**read_options(words), **read_overrides(words)})
+    """Whether the options are those of an evaluation, of generating or serving, or of a trial of the program itself."""
+    return any(map(_TRIES.match, words)) or is_for_other_work({**read_options(words), **read_overrides(words)})
 
 
 def script_of(words: tuple[str, ...]) -> PurePosixPath:
     """The script or the module of a command, such as `src/train` of `src.train`, or the program of a known tool."""
     modules = (name for word, name in pairwise(words) if word in MODULE and not name.startswith(LAUNCH_MODULES))
-    script = next((word for word in words if word.endswith((".py", ".ipynb")) and "=" not in word), None)
+    script = next((word for word in words if re.fullmatch(r"[^=\s]*\.(?:py|ipynb)", word)), None)
     program = next((word for word in words[:4] if PurePosixPath(word).name in _programs()), "")
     return PurePosixPath(next(modules, program).replace(".", "/") if script is None else script)
 
@@ -495,7 +499,7 @@ def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
 def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
     """`--name value` and `--name=value` by name; a switch without a value is `true`, `--no_name` is `false`.
 
-    `-b 8` and its like are those of a training where the value is a number.
+    `-b 8` and its like are those of a training where the value is a number; `SOLVER.BASE_LR 0.1` is yacs's.
     """
     options: dict[str, str] = {}
     short = read_data_file(TABLES)["words"]["short_options"]

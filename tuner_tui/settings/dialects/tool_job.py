@@ -88,6 +88,7 @@ BEFORE_COMMAND = re.compile(
     r"(?:.*[`>]|[\s$*#!\d.)-]*)(?:\w+=\S+\s+|(?:nohup|srun|mpirun|exec|sudo|time|uv run)\s+(?:-\S+\s+)*)*"
 )
 """What may stand in a line before its command; in a sentence a command stands in backticks."""
+VARIABLES_BEFORE = re.compile(r"(?:\b[A-Z][A-Z\d_]*=\S+\s+)*$")
 HYDRA_NAME = re.compile(r"\s(?:--config-name|-cn)[ =]\S+$")
 ANY_NAME = re.compile(r"(?i:whatever|(?:your|my|some|any)[_-]\w+\.\w+$)")
 """A path whose last name stands for any file of its folder."""
@@ -259,10 +260,7 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
         text = read_source(text_file)
         if config.name not in text and not (for_others and likely.search(text)) and not choice.search(text):
             continue
-        commands: list[tuple[Sequence[str], dict[str, str]]]
-        commands = [
-            (words, {}) for words in _command_lines(text, text_file == config, text_file.suffix == ".md", programs)
-        ]
+        commands = [*_command_lines(text, text_file == config, text_file.suffix == ".md", programs)]
         if text_file != config and (text_file.name == "Makefile" or SCRIPT_FORMS.get(text_file.suffix)):
             with suppress(SettingsError):
                 shell = parse_file(text, text_file)
@@ -368,8 +366,10 @@ def _methods(name: str) -> set[str]:
     return {method.lower() for method in METHOD_NAME.findall(name)}
 
 
-def _command_lines(text: str, of_comments: bool, of_prose: bool, programs: Collection[str]) -> Iterator[Sequence[str]]:
-    """The words of each command in a text, from its program on."""
+def _command_lines(
+    text: str, of_comments: bool, of_prose: bool, programs: Collection[str]
+) -> Iterator[tuple[Sequence[str], dict[str, str]]]:
+    """The words of each command in a text, from its program on, and the variables before it."""
     joined = re.sub(r"\\{1,2}[ \t]*\n[ \t]*#?", " ", text)
     program = re.compile(PROGRAM.format("|".join(map(re.escape, sorted(programs)))))
     for line in joined.splitlines():
@@ -378,8 +378,9 @@ def _command_lines(text: str, of_comments: bool, of_prose: bool, programs: Colle
             if of_prose and not BEFORE_COMMAND.fullmatch(before):
                 continue
             words = next(iter(split_commands(re.sub(r"<(?!br|code|pre)(\w[\w./ -]*)>", r"'<\1>'", start[1]))), ())
+            given = re.findall(r"(\w+)=[\"']?([^\s\"'$]+)[\"']?(?=\s)", VARIABLES_BEFORE.findall(before)[0])
             if words:
-                yield words
+                yield words, dict(given)
 
 
 def _starts_training(words: Sequence[str], folder: Path, programs: Collection[str]) -> bool:
