@@ -275,9 +275,11 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     settings = imported.settings
     if training is not None and path is not None and not training.is_unnamed:
         settings, training = _with_command(settings, training, file.words, path)
-        job = training
+        job = training = _without_said_twice(training, settings, imported.foreign)
         settings = {**settings, **_of_global_batch(settings, job, flatten(file.values))}
         file = replace(file, incomplete=(*file.incomplete, *_what_job_needs(job, flatten(file.values), file.words)))
+    elif training is not None:
+        training = _without_said_twice(training, settings, imported.foreign)
     preset = Preset(name=_default_name(path), settings=_without_parts_that_are_off(settings), job=job)
     notes, ignored = imported.notes, imported.ignored
     if job is not None or form == "python":
@@ -307,6 +309,14 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         notes += (f"the file names {' and '.join(names)}",) if names else ()
         notes += (*(f"{path.name} is not complete: {reason}" for reason in reasons), command_to_name(path.name))
     return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training)
+
+
+def _without_said_twice(job: CommandJob, settings: Mapping[str, Value], foreign: Mapping[str, str]) -> CommandJob:
+    """The job with what its file states, but for a warm-up that is a setting and the modules of no adapter."""
+    twice = {"warmup"} if "warmup_steps" in settings else set()
+    twice |= {"lora_target_modules"} if settings.get("peft_method") == "none" else set()
+    stated = {name: value for name, value in {**job.stated, **foreign}.items() if name not in twice}
+    return replace(job, stated=stated)
 
 
 def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mapping[str, Any]) -> Mapping[str, Value]:

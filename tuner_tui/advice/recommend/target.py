@@ -96,6 +96,8 @@ class TrainingTarget(Struct, frozen=True):
         """Whether the setting means something to the job: one of `TrainingArguments` does not to every tool."""
         if isinstance(self.job, BuiltinJob) or name in OF_PYTORCH:
             return True
+        if name in self.job.stated:  # an optimizer of another library
+            return False
         tool = dialect_by_name(self.job.dialect)
         # A file that takes no key it lacks has its settings given already.
         return tool.extends_hf or (tool.takes_more is None and (name in tool.names or name in tool.values))

@@ -274,9 +274,10 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     others = [f"{path} as {name}" for path, name in read_as.items() if path.rpartition(".")[2] != name]
     if others:
         notes.append(f"read as settings: {', '.join(map(shorten_text, others))}")
+    foreign: dict[str, str] = {}
     for path, name in read_as.items():  # of a library that settings have no name for
         if hf.is_other_library(name, hf.library_word(name, flat[path])):
-            value = shorten_text(str(flat[path]))
+            foreign[name] = value = shorten_text(str(flat[path]))
             notes.append(f"{name} is {value} by {path}, which Transformers has no name for; it stays as it is")
             places = {key: place for key, place in places.items() if place != path}
     flat = {**flat, **{key: flat[path] for key, path in places.items()}}
@@ -334,7 +335,8 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         name for name in FIELDS if name not in imported.settings and dialect_keys(dialect, name) & left_open.keys()
     )
     ignored = (*left_open, *imported.ignored)
-    return ImportedSettings(imported.settings, ignored, (*notes, *kept_notes), imported.unknown, chosen_by_tool)
+    said = (*notes, *kept_notes)
+    return ImportedSettings(imported.settings, ignored, said, imported.unknown, chosen_by_tool, foreign)
 
 
 def _apply_switches(flat: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Value]]:

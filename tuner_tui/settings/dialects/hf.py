@@ -186,7 +186,8 @@ def setting_of_argument(argument: str) -> str:
 class ImportedSettings(Struct, frozen=True):
     """Settings read from a tool's arguments. `ignored` names arguments that are not settings, `notes` says why.
 
-    `unknown` are those of the notes about arguments that no setting stands for.
+    `unknown` are those of the notes about arguments that no setting stands for, `foreign` an optimizer and a schedule
+    that Transformers does not have.
     """
 
     settings: Mapping[str, Value]
@@ -194,6 +195,7 @@ class ImportedSettings(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     left_open: tuple[str, ...] = ()
+    foreign: Mapping[str, str] = {}
 
 
 def from_hf(values: Mapping[str, Any], *, strict: bool = True) -> ImportedSettings:

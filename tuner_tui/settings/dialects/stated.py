@@ -15,6 +15,7 @@ from tuner_tui.settings.dialects.dialect import TABLES, TEMPLATE, leaf_pattern
 from tuner_tui.settings.model import shorten_text
 
 LONGEST = 100
+NO_VALUES = ("", "0", "none", "null", "true", "false")
 MOST_GPUS = 100_000
 
 
@@ -43,7 +44,7 @@ def _values(flat: Mapping[str, Any], leaves: list[str]) -> Iterator[str | int]:
             if isinstance(value, list) and value and all(isinstance(entry, str) for entry in value):
                 value = ", ".join(value)
             is_value = isinstance(value, str | int | float) and not isinstance(value, bool)
-            if not is_value or not leaf_pattern(leaf).search(key) or str(value).lower() in ("", "0", "none", "null"):
+            if not is_value or not leaf_pattern(leaf).search(key) or str(value).lower() in NO_VALUES:
                 continue
             text = str(value).strip("'\"")
             if not TEMPLATE.search(text):
