@@ -354,3 +354,10 @@ def test_words_below_the_first_line_come_before_what_is_known_of_the_part() -> N
     places = (PROGRAM, "@monai/transforms/io/plate.py:turn|raise RuntimeError(")
     (finding,) = read(frames(*places) + "RuntimeError: no reader for a.plate\n    Please install the reader libraries.")
     assert (finding.cause, finding.remedies[0].why) == ("missing-package", "Please install the reader libraries")
+
+
+def test_a_certain_error_of_the_program_comes_before_an_unsure_one_below_it() -> None:
+    certain = "RuntimeError: The size of tensor a (6) must match the size of tensor b (7) at non-singleton dimension 3"
+    unsure = "ValueError: Batch size 32 must be divisible by the number of plates 3."
+    (finding,) = read(frames(PROGRAM) + certain + "\n" + frames(PROGRAM) + unsure)
+    assert finding.evidence[0] == certain

@@ -261,9 +261,10 @@ def _rank(match: FailureMatch, launcher: LauncherReport, any_cause: bool) -> tup
 
 
 def _is_vague(pattern: CrashPattern | None) -> bool:
-    """Whether a pattern names an error of the program, or something of which nothing is known."""
+    """Whether a pattern names an error of the program of which little is known, or something unknown."""
     return pattern is not None and (
-        pattern.cause == "program-error" or (pattern.cause == "unknown" and pattern.topic in VAGUE_TOPICS)
+        (pattern.cause == "program-error" and (pattern.topic is None or pattern.confidence != "certain"))
+        or (pattern.cause == "unknown" and pattern.topic in VAGUE_TOPICS)
     )
 
 
