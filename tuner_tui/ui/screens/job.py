@@ -77,7 +77,7 @@ def gpu_choice(texts: Mapping[str, str], gpus: int) -> str:
 
 def format_job(job: Job) -> dict[str, str]:
     """Return the text of each line."""
-    values = {name: _text(value) for name, value in structs.asdict(job).items()}
+    values = {name: _text(value) for name, value in structs.asdict(job).items() if name != "stated"}
     if isinstance(job, BuiltinJob):
         return {"kind": BUILTIN, **values}
     return {
@@ -98,8 +98,11 @@ def guess_apply_mode(command: str) -> str | None:
         return None
 
 
-def parse_job(texts: Mapping[str, str]) -> Job:
-    """Parse the lines. Raises `FieldError` with the name of the invalid line."""
+def parse_job(texts: Mapping[str, str], before: Job | None = None) -> Job:
+    """Parse the lines. Raises `FieldError` with the name of the invalid line.
+
+    What the file of the command states stays as it was `before`, unless the command is another.
+    """
     kind = texts["kind"]
     values = {line.name: texts[line.name].strip() for line in job_fields(kind)}
     given: dict[str, Any] = {name: text for name, text in values.items() if text}
@@ -113,7 +116,10 @@ def parse_job(texts: Mapping[str, str]) -> Job:
         del given["task"]
     for name in ("env", "aliases"):
         given[name] = _parse_pairs(name, values[name])
-    return _checked_launcher(parse_section(CommandJob, given))
+    job = parse_section(CommandJob, given)
+    if isinstance(before, CommandJob) and before.command == job.command:
+        job = structs.replace(job, stated=before.stated)
+    return _checked_launcher(job)
 
 
 def _checked_launcher(job: Job) -> Job:
@@ -176,7 +182,7 @@ class JobScreen(Dialog["Job"]):
         self._preview = preview
         self._pause: Timer | None = None
         self._typed = ""
-        self._texts = format_job(job)
+        self._before, self._texts = job, format_job(job)
         self._last = {self._texts["kind"]: dict(self._texts)}
         self._guess_apply = guess_apply_mode(self._texts.get("command", "")) == self._texts.get("apply")
 
@@ -213,7 +219,7 @@ class JobScreen(Dialog["Job"]):
 
     async def _read_preview(self) -> None:
         try:
-            job = parse_job(self._read())
+            job = parse_job(self._read(), self._before)
         except FieldError as error:
             text, wrong = str(error), True
         else:
@@ -308,7 +314,7 @@ class JobScreen(Dialog["Job"]):
     def action_accept(self) -> None:
         """Return the job, or show what is wrong with it."""
         try:
-            self.dismiss(parse_job(self._read()))
+            self.dismiss(parse_job(self._read(), self._before))
         except FieldError as error:
             self.query_one(f"#job-{error.field}").focus()
             self.call_after_refresh(self._show_message, str(error), True)
