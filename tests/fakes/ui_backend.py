@@ -209,7 +209,7 @@ class FakeBox:
     view: RunView | None = None
     findings: tuple[Finding, ...] = ()
     output: tuple[str, ...] = OUTPUT
-    own: Mapping[str, Value] = field(default_factory=dict)
+    given: Mapping[str, Value] = field(default_factory=dict)
     draft: Draft = field(default_factory=dict)
     inventory: Inventory = field(default_factory=live_run.inventory)
     interpreter: Interpreter = INTERPRETER
@@ -321,8 +321,8 @@ class FakeBackend(Backend):
         return self.box.inventory
 
     def read_job(self, job: Job) -> JobFacts:
-        python, own = Path(job.interpreter or INTERPRETER.path), self.box.own
-        return JobFacts(python, None, own, dict.fromkeys(own, "train.py"))
+        python, given = Path(job.interpreter or INTERPRETER.path), self.box.given
+        return JobFacts(python, None, given, dict.fromkeys(given, "train.py"))
 
     def probe_interpreter(self, python: Path, versions_only: bool) -> Interpreter:
         return replace(self.box.interpreter, path=str(python))

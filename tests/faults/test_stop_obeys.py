@@ -72,7 +72,7 @@ class Run:
         for process in (self.supervisor, self.training):
             if is_alive(process):
                 os.kill(process.pid, signal.SIGKILL)
-        for member in find_processes(self.folder.path, self.training).with_tied().own:
+        for member in find_processes(self.folder.path, self.training).with_tied().members:
             os.kill(member.pid, signal.SIGKILL)
 
 

@@ -58,7 +58,7 @@ class Gates:
 def script_box(follows: bool) -> FakeBox:
     """A script that trains with 16 samples where our default is 8, with its run or without one."""
     config = replace(opened(None), job=CommandJob(command=("python", "train.py"), apply="inject"))
-    return FakeBox(opened=config, own={"per_device_train_batch_size": 16}, view=running() if follows else None)
+    return FakeBox(opened=config, given={"per_device_train_batch_size": 16}, view=running() if follows else None)
 
 
 async def test_a_backend_that_never_answers_leaves_no_claim_on_the_screen() -> None:

@@ -146,7 +146,7 @@ def test_a_command_shows_the_values_that_it_names_itself_until_its_run_shows_oth
     reading = UiState().with_config(config)
     assert reading.is_reading_values
     assert BATCH in reading.unknown_values
-    read = replace(reading, own={BATCH: 16}).with_seen(reading)
+    read = replace(reading, given={BATCH: 16}).with_seen(reading)
     assert shown(read) == (16, "observed")
     assert not read.is_reading_values
     assert BATCH not in read.unknown_values
@@ -155,7 +155,7 @@ def test_a_command_shows_the_values_that_it_names_itself_until_its_run_shows_oth
 
 def test_the_default_can_be_chosen_where_the_value_of_the_command_is_not_known() -> None:
     config = replace(opened(None), job=COMMAND)
-    state = replace(UiState().with_config(config), own={})
+    state = replace(UiState().with_config(config), given={})
     chosen = state.with_edit(BATCH, "8")
     assert (shown(chosen), chosen.dirty) == ((8, "edited"), True)
     assert state.changes_to({BATCH: 8}) == (SettingChange("micro batch", "–", "8"),)

@@ -229,7 +229,7 @@ def _explain_mismatch(
         sentence = f"The ranks differ in collective no. {number}: {parts}. One skips a call, or calls in another order."
         return Hang("other-collective", sentence, evidence, _minority(groups, ranks), marks)
     operation = entries[0].operation
-    for what, values in (
+    for difference, values in (
         ("of other types", {rank: entry.types for rank, entry in reached.items()}),
         ("of another size", {rank: entry.sizes for rank, entry in reached.items() if operation in SAME_SIZES}),
     ):
@@ -238,7 +238,7 @@ def _explain_mismatch(
             groups.setdefault(value, []).append(rank)
         if len(groups) > 1:
             parts = "; ".join(f"{name_ranks(members)} gave {value}" for value, members in groups.items())
-            sentence = f"The ranks called {entries[0]} with tensors {what}: {parts}."
+            sentence = f"The ranks called {entries[0]} with tensors {difference}: {parts}."
             return Hang("other-shape", sentence, evidence, _minority(groups, ranks), marks)
     return Hang("unknown", f"All ranks are in {entries[0]}: the transfer itself does not end.", evidence, (), marks)
 

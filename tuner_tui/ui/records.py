@@ -92,7 +92,7 @@ class JobFacts(NamedTuple):
 
     python: Path
     accelerate: AccelerateConfig | None
-    own: Mapping[str, Value]
+    given: Mapping[str, Value]
     sources: Mapping[str, str] = MappingProxyType({})
 
 

@@ -94,10 +94,10 @@ class SettingsRequests(Requests):
 
     async def _probe_interpreter(self, job: Job) -> None:
         """Find the Python that trains `job`, and ask it for its versions first, then for everything."""
-        python, accelerate, own, sources = await to_daemon_thread(lambda: self._backend.read_job(job))
+        python, accelerate, given, sources = await to_daemon_thread(lambda: self._backend.read_job(job))
         if self._state.loaded is None or self._state.loaded.job != job:  # another one is shown meanwhile
             return
-        self._store.update(replace(self._state, accelerate=accelerate, own=own, sources=sources))
+        self._store.update(replace(self._state, accelerate=accelerate, given=given, sources=sources))
         if python == self._python:
             return
         # The versions come first, as they are read without importing a package and are enough for most rules. Until

@@ -56,7 +56,7 @@ class UiState(Struct, frozen=True):
 
     What was not read yet is None. `loaded` is what was loaded or saved last, `editing` the history of settings since
     then; they are read together with `folder`, that of the followed run, which is None where none is. `view` and
-    `findings` are those of this run, `context` are earlier ones. `own` are the settings that the command names itself,
+    `findings` are those of this run, `context` are earlier ones. `given` are the settings that the command names,
     and `sources` the files in which they are. `accelerate` is the file with which accelerate starts the job. `tuning`
     is the one that runs, or the last one until its result was looked at. `past` and `future` are what was shown before
     and after presets were loaded, newest last. `saved_job` is the job as it was loaded or saved. `first_start`: no
@@ -72,7 +72,7 @@ class UiState(Struct, frozen=True):
     findings: tuple[Finding, ...] | None = None
     context: RunContext | None = None
     saved_job: Job | None = None
-    own: Mapping[str, Value] | None = None
+    given: Mapping[str, Value] | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     accelerate: AccelerateConfig | None = None
     tuning: TuningView | None = None
@@ -106,7 +106,7 @@ class UiState(Struct, frozen=True):
     def is_reading_values(self) -> bool:
         """Whether the values that the command has of its own may still be read, in its files or in its run."""
         starting = self.view is None or (self.running and not self.view.state.in_effect)
-        return self.own is None or (self.folder is not None and starting)
+        return self.given is None or (self.folder is not None and starting)
 
     @property
     def unknown_values(self) -> frozenset[str]:
@@ -127,7 +127,7 @@ class UiState(Struct, frozen=True):
         used = view.record.resolved
         if failure and isinstance(current.job, CommandJob):
             run, seen = self._seen_in_run
-            used = _with_seen(used.with_own(self.own or {}, self.sources), seen, run)
+            used = _with_seen(used.with_own(self.given or {}, self.sources), seen, run)
         return failure if used.settings == current.resolved.settings else ""
 
     @property
@@ -198,12 +198,20 @@ class UiState(Struct, frozen=True):
             shown = replace(shown, editing=replace(shown.editing, future=()))
         past = self.past if shown is None else (*self.past, shown)[-LOAD_LIMIT:]
         editing = EditHistory.of(config.resolved)
-        own = self._own_of(config.job)
-        return replace(self, loaded=config, editing=editing, saved_job=config.job, own=own, past=past, future=())
+        given = self._given_of(config.job)
+        return replace(
+            self,
+            loaded=config,
+            editing=editing,
+            saved_job=config.job,
+            given=given,
+            past=past,
+            future=(),
+        )
 
-    def _own_of(self, job: Job) -> Mapping[str, Value] | None:
+    def _given_of(self, job: Job) -> Mapping[str, Value] | None:
         """What is known of the values that `job` has of its own: nothing, if it is another job."""
-        return self.own if self.loaded is not None and self.loaded.job == job else None
+        return self.given if self.loaded is not None and self.loaded.job == job else None
 
     @property
     def _shown(self) -> LoadedSettings | None:
@@ -212,8 +220,8 @@ class UiState(Struct, frozen=True):
         return LoadedSettings(self.loaded, self.editing, self.saved_job)
 
     def _showing(self, shown: LoadedSettings) -> UiState:
-        own = self._own_of(shown.loaded.job)
-        return replace(self, loaded=shown.loaded, editing=shown.editing, saved_job=shown.saved_job, own=own)
+        given = self._given_of(shown.loaded.job)
+        return replace(self, loaded=shown.loaded, editing=shown.editing, saved_job=shown.saved_job, given=given)
 
     def with_job(self, job: Job) -> UiState:
         """Replace the job.
@@ -230,18 +238,22 @@ class UiState(Struct, frozen=True):
             if loaded.preset == DEMO:
                 dropped, loaded = dropped | {OriginKind.PRESET}, replace(loaded, preset=None, base=None)
             editing = editing.map(lambda resolved: _without(resolved, dropped))
-        return replace(self, loaded=loaded, editing=editing, own=None)
+        return replace(self, loaded=loaded, editing=editing, given=None)
 
     def with_seen(self, before: UiState) -> UiState:
         """Show the values that this command names itself, and those seen in its followed run, in place of defaults."""
         loaded, editing = self.loaded, self.editing
         if loaded is None or editing is None or not isinstance(loaded.job, CommandJob):
             return self
-        same = (before.own, before.editing, before._seen_in_run) == (self.own, editing, self._seen_in_run)
+        same = (before.given, before.editing, before._seen_in_run) == (
+            self.given,
+            editing,
+            self._seen_in_run,
+        )
         if same:
             return self
-        own, (run, seen) = self.own or {}, self._seen_in_run
-        completed = editing.map(lambda resolved: _with_seen(resolved.with_own(own, self.sources), seen, run))
+        given, (run, seen) = self.given or {}, self._seen_in_run
+        completed = editing.map(lambda resolved: _with_seen(resolved.with_own(given, self.sources), seen, run))
         return self if completed == editing else replace(self, editing=completed)
 
     @property

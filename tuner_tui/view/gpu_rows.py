@@ -41,14 +41,14 @@ class GpuScene(NamedTuple):
     """The newest sample and the recent ones, oldest first, of which charts show `window`.
 
     `training` are the GPUs that should be busy, as a training runs on them. `jobs` names what runs on each GPU, and
-    has those of runs of this program in `own`; where it is given each GPU is coloured by what it does.
+    has those of runs of this program in `run_gpus`; where it is given each GPU is coloured by what it does.
     """
 
     sample: Sample
     recent: Sequence[Sample]
     training: frozenset[int] = frozenset()
     jobs: Mapping[int, str] | None = None
-    own: frozenset[int] = frozenset()
+    run_gpus: frozenset[int] = frozenset()
     window: Window = WINDOWS[0]
 
 
@@ -280,7 +280,7 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         job = (scene.jobs or {}).get(gpu.index) or (
             "free" if busy == 0 and (gpu.memory_used_bytes or GIB) < GIB else ""
         )
-        parts.append(TextSpan(align_left(f"  {job}", layout.job), "curve" if gpu.index in scene.own else "dim"))
+        parts.append(TextSpan(align_left(f"  {job}", layout.job), "curve" if gpu.index in scene.run_gpus else "dim"))
     return line(*parts)
 
 

@@ -127,8 +127,8 @@ def _forecast(scene: LossScene) -> LossForecast | None:
     if not scene.live or not scene.last_step or not scene.loss.xs:
         return None
     part = scene.last_step / FORECASTS_A_RUN
-    known = sum(x <= scene.loss.xs[-1] // part * part for x in scene.loss.xs)
-    return _cached_forecast(scene.loss.xs[:known], scene.loss.ys[:known], scene.last_step)
+    count = sum(x <= scene.loss.xs[-1] // part * part for x in scene.loss.xs)
+    return _cached_forecast(scene.loss.xs[:count], scene.loss.ys[:count], scene.last_step)
 
 
 @lru_cache(maxsize=4)

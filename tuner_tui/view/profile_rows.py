@@ -22,8 +22,8 @@ def profile_rows(profile: RunProfile, width: int) -> list[Row]:
         return [*refused, *_table("Part of the step, as the observer times it", parts, profile.observed, width)]
     first, *others = profile.ranks
     rows = list(_verdict_rows(first, len(others) > 0, width))
-    for other in others:
-        rows += wrapped_rows(f"Rank {other.rank}: {other.verdict.sentence}", width, "dim")
+    for rank in others:
+        rows += wrapped_rows(f"Rank {rank.rank}: {rank.verdict.sentence}", width, "dim")
     for refusal in profile.refusals:
         rows += wrapped_rows(refusal, width, "warn")
     times = first.times

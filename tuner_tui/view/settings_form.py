@@ -281,8 +281,8 @@ def _step_int(spec: FieldSpec, value: Value, up: bool) -> int | None:
 def _next_in(numbers: Sequence[float], number: float, up: bool) -> float:
     # The tolerance keeps a value that equals one of the numbers but for rounding from being its own neighbour.
     if up:
-        return next((other for other in numbers if other > number * 1.0001), number)
-    return next((other for other in reversed(numbers) if other < number * 0.9999), number)
+        return next((value for value in numbers if value > number * 1.0001), number)
+    return next((value for value in reversed(numbers) if value < number * 0.9999), number)
 
 
 def _step_float(spec: FieldSpec, number: float, up: bool) -> float:

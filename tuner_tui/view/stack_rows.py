@@ -47,12 +47,12 @@ def _process_rows(process: ProcessDump, width: int) -> Iterable[Row]:
     )
     yield from _thread_rows((process.in_data_set() if process.is_loader_worker else process).main, width)
     others = process.threads[1:]
-    own = [stack for stack in others if stack.own_frame is not None]
-    for stack in own:
+    of_program = [stack for stack in others if stack.own_frame is not None]
+    for stack in of_program:
         yield Row(line(TextSpan("  another thread", "dim")))
         yield from _thread_rows(stack, width)
-    if len(others) > len(own):
-        yield Row(line(TextSpan(f"  {len(others) - len(own)} more threads in libraries", "dim")))
+    if len(others) > len(of_program):
+        yield Row(line(TextSpan(f"  {len(others) - len(of_program)} more threads in libraries", "dim")))
 
 
 def _thread_rows(stack: ThreadStack, width: int) -> Iterable[Row]:

@@ -235,8 +235,8 @@ def watched_scene(
     view: MachineView, recent: Sequence[Sample], only: Sequence[int] = (), window: Window = WINDOWS[0]
 ) -> GpuScene:
     """Return the GPUs of a machine, or only those in `only`, with what runs on them."""
-    own = frozenset(gpu for job in view.jobs if job.run is not None for gpu in job.gpus)
-    return GpuScene(watched_gpus(view, only), recent, gpus_of_runs(view), jobs_by_gpu(view), own, window)
+    run_gpus = frozenset(gpu for job in view.jobs if job.run is not None for gpu in job.gpus)
+    return GpuScene(watched_gpus(view, only), recent, gpus_of_runs(view), jobs_by_gpu(view), run_gpus, window)
 
 
 def gpus_of_runs(view: MachineView) -> frozenset[int]:

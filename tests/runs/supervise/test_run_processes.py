@@ -18,7 +18,7 @@ from tuner_tui.core.procfs import read_stat
 from tuner_tui.runs.supervise.run_processes import RunProcesses
 os.setuid(65534)
 processes = RunProcesses((read_stat(int(sys.argv[1])),))
-print(processes.names(), processes.of_others().own == processes.own)
+print(processes.names(), processes.of_others().members == processes.members)
 """
 
 

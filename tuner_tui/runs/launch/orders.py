@@ -178,10 +178,10 @@ def end_leftovers(folder: RunFolder, order: Order, note: Callable[[str], None]) 
     `LaunchError`."""
     check_unshared(folder.path, folder.state)
     remaining = _processes(folder)
-    if not remaining.own:
+    if not remaining.members:
         return
     note(f"The run has ended and left processes running, which get SIGTERM: {remaining.names()}.")
-    signal_processes(remaining.own, signal.SIGTERM)
+    signal_processes(remaining.members, signal.SIGTERM)
     deadline = time.monotonic() + DEFAULT_TIMEOUTS.kill_s
     while remaining.names() and time.monotonic() < deadline:
         time.sleep(POLL_S)
@@ -214,7 +214,7 @@ def _end_directly(folder: RunFolder, order: Order) -> None:
         wait_supervisor_ended(folder, KILL_MARGIN_S)
     with suppress(OSError):  # a full disk
         append_line(folder.events, encode_event(StopRequested(t=time.time(), how=order)))
-    signal_processes(_processes(folder).own, signal.SIGTERM)
+    signal_processes(_processes(folder).members, signal.SIGTERM)
     if order == "kill":
         _kill_later(folder)
 
@@ -227,7 +227,7 @@ def _kill_later(folder: RunFolder) -> None:
 
 
 def _kill(folder: RunFolder) -> None:
-    signal_processes(_processes(folder).own, signal.SIGKILL)
+    signal_processes(_processes(folder).members, signal.SIGKILL)
 
 
 def _processes(folder: RunFolder) -> RunProcesses:

@@ -61,7 +61,7 @@ def _outlived(folder: RunFolder, state: SupervisorState | None, snapshot: Proces
     if state is None or state.training is None or state.outcome is not None or state.machine != this_machine():
         return False
     processes = find_processes(folder.path, state.training, snapshot=snapshot, recorded=state.apart)
-    return bool(processes.own or processes.detached)
+    return bool(processes.members or processes.detached)
 
 
 def read_occupancies(sampler: Sampler, runs: Sequence[ActiveRun], snapshot: ProcessSnapshot) -> list[GpuOccupancy]:

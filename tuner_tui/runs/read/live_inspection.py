@@ -163,5 +163,5 @@ def _processes_here(folder: RunFolder) -> tuple[tuple[ProcessStat, ...], RunStat
     if not status.live or supervision is None or supervision.training is None:
         raise InspectionError(f"{folder.id} has no process here that could answer. {status.sentence}")
     processes = find_processes(folder.path, supervision.training, recorded=supervision.apart)
-    everybody = (*processes.own, *processes.detached)
+    everybody = (*processes.members, *processes.detached)
     return everybody, RunReader(folder).poll().state, supervision.machine.host

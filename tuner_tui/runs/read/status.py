@@ -288,7 +288,7 @@ def _without_supervisor(folder: RunFolder, supervision: SupervisorState, snapsho
     elif training is not None:
         processes = find_processes(folder.path, training, snapshot=snapshot, recorded=supervision.apart)
         if names := processes.names():
-            pid = (*processes.own, *processes.detached)[0].pid
+            pid = (*processes.members, *processes.detached)[0].pid
             sentence = f"The supervisor and its process are gone; other processes of the training continue: {names}."
     if pid is not None:
         return RunStatus("lost", sentence, pid=pid, training_alive=True, problems=supervision.problems)

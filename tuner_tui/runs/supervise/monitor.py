@@ -182,7 +182,7 @@ class TrainingMonitor:
     def _look_into(self, state: RunState) -> Hang:
         processes = self._processes()
         host = self._writer.supervision.machine.host
-        return inspect_run((*processes.own, *processes.detached), state, host, time.time()).hang
+        return inspect_run((*processes.members, *processes.detached), state, host, time.time()).hang
 
     def terminate(self, now: ClockReading) -> None:
         """Stop the training because the supervisor was asked to end; it is supervised until it has ended."""
@@ -281,7 +281,7 @@ class TrainingMonitor:
         alive = self._exit is None and is_alive(leader)
         if alive and number == signal.SIGKILL and _leads_group(leader.pid):
             end_group(leader.pid)
-        processes = self._processes().own
+        processes = self._processes().members
         if alive and number != signal.SIGKILL:
             processes = tuple(each for each in processes if each.session == leader.pid and each.comm != LOADER_WORKER)
         self._send(processes, number)
@@ -294,25 +294,25 @@ class TrainingMonitor:
 
     def _runs_in_background(self, orphans: RunProcesses) -> bool:
         """Whether the command returned but left the training running, such as a script that ends with `&`."""
-        if not orphans.own or self._exit != ExitStatus(exit_code=0) or self._escalation.order is not None:
+        if not orphans.members or self._exit != ExitStatus(exit_code=0) or self._escalation.order is not None:
             return False
         self._writer.problem(f"The command exited, but its training continues: {orphans.names()}.")
         return True
 
     def _waits_for_orphans(self, orphans: RunProcesses, now: ClockReading) -> bool:
         """Whether to wait for processes that an ended training left: first for their own exit, then after SIGTERM."""
-        if not orphans.own:
+        if not orphans.members:
             return False
         # A loader worker whose trainer is gone has nothing to save, and torch would notice only after five seconds.
-        pids = {each.pid for each in orphans.own}
+        pids = {each.pid for each in orphans.members}
         self._send(
-            (each for each in orphans.own if each.comm == LOADER_WORKER and each.parent not in pids), signal.SIGTERM
+            (each for each in orphans.members if each.comm == LOADER_WORKER and each.parent not in pids), signal.SIGTERM
         )
         if self._terminated_orphans_s is not None:
             return now.monotonic_s - self._terminated_orphans_s < 2 * self._timeouts.orphan_s
         if now.monotonic_s - self._ended.monotonic_s >= self._timeouts.orphan_s:
             self._terminated_orphans_s = now.monotonic_s
-            self._send(orphans.own, signal.SIGTERM)
+            self._send(orphans.members, signal.SIGTERM)
         return True
 
     def _finish(self, orphans: RunProcesses, now: ClockReading) -> bool:

@@ -54,30 +54,30 @@ OBSERVER_SITE = Path(__file__).parents[2] / "observer" / "site"
 
 
 class RunProcesses(Struct, frozen=True):
-    """Living processes of a run: `own` are in the session of the training or of an observed rank, or are observed;
+    """Living processes of a run: `members` are in the session of the training or of an observed rank, or are observed;
     `detached` started their own session, as a daemon does. `tied` are the pids that are known to be of the run by
     themselves, not by what is above them."""
 
-    own: tuple[ProcessStat, ...] = ()
+    members: tuple[ProcessStat, ...] = ()
     detached: tuple[ProcessStat, ...] = ()
     tied: frozenset[int] = frozenset()
 
     def names(self) -> str:
         """Pids and commands in one line, of those that are still alive; empty if there are none."""
-        processes = [each for each in (*self.own, *self.detached) if is_alive(each)]
+        processes = [each for each in (*self.members, *self.detached) if is_alive(each)]
         named = ", ".join(f"{each.pid} ({_describe(each.pid)})" for each in processes[:3])
         return named + (f" and {len(processes) - 3} more" if len(processes) > 3 else "")
 
     def with_tied(self) -> RunProcesses:
-        """The same, with the detached processes that are tied to the run among its own."""
+        """The same, with the detached processes that are tied to the run among its members."""
         tied = tuple(each for each in self.detached if each.pid in self.tied)
         untied = tuple(each for each in self.detached if each.pid not in self.tied)
-        return RunProcesses((*self.own, *tied), untied, self.tied)
+        return RunProcesses((*self.members, *tied), untied, self.tied)
 
     def of_others(self) -> RunProcesses:
         """The living ones that only another user can end, as after `sudo`."""
-        own = tuple(each for each in self.own if is_alive(each) and _other_user(each.pid) is not None)
-        return RunProcesses(own, (), self.tied)
+        members = tuple(each for each in self.members if is_alive(each) and _other_user(each.pid) is not None)
+        return RunProcesses(members, (), self.tied)
 
 
 def _describe(pid: int) -> str:
@@ -181,9 +181,9 @@ def find_processes(
     if alive:
         by_pid |= {each.pid: each for each in processes if each.session == training.pid}
     sessions = {training.pid, *observed}
-    own = tuple(each for each in by_pid.values() if sessions & {each.pid, each.session})
+    members = tuple(each for each in by_pid.values() if sessions & {each.pid, each.session})
     detached = tuple(each for each in by_pid.values() if not sessions & {each.pid, each.session})
-    return RunProcesses(own, detached, tied)
+    return RunProcesses(members, detached, tied)
 
 
 def _identify_file(path: Path) -> tuple[int, int] | None:

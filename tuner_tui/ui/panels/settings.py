@@ -435,8 +435,8 @@ class SettingsPanel(Vertical):
         elif spec.kind == "choice":
             self.post_message(ChoiceWanted(spec.name))
         else:
-            known = spec.name not in self.view.unknown
-            self._begin_edit(format_input(spec, getattr(self.view.resolved.settings, spec.name)) if known else "")
+            is_known = spec.name not in self.view.unknown
+            self._begin_edit(format_input(spec, getattr(self.view.resolved.settings, spec.name)) if is_known else "")
 
     def action_find(self) -> None:
         self._doing = "finding"

@@ -163,12 +163,12 @@ class BackwardLoss:
 
     def _note_other(self, call: Any, source_line: Any, loss: Any, now: float) -> None:
         """Note the loss of another call than the followed one, and how often it came between two of those."""
-        other = self._others.get(call)
-        if other is None and len(self._others) < MAX_OTHERS:
-            other = self._others[call] = SimpleNamespace(source_line=source_line, after=0, alternations=0)
-        if other is not None:
-            other.alternations += self._counters.buffer.backwards > other.after
-            other.after, other.called_s, other.loss = self._counters.buffer.backwards, now, loss
+        candidate = self._others.get(call)
+        if candidate is None and len(self._others) < MAX_OTHERS:
+            candidate = self._others[call] = SimpleNamespace(source_line=source_line, after=0, alternations=0)
+        if candidate is not None:
+            candidate.alternations += self._counters.buffer.backwards > candidate.after
+            candidate.after, candidate.called_s, candidate.loss = self._counters.buffer.backwards, now, loss
 
     def _read(self, step: int) -> None:
         """Read the loss of a step, and those of other optimizers. It is written later, when more steps were made."""
@@ -225,8 +225,8 @@ class BackwardLoss:
         if self._newest is not None and not self._counters.trainer_reports:
             self._copied = None
             self._newest = float(self._newest)
-            for other in self._others.values():
-                other.loss = float(other.loss)
+            for candidate in self._others.values():
+                candidate.loss = float(candidate.loss)
             self._read(self._counters.step)
             self.write()
 
