@@ -17,12 +17,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.settings.argv import launcher_options
-from tuner_tui.settings.dialects.dialect import TABLES, flatten
-from tuner_tui.settings.dialects.script_search import read_source
+from tuner_tui.settings.dialects.dialect import flatten
+from tuner_tui.settings.dialects.script_search import read_source, words_of
 from tuner_tui.settings.dialects.shell_script import read_options, read_overrides, read_shell
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -84,7 +83,7 @@ def _launcher(command: Sequence[str]) -> tuple[str | None, Mapping[str, str]]:
 
 def _programs_in(command: Sequence[str]) -> Iterator[tuple[str, int]]:
     """What starts processes in the command, in the words of `launchers`, and its place; not arguments of a script."""
-    launchers: Mapping[str, str] = read_data_file(TABLES)["words"]["launchers"]
+    launchers: Mapping[str, str] = words_of("launchers")
     for index, word in enumerate(command):
         if word.endswith(".py"):
             return

@@ -145,26 +145,15 @@ def other_task_pattern(part: Literal["names", "classes"]) -> re.Pattern[str]:
     return re.compile("|".join(row["match"] for row in read_data_file(OTHER_TASKS)[part]), re.VERBOSE)
 
 
-_CLASSES: Mapping[Task, re.Pattern[str]] = {
-    "causal-lm": re.compile(r"For(CausalLM|MaskedLM)|LMHeadModel|FastLanguageModel|SFTTrainer|SFTConfig"),
-    "classification": re.compile(
-        r"For(Sequence|Token)Classification|ForMultipleChoice|ForQuestionAnswering|CrossEncoder|SentenceTransformer"
-    ),
-    "image-classification": re.compile(r"ForImageClassification"),
-    "speech-to-text": re.compile(r"ForSpeechSeq2Seq|WhisperForConditionalGeneration"),
-    "seq2seq": re.compile(
-        r"Seq2SeqTrain|ForSeq2SeqLM|(T5|B[Aa][Rr][Tt]|Pegasus|M2M100)ForConditionalGeneration|MarianMT"
-    ),
-}
-"""What a script uses for a task, the first that is found."""
 _MODEL_CLASS = re.compile(r"\b(?!DataCollator)[A-Z]\w*For[A-Z]\w*(?=\.from_|\()")
 """A class of Transformers for a task: `ViTForImageClassification`, `AutoModelForSeq2SeqLM`."""
 
 
 def task_of_source(source: str) -> Task | Literal["other"] | None:
     """What a script with this source trains, by the classes that it uses; None where they do not say."""
-    for task, pattern in _CLASSES.items():
-        if pattern.search(source):
+    tasks: Mapping[Task, str] = read_data_file(OTHER_TASKS)["tasks"]  # the first that has a class
+    for task, pattern in tasks.items():
+        if re.search(pattern, source):
             return task
     return "other" if _MODEL_CLASS.search(source) or other_task_pattern("classes").search(source) else None
 

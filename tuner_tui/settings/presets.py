@@ -19,13 +19,12 @@ from msgspec.structs import replace
 from platformdirs import user_config_path
 
 import tuner_tui
-from tuner_tui.core.files import make_private, read_data_file, read_regular, write_durable
+from tuner_tui.core.files import make_private, read_regular, write_durable
 from tuner_tui.core.ownership import require_unshared
 from tuner_tui.hardware.capabilities import parse_capability
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.dialects.dialect import (
     HF,
-    TABLES,
     TEMPLATE,
     Dialect,
     dialect_of_command,
@@ -63,6 +62,7 @@ from tuner_tui.settings.dialects.hydra import (
 )
 from tuner_tui.settings.dialects.job_files import parse_config
 from tuner_tui.settings.dialects.python_source import TO_GIVE
+from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.tool_job import folders_of, program_of, training_of_file, with_model_and_data
 from tuner_tui.settings.distributed import process_count
@@ -321,7 +321,7 @@ def _without_said_twice(job: CommandJob, settings: Mapping[str, Value], foreign:
 
 def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mapping[str, Any]) -> Mapping[str, Value]:
     """The micro batch or the accumulation by a batch of all devices together, where their number is known."""
-    pattern = leaf_pattern(read_data_file(TABLES)["words"]["global_batch"])
+    pattern = leaf_pattern(words_of("global_batch"))
     wholes = {value for key, value in flat.items() if pattern.search(key) and "val" not in key}
     whole, devices = next(iter(wholes), None), process_count(job)
     if len(wholes) != 1 or not isinstance(whole, int) or devices < 2 or whole % devices:

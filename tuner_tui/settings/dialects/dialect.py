@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects import hf, hooks
 from tuner_tui.settings.dialects.hf import ExportedSettings, ImportedSettings, from_hf, setting_of_argument
-from tuner_tui.settings.dialects.script_search import names_other_work
+from tuner_tui.settings.dialects.script_search import TABLES, names_other_work, pattern_of, words_of
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Settings, Value, closest_match, shorten_text
 
@@ -341,7 +341,6 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
 
 def _apply_switches(flat: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Value]]:
     """The values without those that a switch of the file turns off, and the settings that its switches say."""
-    words = read_data_file(TABLES)["words"]
     settings: dict[str, Value] = {}
     off: set[str] = set()
     variants = {key for key in flat for other in flat if key.endswith(f".{other}")}
@@ -351,10 +350,10 @@ def _apply_switches(flat: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping
         word, (section, _, name) = str(value).lower(), key.rpartition(".")
         if word not in ("true", "false", "none"):
             continue
-        of_section = bool(section) and name in words["section_switches"]
+        of_section = bool(section) and name in words_of("section_switches")
         if of_section and word != "true":
             off |= {other for other in flat if other.startswith(f"{section}.")} - {key}
-        for row in words["switches"]:
+        for row in words_of("switches"):
             last_two = ".".join(key.split(".")[-2:])
             if not (re.fullmatch(row["keys"], name) or re.fullmatch(row["keys"], last_two)):
                 continue
@@ -373,15 +372,14 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
     keys: dict[str, str] = {}
     flat = without_other_meanings(flat)
     settings = {key: name for name, key in dialect.names.items()}
-    words = read_data_file(TABLES)["words"]
-    only_with, elsewhere, switch = words["only_with"], words["elsewhere"], "|".join(words["section_switches"])
+    only_with, elsewhere, switch = words_of("only_with"), words_of("elsewhere"), "|".join(words_of("section_switches"))
     spelled = {path: re.sub(r"(?<=[a-z])(?=[A-Z])|[- ]", "_", path) for path in flat}  # `batchSize` is `batch_size`
     for key, leaves in dialect.leaves.items():
         name = settings.get(key, key)
         if key in flat and _suits(name, flat[key]):
             continue
         others = "|".join(
-            [words["other_use"], *elsewhere.get(name, ()), *([] if "eval" in name else [words["evaluation"]])]
+            [words_of("other_use"), *elsewhere.get(name, ()), *([] if "eval" in name else [words_of("evaluation")])]
         )
         # A key's place in files of free sections is the only key of the file that ends with one of its leaves. Leaves
         # are in order of certainty, and the first that occurs decides: `optimizer.lr` before `lr`. Several keys with
@@ -405,7 +403,7 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
             if all(path.lower().endswith(f".{base.lower()}") for path in ending if path != base):
                 literal = [base] if base in literal else []  # others replace it in a variant: `profiles.full.train.lr`
             if len({str(flat[path]) for path in literal}) > 1:
-                of_training = [path for path in literal if re.search(words["of_training"], path.lower())]
+                of_training = [path for path in literal if re.search(words_of("of_training"), path.lower())]
                 literal = of_training if len(of_training) == 1 else literal
                 highest = min(path.count(".") for path in literal)
                 literal = [path for path in literal if path.count(".") == highest]
@@ -426,12 +424,12 @@ def _has_key(flat: Mapping[str, Any], pattern: str) -> bool:
 def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
     """The values without those whose name means something else next to another key, or that belong to one stage."""
     gone = set()
-    for row, key in product(read_data_file(TABLES)["words"]["not_beside"], flat):
+    for row, key in product(words_of("not_beside"), flat):
         section, dot, name = key.rpartition(".")
         if re.fullmatch(row["names"], name, re.IGNORECASE):
             pattern = row["beside"].replace("{section}", re.escape(section + dot))
             gone |= {key} if any(re.search(pattern, other, FREE) for other in flat) else set()
-    stage = re.compile(rf"((?:.*\.)?)({read_data_file(TABLES)['words']['stages']})\.(.+)")
+    stage = re.compile(rf"((?:.*\.)?)({words_of('stages')})\.(.+)")
     of_stages = {key: match.groups() for key in flat if (match := stage.fullmatch(key)) is not None}
     for key, (above, name, inner) in of_stages.items():
         others = {other for section, other, _ in of_stages.values() if section == above} - {name}
@@ -442,14 +440,14 @@ def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 def says_training(flat: Mapping[str, Any]) -> bool:
     """Whether one of the keys says how to train, as a learning rate does and a batch size does not."""
-    tables = read_data_file(TABLES)
-    names = (leaf for name in tables["words"]["of_a_training"] for leaf in tables["shared"]["aliases"][name])
+    aliases = read_data_file(TABLES)["shared"]["aliases"]
+    names = (leaf for name in words_of("of_a_training") for leaf in aliases[name])
     return any(pattern.search(path) for pattern in map(leaf_pattern, names) for path in flat)
 
 
 def is_for_other_work(flat: Mapping[str, Any], name: str = "") -> bool:
     """Whether keys, or the name of their file, are those of an evaluation, of generating or serving, not a training."""
-    words = read_data_file(TABLES)["words"]["other_work"]
+    words = words_of("other_work")
     others = {key for path in flat if (key := path.rpartition(".")[2].lower()) in words}
     of_folder = re.match(r"infer|eval|generat|predict", PurePath(name).parent.name) is not None
     return (len(others) > 1 or of_folder or names_other_work(PurePath(name))) and not says_training(flat)
@@ -458,15 +456,14 @@ def is_for_other_work(flat: Mapping[str, Any], name: str = "") -> bool:
 def is_for_any_program(settings: Collection[str], flat: Mapping[str, Any]) -> bool:
     """Whether a file has no setting but those that a program has as well which prepares data or runs a model."""
     names = (part for key in flat for part in key.split("."))
-    return {"seed"} < {"seed", *settings} <= {*read_data_file(TABLES)["words"]["of_any_program"]} and not any(
+    return {"seed"} < {"seed", *settings} <= {*words_of("of_any_program")} and not any(
         map(OF_TRANSFORMERS.match, names)
     )
 
 
 def to_fill_in(value: object) -> bool:
     """Whether a text stands for a value that its reader puts in: `path/to/data`, `{TBD}`, `--model <model_name>`."""
-    pattern = re.compile(read_data_file(TABLES)["words"]["to_fill_in"], re.VERBOSE)
-    return isinstance(value, str) and pattern.search(value.rpartition("=")[2]) is not None
+    return isinstance(value, str) and pattern_of("to_fill_in").search(value.rpartition("=")[2]) is not None
 
 
 def texts_in(values: object) -> Iterator[str]:
@@ -481,13 +478,13 @@ def texts_in(values: object) -> Iterator[str]:
 def why_no_training(flat: Mapping[str, Any], name: str) -> str | None:
     """Why nothing is trained by a file with these keys, or of this name; None where none of them says so."""
     if is_for_other_work(flat, name):
-        kinds = read_data_file(TABLES)["words"]["kinds_of_work"].items()
+        kinds = words_of("kinds_of_work").items()
         parts = "/".join(PurePath(name).parts[-2:])
         kind = next((kind for kind, word in kinds if re.search(word, parts)), "inference or an evaluation")
         why = f"is for {kind} by its keys or name, and says nothing of how to train"
         return f"{why}: open the file with learning rate and epochs"
-    results = re.compile(read_data_file(TABLES)["words"]["results"], re.VERBOSE)
-    measured = (key for key, value in flat.items() if isinstance(value, float) and results.search(key.lower()))
+    floats = (key for key, value in flat.items() if isinstance(value, float))
+    measured = (key for key in floats if pattern_of("results").search(key.lower()))
     return next((f"is a record of a training, with its {key}: open the file that started it" for key in measured), None)
 
 
@@ -528,7 +525,7 @@ def _suits(name: str, value: object) -> bool:
         return False
     if name not in FIELDS or value is None or (isinstance(value, str) and _left_open(name, value)):
         return not isinstance(value, Mapping)
-    kind, least = FIELDS[name].kind, read_data_file(TABLES)["words"]["least"].get(name, 0)
+    kind, least = FIELDS[name].kind, words_of("least").get(name, 0)
     if kind in ("int", "float"):
         try:
             number = -1.0 if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
@@ -624,7 +621,6 @@ MOSTLY = 0.6
 CERTAIN = 10
 """What a key that only one tool has counts for, in keys that others may have as well."""
 
-TABLES = hooks.TABLES
 HOOKS = frozenset({"choose_command", "takes_more", "read_more", "complete"})
 """Parts of a table that name a function of `hooks`."""
 

@@ -15,8 +15,7 @@ from typing import Any
 import yaml
 from msgspec.structs import replace
 
-from tuner_tui.core.files import read_data_file
-from tuner_tui.settings.dialects import hf, hooks
+from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import (
     Dialect,
     Form,
@@ -43,7 +42,7 @@ from tuner_tui.settings.dialects.python_source import (
     render_calls,
     shell_lines,
 )
-from tuner_tui.settings.dialects.script_search import own_modules
+from tuner_tui.settings.dialects.script_search import own_modules, words_of
 from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_options, read_shell
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
@@ -74,7 +73,7 @@ def read_file_text(path: Path) -> str:
 def with_bases(values: Mapping[str, Any], path: Path, read: Collection[Path] = ()) -> dict[str, Any]:
     """The values of a tool's file over those of the files that it extends, as detectron2's `_BASE_` names them."""
     merged: dict[str, Any] = {}
-    for key in read_data_file(hooks.TABLES)["words"]["bases"]:
+    for key in words_of("bases"):
         named = values.get(key)
         for base in (path.parent / str(name) for name in (named if isinstance(named, list) else [named])):
             if base.suffix in CONFIGURATIONS and base not in read and len(read) < MOST_BASES and base.is_file():

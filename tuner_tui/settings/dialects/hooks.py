@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
-from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.script_search import (
     CONFIG_OPTION,
@@ -23,19 +22,13 @@ from tuner_tui.settings.dialects.script_search import (
     needs_launcher,
     read_source,
     reads_keys,
+    words_of,
 )
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Value
 
 LEAST_STEPS = 50
 """A warmup of fewer may be one of epochs."""
-TABLES = Path(__file__).with_name("tools.yaml")
-
-
-def _words_of(name: str) -> Any:
-    """A list or mapping of words of tools in `tools.yaml` that only the functions here read."""
-    return read_data_file(TABLES)["words"][name]
-
 
 DEEPSPEED_ACCUMULATION = "deepspeed_config.gradient_accumulation_steps"
 """In a file for DeepSpeed only: accelerate refuses that section with any other type."""
@@ -142,7 +135,7 @@ def llama_factory_command(values: Mapping[str, Any], _path: Path) -> None:
     """The usual command. Raises `SettingsError` for a file of its other commands."""
     if "export_dir" in values:
         raise SettingsError("is for `llamafactory-cli export`, which merges a model and does not train")
-    if values.keys().isdisjoint(_words_of("llama_factory_training")):
+    if values.keys().isdisjoint(words_of("llama_factory_training")):
         raise SettingsError("is for `llamafactory-cli chat`, `webchat` or `api`, which do not train")
 
 
@@ -184,7 +177,7 @@ def torchtune_command(values: Mapping[str, Any], path: Path) -> str:
     words = {*re.split(r"[^a-z0-9]+", path.stem.lower())} | ({"kd"} if "teacher_model" in values else set())
     words |= {"lora"} if re.search("lora|dora", component + path.stem) else {"full"}
     words |= {"full_dpo"} if {"full", "dpo"} <= words else set()
-    single, distributed = next(names for word, names in _words_of("torchtune_recipes").items() if word in words)
+    single, distributed = next(names for word, names in words_of("torchtune_recipes").items() if word in words)
     return f"tune run {distributed if 'distributed' in words else single} --config {{config}}"
 
 
@@ -211,11 +204,11 @@ def trl_command(values: Mapping[str, Any], path: Path) -> str | None:
     None where neither keys nor names say how the file trains, and for keys that TRL's commands refuse.
     """
     method = _training_method(values, path)
-    others = {*_words_of("trl_methods")} - {method}
+    others = {*words_of("trl_methods")} - {method}
 
     def shown(script: Path, source: str) -> bool:
         words = {*re.split(r"[^a-z0-9]+", script.stem.lower())}
-        return reads_keys(path, dict.fromkeys(values), {*of_trl, *_words_of("handbook")})(script, source) and not (
+        return reads_keys(path, dict.fromkeys(values), {*of_trl, *words_of("handbook")})(script, source) and not (
             method and words & others
         )
 
@@ -233,16 +226,16 @@ def trl_command(values: Mapping[str, Any], path: Path) -> str | None:
 
 def _is_argument_of_trl(key: str) -> bool:
     """Whether one of TRL's own commands takes the key."""
-    return key in KNOWN or re.fullmatch(_words_of("trl_arguments"), key, re.VERBOSE) is not None
+    return key in KNOWN or re.fullmatch(words_of("trl_arguments"), key, re.VERBOSE) is not None
 
 
 def _training_method(values: Mapping[str, Any], path: Path) -> str | None:
     """How the file trains: said by the names of file and folders, the nearest first, else by keys."""
     for part in (path.stem, *(folder.name for folder in path.absolute().parents[:2])):
         for word in re.split(r"[^a-z0-9]+", part.lower()):
-            if word in _words_of("trl_methods"):
+            if word in words_of("trl_methods"):
                 return str(word)
-    keys_of_methods = _words_of("trl_method_keys")
+    keys_of_methods = words_of("trl_method_keys")
     return next((method for method, keys in keys_of_methods.items() if values.keys() & set(keys)), None)
 
 
@@ -264,16 +257,16 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
     # The script's own option wins over the launcher's.
     if precision is not None and not {"bf16", "fp16"} & values.keys():
         settings["precision"] = precision
-    warmups = [value for key, value in values.items() if re.fullmatch(_words_of("warmup"), key.rpartition(".")[2])]
+    warmups = [value for key, value in values.items() if re.fullmatch(words_of("warmup"), key.rpartition(".")[2])]
     if len(warmups) == 1 and not any("warmup_steps" in key or "warmup_ratio" in key for key in values):
         with suppress(TypeError, ValueError):
             if 0 < float(warmups[0]) < 1 or float(warmups[0]) >= LEAST_STEPS:
                 settings["warmup_steps"] = float(warmups[0])
-    if "qlora" in (values.get(key) for key in _words_of("methods")):
+    if "qlora" in (values.get(key) for key in words_of("methods")):
         settings |= {"peft_method": "lora", "quantization": "nf4"}
     for key, value in values.items():
         duration = re.fullmatch(r"(\d{1,12}(?:\.\d{1,12})?)([a-z]+)", str(value))
-        name = duration and _words_of("durations").get(key.rpartition(".")[2], {}).get(duration[2])
+        name = duration and words_of("durations").get(key.rpartition(".")[2], {}).get(duration[2])
         if duration and name:
             number = float(duration[1])
             settings[name] = int(number) if number.is_integer() and FIELDS[name].kind == "int" else number
@@ -282,7 +275,7 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
 
 def takes_all_arguments(options: Mapping[str, Any], _section: str) -> bool:
     """Whether the options are those of a script that takes TrainingArguments."""
-    return all(not options.keys().isdisjoint(_words_of(name)) for name in ("batches", "of_trainer"))
+    return all(not options.keys().isdisjoint(words_of(name)) for name in ("batches", "of_trainer"))
 
 
 def mmengine_command(_values: Mapping[str, Any], path: Path) -> str | None:

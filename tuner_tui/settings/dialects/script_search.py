@@ -7,13 +7,15 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
 from glob import glob
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from tuner_tui.core.files import open_regular
+from tuner_tui.core.files import open_regular, read_data_file
 
+TABLES = Path(__file__).with_name("tools.yaml")
 FOLDERS_UP, MOST_SCRIPTS, MOST_SOURCE_BYTES = 5, 400, 2**18
 """How far a file's script is searched."""
 ROOT_MARKS = (
@@ -46,6 +48,17 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+)?import[ \t]+([\w., \t]+|\([^)]*\))", re.MULTILINE)
 ARGUMENT_CLASSES = re.compile(r"\bTrainingArguments\b|\b(?:Trl|H4Argument)Parser\b")
 SKIPPED = frozenset({"tests", "test", "docs", "build", "dist", "node_modules", "site-packages", "venv"})
+
+
+def words_of(name: str) -> Any:
+    """A list, mapping or pattern of words of tools and their users in `tools.yaml`."""
+    return read_data_file(TABLES)["words"][name]
+
+
+@cache
+def pattern_of(name: str) -> re.Pattern[str]:
+    """A pattern of `tools.yaml`, in which spaces do not count."""
+    return re.compile(words_of(name), re.VERBOSE)
 
 
 AnyPath = TypeVar("AnyPath", bound=PurePath)

@@ -16,9 +16,8 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.dialect import TABLES, dialects, is_for_other_work, leaf_pattern, says_training
+from tuner_tui.settings.dialects.dialect import dialects, is_for_other_work, leaf_pattern, says_training
 from tuner_tui.settings.dialects.hooks import TRAINS
 from tuner_tui.settings.dialects.python_source import evaluate_literal
 from tuner_tui.settings.dialects.script_search import (
@@ -29,7 +28,9 @@ from tuner_tui.settings.dialects.script_search import (
     named_for_training,
     names_other_work,
     own_modules,
+    pattern_of,
     read_source,
+    words_of,
 )
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS
@@ -73,36 +74,16 @@ _ENTERED = re.compile(r"\$\(\s*cd\s+(?:-- +|-P +)?\"?(/[^\"$`()&;>\n]*?)\"?\s*(?
 _CUT = "it ends before the options in the next lines, which are not passed"
 _TO_FILL_IN = re.compile(r"\"[^\"]*\"|'[^']*'|(<[A-Za-z][\w .-]*>)")
 """A name in brackets, which a shell takes for files; in quotes it is text."""
-_ENVIRONMENT = re.compile(r"activate$|conda\.sh$|\.?(?:bashrc|bash_profile|profile|zshrc)$|/etc/|lmod|modules?\.sh$")
-"""Files that a script sources for its Python, not for the settings of its training."""
-_LAUNCHES = re.compile(
-    r"nice|(?:python|pypy)[\d.]*|\$\{?PYTHON\w*\}?|torchrun|accelerate|deepspeed|srun|mpirun|uv|poetry|ray|horovodrun|colossalai|papermill|jupyter|ipython|pixi|pdm|hatch|conda|(?:micro)?mamba|rye|singularity|apptainer|docker|podman|composer|numactl|nohup|time|exec|sudo|env"
-)
 _GUARD = re.compile(
     r"\$\{([A-Za-z_]\w*):?\?|-z[ \t]+\"?\$\{?([A-Za-z_]\w*)(?::?-)?\}?\"?(?:[ \t]*\]\]?)?[ \t]*(?:&&|;?\s*then\b)"
     r"(?:(?!\bfi\b)[^\n]*\n){0,4}?[^\n]*\bexit[ \t]+[1-9]"
 )
 """A variable without which the script ends."""
-OF_DATA = re.compile(
-    r"tokenizers?[/_]train|train\w*[_-](?:tokeni|data(?![a-z\d])|dataset|manifest|split|(?:test|val)_split|vocab|corpus)"
-)
-"""The name of a script that makes what a training reads."""
 _YACS = re.compile(r"[A-Z][A-Z0-9_]*(?:\.[A-Z][A-Z0-9_]*)+")
 """A key that detectron2 and others with settings of yacs take, before its value."""
-_TRIES = re.compile(r"--(?:help$|dry[_-]?run$|bench[_-](?:iters|steps|only))")
 MODULE = ("-m", "--module")
-_PREPARES = re.compile(
-    r"(?:uv )?(?:pip3?|apt|apt-get|git|curl|wget|npm|module|ml|source|cd|pushd|mkdir|ls|cat|cp|which)(?![\w.-])"
-    r"|(?:conda|(?:micro)?mamba|pyenv|spack|pixi)(?! .*\brun\b)(?![\w.-])"
-)
-"""A command that makes the environment of a training; its words are never programs."""
-_OF_SHELL = frozenset({"exec", "command", "builtin", "time", "nohup"})
-"""Words before a command that only a shell knows, or that it needs nobody to run."""
-_SETS = frozenset({"set", "export", "echo", "printf", "fi", "exit", "shopt", "ulimit", "unset", "shift", "return"})
-"""Commands of a script that only sets variables for another one."""
 ONLY_SETS = "it only sets variables, for the script that sources it"
 _SOURCED = re.compile(r"(?m)^[ \t]*(?:source|\.)[ \t]+[\"']?([\w./-]+)[\"']?[ \t]*$")
-LAUNCHERS_OF_TRAININGS = ("torchrun", "accelerate", "deepspeed", "composer", "horovodrun", "colossalai")
 LAUNCH_MODULES = ("torch.distributed", "accelerate.commands", "pip", "venv", "pytest", "unittest", "http.server")
 
 
@@ -144,7 +125,7 @@ def read_shell(text: str, source: str) -> ToolFile:
             f"{source}: is a shell script that contains no training command: open the one that starts the training"
         )
     environment, words = dict(best.exported), best.words
-    while words and ((match := _ASSIGNMENT.fullmatch(words[0])) or words[0] in _OF_SHELL):
+    while words and ((match := _ASSIGNMENT.fullmatch(words[0])) or words[0] in words_of("of_shell")):
         environment |= {match[1]: match[2]} if match else {}
         words = words[1:]
     # A word with `$` left in it needs a variable that the script does not set: the caller's environment, an argument,
@@ -176,8 +157,9 @@ def _with_sourced(text: str, file: Path) -> str:
     """`text` with the files that it sources in their place, where they lie by the script or above it."""
 
     def sourced(match: re.Match[str]) -> str:
-        paths = (above / match[1] for above in file.parents[:FOLDERS_UP])
-        return match[0] if _ENVIRONMENT.search(match[1]) else next(filter(None, map(read_source, paths)), match[0])
+        of_environment = pattern_of("of_environment").search(match[1])
+        paths = () if of_environment else (above / match[1] for above in file.parents[:FOLDERS_UP])
+        return next(filter(None, map(read_source, paths)), match[0])
 
     return _SOURCED.sub(sourced, text)
 
@@ -324,7 +306,7 @@ def _find_command(text: str, place: Path = Path()) -> _Command:
                     if _score(inner) > _score(of_variable.words):
                         of_variable = _Command(inner, start, end)
                 continue
-            if not words or words[0] in _SETS or words[0].startswith("-"):
+            if not words or words[0] in words_of("sets_variables") or words[0].startswith("-"):
                 continue  # or what is left of a command that a comment has ended
             only_set = False
             if words[:1] == ("let",):
@@ -333,9 +315,10 @@ def _find_command(text: str, place: Path = Path()) -> _Command:
                 variables |= {name: str(value) for name, value in values.items() if value is not None}
             if words[:1] in (("cd",), ("pushd",)) and len(words) == 2:
                 folder = str(PurePosixPath(folder, words[1]))
-            if words[:1] in (("source",), (".",)) and len(words) > 1 and not _ENVIRONMENT.search(words[1]):
-                reasons.append(f"{words[1]} is sourced before it")
-            if _PREPARES.match(" ".join(words)):
+            sourced = words[1] if words[:1] in (("source",), (".",)) and len(words) > 1 else ""
+            if sourced and not pattern_of("of_environment").search(sourced):
+                reasons.append(f"{sourced} is sourced before it")
+            if pattern_of("prepares").match(" ".join(words)):
                 continue
             runs = starts
             commands = split_commands(_of_other_shell(words))
@@ -372,7 +355,7 @@ def _find_command(text: str, place: Path = Path()) -> _Command:
 
 def _of_slurm(text: str) -> dict[str, str]:
     """What Slurm sets by the script's own `#SBATCH` lines."""
-    table = read_data_file(TABLES)["words"]["slurm"]
+    table = words_of("slurm")
     lines = re.findall(r"(?m)^#SBATCH[ \t]+-{1,2}([\w-]+)[= \t]+(?:gpu:)?(?:\w+:)?(\d+)(?=\s|$)", text)
     return {variable: number for option, number in lines for variable in table.get(option, ())}
 
@@ -399,7 +382,7 @@ def _is_cut(text: str, end: int) -> bool:
 def _starts_script(words: tuple[str, ...]) -> bool:
     """Whether a command starts a Python script or module, or a known tool."""
     program = next((PurePosixPath(word).name for word in words if not _ASSIGNMENT.fullmatch(word)), "")
-    return bool(script_of(words).name) and (bool(_LAUNCHES.fullmatch(program)) or program in _programs())
+    return bool(script_of(words).name) and (bool(pattern_of("launches").fullmatch(program)) or program in _programs())
 
 
 @cache
@@ -427,10 +410,10 @@ def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | Non
     """
     script = script_of(words)
     if says_training({**read_options(words), **read_overrides(words)}) or TRAINING.search(script.name):
-        return OF_DATA.search(script.as_posix()) is None
-    if names_other_work(script) or not {*words}.isdisjoint(read_data_file(TABLES)["words"]["no_trainings"]):
+        return pattern_of("makes_data").search(script.as_posix()) is None
+    if names_other_work(script) or not {*words}.isdisjoint(words_of("no_trainings")):
         return False
-    if not {*LAUNCHERS_OF_TRAININGS, *_programs()}.isdisjoint(words[:6]):
+    if not {*words_of("launchers_of_trainings"), *_programs()}.isdisjoint(words[:6]):
         return True
     names = (script.with_suffix(".py"), script / "__main__.py") if script.name else ()
     program = find_program(file, names, folder)
@@ -439,7 +422,8 @@ def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | Non
 
 def _does_other_work(words: tuple[str, ...]) -> bool:
     """Whether the options are those of an evaluation, of generating or serving, or of a trial of the program itself."""
-    return any(map(_TRIES.match, words)) or is_for_other_work({**read_options(words), **read_overrides(words)})
+    given = {**read_options(words), **read_overrides(words)}
+    return any(map(pattern_of("tries").match, words)) or is_for_other_work(given)
 
 
 def script_of(words: tuple[str, ...]) -> PurePosixPath:
@@ -502,7 +486,7 @@ def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
     `-b 8` and its like are those of a training where the value is a number; `SOLVER.BASE_LR 0.1` is yacs's.
     """
     options: dict[str, str] = {}
-    short = read_data_file(TABLES)["words"]["short_options"]
+    short = words_of("short_options")
     for word, following in zip_longest(words, words[1:], fillvalue="--"):
         if word in short and re.fullmatch(r"[\d.]+(e-?\d+)?", following):
             options.setdefault(short[word], following)

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner_tui.core.files import read_data_file
-from tuner_tui.settings.dialects.dialect import TABLES, TEMPLATE, leaf_pattern
+from tuner_tui.settings.dialects.dialect import TEMPLATE, leaf_pattern
+from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.model import shorten_text
 
 LONGEST = 100
@@ -24,45 +23,36 @@ def stated_in(flat: Mapping[str, Any], model: str | None, text: str = "") -> dic
 
     An architecture counts where no model is named.
     """
-    words = read_data_file(TABLES)["words"]
-    flat = {**_variables(text, words["gpu_texts"]), **flat}
-    flat = {key: value for key, value in flat.items() if not re.search(words["other_use"], key.lower())}
+    flat = {**_variables(text, words_of("gpu_texts")), **flat}
+    flat = {key: value for key, value in flat.items() if not re.search(words_of("other_use"), key.lower())}
     stated: dict[str, str | int] = {}
-    for name, leaves in words["stated"].items():
-        value = next(_values(flat, leaves), None)
-        if value is not None and (name != "architecture" or model is None):
-            stated[name] = value
-    gpus = _gpus(flat, words["gpus"])
-    return {**stated, **({"gpus": gpus} if gpus else {})}
+    for name, leaves in words_of("stated").items():
+        texts = (_text(value) for leaf in leaves for value in _values(flat, leaf))
+        stating = next((text for text in texts if text is not None), None)
+        if stating is not None and (name != "architecture" or model is None):
+            stated[name] = stating
+    counts = {"all": 0, "node": 0, "nodes": 0}
+    for row in words_of("gpus"):
+        numbers = (_count(value, row.get("ids", False)) for value in _values(flat, row["names"]))
+        counts[row["of"]] = counts[row["of"]] or next(filter(None, numbers), 0)
+    gpus = counts["all"] or counts["node"] * (counts["nodes"] or 1)
+    return {**stated, **({"gpus": gpus} if 0 < gpus < MOST_GPUS else {})}
 
 
-def _values(flat: Mapping[str, Any], leaves: list[str]) -> Iterator[str | int]:
-    """The values under keys that end so, the most certain and those nearest to the top first."""
-    for leaf in leaves:
-        for key in sorted(flat, key=lambda key: key.count(".")):
-            value = flat[key]
-            if isinstance(value, list) and value and all(isinstance(entry, str) for entry in value):
-                value = ", ".join(value)
-            is_value = isinstance(value, str | int | float) and not isinstance(value, bool)
-            if not is_value or not leaf_pattern(leaf).search(key) or str(value).lower() in NO_VALUES:
-                continue
-            text = str(value).strip("'\"")
-            if not TEMPLATE.search(text):
-                yield int(text) if text.isdecimal() else shorten_text(text, LONGEST)
+def _values(flat: Mapping[str, Any], leaf: str) -> Iterator[Any]:
+    """The values under keys that end so, those nearest to the top first."""
+    keys = sorted(flat, key=lambda key: key.count("."))
+    return (flat[key] for key in keys if leaf_pattern(leaf).search(key))
 
 
-def _gpus(values: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> int | None:
-    """The number of GPUs; None where the values do not say it, or leave it to the machine."""
-    counts: dict[str, int] = {}
-    for row in rows:
-        keys = sorted(values, key=lambda key: key.count("."))
-        found = (_count(values[key], row.get("ids", False)) for key in keys if leaf_pattern(row["names"]).search(key))
-        number = next((count for count in found if count), None)
-        if number is not None:
-            counts.setdefault(row["of"], number)
-    each = counts.get("node")
-    number = counts.get("all") or (None if each is None else each * counts.get("nodes", 1))
-    return number if number is not None and number < MOST_GPUS else None
+def _text(value: object) -> str | int | None:
+    """A number, a name or a list of names, for the reader; None where the value says nothing yet."""
+    if isinstance(value, list) and value and all(isinstance(entry, str) for entry in value):
+        value = ", ".join(value)
+    if not isinstance(value, str | int | float) or str(value).lower() in NO_VALUES:
+        return None
+    text = str(value).strip("'\"")
+    return None if TEMPLATE.search(text) else int(text) if text.isdecimal() else shorten_text(text, LONGEST)
 
 
 def _count(value: object, ids: bool) -> int | None:
@@ -86,4 +76,4 @@ def _variables(text: str, patterns: list[str]) -> dict[str, str]:
         for match in re.finditer(pattern, text):
             given.setdefault(match["name"].lower().replace("-", "_"), match["value"])
     replicas = [int(number) for number in re.findall(r"(?m)^\s*replicas:\s*(\d+)", text)]
-    return given | ({"nodes": str(math.fsum(replicas)).removesuffix(".0")} if replicas else {})
+    return given | ({"nodes": str(sum(replicas))} if replicas else {})

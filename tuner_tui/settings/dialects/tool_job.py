@@ -14,11 +14,9 @@ from typing import Any, Literal
 
 from msgspec import structs
 
-from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.dialects.dialect import (
     HF,
-    TABLES,
     TEMPLATE,
     Dialect,
     Form,
@@ -48,10 +46,12 @@ from tuner_tui.settings.dialects.script_search import (
     names_file,
     names_other_work,
     own_modules,
+    pattern_of,
     project_programs,
     read_source,
     reads_keys,
     texts_above,
+    words_of,
 )
 from tuner_tui.settings.dialects.shell_script import (
     LAUNCH_MODULES,
@@ -78,7 +78,6 @@ from tuner_tui.settings.yaml_reader import ToolFile
 APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "placeholders"}
 """How settings reach a file of a form that is not rewritten for each run."""
 NO_PROGRAMS = (".ipynb", ".args")
-CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerator")
 LAUNCHERS = r"uv|poetry|python3?|torchrun|accelerate|deepspeed|composer|bash|sh"
 PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}}|(?<=\./)[\w/-]+\.py)\s[^`]*)"
 """The beginning of a command that may start a training."""
@@ -93,32 +92,10 @@ HYDRA_NAME = re.compile(r"\s(?:--config-name|-cn)[ =]\S+$")
 ANY_NAME = re.compile(r"(?i:whatever|(?:your|my|some|any)[_-]\w+\.\w+$)")
 """A path whose last name stands for any file of its folder."""
 METHOD_NAME = re.compile(r"(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo|ipo|pretrain)(?![a-z])", re.IGNORECASE)
-OTHER_FILE = re.compile(
-    r"data|model|tokenizer|deepspeed|ds_|accelerate|fsdp|config_file|wandb|lora|peft|quant|generation|eval"
-)
-"""An option for a file that is none of the training's settings."""
 MOST_MORE = 2
 """Of more words that follow, a command for another file is one for that file only."""
-NO_TRAINING_OPTION = re.compile(
-    r"--(?:resume|preview|dry[_-]run|(?:eval(?:uate)?|test|infer(?:ence)?|predict)(?:[_-]only)?$)"
-)
-ENTRY_KEYS = ("path", "records_path", "id", "name", "dataset_name", "dataset")
-"""What an entry of a list of datasets calls its dataset."""
-BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text", "scratch", "plain", "resume", "true", "false", "none"})
-"""What is in the place of a dataset's name where `data_files` holds the data, and of a model's that is new."""
-OTHER_SECTIONS = re.compile(
-    r"(?:^|[._])(?:\w+_stage_config|\w*encoders?|disc(?:riminator)?\w*|loss\w*|tags|labels|metadata|wandb|mlflow|teacher\w*|judge\w*|reward\w*|embed\w*|rag|llm_api|callbacks?|logger|tokenizer|adapter\w*|"
-    r"val\w*|eval\w*|test\w*|infer\w*|predict\w*|merg\w*|serv\w*|api|export|generat\w*)\."
-)
-"""Sections that describe a run for those who look for it later, or another model."""
-OF_DATA = re.compile(r"(?:^|[._])(?:data(?:set|_?loader|module)?s?|transforms?|augment\w*)\.", re.IGNORECASE)
-"""Sections whose names are none of models."""
-SECTION_OF_DATA = re.compile(r"datasets\.((?!train|val|test|eval|dev|\d|(?:name|path|type)\b)[\w-]+)\.", re.IGNORECASE)
-"""A section of `datasets` that has the name of a data set."""
 CLASS_PATH = re.compile(r"(?!litgpt\.data)[a-zA-Z_]\w*(?:\.\w+)*\.[A-Z][a-z]\w*")
 """A class that makes data or a model, which is no name of these."""
-WRITTEN = re.compile(r"model_(?:path|file|save_path)=.*\.(?:bin|pth?|h5|pkl|onnx|joblib)")
-"""A file that a training writes."""
 LONGEST_NAME = 200
 
 
@@ -149,7 +126,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
         task=_task(dialect, flat, model, words),
         data=_first_text(flat, dialect.data_keys),
         cwd=None if folder is None else str(folder),
-        on_cpu=any(flat.get(key) in (True, "cpu") for key in CPU_KEYS),
+        on_cpu=any(flat.get(key) in (True, "cpu") for key in words_of("on_cpu")),
         env=environment | {name: value for key, (name, value) in dialect.environment.items() if flat.get(key)},
         stated=stated_in({**read_options(words), **flat}, model),
     )
@@ -331,35 +308,30 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         its_own = any(part.lower() in other.stem.lower() for part in after if len(part) > 1)  # `--language go`
         needed = 3 * len(keys if is_beside else min(keys, others, key=len))
         return not its_own and 5 * len(keys & others) >= needed > 0
+    if script is None or not (folder / script).is_file():
+        return False
     option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("-")), "")
     named = Path(name)
     if named.parent.name in [above.name for above in config.parents[:2]] and (_is_open(name) or ANY_NAME.search(name)):
         is_like = named.suffix[:2] == config.suffix[:2] and not other.exists()
-        reads = OTHER_FILE.search(option) is None
-        return is_like and reads and script is not None and (folder / script).is_file()
+        return is_like and pattern_of("other_file").search(option) is None
     # A sibling that is not there, of whose name this one is a longer form: `--c config/mix.yaml` for `mix_small.yaml`.
     is_shorter = not other.exists() and config.stem.startswith(f"{other.stem}_") and other.suffix == config.suffix
-    if is_shorter and other.parent == config.parent and option and script is not None:
-        return (folder / script).is_file()
+    if is_shorter and other.parent == config.parent and option:
+        return True
     # `-Y {path_to_config}`, `train.py <config>`: what is to be filled in says itself that it is the configuration.
     says_config = _is_open(name) and re.search(r"conf|cfg|ya?ml", name, re.IGNORECASE)
-    if says_config and (re.fullmatch(r"-[A-Za-z]", option) or before[-1:] == (script,)):
-        return script is not None and (folder / script).is_file() and _is_among(config, folder)
+    if says_config and (re.fullmatch(r"-[A-Za-z]", option) or before[-1] == script):
+        # The file lies in a folder of configurations or examples of the checkout.
+        parts = config.parent.relative_to(folder).parts if folder in config.parents else ()
+        return any(re.search(r"conf|cfg|recipe|experiment|example", part, re.IGNORECASE) for part in parts)
     is_name = _is_open(name) or ("/" not in name and config.parent / name not in files_in(config.parent, "*"))
-    fits = is_name and (name.endswith(config.suffix) or name.startswith("$"))
-    if not fits or not CONFIG_OPTION.fullmatch(f'"{option}"') or script is None or not (folder / script).is_file():
-        return False
-    return reads_keys(config, values, KNOWN)(folder / script, read_source(folder / script))
+    fits = is_name and (name.endswith(config.suffix) or name.startswith("$")) and CONFIG_OPTION.fullmatch(f'"{option}"')
+    return bool(fits) and reads_keys(config, values, KNOWN)(folder / script, read_source(folder / script))
 
 
 def _is_open(word: str) -> bool:
     return VARIABLE.search(word) is not None or to_fill_in(word)
-
-
-def _is_among(config: Path, folder: Path) -> bool:
-    """Whether the file lies in a folder of configurations or examples of the checkout in `folder`."""
-    parts = config.parent.relative_to(folder).parts if folder in config.parents else ()
-    return any(re.search(r"conf|cfg|recipe|experiment|example", part, re.IGNORECASE) for part in parts)
 
 
 def _methods(name: str) -> set[str]:
@@ -385,9 +357,7 @@ def _command_lines(
 
 def _starts_training(words: Sequence[str], folder: Path, programs: Collection[str]) -> bool:
     """Whether the first script or module of the command is there, and none of an evaluation by its name."""
-    if not {*words}.isdisjoint(read_data_file(TABLES)["words"]["no_trainings"]) or any(
-        map(NO_TRAINING_OPTION.match, words)
-    ):
+    if not {*words}.isdisjoint(words_of("no_trainings")) or any(map(pattern_of("no_training_options").match, words)):
         return False
     for word, following in pairwise((*words, "")):
         if word.endswith(".py"):
@@ -531,13 +501,12 @@ def _task(
 def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     """The model that is given, by the key with the most certain name, or `owner/name` at any; a file is none."""
     outputs = [value for key, value in values.items() if key.rpartition(".")[2] == "output_dir"]
-    values = {
-        key: value
-        for key, value in values.items()
-        if not (
-            OF_DATA.search(key) or value in outputs or WRITTEN.fullmatch(f"{key.rpartition('.')[2]}={value}".lower())
-        )
-    }
+
+    def names_none(key: str, value: Any) -> bool:
+        written = pattern_of("written_files").fullmatch(f"{key.rpartition('.')[2]}={value}".lower())
+        return bool(pattern_of("sections_of_data").search(key) or value in outputs or written)
+
+    values = {key: value for key, value in values.items() if not names_none(key, value)}
     model = _first_text(values, keys)
     if model is not None and "/" not in model:
         others = ((key, other) for key in keys if (other := _first_text(values, [key])))
@@ -554,11 +523,12 @@ def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
 
     None where that is filled in later: a less certain key would name something else.
     """
-    sections = dict.fromkeys(match[1] for match in map(SECTION_OF_DATA.match, values) if match)
+    sections = dict.fromkeys(match[1] for match in map(pattern_of("section_of_data").match, values) if match)
     for key in keys:
         if sections and leaf_pattern(key).search("datasets"):
             return shorten_text(", ".join(sections), LONGEST_NAME)
-        ending = [path for path in values if leaf_pattern(key).search(path) and not OTHER_SECTIONS.search(path)]
+        ending = [path for path in values if leaf_pattern(key).search(path)]
+        ending = [path for path in ending if not pattern_of("other_models").search(path)]
         for group in (ending, [path for path in ending if "." not in path]):
             texts = {text for path in group if (text := _text_of(values[path]))}
             if len(texts) == 1:
@@ -575,10 +545,9 @@ def _text_of(value: object) -> str | None:
         value = re.findall(r"[\"']([^\"']+)[\"']", value)
     if isinstance(value, str):
         value = re.sub(r"(?<=\w)@\w+$", "", value.strip("'\""))  # verl's data@split
-        is_none = (
-            TEMPLATE.search(value) or to_fill_in(value) or value.lower() in BUILDERS or CLASS_PATH.fullmatch(value)
-        )
-        return None if is_none else shorten_text(value, LONGEST_NAME)
+        is_none = to_fill_in(value) or value.lower() in words_of("builders")
+        of_class = TEMPLATE.search(value) or CLASS_PATH.fullmatch(value)
+        return None if is_none or of_class else shorten_text(value, LONGEST_NAME)
     if isinstance(value, Mapping):
         inner = value.get("datasets")
         shares = all(isinstance(share, int | float) for share in value.values())
@@ -591,9 +560,9 @@ def _text_of(value: object) -> str | None:
 
 
 def _entry_name(entry: object) -> str | None:
-    if isinstance(entry, Mapping) and entry.get("path") in BUILDERS:
+    if isinstance(entry, Mapping) and entry.get("path") in words_of("builders"):
         entry = entry.get("data_files")
         entry = entry[0] if isinstance(entry, list) and entry else entry
     if isinstance(entry, Mapping):
-        entry = next((entry[key] for key in ENTRY_KEYS if isinstance(entry.get(key), str)), None)
+        entry = next((entry[key] for key in words_of("entry_keys") if isinstance(entry.get(key), str)), None)
     return entry if isinstance(entry, str) and not TEMPLATE.search(entry) and not to_fill_in(entry) else None
