@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.situations import situation, training
 from tuner_tui.advice.findings.non_finite import diverged, find_non_finite
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import Finished, Metrics
+from tuner_tui.runs.events.types import Evaluated, Finished, Metrics
 from tuner_tui.runs.log_parsing.lines import parse_lines
 from tuner_tui.settings.model import Settings
 
@@ -81,6 +82,22 @@ def test_the_loss_of_one_of_two_adversaries_may_rise() -> None:
 def test_printed_losses_that_rise_tenfold_and_stay(losses: list[float], found: bool) -> None:
     log = tuple(f"step {n} loss {loss}" for n, loss in enumerate(losses))
     assert (diverged(situation(state=training(loss=None), log=log)) is not None) is found
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "rises"),
+    [({3: 0.9, 5: 0.5}, False), ({3: 0.4, 5: 0.5}, True), ({1: 0.9, 2: 0.5}, True), ({5: 0.5}, True)],
+    ids=["improves", "worse", "before", "single"],
+)
+def test_a_loss_may_rise_while_evaluations_improve(evaluated: dict[int, float], rises: bool) -> None:
+    losses = [1.0, 0.1, 0.1, 2.0, 2.0, 2.0]
+    log = [f"step {n} loss {loss}" for n, loss in enumerate(losses)]
+    for step, loss in sorted(evaluated.items(), reverse=True):
+        log.insert(step + 1, f"Validation loss: {loss}")
+    assert (diverged(situation(state=training(loss=None), log=tuple(log))) is not None) is rises
+    evaluations = tuple(Evaluated(t=1.0, step=step, metrics={"eval_loss": loss}) for step, loss in evaluated.items())
+    state = replace(logged(losses), step=5, evaluations=evaluations)
+    assert (diverged(situation(state=state)) is not None) is rises
 
 
 def test_it_is_reported_after_the_end_with_a_smaller_rate() -> None:

@@ -87,13 +87,22 @@ def diverged(situation: Situation) -> Finding | None:
     if state.in_effect.get("optimizers", 1) > 1:
         return None  # the loss of one optimizer rises when that of another falls, as in a GAN
     loss, trend = state.loss, state.loss_trend
+    # Each logged loss is of a step of its own at least, so these evaluations came after the rise.
+    evaluated = [
+        (each.metrics.get("eval_loss"), each.step + trend.high > (state.step or 0)) for each in state.evaluations
+    ]
     if loss is None:
-        printed = [record.loss for record in _logged(parse_lines(situation.log)) if record.loss is not None]
-        trend = reduce(LossTrend.with_loss, printed, LossTrend())
+        records = _logged(parse_lines(situation.log))
+        printed = [(number, record.loss) for number, record in enumerate(records) if record.loss is not None]
+        trend = reduce(LossTrend.with_loss, [value for _, value in printed], LossTrend())
         loss = trend.newest
+        risen = printed[-trend.high][0] if trend.high else 0
+        evaluated = [(record.evaluation.get("eval_loss"), number > risen) for number, record in enumerate(records)]
     rate = situation.state.in_effect.get("learning_rate")
     if loss is None or not math.isfinite(loss):
         return None
+    if trend.diverged and _improves(evaluated):
+        return None  # the training minimizes something else by now, such as a curriculum or an annealed weight
     if trend.diverged:
         evidence = f"the last {trend.high} losses logged are {DIVERGED:g} times the lowest, {trend.lowest:.4g}, or more"
     elif loss >= LARGE_LOSS and isinstance(rate, int | float) and rate > LARGEST_RATE:
@@ -101,6 +110,12 @@ def diverged(situation: Situation) -> Finding | None:
     else:
         return None
     return finding("diverged", situation, evidence, loss=f"{loss:,.4g}")
+
+
+def _improves(evaluated: Sequence[tuple[float | None, bool]]) -> bool:
+    """Whether the last loss of several evaluations is their lowest, and is from after the rise of the training's."""
+    losses = [(loss, is_after) for loss, is_after in evaluated if loss is not None]
+    return len(losses) > 1 and losses[-1] == (min(losses)[0], True)
 
 
 SPIKES_SHOWN = 3

@@ -115,8 +115,10 @@ IN_PROSE = re.compile(
 """A person's sentence that ends with an exception in quotation marks."""
 STRAIGHT_QUOTES = str.maketrans("‘’“”", "''\"\"")
 """A web page's quotation marks in place of a program's."""
-SHOWN_CLASS = re.compile(r"^((?:[a-z_]\w*\.)*[A-Z]\w*)'>(?=: )")
-"""What is left of an exception's class as Python shows it, without `<class '`."""
+SHOWN_CLASS = re.compile(
+    r"^(?:[\w.]+ - )?(?:<class ')?((?:[a-z_]\w*\.)*[A-Z]\w*)'>(?: at [\w./-]+:\d+)?(?:: | - )(?=\S)"
+)
+"""An exception's class as Python shows it, with or without the line that raised it, before its message."""
 SHOWN_EXCEPTION = re.compile(r"^((?:\w+\.)*[A-Z]\w*(?:Error|Exception))\(([\"'])(.{3,3900})\2,?\)$")
 """An exception as Python shows the object, alone on its line."""
 REPEATED = re.compile(r" \[repeated \d+x across cluster\].*$")
@@ -247,8 +249,8 @@ def _without_prefixes(number: int, text: str) -> LogLine:
         local_rank = int(groups["local"]) if groups.get("local") else local_rank
         level = (groups["level"] or "")[:1] if groups.get("level") else level
         text = text[match.end() :]
-    if "'>: " in text or text.endswith(")"):
-        text = SHOWN_CLASS.sub(r"\1", SHOWN_EXCEPTION.sub(r"\1: \3", text))
+    if "'>" in text or text.endswith(")"):
+        text = SHOWN_CLASS.sub(r"\1: ", SHOWN_EXCEPTION.sub(r"\1: \3", text))
     if "[repeated" in text:
         text = REPEATED.sub("", text)
     if "‘" in text or "“" in text:
