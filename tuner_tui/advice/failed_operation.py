@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,9 @@ def explain(failure: Failure, role: str | None, packages: tuple[str, ...]) -> Ex
     message = failure.headline.partition(": ")[2]
     error = ": ".join(filter(None, ((failure.type or "").rpartition(".")[2], message)))
     values = {"message": message or frame.statement, "package": (*packages, "it")[0]}
-    operation = next((row for row in document["operations"] if (match := re.search(row["form"], error))), None)
-    if operation is not None and match is not None:
-        values |= {name: text for name, text in match.groupdict().items() if text}
-    reads = "" if operation is None else operation["reads"]
+    matches = ((row["reads"], re.search(row["form"], error)) for row in document["operations"])
+    reads, match = next((each for each in matches if each[1]), ("", None))
+    values |= _named_groups(match)
     # A setting that was passed on is named as its caller names it.
     given = {name.rpartition(".")[2]: name for each in frames[:-1] for name in SETTING.findall(each.statement)}
     values["object"] = "` or `".join(given.get(text, text) for text in _objects(frame, reads, values))
@@ -75,12 +75,14 @@ def explain(failure: Failure, role: str | None, packages: tuple[str, ...]) -> Ex
     values["of"] = document["objects"][kind]["say"] if kind else "the object"
     for row in document["rows"]:
         if row.get("of", [kind]).count(kind) and bool(packages) >= row.get("foreign", False):
-            matches = re.search(row["error"], error), re.search(row.get("code", ""), frame.statement)
-            if all(matches):
-                for found in filter(None, matches):
-                    values |= {name: text for name, text in found.groupdict().items() if text}
-                return _fill(row, values, frame, kind)
+            conditions = re.search(row["error"], error), re.search(row.get("code", ""), frame.statement)
+            if all(conditions):
+                return _fill(row, values | _named_groups(conditions[0]) | _named_groups(conditions[1]), frame, kind)
     return None
+
+
+def _named_groups(match: re.Match[str] | None) -> dict[str, str]:
+    return {} if match is None else {name: text for name, text in match.groupdict().items() if text}
 
 
 def shorten(text: str, max_chars: int = MAX_CHARS) -> str:
@@ -97,43 +99,35 @@ def _without_accessors(frames: tuple[CodeFrame, ...]) -> tuple[CodeFrame, ...]:
 
 
 def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind: str | None) -> Explanation:
-    statement = shorten(frame.statement or frame.function, 100)
     values = {name: shorten(text, 80) for name, text in values.items()} | {"message": shorten(values["message"], 160)}
-    named, what = values.get("name", ""), values["object"]
-    wanted, given, index, size = map(values.get, ("wanted", "given", "index", "size"))
-    values |= {
-        "function": values.get("function", frame.function),
-        "line": f"`{statement}` in {frame.place}",
-        "of_capital": values["of"][:1].upper() + values["of"][1:],
-        "name_or_value": f"`{named or values.get('text') or values.get('number') or 'this key'}`",
-        "from_object": f" in `{what}`" if what else "",
-        "object_or_it": f"`{what}`" if what else "what the line reads",
-        "object_or_value": f"`{what}`" if what else "what the line uses",
-        "counts": f": {given}, not {wanted}" if given else f": not {wanted}" if wanted else "",
-        "bound": f": index {index} of {size}" if size else f": index {index}" if index else "",
-        "argument": f": `{named}`" if named else "",
-        "detail": f": {values['message']}" if values["message"] != frame.statement else "",
-        "type": values.get("type", what),
-        "type_package": values.get("type", "").partition(".")[0],
-    }
-    texts = _Values(values)
+    name, operand, wanted, given, index, size = map(
+        values.get, ("name", "object", "wanted", "given", "index", "size"), itertools.repeat("")
+    )
+    key = name or values.get("text") or values.get("number") or "this key"
+    texts = defaultdict(
+        lambda: "it",
+        {"function": frame.function, "type": operand or "it"}
+        | values
+        | {
+            "line": f"`{shorten(frame.statement or frame.function, 100)}` in {frame.place}",
+            "name_or_value": f"`{key}`",
+            "object": operand or "it",
+            "from_object": f" in `{operand}`" if operand else "",
+            "object_or_it": f"`{operand}`" if operand else "what the line uses",
+            "counts": f": {given}, not {wanted}" if given else f": not {wanted}" if wanted else "",
+            "bound": f": index {index} of {size}" if size else f": index {index}" if index else "",
+            "argument": f": `{name}`" if name else "",
+            "detail": f": {values['message']}" if values["message"] != frame.statement else "",
+        },
+    )
     sentence, *fixes = (
         text.format_map(texts).replace("`it`", "it") for text in (row["say"], *itertools.chain(*row["fix"]))
     )
     remedies = tuple(
         Remedy(title=title, why=why, source="the traceback") for title, why in zip(fixes[::2], fixes[1::2], strict=True)
     )
+    sentence = sentence[:1].upper() + sentence[1:]
     return Explanation(sentence, row.get("cause", "program-error"), remedies, "of" in row or "specific" in row)
-
-
-class _Values(dict[str, str]):
-    """Values of the texts; what is not known is called by a general word."""
-
-    def __missing__(self, name: str) -> str:
-        return "it"
-
-    def __getitem__(self, name: str) -> str:
-        return super().__getitem__(name) or self.__missing__(name) if name == "object" else super().__getitem__(name)
 
 
 def _kind_of(values: Mapping[str, str], role: str | None, frame: CodeFrame) -> str | None:
@@ -163,8 +157,14 @@ def _objects(frame: CodeFrame, reads: str, values: Mapping[str, str]) -> tuple[s
     """The expressions that the failing operation may work on; those of the marked part of the line if it is marked."""
     for text in filter(None, (frame.marked, frame.statement)):
         tree = _parse(text.replace("\\", "/"))  # an escape in a string may be none that Python knows
-        if tree is not None and (found := dict.fromkeys(map(ast.unparse, _operands(tree, reads, values)))):
-            return tuple(found)[:2]
+        if tree is None:
+            continue
+        operands = list(_operands(tree, reads, values))
+        if not operands and reads in ("attribute", "key"):
+            operands = list(_operands(tree, "variable-key", values))
+            operands *= len(operands) == 1  # of several, any may be meant
+        if operands:
+            return tuple(dict.fromkeys(map(ast.unparse, operands)))[:2]
     return ()
 
 
@@ -191,51 +191,39 @@ def _parse(statement: str) -> ast.AST | None:
 
 
 def _operands(tree: ast.AST, reads: str, values: Mapping[str, str]) -> Iterator[ast.AST]:
-    nodes = list(ast.walk(tree))
-    name = values.get("name", "").rpartition(".")[2]
-    subscripts = [node for node in nodes if isinstance(node, ast.Subscript)]
-    read = [node for node in subscripts if isinstance(node.ctx, ast.Load)]
-    if reads in ("attribute", "key"):
-        yield from (node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == name)
-        constants = [node for node in subscripts if isinstance(node.slice, ast.Constant) and node.slice.value == name]
-        open_keys = [node for node in read if not isinstance(node.slice, ast.Constant | ast.Slice)]
-        yield from (node.value for node in constants or open_keys * (len(open_keys) == 1))
-    elif reads == "subscript":
-        yield from (node.value for node in subscripts)
-    elif reads == "index":
-        keyed = (
-            node
-            for node in subscripts
-            if not (isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str))
-        )
-        yield from (node.value for node in keyed)
-    elif reads == "call":
-        called = (node.func for node in nodes if isinstance(node, ast.Call))
-        yield from (func for func in called if values.get("function", "") in ast.unparse(func))
-    elif reads == "argument":
-        yield from (node.args[0] for node in nodes if isinstance(node, ast.Call) and node.args)
-    elif reads in ("left", "right"):
-        yield from (getattr(node, reads) for node in nodes if isinstance(node, ast.BinOp))
-    elif reads == "divisor":
-        yield from (
-            node.right
-            for node in nodes
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod)
-        )
-    elif reads == "membership":
-        compared = (node for node in nodes if isinstance(node, ast.Compare))
-        yield from (node.comparators[0] for node in compared if isinstance(node.ops[0], ast.In | ast.NotIn))
-    elif reads == "parts":
-        yield from _iterables(nodes)
-
-
-def _iterables(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """What a statement unpacks into several names or goes through."""
-    for node in nodes:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple | ast.List):
-            yield from _passed_on(node.value)
-        elif isinstance(node, ast.For | ast.comprehension):
-            yield from _passed_on(node.iter)
+    """The operands of the nodes that do what `reads` says."""
+    name, function = values.get("name", "").rpartition(".")[2], values.get("function", "")
+    for node in ast.walk(tree):
+        match reads, node:
+            case "attribute" | "key", ast.Attribute(value=container, attr=attribute) if attribute == name:
+                yield container
+            case "attribute" | "key", ast.Subscript(value=container, slice=ast.Constant(value=key)) if key == name:
+                yield container
+            case ("variable-key", ast.Subscript(slice=ast.Constant() | ast.Slice())) | (
+                "index",
+                ast.Subscript(slice=ast.Constant(value=str())),
+            ):
+                continue
+            case "variable-key", ast.Subscript(value=container, ctx=ast.Load()):
+                yield container
+            case "subscript" | "index", ast.Subscript(value=container):
+                yield container
+            case "call", ast.Call(func=called) if function in ast.unparse(called):
+                yield called
+            case "argument", ast.Call(args=[first, *_]):
+                yield first
+            case "left", ast.BinOp(left=operand):
+                yield operand
+            case "right", ast.BinOp(right=operand):
+                yield operand
+            case "divisor", ast.BinOp(op=ast.Div() | ast.FloorDiv() | ast.Mod(), right=operand):
+                yield operand
+            case "membership", ast.Compare(ops=[ast.In() | ast.NotIn(), *_], comparators=[container, *_]):
+                yield container
+            case "parts", ast.Assign(targets=[ast.Tuple() | ast.List(), *_], value=parts):
+                yield from _passed_on(parts)
+            case "parts", ast.For(iter=parts) | ast.comprehension(iter=parts):
+                yield from _passed_on(parts)
 
 
 def _passed_on(value: ast.expr) -> Iterator[ast.AST]:
