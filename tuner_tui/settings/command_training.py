@@ -17,16 +17,15 @@ from msgspec import Struct, structs
 from tuner_tui.settings.dialects.dialect import dialect_of_command, flatten
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, values_of_file
 from tuner_tui.settings.dialects.python_source import declared_options, known_names, parse_python
-from tuner_tui.settings.dialects.script_search import own_modules, read_source
-from tuner_tui.settings.dialects.shell_script import MODULE, read_options
+from tuner_tui.settings.dialects.script_search import own_modules, pattern_of, read_source, words_of
+from tuner_tui.settings.dialects.shell_script import MODULE, OVERRIDE, read_options
 from tuner_tui.settings.errors import PresetError, SettingsError
-from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, Task, task_of_source
+from tuner_tui.settings.job import CommandJob, Job, Task, task_of_source
 from tuner_tui.settings.model import Value
 from tuner_tui.settings.presets import LoadedPreset, load_preset, settings_of_options
 from tuner_tui.settings.yaml_reader import read_tool_file
 
 FILE_SUFFIXES = (".py", ".yaml", ".yml", ".json", ".toml")
-_OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.+)", re.DOTALL)
 _NO_NAME = re.compile(r"[<$]|\{\{|.*\.(py|ya?ml|toml)$|(none|null|true|false)?$", re.IGNORECASE)
 """Text that is filled in later, names a file of settings, or nothing."""
 
@@ -100,7 +99,7 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
 
 def _overrides(words: Sequence[str]) -> dict[str, str]:
     """`key=value` words, as Hydra reads them; `model.name=gpt2` also by the end of its key."""
-    overrides = {match[1]: match[2] for match in map(_OVERRIDE.fullmatch, words) if match is not None}
+    overrides = {match[1]: match[2] for match in map(OVERRIDE.fullmatch, words) if match is not None}
     return {key.rpartition(".")[2]: value for key, value in overrides.items()} | overrides
 
 
@@ -123,7 +122,7 @@ def _files(words: Sequence[str], folder: Path) -> tuple[list[Path], list[Path]]:
     """The Python files and the configuration files that the command names."""
     named = [part for word in words for part in (word, word.partition("=")[2]) if part.endswith(FILE_SUFFIXES)]
     for option, module in pairwise(words):
-        if option in ("-m", "--module"):
+        if option in MODULE:
             named += [f"{module.replace('.', '/')}{end}" for end in (".py", "/__main__.py")]
     # Path.is_file raises for a word that is too long for the name of a file.
     files = [path for path in (folder / name for name in dict.fromkeys(named)) if os.path.isfile(path)]  # noqa: PTH113
@@ -140,7 +139,7 @@ def _load(path: Path, options: Mapping[str, object]) -> LoadedPreset | None:
 
 def _model_of(values: Mapping[str, object]) -> str | None:
     """The model among named values; a name with a slash or a file of settings is none."""
-    named = (values.get(name) for name in MODEL_NAMES)
+    named = (values.get(name) for name in words_of("model_names"))
     return next((value for value in named if isinstance(value, str) and _NO_NAME.match(value) is None), None)
 
 
@@ -162,18 +161,6 @@ def _default_model(source: str) -> str | None:
     except PresetError:
         return None
     return _model_of({name.removeprefix("args.").lower(): value for name, value in names.items()})
-
-
-TRAINER = re.compile(
-    r"\b(?:Seq2Seq|SFT|DPO|GRPO|PPO|ORPO|KTO|Reward|RLOO)?Trainer\b|TrainingArguments|\bSetFitTrainer\b"
-)
-TRAINER_PACKAGES = re.compile(r"^\s*(?:from|import)\s+(?:transformers|trl|sentence_transformers|peft)\b", re.MULTILINE)
-LOADS = re.compile(
-    r"load\w*(?:snapshot|checkpoint|ckpt|state)|(?:snapshot|checkpoint|ckpt)\w*\.load|load\(.*(?:snapshot|checkpoint|ckpt)",
-    re.IGNORECASE,
-)
-TRAINER_PROGRAMS = frozenset({"trl", "llamafactory-cli", "lmf", "axolotl", "swift", "autotrain"})
-"""Programs that train by a Trainer of Transformers."""
 
 
 class TrainingScript(Struct, frozen=True):
@@ -212,14 +199,14 @@ def read_training_script(command: Sequence[str], cwd: Path) -> TrainingScript | 
                 spellings.append(words)
         if file == path and "configurator" in text:
             configured = tuple(_assigned(tree))
-        has_trainer = has_trainer or bool(TRAINER.search(text) and TRAINER_PACKAGES.search(text))
+        has_trainer = has_trainer or all(pattern_of(name).search(text) for name in ("trainer", "trainer_packages"))
         loads_itself = loads_itself or any(map(_loads_existing, ast.walk(tree)))
     return TrainingScript(path, tuple(options), tuple(switches), configured, has_trainer, loads_itself)
 
 
 def may_use_trainer(command: Sequence[str], cwd: Path) -> bool:
     """Whether the command trains by a Trainer of Transformers, as far as its words and its script say."""
-    if any(Path(word).name in TRAINER_PROGRAMS for word in command[:4]):
+    if any(Path(word).name in words_of("trainer_programs") for word in command[:4]):
         return True
     script = read_training_script(command, cwd)
     return script is not None and script.has_trainer
@@ -253,7 +240,7 @@ def _loads_existing(node: ast.AST) -> bool:
         return False
     if not re.search(r"\b(?:exists|isfile|is_file|isdir|is_dir)\(", _unparsed(node.test)):
         return False
-    return LOADS.search("\n".join(map(_unparsed, node.body))) is not None
+    return pattern_of("loads_checkpoint").search("\n".join(map(_unparsed, node.body))) is not None
 
 
 def _unparsed(node: ast.AST) -> str:

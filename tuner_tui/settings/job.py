@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, convert
 from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
+from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.model import spec_of
 
@@ -29,11 +30,6 @@ DATA_TO_NAME = "YOUR_DATA.csv"
 """Stands for the data in a preset that leaves it to the user."""
 COMMAND_TO_NAME = "YOUR_COMMAND"
 """Stands for the command where a tool's file is opened and nothing shows what reads it: for advice, never started."""
-MODEL_NAMES = (
-    "model_name_or_path", "model", "base_model", "model_id", "pretrained_model_name_or_path", "model_path",
-    "model_name", "pretrained_model", "base_model_name",
-)  # fmt: skip
-"""How scripts call the option that names their model, the most certain first; ms-swift calls the bot `model_name`."""
 OTHER_TASKS = Path(__file__).with_name("other_tasks.yaml")
 
 MAX_FALLBACKS = 20
@@ -162,7 +158,7 @@ def model_in_command(command: Sequence[str]) -> str | None:
     """The model that an option of the command names, such as `--model_name_or_path gpt2`; None without one."""
     for word, following in zip_longest(command, command[1:], fillvalue=""):
         name, equals, value = word.partition("=")
-        if name.startswith("--") and name[2:].replace("-", "_") in MODEL_NAMES:
+        if name.startswith("--") and name[2:].replace("-", "_") in words_of("model_names"):
             model = value if equals else following
             return model if model and not model.startswith("-") else None
     return None

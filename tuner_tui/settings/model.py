@@ -416,7 +416,7 @@ class Resolved(Struct, frozen=True):
         origins = {name: Origin(OriginKind.OBSERVED, sources.get(name, "command")) for name in weak}
         return Resolved(self.settings.changed(**weak), {**self.origins, **origins})
 
-    def passed(self, own: Mapping[str, Value]) -> Settings:
-        """What a command gets, with its `own` values: without what was only seen in a run of it."""
+    def passed(self, named: Mapping[str, Value]) -> Settings:
+        """What a command gets, with the values that it has `named`: without what was only seen in a run of it."""
         chosen = {name: getattr(self.settings, name) for name in self.chosen}
-        return Resolved(Settings(**chosen), {name: self.origins[name] for name in chosen}).with_own(own).settings
+        return Resolved(Settings(**chosen), {name: self.origins[name] for name in chosen}).with_own(named).settings

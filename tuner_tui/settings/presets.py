@@ -249,8 +249,8 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     if path is not None and dialect.form == "overrides" and not file.words:
         values = compose(file.values, path)
         parts = (file.values, values) if group_of(path) is None else ()
-        own, whole = (keys_in_file(dialect, flatten(part)) for part in parts) if parts else ({}, {})
-        for key in (key for key, place in own.items() if key in whole and whole[key] != place):
+        opened, whole = (keys_in_file(dialect, flatten(part)) for part in parts) if parts else ({}, {})
+        for key in (key for key, path_in_file in opened.items() if whole.get(key, path_in_file) != path_in_file):
             set_nested(values, whole[key].split("."), None)  # what the opened file says counts
         needed = ", ".join(shorten_text(key) for key, value in flatten(values).items() if value == TO_GIVE)
         file = replace(file, values=values, incomplete=(f"it needs {needed}",) if needed else ())
@@ -407,8 +407,8 @@ def _what_it_is(file: ToolFile, path: Path | None) -> str:
     """What a file seems to be that says no setting, and what to open instead."""
     suffix = "" if path is None else path.suffix.lower()
     if SCRIPT_FORMS.get(suffix) == "python":
-        thing = "notebook" if suffix == ".ipynb" else "Python module"
-        return f"this {thing} trains nothing: open the one that does, or the configuration"
+        kind = "notebook" if suffix == ".ipynb" else "Python module"
+        return f"this {kind} trains nothing: open the one that does, or the configuration"
     named = ", ".join(shorten_text(key, 30) for key in list(file.values)[:3])
     return f"none of its keys ({named}) is a setting of a training: open the file with batch size and learning rate"
 

@@ -259,7 +259,8 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     """
     notes: list[str] = []
     flat = flatten(without_alternatives(values) if dialect.leaves else values) if dialect.nested else values
-    flat = {key: value[0] if _is_one_number(value) else value for key, value in flat.items()}
+    single = {key for key, value in flat.items() if isinstance(value, list) and [*map(type, value)] in ([int], [float])}
+    flat = {key: value[0] if key in single else value for key, value in flat.items()}  # fairseq's `lr: [0.0005]`
     for key, value in [*flat.items()] if dialect.nested else ():  # kohya's `optimizer_args = ["weight_decay=0.1"]`
         words = value if isinstance(value, list) and all(isinstance(word, str) for word in value) else []
         flat |= {f"{key}.{name}": text for name, equals, text in (word.partition("=") for word in words) if equals}
@@ -279,7 +280,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         if hf.is_other_library(name, hf.library_word(name, flat[path])):
             foreign[name] = value = shorten_text(str(flat[path]))
             notes.append(f"{name} is {value} by {path}, which Transformers has no name for; it stays as it is")
-            places = {key: place for key, place in places.items() if place != path}
+            places = {key: path_of_key for key, path_of_key in places.items() if path_of_key != path}
     flat = {**flat, **{key: flat[path] for key, path in places.items()}}
     values = _current_keys(dialect, {key: flat[key] for key in flat if key not in set(places.values())}, notes)
     plain: dict[str, Any] = dict(values)
@@ -326,17 +327,13 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     # A key that the tool has by that name is no old spelling, as it would be for transformers.
     keys_of_tool = {key for name in FIELDS for _, written in _spellings(dialect, name) for key in written}
     spelled = values.keys() & {*keys_of_tool, dialect.warmup_ratio}
-    kept_notes = [
-        note
-        for note in imported.notes
-        if not any(note.startswith(f"{key} is read as ") for key in spelled & values.keys())
-    ]
+    old = tuple(f"{key} is read as " for key in spelled)
+    notes += (note for note in imported.notes if not note.startswith(old))
     chosen_by_tool = tuple(
         name for name in FIELDS if name not in imported.settings and dialect_keys(dialect, name) & left_open.keys()
     )
     ignored = (*left_open, *imported.ignored)
-    said = (*notes, *kept_notes)
-    return ImportedSettings(imported.settings, ignored, said, imported.unknown, chosen_by_tool, foreign)
+    return ImportedSettings(imported.settings, ignored, tuple(notes), imported.unknown, chosen_by_tool, foreign)
 
 
 def _apply_switches(flat: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Value]]:
@@ -457,7 +454,7 @@ def is_for_any_program(settings: Collection[str], flat: Mapping[str, Any]) -> bo
     """Whether a file has no setting but those that a program has as well which prepares data or runs a model."""
     names = (part for key in flat for part in key.split("."))
     return {"seed"} < {"seed", *settings} <= {*words_of("of_any_program")} and not any(
-        map(OF_TRANSFORMERS.match, names)
+        map(pattern_of("of_transformers").match, names)
     )
 
 
@@ -512,11 +509,6 @@ def without_alternatives(values: Mapping[str, Any]) -> Mapping[str, Any]:
     keys = sections.pop(chosen[0])
     others = {key for key, inner in sections.items() if 2 * len(keys & inner) >= min(len(keys), len(inner)) > 1}
     return {key: value for key, value in values.items() if key not in others}
-
-
-def _is_one_number(value: object) -> bool:
-    """Whether a list is that of a single number, as fairseq has `lr: [0.0005]`."""
-    return isinstance(value, list) and len(value) == 1 and type(value[0]) in (int, float)
 
 
 def _suits(name: str, value: object) -> bool:
@@ -611,11 +603,6 @@ HF = "hf"
 """Name of the plain Hugging Face dialect."""
 OTHER_NAMES = {"hf-yaml": "hf"}
 PLAIN: Mapping[Form, str] = {"python": "hf-python", "arguments": "hf-args"}
-OF_TRANSFORMERS = re.compile(
-    r"per_(device|gpu)_|num_train_epochs|\w+_strategy$|save_total_limit|lr_scheduler_type|warmup_ratio"
-    r"|model_name_or_path|lora_|load_in_|bnb_|gradient_accumulation_steps|max_seq_length|train(ing|er)?_arg"
-)
-"""Names that only `TrainingArguments` and the scripts of Hugging Face's examples use."""
 MOSTLY = 0.6
 """The share of keys of TrainingArguments in a file of arguments: only there is another key a misspelt one."""
 CERTAIN = 10
@@ -703,7 +690,7 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
     if form not in files:
         return dialects()[PLAIN.get(form, HF)]
     flat = flatten(values)
-    if own and not any(OF_TRANSFORMERS.match(part) for key in flat for part in key.split(".")):
+    if own and not any(pattern_of("of_transformers").match(part) for key in flat for part in key.split(".")):
         return dialects()["own-script"]
     arguments = [key for key in flat if setting_of_argument(key.rpartition(".")[2]) in FIELDS]
     in_sections = any("." in key for key in (*arguments, *own))

@@ -47,10 +47,7 @@ SWITCHES = frozenset(
     | {name for name, spec in FIELDS.items() if spec.kind == "bool"}
 )
 """Boolean arguments, in all spellings."""
-READ_SPECIALLY = (
-    "bf16", "fp16", "warmup_ratio", "evaluation_strategy", "activation_checkpointing", "group_by_length", "dtype",
-    "torch_dtype", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "use_peft", "use_dora", *RENAMED,
-)  # fmt: skip
+READ_SPECIALLY = (*_TABLES["read_specially"], *RENAMED)
 """Arguments that say a setting of another name."""
 
 
@@ -168,7 +165,7 @@ def library_word(name: str, value: Any) -> Any:
     bare = re.sub(r"[\W_]|(?<=[a-z])(?:lr)?(?:scheduler|schedule)$|^get", "", value.rpartition(".")[2].lower())
     if value.startswith("torchao."):  # its low-bit optimizers have the names of those of bitsandbytes
         bare = f"torchao{bare}"
-    return next((known for known in names if known.replace("_", "") == bare), words.get(bare, value))
+    return next((listed for listed in names if listed.replace("_", "") == bare), words.get(bare, value))
 
 
 def is_other_library(name: str, value: object) -> bool:

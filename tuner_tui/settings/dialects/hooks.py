@@ -20,6 +20,7 @@ from tuner_tui.settings.dialects.script_search import (
     names_file,
     names_other_work,
     needs_launcher,
+    pattern_of,
     read_source,
     reads_keys,
     words_of,
@@ -212,7 +213,7 @@ def trl_command(values: Mapping[str, Any], path: Path) -> str | None:
             method and words & others
         )
 
-    of_trl = {key for key in values if _is_argument_of_trl(key)}
+    of_trl = {key for key in values if key in KNOWN or pattern_of("trl_arguments").fullmatch(key)}
 
     def of_method(script: Path, source: str) -> bool:
         return method in re.split(r"[^a-z0-9]+", script.stem.lower()) and shown(script, source)
@@ -222,11 +223,6 @@ def trl_command(values: Mapping[str, Any], path: Path) -> str | None:
         option = "" if "H4ArgumentParser(" in read_source(script) else "--config "
         return f"accelerate launch {shlex.quote(str(script))} {option}{{config}}"
     return f"trl {method} --config {{config}}" if method and of_trl >= values.keys() else None
-
-
-def _is_argument_of_trl(key: str) -> bool:
-    """Whether one of TRL's own commands takes the key."""
-    return key in KNOWN or re.fullmatch(words_of("trl_arguments"), key, re.VERBOSE) is not None
 
 
 def _training_method(values: Mapping[str, Any], path: Path) -> str | None:
@@ -310,20 +306,8 @@ _PART = r"(?:_(?:one_)?epoch|_loop|_model|_step|ing)?"
 TRAINS = rf"\.backward\(|\bvalue_and_grad\(|\b\w*Trainer\(|\.fit\(|\.train{_PART}\(\w|\bdef train{_PART}\("
 READS_AND_TRAINS = rf"(?s)\A(?=.*(?:{READS}|{CONFIG_OPTION.pattern}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
 """The source of a script that reads a file of settings, or has an option for one, and trains."""
-SUBCOMMANDS = re.compile(r"add_subparsers\(|(?m:^\s*@[\w.]+\.(?:command|group)\()|typer\.Typer\(")
-REQUIRED = re.compile(
-    r"\b(?:add_argument|option|DEFINE_\w+)\([^()]*(?:\([^()]*\)[^()]*)*\brequired\s*=\s*True|\bmark_flags?_as_required\("
-)
 CONFIG_REQUIRED = re.compile(rf"add_argument\([^()]*?{CONFIG_OPTION.pattern}[^()]*\)")
-"""An option that must be given, and one for the file of settings."""
-DEFAULT = re.compile(r"\bdefault\s*=\s*[\"'][^\"'\n]*[\"']")
-"""What an option has where it is not given; a name in it opens nothing."""
-FROM_WORDS = re.compile(r"OmegaConf\.from_cli\((?=(?s:.*)\.config\b)")
-"""A script that takes `config=FILE`, as OmegaConf reads a command line."""
-TAKES_WORDS = re.compile(
-    r"sys\.argv|add_argument\(\s*[\"'](?!-)|@click\.argument|@app\.command|typer\.run|fire\.Fire|tyro\.cli"
-)
-"""A script that takes a word without an option before it."""
+"""An option for the file of settings, which is given."""
 
 
 def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
@@ -345,7 +329,7 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
         is_far = script.parent not in path.absolute().parents and not named_for_training([script])
         is_far = is_far and not names_file(source, path)
         # A subcommand says what to do with the file; what the parser requires is not known.
-        if of_package or is_far or SUBCOMMANDS.search(source) or REQUIRED.search(CONFIG_REQUIRED.sub("", source)):
+        if of_package or is_far or pattern_of("needs_more").search(CONFIG_REQUIRED.sub("", source)):
             continue
         words = f"python {shlex.quote(str(script))}"
         if options := [*dict.fromkeys(CONFIG_OPTION.findall(source))]:
@@ -353,10 +337,11 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
             named = [option for option in options if parts & {*re.split(r"[\W_]+", option)}]
             likely = named or [option for option in options if option in ("--config", "--cfg")] or options
             return f"{words} {likely[0]} {{config}}" if len(likely) == 1 else None
-        if FROM_WORDS.search(source):
+        if pattern_of("takes_key_words").search(source):
             return f"{words} config={{config}}"
-        if TAKES_WORDS.search(source):
+        if pattern_of("takes_words").search(source):
             return f"{words} {{config}}"
-        if names_file(DEFAULT.sub("", source), path):
+        # What an option has where it is not given opens nothing.
+        if names_file(re.sub(r"\bdefault\s*=\s*[\"'][^\"'\n]*[\"']", "", source), path):
             return words
     return None

@@ -93,13 +93,20 @@ def is_named(path: Path) -> bool:
 def configuration_of(script: Path, words: Sequence[str]) -> Path | None:
     """The file that Hydra composes for the script, where its decorator or the words of a command name it."""
     source = read_source(script)
-    folder = re.search(r"config_path\s*=\s*[\"'](?!pkg:)([^\"']+)", source)
+    folder, named = _decorated(script, source)
     chosen = re.search(r"(?<!\S)(?:--config-name|-cn)[ =](\S+)", " ".join(words))
-    name = chosen or re.search(r"config_name\s*=\s*[\"']([^\"']+)", source)
+    name = chosen[1].removesuffix(".yaml") if chosen else named
     if not (re.search(HYDRA_MAIN, source) and folder and name):
         return None
-    path = (script.parent / folder[1] / f"{name[1].removesuffix('.yaml')}.yaml").resolve()
+    path = (folder / f"{name}.yaml").resolve()
     return path if path.is_file() else None
+
+
+def _decorated(script: Path, source: str) -> tuple[Path | None, str]:
+    """The folder and the name of the configuration in the decorator of a script, where it says them."""
+    folder = re.search(r"config_path\s*=\s*[\"'](?!pkg:)([^\"']+)", source)
+    name = re.search(r"config_name\s*=\s*[\"']([^\"']+)", source)
+    return script.absolute().parent / folder[1] if folder else None, name[1].removesuffix(".yaml") if name else ""
 
 
 def compose_with(path: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
@@ -146,11 +153,10 @@ def _names_configuration(script: Path, source: str, path: Path) -> bool:
     """Whether the source names the file, or its folder and no other file in it that has hardly a key in common."""
     if names_file(source, path):
         return True
-    folder = re.search(r"config_path\s*=\s*[\"'](?!pkg:)([^\"']+)", source)
-    if folder is None or (script.absolute().parent / folder[1]).resolve() != path.absolute().parent.resolve():
+    folder, name = _decorated(script, source)
+    if folder is None or folder.resolve() != path.absolute().parent.resolve():
         return False
-    named = re.search(r"config_name\s*=\s*[\"']([\w-]+)", source)
-    default = None if named is None else path.with_name(f"{named[1]}.yaml")
+    default = path.parent / f"{name}.yaml" if name else None
     keys = set() if default is None else {*readable_values(default)}
     shared = keys & {*readable_values(path)} - {"defaults", "hydra"}
     return default is None or not default.exists() or 0 < len(keys) <= 2 * len(shared)

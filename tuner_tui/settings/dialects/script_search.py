@@ -28,12 +28,6 @@ INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
 TRAINING = re.compile(r"train|fine[-_]?tun|(?<![a-z])(?:fit|sft|dpo|grpo|ppo)(?![a-z])", re.IGNORECASE)
 ENTRY = re.compile(r"(?:main|run)(?:_\w+)?")
 """The name of a script that a project is started by."""
-OTHER_WORK = re.compile(
-    r"(?:^|[_.-])(?:eval|predict|infer|generat|test|bench|score|merg|export|convert|pre_?proc|prepar|decont|dedup|tokeniz"
-    r"|download|upload|plot|setup|serve|profil|extract|rebuild|visuali|analy|creat|make_|build|pack_|collect|quantiz|sweep|optuna"
-    r"|sampl(?:e|ing)(?:s|_ddp)?$|(?:gui|demo|gradio|webui|streamlit)(?![a-z]))",
-    re.IGNORECASE,
-)
 CONFIG_OPTION = re.compile(
     r"[\"'](--(?![\w-]*(?:data|model|tokenizer|deepspeed|ds_|accelerate|fsdp|wandb|lora|peft|quant|generation|eval|sweep))"
     r"(?:[\w-]+[_-])?(?:config|cfg|conf|yaml|params|hparams|args(?=_file|_path))(?:[_-]?(?:file|path|yaml|filename))?)[\"']"
@@ -189,7 +183,7 @@ def named_for_training(scripts: Iterable[AnyPath]) -> list[AnyPath]:
 
 def names_other_work(script: PurePath) -> bool:
     """Whether the name of the script says that it does not train, or says so first."""
-    match = OTHER_WORK.search(script.stem)
+    match = pattern_of("names_of_other_work").search(script.stem)
     return match is not None and (match.start() == 0 or not TRAINING.search(script.stem))
 
 
@@ -206,26 +200,18 @@ def names_file(source: str, path: Path) -> bool:
     return re.search(name, source) is not None
 
 
-NEEDS_LAUNCHER = re.compile(
-    r"deepspeed\.init_distributed\(|os\.environ\[[\"'](?:LOCAL_)?RANK[\"']\]"
-    r"|environ\.get\([\"'](?:LOCAL_)?RANK[\"'](?:, *None)?\)\)"
-)
-HAS_NO_LAUNCHER = re.compile(r"[\"'](?:LOCAL_RANK|RANK|WORLD_SIZE)[\"'](?:,(?! *None)| (?:not )?in )")
-"""A script that a launcher must start, and one that looks whether one has started it."""
-
-
 def needs_launcher(script: Path) -> bool:
     """Whether the script, or a module of its checkout, needs what a launcher sets."""
     text = "\n".join(source for _, source in own_modules(script))
-    return NEEDS_LAUNCHER.search(text) is not None and HAS_NO_LAUNCHER.search(text) is None
+    return bool(pattern_of("needs_launcher").search(text)) and not pattern_of("looks_for_launcher").search(text)
 
 
 def is_module(script: Path) -> bool:
     """Whether the script imports from its own package, so that it cannot be started by its path."""
     package = script.absolute().parent
     marks = (package / package.name, *(package.parent / mark for mark in ("pyproject.toml", "setup.py", "setup.cfg")))
-    own = "" if any(path.exists() for path in marks) else rf"|(?:from|import) {re.escape(package.name)}\."
-    return re.search(rf"^(?:from \.{own})", read_source(script), re.MULTILINE) is not None
+    absolute = "" if any(path.exists() for path in marks) else rf"|(?:from|import) {re.escape(package.name)}\."
+    return re.search(rf"^(?:from \.{absolute})", read_source(script), re.MULTILINE) is not None
 
 
 def read_source(path: Path) -> str:

@@ -53,7 +53,7 @@ _OPEN_TEXT = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=(?:\"(?:[^\"\\]|\\
 """A variable whose value goes on in the next line."""
 _ALL_WORDS = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
 """Every word of an array."""
-_OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.+)", re.DOTALL)
+OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.+)", re.DOTALL)
 _HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?(\w+)")
 _OTHER_SHELL = re.compile(r"\b(?:bash|sh|ssh|srun|sbatch)\b[^;|&]*<<")
 _VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s\"';&|])+)"
@@ -253,10 +253,10 @@ def option_word(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _find_command(text: str, place: Path = Path()) -> _Command:
+def _find_command(text: str, here: Path = Path()) -> _Command:
     """The command with most options of a training; where no line has one, the text of a variable with options.
 
-    Where nothing has options, the last command that starts a script. `place` is the folder of the script.
+    Where nothing has options, the last command that starts a script. `here` is the folder of the script.
     """
     variables = {"HOME": str(Path.home()), **_of_slurm(text)}
     exported: dict[str, str] = {}
@@ -271,7 +271,7 @@ def _find_command(text: str, place: Path = Path()) -> _Command:
     # in, and the command with most options of a training wins. Branches and loops are not followed. Of a command that
     # this script does not start itself (in a here document or behind `bash -c`) only the options are known.
     for start, end in _logical_lines(text):
-        line = _in_folder(re.sub(r"\\[ \t]*(\r?\n|\Z)", " ", text[start:end]), place)
+        line = _in_folder(re.sub(r"\\[ \t]*(\r?\n|\Z)", " ", text[start:end]), here)
         depth = max(0, depth + len(_OPENS.findall(line)) - len(_CLOSES.findall(line)))
         array = _ARRAY.match(line)
         if array is not None:
@@ -475,7 +475,7 @@ def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
     names = [PurePosixPath(word if word.endswith((".py", ".ipynb")) else word.replace(".", "/")) for word in words]
     script = script_of(words)
     after = words[names.index(script) :] if script in names and script.name else ()
-    matches = [match for match in map(_OVERRIDE.fullmatch, after) if match is not None]
+    matches = [match for match in map(OVERRIDE.fullmatch, after) if match is not None]
     overrides = {match[1]: match[2] for match in matches}
     return overrides if any("." in name or is_known_option(name) for name in overrides) else {}
 
