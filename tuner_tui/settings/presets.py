@@ -273,14 +273,18 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
             f"{_what_it_is(file, path)}"
         )
     settings = imported.settings
-    if training is not None and path is not None and not training.is_unnamed:
-        settings, training = _with_command(settings, training, file.words, path)
-        job = training = _without_said_twice(training, settings, imported.foreign)
+    if job is not None and path is not None:
+        settings, training = _with_command(settings, job, file.words, path)
+    if training is not None:
+        training = _without_said_twice(training, settings, imported.foreign)
+    if job is not None and training is not None:
+        job = training
         settings = {**settings, **_of_global_batch(settings, job, flatten(file.values))}
         file = replace(file, incomplete=(*file.incomplete, *_what_job_needs(job, flatten(file.values), file.words)))
-    elif training is not None:
-        training = _without_said_twice(training, settings, imported.foreign)
-    preset = Preset(name=_default_name(path), settings=_without_parts_that_are_off(settings), job=job)
+    switches = (("lora_", "peft_method"), ("bnb_", "quantization"))
+    off = tuple(part for part, switch in switches if settings.get(switch) == "none")
+    in_use = {name: value for name, value in settings.items() if not name.startswith(off)}
+    preset = Preset(name=_default_name(path), settings=in_use, job=job)
     notes, ignored = imported.notes, imported.ignored
     if job is not None or form == "python":
         # The tool reads its other keys from the file: nothing is lost.
@@ -394,13 +398,6 @@ def settings_of_options(options: Mapping[str, str]) -> Mapping[str, Value]:
         return read_settings(dialects()["hf-args"], arguments).settings
     except SettingsError:
         return {}
-
-
-def _without_parts_that_are_off(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """The settings without those of an adapter or a quantization that is off."""
-    off = {"lora_": settings.get("peft_method") == "none", "bnb_": settings.get("quantization") == "none"}
-    prefixes = tuple(prefix for prefix, is_off in off.items() if is_off)
-    return {name: value for name, value in settings.items() if not name.startswith(prefixes)}
 
 
 def _what_it_is(file: ToolFile, path: Path | None) -> str:
@@ -618,13 +615,16 @@ def dump_preset(preset: Preset) -> str:
 
 
 def save_preset(preset: Preset, path: Path, *, overwrite: bool = False, source: Path | None = None) -> None:
-    """Write `preset` to `path` atomically, with the line ends of the file there, or else of `source`.
+    """Write `preset` to `path` atomically, in the style of the file there, or else of `source`.
 
     Raises `PresetExistsError` if the file exists and `overwrite` is False, `PresetError` if it cannot be written; an
     existing file is then unchanged.
     """
     try:
-        content = _in_style_of(path if path.exists() else source, dump_preset(preset).encode())
+        styled = path if path.exists() else source
+        old = b"" if styled is None else read_regular(styled, follow_links=True)
+        content = dump_preset(preset).encode().replace(b"\n", b"\r\n" if b"\r\n" in old else b"\n")
+        content = BOM_UTF8 + content if old.startswith(BOM_UTF8) else content
         make_private(path.parent)
         write_durable(path, content, overwrite)
     except FileExistsError:
@@ -633,13 +633,6 @@ def save_preset(preset: Preset, path: Path, *, overwrite: bool = False, source: 
         raise PresetExistsError(f"{path} already exists") from None
     except OSError as error:
         raise PresetError(f"{path} cannot be written: {error.strerror or error}") from None
-
-
-def _in_style_of(path: Path | None, content: bytes) -> bytes:
-    """`content` with the line ends and the byte order mark of the file at `path`."""
-    old = b"" if path is None else read_regular(path, follow_links=True)
-    content = content.replace(b"\n", b"\r\n") if b"\r\n" in old else content
-    return BOM_UTF8 + content if old.startswith(BOM_UTF8) else content
 
 
 def preset_path(name: str) -> Path:

@@ -676,7 +676,7 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
         for dialect in candidates
     }
     best = max(scores, key=lambda name: scores[name])
-    own = _keys_of_own_script(values)
+    of_user = _keys_of_own_script(values)
     if scores[best] >= (2 if form in files else 1):
         # A file of which a script's names say more than the tool's is the script's: `base_model` is anybody's key.
         tools = (dialects()[best], dialects()["own-script"])
@@ -685,15 +685,15 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
             (scores[best] >= CERTAIN and 2 * of_tool >= of_script) or not (tools[0].programs or tools[0].of_launcher)
         ) and not (tools[0].form == "json" and form == "yaml")  # GPT-NeoX has DeepSpeed's keys among its own
         return dialects()[best] if is_sure or of_tool >= of_script else dialects()["hf-sections"]
-    if form == "python" and own and "()" not in "".join(keys):
+    if form == "python" and of_user and "()" not in "".join(keys):
         return dialects()["own-script"]
     if form not in files:
         return dialects()[PLAIN.get(form, HF)]
     flat = flatten(values)
-    if own and not any(pattern_of("of_transformers").match(part) for key in flat for part in key.split(".")):
+    if of_user and not any(pattern_of("of_transformers").match(part) for key in flat for part in key.split(".")):
         return dialects()["own-script"]
     arguments = [key for key in flat if setting_of_argument(key.rpartition(".")[2]) in FIELDS]
-    in_sections = any("." in key for key in (*arguments, *own))
+    in_sections = any("." in key for key in (*arguments, *of_user))
     return dialects()["hf-sections" if in_sections else PLAIN.get(form, HF)]
 
 
@@ -703,8 +703,8 @@ def _keys_of_own_script(values: Mapping[str, Any]) -> Collection[str]:
     tool = dialects()["own-script"]
     names = {key: name for name, key in tool.names.items()}
     places = {names.get(key, key): path for key, path in keys_in_file(tool, flat).items()}
-    own = {path for name, path in places.items() if name not in ("optim", "lr_scheduler_type")}
-    keys = own | (flat.keys() & tool.leaves.keys())
+    paths = {path for name, path in places.items() if name not in ("optim", "lr_scheduler_type")}
+    keys = paths | (flat.keys() & tool.leaves.keys())
     if len(keys) < 2 or all(setting_of_argument(key.rpartition(".")[2]) in FIELDS for key in keys):
         return ()
     return keys

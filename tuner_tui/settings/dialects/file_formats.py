@@ -197,13 +197,16 @@ def file_changes(
         targets = hf.arguments_of_file(flat.keys())
     written = write_settings(dialect, settings, targets, changed, flat)
     places = {**keys_in_file(dialect, flat), **_own_spellings(dialect, flat, targets)}
-    section = _section_of_arguments(dialect, places)
+    # The section that most arguments of Hugging Face's are in takes what the file lacks.
+    arguments = places.items() if dialect.extends_hf else ()
+    sections_of = Counter(key_path.removesuffix(key) for key, key_path in arguments if key_path.endswith(f".{key}"))
+    section = next((name for name, _ in sections_of.most_common(1)), "")
 
     def place_of(key: str) -> str:
         return places.get(key, key if key in flat else f"{section}{key}")
 
-    own = {name: place_of(dialect.names.get(name, name)) for name in changed}
-    foreign = {name: flat[key] for name, key in own.items() if hf.is_other_library(name, flat.get(key))}
+    paths = {name: place_of(dialect.names.get(name, name)) for name in changed}
+    foreign = {name: flat[key] for name, key in paths.items() if hf.is_other_library(name, flat.get(key))}
     # Three passes: settings whose keys have no place in the file are left out with all of their keys; then keys that
     # say another value of the setting, or an old name of it, are removed; then the new values are set where they
     # differ.
@@ -262,14 +265,6 @@ def _is_default(key_path: str, value: Any, flat: Mapping[str, Any]) -> bool:
         and flat.get(key_path) is None
         and ((off and value is False) or (key_path == "warmup_steps" and value == 0))
     )
-
-
-def _section_of_arguments(dialect: Dialect, places: Mapping[str, str]) -> str:
-    """The section, with its dot, that most arguments of Hugging Face's are in; empty where they have none."""
-    if not dialect.extends_hf:
-        return ""
-    sections = Counter(key_path.removesuffix(key) for key, key_path in places.items() if key_path.endswith(f".{key}"))
-    return sections.most_common(1)[0][0] if sections else ""
 
 
 def _no_place(dialect: Dialect, file_values: Mapping[str, Any], key_path: str) -> str | None:

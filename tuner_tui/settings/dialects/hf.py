@@ -212,16 +212,15 @@ def from_hf(values: Mapping[str, Any], *, strict: bool = True) -> ImportedSettin
     return ImportedSettings(reader.settings, tuple(reader.ignored), tuple(reader.notes), tuple(reader.unknown))
 
 
-class _HfImporter:
+class _HfImporter(Struct):
     """Collects settings and notes from arguments, key by key."""
 
-    def __init__(self, values: Mapping[str, Any], *, strict: bool) -> None:
-        self.values = values
-        self.strict = strict
-        self.settings: dict[str, Value] = {}
-        self.ignored: list[str] = []
-        self.notes: list[str] = []
-        self.unknown: list[str] = []
+    values: Mapping[str, Any]
+    strict: bool
+    settings: dict[str, Value] = {}
+    ignored: list[str] = []
+    notes: list[str] = []
+    unknown: list[str] = []
 
     def take(self, key: str) -> None:
         """Read one argument. Raises `FieldError` for a value that the setting cannot have."""

@@ -162,6 +162,10 @@ def read_swift_training(values: Mapping[str, Any]) -> Mapping[str, Value]:
     return settings
 
 
+def _words_in(name: str) -> list[str]:
+    return re.split(r"[^a-z0-9]+", name.lower())
+
+
 TORCHTUNE_COMMENT = re.compile(r"\btune run\s+((?:--[\w-]+[ =][\w.-]+\s+)*)([A-Za-z][\w./]*)\s")
 """The command in the comments that torchtune's own configurations begin with."""
 
@@ -175,7 +179,7 @@ def torchtune_command(values: Mapping[str, Any], path: Path) -> str:
         return f"tune run {named[1]}{named[2]} --config {{config}}"
     model = values.get("model")
     component = str(model.get("_component_", "")) if isinstance(model, Mapping) else ""
-    words = {*re.split(r"[^a-z0-9]+", path.stem.lower())} | ({"kd"} if "teacher_model" in values else set())
+    words = {*_words_in(path.stem)} | ({"kd"} if "teacher_model" in values else set())
     words |= {"lora"} if re.search("lora|dora", component + path.stem) else {"full"}
     words |= {"full_dpo"} if {"full", "dpo"} <= words else set()
     single, distributed = next(names for word, names in words_of("torchtune_recipes").items() if word in words)
@@ -208,17 +212,15 @@ def trl_command(values: Mapping[str, Any], path: Path) -> str | None:
     others = {*words_of("trl_methods")} - {method}
 
     def shown(script: Path, source: str) -> bool:
-        words = {*re.split(r"[^a-z0-9]+", script.stem.lower())}
+        words = {*_words_in(script.stem)}
         return reads_keys(path, dict.fromkeys(values), {*of_trl, *words_of("handbook")})(script, source) and not (
             method and words & others
         )
 
     of_trl = {key for key in values if key in KNOWN or pattern_of("trl_arguments").fullmatch(key)}
 
-    def of_method(script: Path, source: str) -> bool:
-        return method in re.split(r"[^a-z0-9]+", script.stem.lower()) and shown(script, source)
-
-    script = find_script(path, TRL_PARSES, of_method) or find_script(path, TRL_PARSES, shown)
+    named = find_script(path, TRL_PARSES, lambda near, text: method in _words_in(near.stem) and shown(near, text))
+    script = named or find_script(path, TRL_PARSES, shown)
     if script is not None:
         option = "" if "H4ArgumentParser(" in read_source(script) else "--config "
         return f"accelerate launch {shlex.quote(str(script))} {option}{{config}}"
@@ -228,9 +230,9 @@ def trl_command(values: Mapping[str, Any], path: Path) -> str | None:
 def _training_method(values: Mapping[str, Any], path: Path) -> str | None:
     """How the file trains: said by the names of file and folders, the nearest first, else by keys."""
     for part in (path.stem, *(folder.name for folder in path.absolute().parents[:2])):
-        for word in re.split(r"[^a-z0-9]+", part.lower()):
+        for word in _words_in(part):
             if word in words_of("trl_methods"):
-                return str(word)
+                return word
     keys_of_methods = words_of("trl_method_keys")
     return next((method for method, keys in keys_of_methods.items() if values.keys() & set(keys)), None)
 

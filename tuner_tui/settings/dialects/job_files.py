@@ -123,7 +123,7 @@ def _on_this_machine(command: ToolFile, source: Path) -> ToolFile:
     """The command with paths of a container or another machine as those that end so in this checkout."""
     folders = source.absolute().parents[: FOLDERS_UP + 1]
 
-    def found(name: str) -> str | None:
+    def local(name: str) -> str | None:
         parts = Path(name).parts
         ends = (Path(*parts[start:]) for start in range(1, len(parts)))
         paths = (above / end for end in ends if len(end.parts) > 1 or end.suffix for above in folders)
@@ -131,12 +131,12 @@ def _on_this_machine(command: ToolFile, source: Path) -> ToolFile:
 
     def here(word: str) -> str:
         begin, equals, name = word.rpartition("=")
-        path = found(name) if name.startswith("/") and not Path(name).exists() else None
+        path = local(name) if name.startswith("/") and not Path(name).exists() else None
         return word if path is None else f"{begin}{equals}{path}"
 
     folder = command.folder
     if folder.startswith(("/", "~", "$")) and not Path(folder).is_dir():
-        folder = found(folder) or ""
+        folder = local(folder) or ""
     words, started = (tuple(map(here, parts)) for parts in (command.words, command.command))
     return replace(command, words=words, command=started, folder=folder)
 

@@ -90,22 +90,22 @@ def read_assignments(path: Path, text: str, read: set[Path] | None = None) -> di
     if not all(isinstance(node, _PLAIN) for node in body):
         return {}
     read = {path} if read is None else read
-    own: dict[str, Any] = {}
+    bound: dict[str, Any] = {}
     for node in body:
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         if value is not None:
-            own |= {target.id: _entry(target.id, value, own) for target in targets if isinstance(target, ast.Name)}
+            bound |= {target.id: _entry(target.id, value, bound) for target in targets if isinstance(target, ast.Name)}
     merged: dict[str, Any] = {}
-    bases = own.pop("_base_", [])
+    bases = bound.pop("_base_", [])
     for name in [bases] if isinstance(bases, str) else bases if isinstance(bases, list | tuple) else []:
         base = (path.parent / str(name)).resolve()
         if base.suffix == ".py" and base.is_file() and base not in read and len(read) < MOST_BASES:
             read.add(base)
             merged = overlaid(merged, read_assignments(base, base.read_text("utf-8", "replace"), read))
-    return overlaid(merged, own)
+    return overlaid(merged, bound)
 
 
 def _entry(key: object, node: ast.expr, names: Mapping[str, Any]) -> Any:
@@ -531,13 +531,13 @@ def _own_names(sources: list[_Source], names: Mapping[str, Any]) -> dict[str, An
     local = {node for function in functions for node in ast.walk(function)}
     written = {node.id for node in nodes if isinstance(node, ast.Name) and node not in local}
     used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    own = {
+    values = {
         f"{OWN_NAMES}.{name}": names[name]
         for name in written & used & names.keys()
         if names[name] != 0 or MAY_BE_0.search(name)
     }
-    own |= {name: value for name, value in names.items() if name.startswith(f"{OWN_NAMES}.")}
-    return {name: value for name, value in own.items() if isinstance(value, bool | int | float | str)}
+    values |= {name: value for name, value in names.items() if name.startswith(f"{OWN_NAMES}.")}
+    return {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
 
 
 def declared_options(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, list[str]]]:

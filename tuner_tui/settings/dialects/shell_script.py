@@ -284,7 +284,9 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
         for match in _DEFAULTED.finditer(line):
             variables.setdefault(match[1], match[2])
         starts = document is None
-        cut = starts and _is_cut(text, end)
+        # Options that a comment, a blank line or a lost `\\` parts from their command.
+        following = re.sub(r"\A(?:[ \t]*(?:#[^\n]*)?\n)*", "", text[end:]).lstrip(" \t").removeprefix("\\").lstrip()
+        cut = starts and following.startswith("--")
         for words in split_commands(_computed(_filled(line, variables), variables)):
             assigned = [_ASSIGNMENT.fullmatch(word) for word in words if word not in DECLARATIONS]
             if words and all(assigned):
@@ -298,7 +300,10 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
                         reasons.append(f"{name} has several values")
                         extends = assignments[name].startswith(before)
                         changed = assignments[name].removeprefix(before) if extends else f"{before} {assignments[name]}"
-                        assignments[name] = f"{before if extends else ''} {_open_options(changed, name)}${name}".strip()
+                        # The options may be given, each with a value that is not known.
+                        options = dict.fromkeys(re.findall(r"(?<!\S)--[A-Za-z][\w-]*", changed))
+                        maybe = "".join(f"{option} ${name} " for option in options)
+                        assignments[name] = f"{before if extends else ''} {maybe}${name}".strip()
                 variables |= assignments
                 exported |= assignments if words[0] == "export" else {}
                 for value in assignments.values():
@@ -366,17 +371,6 @@ def _of_other_shell(words: tuple[str, ...]) -> str:
         return " ".join(words[1:])
     parts = [part for word in words for part in (word.split("=", 1) if word.startswith("--wrap=") else [word])]
     return next((text for option, text in pairwise(parts) if option in ("-c", "-lc", "--wrap")), "")
-
-
-def _open_options(words: str, variable: str) -> str:
-    """The options among the words, each with the variable as its value: they may be given, and are not known."""
-    return "".join(f"{option} ${variable} " for option in dict.fromkeys(re.findall(r"(?<!\S)--[A-Za-z][\w-]*", words)))
-
-
-def _is_cut(text: str, end: int) -> bool:
-    """Whether the lines after a command are options, which a comment, a blank line or a lost `\\` parts from it."""
-    following = re.sub(r"\A(?:[ \t]*(?:#[^\n]*)?\n)*", "", text[end:]).lstrip(" \t").removeprefix("\\").lstrip()
-    return following.startswith("--")
 
 
 def _starts_script(words: tuple[str, ...]) -> bool:

@@ -108,7 +108,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
     if file.words or (dialect.form == "arguments" and path.suffix not in NO_PROGRAMS):
         return _job_of_shell(dialect, file, path, flat)
     words, environment, folder = _command_of_file(dialect, file, path)
-    known = words[0] != COMMAND_TO_NAME
+    is_named = words[0] != COMMAND_TO_NAME
     apply: ApplyMode = APPLY_MODES.get(dialect.form, "yaml")
     if apply == "yaml" and dialect.name == HF and path.suffix.lower() == ".json":
         apply = "inject"  # the script looks at the suffix: it would not read a YAML file in its place
@@ -118,8 +118,8 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
     model = _model_of(flat, dialect.model_keys) or _model_of(read_options(words), words_of("model_names"))
     return CommandJob(
         command=words,
-        apply=apply if known else "none",
-        dialect=HF if apply == "inject" and known else dialect.name,
+        apply=apply if is_named else "none",
+        dialect=HF if apply == "inject" and is_named else dialect.name,
         aliases=_aliases(dialect, flat) if dialect.form == "overrides" else {},
         model=model,
         task=_task(dialect, flat, model, words),
@@ -508,11 +508,9 @@ def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     values = {key: value for key, value in values.items() if not names_none(key, value)}
     model = _first_text(values, keys)
     if model is not None and "/" not in model:
-        others = ((key, other) for key in keys if (other := _first_text(values, [key])))
+        named = ((key, name) for key in keys if (name := _first_text(values, [key])))
         is_path = re.compile(r"[\w-]+/[\w.-]+")
-        model = next(
-            (other for key, other in others if is_path.fullmatch(other) or ("/" in other and "path" in key)), model
-        )
+        model = next((name for key, name in named if is_path.fullmatch(name) or ("/" in name and "path" in key)), model)
     is_class = model is not None and re.fullmatch(r"[A-Z][A-Za-z]+|.*\.(?:py|ya?ml|toml)", model)
     return None if is_class else model
 
