@@ -11,7 +11,6 @@ from typing import Any
 
 from tuner_tui.advice.batch_scaling import (
     BatchSplit,
-    RebalancedBatch,
     divisors,
     rebalance,
     scale_learning_rate,
@@ -42,72 +41,60 @@ def smaller_micro_batch(situation: Situation, settings: Settings) -> Iterator[Re
     the next smaller one.
     """
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
-    if situation.has_own_loop:
-        yield from _smaller_batch(situation, settings)
+    if situation.has_own_loop:  # which does not accumulate: the half, or the largest power of two of it that may fit
+        halves = [BatchSplit(micro >> shift, 1, situation.replicas) for shift in range(1, micro.bit_length())]
+        fitting, possible = _by_fit(situation, halves)
+        for split in (*fitting, *possible)[:1]:
+            yield _batch_remedy("smaller-batch", situation, settings, split)
         return
+    share = micro * accumulation
     sizes = smaller_micro_batches(micro, accumulation)
-    if not sizes:
+    splits = [BatchSplit(size, share // size, situation.replicas) for size in sizes]
+    if not splits:
         return
-    largest = _largest_fitting(situation, settings, sizes) or sizes[-1]
-    if largest == sizes[0] and 2 * largest < micro and _can_scale_rate(situation, settings):
-        yield _inexact_split(rebalance(micro, accumulation, situation.replicas, micro * 3 // 4), settings)
-    yield _exact_split(BatchSplit(largest, micro * accumulation // largest, situation.replicas), settings)
+    fitting, possible = _by_fit(situation, splits)
+    split = (*fitting, *possible, splits[-1])[0]
+    if split == splits[0] and 2 * split.micro < micro and _can_scale_rate(situation, settings):
+        inexact = rebalance(micro, accumulation, situation.replicas, micro * 3 // 4).split
+        yield _batch_remedy("inexact-split", situation, settings, inexact, scales_rate=True)
+    yield _batch_remedy("exact-split", situation, settings, split)
 
 
-def _largest_fitting(situation: Situation, settings: Settings, sizes: Sequence[int]) -> int | None:
-    """The first of `sizes` that is known to fit, else the first that may fit; None if all are too large."""
-    share = settings.per_device_train_batch_size * settings.gradient_accumulation_steps
-    possible = None
-    for size in sizes:
-        peak = expected_peak(situation, BatchSplit(size, max(1, share // size), situation.replicas).change)
-        if peak is not None and peak.verdict == "fits":
-            return size
-        if peak is None or peak.verdict == "tight":
-            possible = possible or size
-    return possible
+def _by_fit(situation: Situation, splits: Sequence[BatchSplit]) -> tuple[list[BatchSplit], list[BatchSplit]]:
+    """Those of `splits` whose memory is known to fit, and those that may fit."""
+    peaks = [(split, expected_peak(situation, split.change)) for split in splits]
+    fitting = [split for split, peak in peaks if peak is not None and peak.verdict == "fits"]
+    return fitting, [split for split, peak in peaks if peak is None or peak.verdict == "tight"]
 
 
-def _smaller_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """For a loop without accumulation: the half, or the largest power of two of it that may fit."""
-    batch = settings.per_device_train_batch_size
-    halves = [batch >> shift for shift in range(1, batch.bit_length())]
-    smaller = _largest_fitting(situation, settings, halves)
-    if smaller is not None:
-        yield remedy(
-            "smaller-batch",
-            {"per_device_train_batch_size": smaller},
-            batch=batch,
-            wanted=smaller,
-            times=_times(smaller, batch),
-        )
-
-
-def _exact_split(split: BatchSplit, settings: Settings) -> Remedy:
+def _batch_remedy(
+    name: str, situation: Situation, settings: Settings, split: BatchSplit, *, scales_rate: bool = False, **texts: Any
+) -> Remedy:
+    """The remedy of a row that sets a batch; with `scales_rate` also the learning rate for it."""
+    micro, before = settings.per_device_train_batch_size, settings.effective_batch(situation.replicas)
+    ratio = split.effective / before
+    rate, rule = scale_learning_rate(settings.learning_rate, ratio, settings.optim)
+    change: dict[str, int | float] = {**split.change}
+    if situation.has_own_loop:
+        del change["gradient_accumulation_steps"]
+    if scales_rate:
+        change["learning_rate"] = float(f"{rate:.3g}")
     return remedy(
-        "exact-split",
-        split.change,
-        micro=settings.per_device_train_batch_size,
+        name,
+        change,
+        micro=micro,
         wanted=split.micro,
         accumulation=settings.gradient_accumulation_steps,
         rest=split.accumulation,
+        before=before,
         effective=split.effective,
-        times=_times(split.micro, settings.per_device_train_batch_size),
-    )
-
-
-def _inexact_split(new: RebalancedBatch, settings: Settings) -> Remedy:
-    rate, rule = scale_learning_rate(settings.learning_rate, new.ratio, settings.optim)
-    rate = float(f"{rate:.3g}")
-    return remedy(
-        "inexact-split",
-        {**new.split.change, "learning_rate": rate},
-        before=settings.per_device_train_batch_size,
-        micro=new.split.micro,
-        wanted=new.wanted,
-        effective=new.split.effective,
+        times=_times(split.micro, micro),
+        rate_before=f"{settings.learning_rate:.3g}",
         rate=f"{rate:.3g}",
         rule=rule,
-        times=_times(new.split.micro, settings.per_device_train_batch_size),
+        root=f"{scale_square_root(settings.learning_rate, ratio):.3g}",
+        linear=f"{scale_linear(settings.learning_rate, ratio):.3g}",
+        **texts,
     )
 
 
@@ -128,7 +115,7 @@ def smaller_eval_batch(situation: Situation, settings: Settings) -> Iterator[Rem
     if batch > 1:
         smaller = batch * 3 // 4 if batch >= 16 else batch // 2
         change = {"per_device_eval_batch_size": smaller}
-        yield remedy("smaller-eval-batch", change, before=batch, wanted=smaller, times=f"{smaller / batch:.2f}")
+        yield remedy("smaller-eval-batch", change, before=batch, wanted=smaller, times=_times(smaller, batch))
 
 
 def shorter_sequences(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -136,8 +123,7 @@ def shorter_sequences(situation: Situation, settings: Settings) -> Iterator[Reme
     length = settings.max_length
     new = max(SHORTEST_LENGTH, length * 2 // 3 // 8 * 8)
     if new < length:
-        times = f"{new / length:.2f}"
-        yield remedy("shorter-sequences", {"max_length": new}, before=length, wanted=new, times=times)
+        yield remedy("shorter-sequences", {"max_length": new}, before=length, wanted=new, times=_times(new, length))
 
 
 def safe_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -147,20 +133,13 @@ def safe_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     safe = next((size for size in sizes if size <= CONSERVATIVE_BATCH), None)
     if safe is not None and safe != sizes[0]:
         split = BatchSplit(safe, micro * accumulation // safe, situation.replicas)
-        yield remedy(
-            "safe-batch",
-            split.change,
-            micro=split.micro,
-            accumulation=split.accumulation,
-            effective=split.effective,
-            times=_times(split.micro, micro),
-        )
+        yield _batch_remedy("safe-batch", situation, settings, split)
 
 
 def larger_batch(situation: Situation, settings: Settings, most: int) -> Iterator[Remedy]:
     """A larger micro batch, at most `most` times: with less accumulation, else with a larger effective batch.
 
-    Of the sizes whose memory fits it is the largest, of those that may not fit the smallest. Where the GPU has very
+    Of the sizes whose memory fits it is the largest, of those that may fit the smallest. Where the GPU has very
     little to do, a larger effective batch is offered, too.
     """
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
@@ -168,37 +147,23 @@ def larger_batch(situation: Situation, settings: Settings, most: int) -> Iterato
     own_loop = situation.has_own_loop  # which has no accumulation
     divided = () if own_loop else divisors(share)
     held = [BatchSplit(size, share // size, situation.replicas) for size in divided if size > micro]
-    split = _largest_that_fits(situation, [split for split in held if split.micro <= most * micro])
-    if split is not None:
-        yield remedy(
-            "larger-micro-batch",
-            split.change,
-            micro=micro,
-            wanted=split.micro,
-            accumulation=accumulation,
-            rest=split.accumulation,
-            effective=split.effective,
-            **_expected_gain(split.micro / micro, most),
-        )
+    fitting, possible = _by_fit(situation, [split for split in held if split.micro <= most * micro])
+    for split in fitting[-1:] or possible[:1]:
+        gain = _expected_gain(split.micro / micro, most)
+        yield _batch_remedy("larger-micro-batch", situation, settings, split, **gain)
     if own_loop or accumulation == 1 or most > 2:
         grown = (int(micro * times) for times in STEPS_UP if times <= most)
         # From 16 on multiples of 8, as the GPU's matrix units take them.
         sizes = dict.fromkeys(size // 8 * 8 if size >= 16 else size for size in grown)
-        split = _largest_that_fits(situation, [BatchSplit(n, 1, situation.replicas) for n in sizes if n > share])
-        if split is not None and _can_scale_rate(situation, settings):
-            yield _grown_batch(situation, settings, split, most)
+        splits = [BatchSplit(size, 1, situation.replicas) for size in sizes if size > share]
+        fitting, possible = _by_fit(situation, splits if _can_scale_rate(situation, settings) else ())
+        for split in fitting[-1:] or possible[:1]:
+            gain, scales = _expected_gain(split.micro / micro, most), situation.is_known("learning_rate")
+            yield _batch_remedy("larger-effective-batch", situation, settings, split, scales_rate=scales, **gain)
 
 
 STEPS_UP = (1.25, 1.5, 2, 3, 4)
 """Steps of the micro batch, where the effective batch grows with it: 12 → 14, 32 → 48 and × 4 in the notes."""
-
-
-def _largest_that_fits(situation: Situation, splits: Sequence[BatchSplit]) -> BatchSplit | None:
-    """The largest of `splits`, ascending, whose memory fits; else the smallest, if it is not known to be too large."""
-    peaks = [(split, expected_peak(situation, split.change)) for split in splits]
-    fitting = [split for split, peak in peaks if peak is not None and peak.verdict == "fits"]
-    open_ones = [split for split, peak in peaks if peak is None or peak.verdict == "tight"]
-    return fitting[-1] if fitting else next(iter(open_ones), None)
 
 
 def _expected_gain(times: float, most: int) -> Mapping[str, Any]:
@@ -208,35 +173,7 @@ def _expected_gain(times: float, most: int) -> Mapping[str, Any]:
     """
     rows: Sequence[Mapping[str, Any]] = read_data_file(FILE)["batch-gains"]
     row = rows[0] if most <= 2 else next((row for row in rows if times <= row["times"]), rows[-1])
-    return {"times": f"{times:.2f}", "gain": row["gain"], "speed": row["speed"], "rests_on": row["rests_on"]}
-
-
-def _grown_batch(situation: Situation, settings: Settings, split: BatchSplit, most: int) -> Remedy:
-    """A larger micro batch with the larger effective batch and its learning rate."""
-    before = settings.effective_batch(situation.replicas)
-    ratio = split.effective / before
-    rate, rule = scale_learning_rate(settings.learning_rate, ratio, settings.optim)
-    rate = float(f"{rate:.3g}")
-    change: dict[str, int | float] = {**split.change}
-    if situation.has_own_loop:
-        del change["gradient_accumulation_steps"]
-    if situation.is_known("learning_rate"):
-        change["learning_rate"] = rate
-    micro = settings.per_device_train_batch_size
-    return remedy(
-        "larger-effective-batch",
-        change,
-        micro=micro,
-        wanted=split.micro,
-        before=before,
-        effective=split.effective,
-        rate_before=f"{settings.learning_rate:.3g}",
-        rate=f"{rate:.3g}",
-        rule=rule,
-        root=f"{scale_square_root(settings.learning_rate, ratio):.3g}",
-        linear=f"{scale_linear(settings.learning_rate, ratio):.3g}",
-        **_expected_gain(split.micro / micro, most),
-    )
+    return {"gain": row["gain"], "speed": row["speed"], "rests_on": row["rests_on"]}
 
 
 def no_checkpointing(situation: Situation, settings: Settings) -> Iterator[Remedy]:
