@@ -37,9 +37,7 @@ RENAMED: Mapping[str, str] = _TABLES["renamed"]
 PRESET_SPELLINGS: Mapping[str, str] = _TABLES["preset_spellings"]
 IGNORED_ARGUMENTS: Mapping[str, str] = {name: row["why"] for row in _TABLES["ignored"] for name in row["arguments"]}
 """Argument to the reason why it is ignored."""
-NEWER: Mapping[str, str] = {
-    **RENAMED, "gradient_checkpointing": "activation_checkpointing", "group_by_length": "train_sampling_strategy",
-}  # fmt: skip
+NEWER: Mapping[str, str] = {**RENAMED, **_TABLES["newer"]}
 """Argument to the newer one that wins where both are given."""
 JIT = "enable_jit_checkpoint"
 SWITCHES = frozenset(

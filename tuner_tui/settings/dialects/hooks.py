@@ -11,7 +11,6 @@ from typing import Any
 
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.script_search import (
-    CONFIG_OPTION,
     console_script,
     find_script,
     find_scripts,
@@ -300,16 +299,8 @@ def holds_arguments_only(values: Mapping[str, Any], section: str) -> bool:
 
 
 PARSES_FILE = r"\.parse_(yaml|json)_file\("
-READS = (
-    r"\b(?:(?:safe|full)_load|yaml\.load|OmegaConf\.load|om\.load|YAML|merge_from_file|json\.loads?|toml(?:lib)?\.loads?"
-    r"|\w*(?:load|read|from|get|parse)_(?:yaml|hyperpyyaml|json|toml|config|cfg|params|hparams)\w*)\("
-)
 _PART = r"(?:_(?:one_)?epoch|_loop|_model|_step|ing)?"
 TRAINS = rf"\.backward\(|\bvalue_and_grad\(|\b\w*Trainer\(|\.fit\(|\.train{_PART}\(\w|\bdef train{_PART}\("
-READS_AND_TRAINS = rf"(?s)\A(?=.*(?:{READS}|{CONFIG_OPTION.pattern}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
-"""The source of a script that reads a file of settings, or has an option for one, and trains."""
-CONFIG_REQUIRED = re.compile(rf"add_argument\([^()]*?{CONFIG_OPTION.pattern}[^()]*\)")
-"""An option for the file of settings, which is given."""
 
 
 def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
@@ -319,7 +310,9 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
     by a path of its own: the file is no argument then. A module of a package that is not run as a script is none.
     """
     shown = reads_keys(path, values, KNOWN)
-    for marker in (PARSES_FILE, READS_AND_TRAINS):
+    option = words_of("config_options")
+    reads = rf"(?s)\A(?=.*(?:{words_of('reads_settings')}|{option}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
+    for marker in (PARSES_FILE, reads):
         script = find_script(path, marker, shown)
         if script is None or script.name == "__main__.py":  # a program with commands of its own
             continue
@@ -331,10 +324,11 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
         is_far = script.parent not in path.absolute().parents and not named_for_training([script])
         is_far = is_far and not names_file(source, path)
         # A subcommand says what to do with the file; what the parser requires is not known.
-        if of_package or is_far or pattern_of("needs_more").search(CONFIG_REQUIRED.sub("", source)):
+        others = re.sub(rf"add_argument\([^()]*?{option}[^()]*\)", "", source)
+        if of_package or is_far or pattern_of("needs_more").search(others):
             continue
         words = f"python {shlex.quote(str(script))}"
-        if options := [*dict.fromkeys(CONFIG_OPTION.findall(source))]:
+        if options := [*dict.fromkeys(re.findall(option, source))]:
             parts = {*re.split(r"[\W_]+", path.stem)} - {"", "config", "cfg", "conf"}
             named = [option for option in options if parts & {*re.split(r"[\W_]+", option)}]
             likely = named or [option for option in options if option in ("--config", "--cfg")] or options

@@ -1,7 +1,7 @@
 """Keyword arguments of the calls in a Python script or notebook that configure a training: read, changed, written.
 
-The calls are `TrainingArguments(...)` and its subclasses, whose arguments have their own names here, and those of
-`SECTIONS`, whose arguments are called `LoraConfig.r`. Nothing is imported or run: a value counts if it is a literal,
+The calls are `TrainingArguments(...)` and its subclasses, whose arguments have their own names here, and `calls` of
+`tools.yaml`, whose arguments are called `LoraConfig.r`. Nothing is imported or run: a value counts if it is a literal,
 arithmetic of literals, a name that the source binds once to such a value, or an argument of the script's own command
 line with a default: `args.lr` of `add_argument("--lr", default=1e-4)`, or of a dataclass.
 """
@@ -21,20 +21,13 @@ from typing import Any
 from msgspec import Struct
 
 from tuner_tui.settings.dialects.hooks import TRAINS
+from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import MAX_NODES, ToolFile
 
 ARGUMENTS = re.compile(r"\w*TrainingArguments|(SFT|DPO|GRPO|RLOO|KTO|Reward|ORPO|CPO|GKD|PPO|OnlineDPO|PRM|BCO)Config")
 MODEL_CLASS = re.compile(r"(AutoModel|Fast)\w*|\w+(For[A-Z]\w+|Model)|SentenceTransformer|CrossEncoder")
-SECTIONS = frozenset({"LoraConfig", "BitsAndBytesConfig", "get_peft_model", "DataLoader", "tokenizer", "SFTTrainer"})
-POSITIONAL: Mapping[str, tuple[str, ...]] = {"from_pretrained": ("model_name",), "load_dataset": ("path",)}
-"""Names under which a section keeps its positional arguments."""
-OF_LOOPS: Mapping[str, tuple[str, ...]] = {
-    "optimizer": ("params", "lr"), "clip_grad_norm_": ("parameters", "max_norm"), "Accelerator": (), "Trainer": (),
-    "set_seed": ("seed",), "seed_everything": ("seed",), "manual_seed": ("seed",),
-}  # fmt: skip
-"""The same for calls that count where no `TrainingArguments` do."""
 OPTIMIZER = re.compile(r"\w*Adam\w*|Adafactor|Adagrad|SGD|RMSprop|Lion\w*|Muon|LAMB|LARS")
 MANUAL_SEEDS = frozenset({"manual_seed", "torch.manual_seed", "torch.random.manual_seed"})
 PARSED = re.compile(
@@ -274,12 +267,14 @@ def read_python(
     if of_loop and UNSLOTH not in values:
         values |= {f"{OWN_NAMES}{CALLED}": True, **_own_names(sources, names)}
     count = 0
-    for parsed, section, call in calls if of_loop else [call for call in calls if call[1] not in OF_LOOPS]:
+    without = {} if of_loop else words_of("calls_of_loops")
+    for parsed, section, call in (call for call in calls if call[1] not in without):
         count += len(call.keywords)
         if count > MAX_NODES:
             raise PresetError(f"{source}: has more than {MAX_NODES:,} arguments, too many for a training script")
         keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
-        keywords = dict(zip({**POSITIONAL, **OF_LOOPS}.get(section, ()), call.args, strict=False)) | keywords
+        positional = {**words_of("calls"), **words_of("calls_of_loops")}.get(section, ())
+        keywords = dict(zip(positional, call.args, strict=False)) | keywords
         arguments = {name: _value(node, names, parsed) for name, node in keywords.items()}
         if not section and "" in lines:
             continue  # of another training
@@ -398,7 +393,7 @@ def _section(call: ast.Call) -> str | None:
         return "optimizer"
     if name == "manual_seed" and ast.unparse(call.func) not in MANUAL_SEEDS:
         return None  # of a generator of its own
-    return name if name in SECTIONS or name in POSITIONAL or name in OF_LOOPS else None
+    return name if name in {**words_of("calls"), **words_of("calls_of_loops")} else None
 
 
 def last_name(node: ast.expr) -> str | None:

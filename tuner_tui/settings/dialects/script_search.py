@@ -18,21 +18,10 @@ from tuner_tui.core.files import open_regular, read_data_file
 TABLES = Path(__file__).with_name("tools.yaml")
 FOLDERS_UP, MOST_SCRIPTS, MOST_SOURCE_BYTES = 5, 400, 2**18
 """How far a file's script is searched."""
-ROOT_MARKS = (
-    ".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yaml", "environment.yml",
-)  # fmt: skip
-"""What the top of a checkout has; only there is the whole checkout searched."""
-TOPS = (*ROOT_MARKS, "LICENSE", "README.md")
-"""What a folder has whose inner ones are searched as well."""
 INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
 TRAINING = re.compile(r"train|fine[-_]?tun|(?<![a-z])(?:fit|sft|dpo|grpo|ppo)(?![a-z])", re.IGNORECASE)
 ENTRY = re.compile(r"(?:main|run)(?:_\w+)?")
 """The name of a script that a project is started by."""
-CONFIG_OPTION = re.compile(
-    r"[\"'](--(?![\w-]*(?:data|model|tokenizer|deepspeed|ds_|accelerate|fsdp|wandb|lora|peft|quant|generation|eval|sweep))"
-    r"(?:[\w-]+[_-])?(?:config|cfg|conf|yaml|params|hparams|args(?=_file|_path))(?:[_-]?(?:file|path|yaml|filename))?)[\"']"
-)
-"""The option for a script's file of settings; not that of a part of the training or of another program."""
 METHOD = re.compile(r"fine[-_]?tun|(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo)(?![a-z])", re.IGNORECASE)
 """What the name of a file says of its training; a script that knows nothing of it does another one."""
 MOST_MODULES = 40
@@ -165,7 +154,7 @@ def texts_above(path: Path, whole: bool = True) -> Iterator[Path]:
     At the top of a checkout also those in deeper folders, where `whole`.
     """
     folders = [*_folders_above(path)]
-    of_checkout = any((folders[-1] / mark).exists() for mark in TOPS)
+    of_checkout = any((folders[-1] / mark).exists() for mark in words_of("tops"))
     patterns = ["README*", "*.md", *["*/README.md", "docs/*.md"][: 2 * of_checkout], "*.sh", "*/*.sh", "*.slurm"]
     patterns += ["*.sbatch", "Makefile", "*train*.py", "*tun*.py", "main.py"]  # of programs the docstrings
     deeper = ["*/*/*.sh", "*/*/*/*.sh", "*/*/README.md"] if of_checkout and whole else []
@@ -267,12 +256,12 @@ def _folders_above(path: Path) -> Iterator[Path]:
         if folder != path.absolute().parent and folder.stat().st_mode & stat.S_ISVTX:
             return
         yield folder
-        if any((folder / mark).exists() for mark in ROOT_MARKS):
+        if any((folder / mark).exists() for mark in words_of("root_marks")):
             return
 
 
 def _whole_checkout(folder: Path) -> list[Path]:
-    if not any((folder / mark).exists() for mark in TOPS):
+    if not any((folder / mark).exists() for mark in words_of("tops")):
         return []
     inner = (script for pattern in INNER for script in files_in(folder, pattern))
     kept = (

@@ -36,7 +36,6 @@ from tuner_tui.settings.dialects.hooks import KNOWN, TRAINS
 from tuner_tui.settings.dialects.hydra import hydra_command
 from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS, parse_python
 from tuner_tui.settings.dialects.script_search import (
-    CONFIG_OPTION,
     FOLDERS_UP,
     TRAINING,
     files_in,
@@ -325,8 +324,10 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         parts = config.parent.relative_to(folder).parts if folder in config.parents else ()
         return any(re.search(r"conf|cfg|recipe|experiment|example", part, re.IGNORECASE) for part in parts)
     is_name = _is_open(name) or ("/" not in name and config.parent / name not in files_in(config.parent, "*"))
-    fits = is_name and (name.endswith(config.suffix) or name.startswith("$")) and CONFIG_OPTION.fullmatch(f'"{option}"')
-    return bool(fits) and reads_keys(config, values, KNOWN)(folder / script, read_source(folder / script))
+    is_of_form = name.endswith(config.suffix) or name.startswith("$")
+    if not (is_name and is_of_form and pattern_of("config_options").fullmatch(f'"{option}"')):
+        return False
+    return reads_keys(config, values, KNOWN)(folder / script, read_source(folder / script))
 
 
 def _is_open(word: str) -> bool:
