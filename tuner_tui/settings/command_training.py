@@ -23,7 +23,7 @@ from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.job import CommandJob, Job, Task, task_of_source
 from tuner_tui.settings.model import Value
 from tuner_tui.settings.presets import LoadedPreset, load_preset, settings_of_options
-from tuner_tui.settings.yaml_reader import read_tool_file
+from tuner_tui.settings.yaml_reader import readable_values
 
 FILE_SUFFIXES = (".py", ".yaml", ".yml", ".json", ".toml")
 _NO_NAME = re.compile(r"[<$]|\{\{|.*\.(py|ya?ml|toml)$|(none|null|true|false)?$", re.IGNORECASE)
@@ -150,7 +150,7 @@ def _model_of_file(path: Path, file: LoadedPreset | None) -> str | None:
         return job.model
     if file is None or path.suffix in SCRIPT_FORMS:
         return None
-    flat = flatten(read_tool_file(path).values)
+    flat = flatten(readable_values(path))
     return _model_of({key.rpartition(".")[2]: value for key, value in flat.items()} | flat)
 
 
@@ -184,8 +184,7 @@ def read_training_script(command: Sequence[str], cwd: Path) -> TrainingScript | 
     path = next(iter(_files(command, cwd)[0]), None)
     if path is None:
         return None
-    options: list[str] = []
-    switches: list[str] = []
+    options: dict[tuple[str, bool], None] = {}
     configured: tuple[str, ...] = ()
     has_trainer = loads_itself = False
     for file, text in own_modules(path):
@@ -193,15 +192,15 @@ def read_training_script(command: Sequence[str], cwd: Path) -> TrainingScript | 
             tree = parse_python(text)
         except SyntaxError:
             continue
-        for words, is_switch in _options(tree):
-            spellings = switches if is_switch else options
-            if words not in spellings:
-                spellings.append(words)
+        options |= dict.fromkeys(_options(tree))
         if file == path and "configurator" in text:
-            configured = tuple(_assigned(tree))
+            nodes = (node for node in tree.body if isinstance(node, ast.Assign))
+            targets = (target for node in nodes if isinstance(node.value, ast.Constant) for target in node.targets)
+            configured = tuple(target.id for target in targets if isinstance(target, ast.Name))
         has_trainer = has_trainer or all(pattern_of(name).search(text) for name in ("trainer", "trainer_packages"))
         loads_itself = loads_itself or any(map(_loads_existing, ast.walk(tree)))
-    return TrainingScript(path, tuple(options), tuple(switches), configured, has_trainer, loads_itself)
+    valued, switches = (tuple(words for words, is_switch in options if is_switch == kind) for kind in (False, True))
+    return TrainingScript(path, valued, switches, configured, has_trainer, loads_itself)
 
 
 def may_use_trainer(command: Sequence[str], cwd: Path) -> bool:
@@ -226,12 +225,6 @@ def _options(tree: ast.Module) -> Iterator[tuple[str, bool]]:
         is_switch = is_switch or values.get("is_flag") == "True" or any("/" in spelling for spelling in given)
         if words:
             yield " ".join(words), is_switch
-
-
-def _assigned(tree: ast.Module) -> Iterator[str]:
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
 def _loads_existing(node: ast.AST) -> bool:

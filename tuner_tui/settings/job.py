@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import zip_longest
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, ClassVar, Literal
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects.script_search import words_of
+from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.model import spec_of
 
@@ -125,7 +125,9 @@ def without_hydra(values: Any) -> Any:
 
 def named_model(job: Job) -> str | None:
     """The model of the job, or the one that an option of its command names."""
-    return job.model or (model_in_command(job.command) if isinstance(job, CommandJob) else None)
+    given = read_options(job.command) if not job.model and isinstance(job, CommandJob) else {}
+    named = next((value for name, value in given.items() if name in words_of("model_names")), None)
+    return named if named and named != "true" and not named.startswith("-") else job.model or None
 
 
 def names_other_task(model: str, command: Sequence[str] = ()) -> bool:
@@ -152,16 +154,6 @@ def task_of_source(source: str) -> Task | Literal["other"] | None:
         if re.search(pattern, source):
             return task
     return "other" if _MODEL_CLASS.search(source) or other_task_pattern("classes").search(source) else None
-
-
-def model_in_command(command: Sequence[str]) -> str | None:
-    """The model that an option of the command names, such as `--model_name_or_path gpt2`; None without one."""
-    for word, following in zip_longest(command, command[1:], fillvalue=""):
-        name, equals, value = word.partition("=")
-        if name.startswith("--") and name[2:].replace("-", "_") in words_of("model_names"):
-            model = value if equals else following
-            return model if model and not model.startswith("-") else None
-    return None
 
 
 COMMAND_IDENTITY = ("command", "cwd", "env", "launcher", "processes", "on_cpu")

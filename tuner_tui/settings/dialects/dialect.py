@@ -370,6 +370,9 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
     flat = without_other_meanings(flat)
     settings = {key: name for name, key in dialect.names.items()}
     only_with, elsewhere, switch = words_of("only_with"), words_of("elsewhere"), "|".join(words_of("section_switches"))
+    # A key that has a value, or a name like it as a value: `train_lora.py`.
+    texts = [key for key, value in flat.items() if value not in (None, "")]
+    texts += [value for value in flat.values() if isinstance(value, str)]
     spelled = {path: re.sub(r"(?<=[a-z])(?=[A-Z])|[- ]", "_", path) for path in flat}  # `batchSize` is `batch_size`
     for key, leaves in dialect.leaves.items():
         name = settings.get(key, key)
@@ -383,7 +386,7 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
         # that ending are no place, since nobody knows which one trains, unless all but one repeat it in a section of
         # their own (a variant), or one alone is in a section of the training or nearest to the top.
         for leaf in leaves:
-            if leaf in only_with and not _has_key(flat, only_with[leaf]):
+            if leaf in only_with and not any(re.search(only_with[leaf], text) for text in texts):
                 continue
             ends = leaf_pattern(
                 f"(?:{leaf})(?:.(?:{switch}))?" if name in FIELDS and FIELDS[name].kind == "bool" else leaf
@@ -410,12 +413,6 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
             if ending:
                 break  # several, of which none is known to be meant
     return keys
-
-
-def _has_key(flat: Mapping[str, Any], pattern: str) -> bool:
-    """Whether the file has such a key with a value, or a name like it as a value: `train_lora.py`."""
-    keys = (key for key, value in flat.items() if value not in (None, ""))
-    return any(re.search(pattern, text) for text in (*keys, *(text for text in flat.values() if isinstance(text, str))))
 
 
 def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:

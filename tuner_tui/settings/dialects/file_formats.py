@@ -196,7 +196,13 @@ def file_changes(
     if targets is None and dialect.extends_hf:
         targets = hf.arguments_of_file(flat.keys())
     written = write_settings(dialect, settings, targets, changed, flat)
-    places = {**keys_in_file(dialect, flat), **_own_spellings(dialect, flat, targets)}
+    # The other names with the same values under which the file has keys of the dialect.
+    old_names = {old: new.key for old, new in dialect.renamed.items() if new.values is None}
+    if dialect.extends_hf:
+        old = {old: name for old, name in hf.RENAMED.items() if name in SCRIPT_FIELDS or old in (targets or ())}
+        old_names |= {old_name: dialect.names.get(name, name) for old_name, name in old.items()}
+    spelled_old = {key: old for old, key in old_names.items() if old in flat and key not in flat}
+    places = {**keys_in_file(dialect, flat), **spelled_old}
     # The section that most arguments of Hugging Face's are in takes what the file lacks.
     arguments = places.items() if dialect.extends_hf else ()
     sections_of = Counter(key_path.removesuffix(key) for key, key_path in arguments if key_path.endswith(f".{key}"))
@@ -246,15 +252,6 @@ def file_changes(
         if key_path not in flat or flat[key_path] != value:
             values[_path(dialect, key_path)] = value
     return ExportedSettings(values, tuple(unsupported), tuple(notes))
-
-
-def _own_spellings(dialect: Dialect, flat: Mapping[str, Any], targets: Collection[str] | None) -> dict[str, str]:
-    """The dialect's keys to the other names with the same values under which the file has them."""
-    renamed = {old: new.key for old, new in dialect.renamed.items() if new.values is None}
-    if dialect.extends_hf:
-        old = {old: name for old, name in hf.RENAMED.items() if name in SCRIPT_FIELDS or old in (targets or ())}
-        renamed |= {other: dialect.names.get(name, name) for other, name in old.items()}
-    return {key: other for other, key in renamed.items() if other in flat and key not in flat}
 
 
 def _is_default(key_path: str, value: Any, flat: Mapping[str, Any]) -> bool:

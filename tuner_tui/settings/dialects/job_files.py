@@ -131,8 +131,8 @@ def _on_this_machine(command: ToolFile, source: Path) -> ToolFile:
 
     def here(word: str) -> str:
         begin, equals, name = word.rpartition("=")
-        path = local(name) if name.startswith("/") and not Path(name).exists() else None
-        return word if path is None else f"{begin}{equals}{path}"
+        is_away = name.startswith("/") and not Path(name).exists()
+        return f"{begin}{equals}{local(name) or name}" if is_away else word
 
     folder = command.folder
     if folder.startswith(("/", "~", "$")) and not Path(folder).is_dir():
