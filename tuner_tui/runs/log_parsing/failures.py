@@ -432,10 +432,8 @@ def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
             ended_by = _signal_number(match)
             number, request = (number, ended_by) if ended_by in REQUESTS else (ended_by, request)
     reported_failure = code is not None or number is not None or in_root
-    if code is not None and (ended_by := WINDOWS_SIGNALS.get(code & 0xFFFFFFFF)):
-        return LauncherReport(rank, None, int(ended_by), reported_failure, request, local_rank)
-    if code is not None and code < 0:
-        return LauncherReport(rank, None, -code, reported_failure, request, local_rank)
+    if code is not None and (ended_by := WINDOWS_SIGNALS.get(code & 0xFFFFFFFF, max(-code, 0))):
+        code, number = None, int(ended_by)
     return LauncherReport(rank, code, number, reported_failure, request, local_rank)
 
 

@@ -205,35 +205,29 @@ def _join_wrapped(pieces: Iterable[str]) -> Iterator[str]:
 def _strip_learned(pieces: list[str], lines: list[LogLine], learned: LearnedPrefix) -> None:
     """Removes the prefix of a traceback from its lines, and from what has the same prefix after it."""
     for number in range(learned.first, min(len(pieces), learned.first + MAX_SPAN)):
-        stripped = _strip_prefix(pieces[number], learned)
-        if stripped is not None:
-            text, rank, level = stripped
-            lines[number] = LogLine(number, text, rank, level)
+        if match := learned.shape.match(pieces[number]):
+            rank, level = RANK_WORD.search(match[0]), LEVEL_WORD.search(match[0])
+            lines[number] = LogLine(
+                number,
+                pieces[number][match.end() :],
+                None if rank is None else int(rank["a"] or rank["b"]),
+                None if level is None else level[1][0],
+            )
         elif learned.is_blank and pieces[number].strip():
             return
 
 
 def _pieces(raw: str) -> Iterator[str]:
     """Splits a line at carriage returns into the last state of a progress bar and other text."""
-    plain = ANSI.sub("", raw).rstrip("\r\n")
-    for line in _restore_lines(plain):
-        yield from _pieces_of_line(line)
-
-
-def _pieces_of_line(line: str) -> Iterator[str]:
-    parts = line.split("\r")
-    for index, part in enumerate(parts):
-        # A bar is drawn anew after each carriage return; only its last state before other text is kept.
-        newest = index == len(parts) - 1 or not BAR.search(parts[index + 1])
-        if not newest and BAR.search(part):
-            continue
-        # An exception or a log line often follows a bar without a newline.
-        glued = AFTER_BAR.match(part[:MAX_LINE_CHARACTERS])
-        if glued is not None:
-            yield glued[1]
-            yield glued[2]
-        else:
-            yield part[:MAX_LINE_CHARACTERS]
+    for line in _restore_lines(ANSI.sub("", raw).rstrip("\r\n")):
+        parts = line.split("\r")
+        for part, following in zip(parts, [*parts[1:], ""], strict=True):
+            # A bar is drawn anew after each carriage return; only its last state before other text is kept.
+            if BAR.search(part) and BAR.search(following):
+                continue
+            # An exception or a log line often follows a bar without a newline.
+            glued = AFTER_BAR.match(part[:MAX_LINE_CHARACTERS])
+            yield from (part[:MAX_LINE_CHARACTERS],) if glued is None else glued.groups()
 
 
 def _without_prefixes(number: int, text: str) -> LogLine:
@@ -341,22 +335,15 @@ def _unflatten(text: str) -> Iterator[str]:
     if first.strip():
         yield first.rstrip()
     heads, rests = frames[::2], frames[1::2]
-    for head, rest in zip(heads[:-1], rests[:-1], strict=True):
-        yield from _frame_and_source(head, rest)
     exception = FLAT_EXCEPTION.search(rests[-1])
-    if exception is None:
-        yield from _frame_and_source(heads[-1], rests[-1])
-        return
-    yield from _frame_and_source(heads[-1], rests[-1][: exception.start()])
-    yield rests[-1][exception.start() :]
-
-
-def _frame_and_source(head: str, rest: str) -> Iterator[str]:
-    """The line of a frame, which ends with the function's name, and its source."""
-    function, _, source = rest.strip().partition(" ")
-    yield f"  {head}{function}"
-    if source:
-        yield f"    {source}"
+    rests[-1] = rests[-1][: None if exception is None else exception.start()]
+    for head, rest in zip(heads, rests, strict=True):
+        function, _, source = rest.strip().partition(" ")
+        yield f"  {head}{function}"
+        if source:
+            yield f"    {source}"
+    if exception is not None:
+        yield exception.string[exception.start() :]
 
 
 class LearnedPrefix(Struct, frozen=True):
@@ -396,19 +383,8 @@ def _learn_prefix(lines: Sequence[str], header: int) -> LearnedPrefix | None:
 def _shape(prefix: str) -> str:
     """A regular expression for `prefix` with other numbers. Blanks after it belong to the line."""
     body = prefix.rstrip()
-    parts = (r"\d+" if part.isdigit() else r"\s+" if part.isspace() else re.escape(part) for part in _runs(body))
+    parts = (
+        r"\d+" if part.isdigit() else r"\s+" if part.isspace() else re.escape(part)
+        for part in re.findall(r"\d+|\s+|[^\d\s]+", body)
+    )
     return "".join(parts) + (r"(?: |$)" if len(prefix) > len(body) else "")
-
-
-def _runs(text: str) -> list[str]:
-    return re.findall(r"\d+|\s+|[^\d\s]+", text)
-
-
-def _strip_prefix(line: str, learned: LearnedPrefix) -> tuple[str, int | None, str | None] | None:
-    """The line without the prefix, its rank, and the first letter of its level; None if it has another beginning."""
-    match = learned.shape.match(line)
-    if match is None:
-        return None
-    rank, level = RANK_WORD.search(match[0]), LEVEL_WORD.search(match[0])
-    number = None if rank is None else int(rank["a"] or rank["b"])
-    return line[match.end() :], number, None if level is None else level[1][0]
