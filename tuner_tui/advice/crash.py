@@ -196,10 +196,11 @@ def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | 
 
 def _cause_from_outcome(finished: Finished) -> CrashCause | None:
     """What an outcome that a job system gave the run means; None for the others."""
-    pattern = next((row for row in crash_table().messages if row.outcome == finished.outcome), None)
-    if pattern is None:
-        return None
-    return CrashCause(pattern.cause, pattern.sentence, pattern.confidence, (finished.sentence,), topic=pattern.topic)
+    rows = (row for row in crash_table().messages if row.outcome == finished.outcome)
+    causes = (
+        CrashCause(row.cause, row.sentence, row.confidence, (finished.sentence,), topic=row.topic) for row in rows
+    )
+    return next(causes, None)
 
 
 def _cause_from_observer(judgement: Judgement) -> CrashCause | None:
@@ -257,8 +258,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     elif topic == "output-exists" and judgement.launcher.reported_failure:
         subject = "several-processes"
     elif cause == "missing-package":
-        own = _named_groups("installed", failure.frames[-1].file) if failure.frames else ()
-        subject = missing_package(failure.headline, own) or subject or _failing_package(failure)
+        packages = _named_groups("installed", failure.frames[-1].file) if failure.frames else ()
+        subject = missing_package(failure.headline, packages) or subject or _failing_package(failure)
     ranks = read_ranks(lines, state)
     if cause == "collective-timeout" and topic is None and ranks.are_out_of_step:
         topic = "same-steps"
@@ -313,31 +314,27 @@ def _explain_without_pattern(failure: Failure, role: str | None, explanation: Ex
 
     In a package it is that of what its code was doing, or that it refuses what it was given.
     """
-    document = read_data_file(FILE)
+    sentence = _sentence_of_unknown(failure) if explanation is None else explanation.sentence
     if explanation is not None and (explanation.is_specific or not _packages_of_line(failure)):
-        return explanation.cause, explanation.sentence
-    frame = next(iter(reversed(failure.calls)), None)
+        return explanation.cause, sentence
+    document = read_data_file(FILE)
     cause = document["causes-of-roles"].get(role)
-    refuses = frame is not None and frame.raises and _pattern("refusing-words").search(failure.headline)
-    if refuses and (cause is None or role in document["roles-of-settings"]):
-        cause = "bad-arguments"
-    if explanation is not None:
-        return cause or explanation.cause, explanation.sentence
-    return cause or "unknown", _sentence_of_unknown(failure)
+    raises = any(frame.raises for frame in failure.calls[-1:])
+    if raises and _pattern("refusing-words").search(failure.headline):
+        cause = "bad-arguments" if role in document["roles-of-settings"] else cause or "bad-arguments"
+    return cause or ("unknown" if explanation is None else explanation.cause), sentence
 
 
 def _packages_of_line(failure: Failure) -> tuple[str, ...]:
     """The package that the failing line belongs to, which may be Python itself; empty if the program's own."""
-    frame = next(iter(reversed(failure.calls)), None)
-    if frame is None or not _is_foreign(frame):
-        return ()
-    return _named_groups("installed", frame.file) or ("Python",)
+    foreign = filter(_is_foreign, failure.calls[-1:])
+    return next((_named_groups("installed", frame.file) or ("Python",) for frame in foreign), ())
 
 
-def _sentence_for(part: str, text: str) -> str:
-    """The sentence of the first row in a part of `crash_words.yaml` whose form is in `text`, or ''."""
-    for row in read_data_file(FILE)[part]:
-        if match := re.search(row["form"], text):
+def _what_is_asked(refusal: str) -> str:
+    """What the first row of `refusals` whose form is in the text says to do, or ''."""
+    for row in read_data_file(FILE)["refusals"]:
+        if match := re.search(row["form"], refusal):
             values = {name: shorten(group or "it", 80) for name, group in match.groupdict().items()}
             return str(row["why"]).format_map(values)
     return ""
@@ -358,19 +355,18 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
         frames[-1],
     )
     package = next(iter(_named_groups("installed", inner.file)), None)
+    is_release = _pattern("release-errors").search(failure.message) is not None
     title, why = f"look at {_show(inner)} in {inner.place}", "the program's innermost line of the traceback"
     if package is not None:
-        is_release = _pattern("release-errors").search(failure.message) is not None
         release = f", and the release of {package}" if is_release else ""
         called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
-        title = _sentence_for("refusals", f"{failure.message}\n{inner.statement}") if inner.raises else ""
+        title = _what_is_asked(f"{failure.message}\n{inner.statement}") if inner.raises else ""
         title = title or f"check what reaches {package}'s {inner.function}{release}"
         why = f"{_show(inner)} in {package} failed{called}"
-    check = Remedy(title=title, why=why, source="the traceback")
-    if explanation is not None and explanation.is_specific:
-        return explanation.remedies if package is None else (*explanation.remedies, check)
-    checks = (check,) if explanation is None else (*explanation.remedies, *([check] if package else []))
-    if _pattern("release-errors").search(failure.message) is None:
+    checks: tuple[Remedy, ...] = (Remedy(title=title, why=why, source="the traceback"),)
+    if explanation is not None:
+        checks = (*explanation.remedies, *(checks if package else ()))
+    if not is_release or (explanation is not None and explanation.is_specific):
         return checks
     others = tuple(name for name in _packages(failure) if name != package)
     return (*checks, remedy("program-parts", packages=f", {', '.join(others)} among them" if others else ""))
@@ -447,9 +443,9 @@ def _named_groups(pattern: str, text: str) -> tuple[str, ...]:
 
 def _advice_in(message: str) -> tuple[Remedy, ...]:
     """What the message itself says to do."""
-    own = re.sub(r"(?m)^(?:wandb|clearml|mlflow|comet\w*)\b.*", "", message, flags=re.IGNORECASE)
-    own = re.sub(r":\n+(?:```\w*\n)?(?=\S)", ": ", own)  # a command below the sentence that names it
-    sentences = (match[1] for match in _pattern("advice").finditer(own))
+    text = re.sub(r"(?m)^(?:wandb|clearml|mlflow|comet\w*)\b.*", "", message, flags=re.IGNORECASE)
+    text = re.sub(r":\n+(?:```\w*\n)?(?=\S)", ": ", text)  # a command below the sentence that names it
+    sentences = (match[1] for match in _pattern("advice").finditer(text))
     reporting = _pattern("reporting", re.IGNORECASE)
     texts = [text for text in sentences if not reporting.search(re.sub(r"\([^()]*\)?", "", text))]
     is_vague = bool(texts) and len(texts[0].split()) < 5 and not _named_groups("names", texts[0])

@@ -33,18 +33,14 @@ def read_table(name: str) -> Mapping[str, Any]:
 def remedy(name: str, change: Mapping[str, Value] | None = None, /, **values: object) -> Remedy:
     """The remedy of a row, with `values` in its placeholders. `change` and `speed` are the row's if not given."""
     row = read_table("remedies")[name]
-    return _remedy(name, row.get("set", {}) if change is None else change, values)
-
-
-def _remedy(name: str, change: Mapping[str, Value], values: Mapping[str, Any]) -> Remedy:
-    row = read_table("remedies")[name]
     words = {**SOURCES, **values}
     texts: dict[str, Any] = {
         field: PLACEHOLDER.sub(lambda word: str(words.get(word[1], word[0])), row[field])
         for field in TEXTS
         if field in row
     }
-    speed = values.get("speed", row.get("speed"))
+    speed: Any = values.get("speed", row.get("speed"))
+    change = row.get("set", {}) if change is None else change
     return Remedy(change=change, name=name, speed=None if speed is None else tuple(speed), **texts)
 
 
@@ -78,7 +74,7 @@ def remedy_if_it_applies(
     values = {word: words[word] for word in asked if words.knows(word)}
     new = {f"new_{name}": value for name, value in change.items()}
     place_value = {} if where is None else {"where": where}
-    return _remedy(name, change, {**place_value, **values, **new})
+    return remedy(name, change, **{**place_value, **values, **new})
 
 
 class _Words:

@@ -293,12 +293,9 @@ def _restore_lines(line: str) -> Iterator[str]:
             yield from _restore_lines(part)
         return
     record = _record_text(line) if line[:1] in {"{", '"'} else None
-    if record is not None:
-        yield from record
-        return
     flat = FLAT.match(line)
-    if flat is None:
-        yield line
+    if record is not None or flat is None:
+        yield from (line,) if record is None else record
         return
     if flat["before"].strip():
         yield flat["before"].rstrip()
