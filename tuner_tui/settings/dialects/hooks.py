@@ -69,20 +69,16 @@ def complete_axolotl_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return keys
 
 
-LIGHTNING_CLI = r"LightningCLI[()]"
-"""A call or a subclass of Lightning's command line, whose parser has the fields of every file of its kind."""
-
-
 def lightning_command(values: Mapping[str, Any], path: Path) -> str | None:
     """The program of the project that has the CLI, else the script that makes it; without subcommands if it says so.
 
     A file with a section for the subcommand is one of the whole program, and stands before it.
     """
     options = "--config {config} fit" if "fit" in values else "fit --config {config}"
-    program = console_script(find_scripts(path, LIGHTNING_CLI))
+    program = console_script(find_scripts(path, words_of("lightning_cli")))
     if program is not None:
         return f"{program} {options}"
-    script = find_script(path, LIGHTNING_CLI, lambda _script, _source: True)
+    script = find_script(path, words_of("lightning_cli"), lambda _script, _source: True)
     if script is None:
         return None
     runs = not re.search(r"\brun\s*=\s*False", read_source(script))
@@ -165,13 +161,9 @@ def _words_in(name: str) -> list[str]:
     return re.split(r"[^a-z0-9]+", name.lower())
 
 
-TORCHTUNE_COMMENT = re.compile(r"\btune run\s+((?:--[\w-]+[ =][\w.-]+\s+)*)([A-Za-z][\w./]*)\s")
-"""The command in the comments that torchtune's own configurations begin with."""
-
-
 def torchtune_command(values: Mapping[str, Any], path: Path) -> str:
     """The recipe that the file's comments name, else the one that its name or its model's component belongs to."""
-    named = TORCHTUNE_COMMENT.search(read_source(path))
+    named = pattern_of("torchtune_comment").search(read_source(path))
     if "optimizer" not in values and named is not None and names_other_work(PurePath(named[2])):
         raise SettingsError(f"is for `tune run {named[2]}`, which does not train")
     if named is not None and ("teacher_model" in values) == ("distillation" in named[2]):
@@ -198,10 +190,6 @@ def read_torchtune_component(values: Mapping[str, Any]) -> Mapping[str, Value]:
     return {"peft_method": method} | (quantized if builder.startswith("q") else {})
 
 
-TRL_PARSES = r"(?m)^(?!\s*class\b).*\b(H4ArgumentParser|TrlParser)\("
-"""What the source of a script that reads the file calls; a module that defines the parser is none."""
-
-
 def trl_command(values: Mapping[str, Any], path: Path) -> str | None:
     """The script of the checkout that the file lies in, as of the alignment handbook; else TRL's own command.
 
@@ -218,8 +206,9 @@ def trl_command(values: Mapping[str, Any], path: Path) -> str | None:
 
     of_trl = {key for key in values if key in KNOWN or pattern_of("trl_arguments").fullmatch(key)}
 
-    named = find_script(path, TRL_PARSES, lambda near, text: method in _words_in(near.stem) and shown(near, text))
-    script = named or find_script(path, TRL_PARSES, shown)
+    parses = words_of("trl_parses")
+    named = find_script(path, parses, lambda near, text: method in _words_in(near.stem) and shown(near, text))
+    script = named or find_script(path, parses, shown)
     if script is not None:
         option = "" if "H4ArgumentParser(" in read_source(script) else "--config "
         return f"accelerate launch {shlex.quote(str(script))} {option}{{config}}"
@@ -279,11 +268,10 @@ def mmengine_command(_values: Mapping[str, Any], path: Path) -> str | None:
     """XTuner's program for a module of its own, else the checkout's only script for training that builds a runner."""
     if re.search(r"(?m)^from xtuner\b", read_source(path)):
         return "xtuner train {config}"
-    script = find_script(path, MM_CONFIG, lambda script, _source: "train" in script.stem)
+    script = find_script(path, words_of("mm_config"), lambda script, _source: "train" in script.stem)
     return None if script is None else f"python {shlex.quote(str(script))} {{config}}"
 
 
-MM_CONFIG = r"\bConfig\.fromfile\("
 KNOWN = {
     *FIELDS, *hf.IGNORED_ARGUMENTS, *hf.RENAMED, *(name for field in FIELDS for name in hf.argument_names(field)),
     "predict_with_generate", "generation_config", "generation_max_length", "generation_num_beams",
@@ -298,7 +286,6 @@ def holds_arguments_only(values: Mapping[str, Any], section: str) -> bool:
     return isinstance(inner, Mapping) and inner.keys() <= KNOWN
 
 
-PARSES_FILE = r"\.parse_(yaml|json)_file\("
 _PART = r"(?:_(?:one_)?epoch|_loop|_model|_step|ing)?"
 TRAINS = rf"\.backward\(|\bvalue_and_grad\(|\b\w*Trainer\(|\.fit\(|\.train{_PART}\(\w|\bdef train{_PART}\("
 
@@ -312,7 +299,7 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
     shown = reads_keys(path, values, KNOWN)
     option = words_of("config_options")
     reads = rf"(?s)\A(?=.*(?:{words_of('reads_settings')}|{option}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
-    for marker in (PARSES_FILE, reads):
+    for marker in (words_of("parses_file"), reads):
         script = find_script(path, marker, shown)
         if script is None or script.name == "__main__.py":  # a program with commands of its own
             continue

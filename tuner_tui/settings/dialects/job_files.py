@@ -15,7 +15,14 @@ from msgspec.structs import replace
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects.dialect import flatten, unflatten, with_references
 from tuner_tui.settings.dialects.python_source import evaluate_literal
-from tuner_tui.settings.dialects.script_search import FOLDERS_UP, TRAINING, files_in, names_other_work, read_source
+from tuner_tui.settings.dialects.script_search import (
+    FOLDERS_UP,
+    TRAINING,
+    files_in,
+    names_other_work,
+    pattern_of,
+    read_source,
+)
 from tuner_tui.settings.dialects.shell_script import read_shell, says_to_train
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.model import shorten_text
@@ -30,8 +37,6 @@ MAKEFILE = re.compile(r"(?:GNU)?[Mm]akefile|.*\.mk")
 MAKE_VARIABLE = re.compile(r"(?m)^(?:export\s+)?(\w+)[ \t]*(?::{1,2}|\?)?=[ \t]*(.*?)[ \t]*(?:#.*)?$")
 TARGET = re.compile(r"(?m)^([\w./-]+)[^:=\n]*:(?!=)[^\n]*\n((?:[ \t]*\n|\t.*\n?|#.*\n)*)")
 """A target of a Makefile, and its recipe."""
-TRIAL = re.compile(r"(?:^|[ _.-])(?:debug|smoke|tiny|dry[_-]?run)(?![a-z])", re.IGNORECASE)
-"""The name of a command that only tries whether a training runs."""
 DEFAULT_GOAL = re.compile(r"(?m)^\.DEFAULT_GOAL\s*:?=\s*(\S+)")
 
 
@@ -172,7 +177,7 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | N
                 files.append((name, file, says_to_train(file.words, file.folder, Path(source))))
     named = [(name, file) for name, file, said in files if said is not False and TRAINING.search(name)]
     trains = named or [(name, file) for name, file, said in files if said]
-    trains = [(name, file) for name, file in trains if not TRIAL.search(name)] or trains
+    trains = [(name, file) for name, file in trains if not pattern_of("trials").search(name)] or trains
     by_words = {file.words: (name, file) for name, file in reversed(trains)}
     if len(by_words) < 2:
         return next((file for _, file in by_words.values()), None)

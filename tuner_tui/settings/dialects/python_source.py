@@ -21,27 +21,14 @@ from typing import Any
 from msgspec import Struct
 
 from tuner_tui.settings.dialects.hooks import TRAINS
-from tuner_tui.settings.dialects.script_search import words_of
+from tuner_tui.settings.dialects.script_search import pattern_of, words_of
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import MAX_NODES, ToolFile
 
 ARGUMENTS = re.compile(r"\w*TrainingArguments|(SFT|DPO|GRPO|RLOO|KTO|Reward|ORPO|CPO|GKD|PPO|OnlineDPO|PRM|BCO)Config")
-MODEL_CLASS = re.compile(r"(AutoModel|Fast)\w*|\w+(For[A-Z]\w+|Model)|SentenceTransformer|CrossEncoder")
-OPTIMIZER = re.compile(r"\w*Adam\w*|Adafactor|Adagrad|SGD|RMSprop|Lion\w*|Muon|LAMB|LARS")
-MANUAL_SEEDS = frozenset({"manual_seed", "torch.manual_seed", "torch.random.manual_seed"})
-PARSED = re.compile(
-    r"\w*(args?|arguments|opts?|options|params|flags|cfg|config|conf|settings|spec|hp|hps)|self|C", re.IGNORECASE
-)
-"""What scripts call the parsed arguments of their command line."""
 OWN_NAMES = "args"
 """Section of the names that a script without `TrainingArguments` binds."""
-STARTS = re.compile(r"main|run|(train|fine_?tune|fit)(_\w+)?")
-"""The functions whose names are those of the whole script."""
-DEFAULT_OF = frozenset({"field", "Field", "Option", "Argument"})
-"""Calls in the place of a default that hold it."""
-MAY_BE_0 = re.compile(r"seed|decay|dropout|worker", re.IGNORECASE)
-"""Other names that begin with 0 are those of counters."""
 UNKNOWN = ast.Pass()
 """In the place of a value that only the run knows."""
 MOST_PASSES = 4
@@ -386,12 +373,12 @@ def _section(call: ast.Call) -> str | None:
         return None
     if name == "from_pretrained" and isinstance(call.func, ast.Attribute):
         owner = last_name(call.func.value) or ""
-        return name if MODEL_CLASS.fullmatch(owner) else None
+        return name if pattern_of("model_classes").fullmatch(owner) else None
     if ARGUMENTS.fullmatch(name):
         return ""
-    if OPTIMIZER.fullmatch(name):
+    if pattern_of("optimizers").fullmatch(name):
         return "optimizer"
-    if name == "manual_seed" and ast.unparse(call.func) not in MANUAL_SEEDS:
+    if name == "manual_seed" and ast.unparse(call.func) not in words_of("manual_seeds"):
         return None  # of a generator of its own
     return name if name in {**words_of("calls"), **words_of("calls_of_loops")} else None
 
@@ -418,7 +405,7 @@ def _bound(sources: list[_Source]) -> dict[str, list[Any]]:
                 bind(inner, part)
         name = target.id if isinstance(target, ast.Name) else f"{OWN_NAMES}.{_argument(target)}"
         bound.setdefault(name, []).append(_default(value))
-        if isinstance(value, ast.Call) and PARSED.fullmatch(name) and _section(value) is None:
+        if isinstance(value, ast.Call) and pattern_of("parsed").fullmatch(name) and _section(value) is None:
             words = [word for word in value.keywords if _argument(word.value) != word.arg]
             for word in words:
                 given.setdefault(f"{OWN_NAMES}.{word.arg}", []).append(word.value)
@@ -474,7 +461,7 @@ def _parameters(function: ast.FunctionDef, calls: list[ast.Call]) -> Iterator[tu
 
 def _default(node: Any) -> Any:
     """The value in a call such as `field(default=…)`, which stands for it; else the node."""
-    if not (isinstance(node, ast.Call) and last_name(node.func) in DEFAULT_OF):
+    if not (isinstance(node, ast.Call) and last_name(node.func) in words_of("holds_default")):
         return node
     return keyword_value(node, "default") or next(iter(node.args), node)
 
@@ -522,14 +509,15 @@ def known_names(text: str) -> dict[str, Any]:
 def _own_names(sources: list[_Source], names: Mapping[str, Any]) -> dict[str, Any]:
     """The names that a whole script binds and uses; its options and the fields of its classes before others."""
     nodes = [node for parsed in sources for node in parsed.nodes]
-    functions = [node for node in nodes if isinstance(node, ast.FunctionDef) and not STARTS.fullmatch(node.name)]
-    local = {node for function in functions for node in ast.walk(function)}
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef))
+    inner = [function for function in functions if not pattern_of("starts").fullmatch(function.name)]
+    local = {node for function in inner for node in ast.walk(function)}
     written = {node.id for node in nodes if isinstance(node, ast.Name) and node not in local}
     used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     values = {
         f"{OWN_NAMES}.{name}": names[name]
         for name in written & used & names.keys()
-        if names[name] != 0 or MAY_BE_0.search(name)
+        if names[name] != 0 or pattern_of("may_be_0").search(name)
     }
     values |= {name: value for name, value in names.items() if name.startswith(f"{OWN_NAMES}.")}
     return {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
@@ -550,11 +538,10 @@ def keyword_value(call: ast.Call, name: str) -> ast.expr | None:
 def _argument(node: ast.expr) -> str | None:
     """The argument of the command line that `args.name` stands for."""
     match node:
-        case ast.Attribute(value=ast.Name(id=owner), attr=name) if PARSED.fullmatch(owner):
-            return name
-        case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str() as name)) if PARSED.fullmatch(
-            owner
-        ):
+        case (
+            ast.Attribute(value=ast.Name(id=owner), attr=name)
+            | ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str() as name))
+        ) if pattern_of("parsed").fullmatch(owner):
             return name
     return None
 
@@ -592,9 +579,9 @@ def _evaluated(node: Any, names: Mapping[str, Any]) -> Any:
             return name  # torch.bfloat16, which the libraries take as text, too
         case ast.Attribute(value=owner, attr=key) | ast.Subscript(value=owner, slice=ast.Constant(value=key)):
             return value(owner)[key]
-        case ast.Call(args=[_, word]) if ast.unparse(node).startswith("getattr(torch, "):
-            return value(word)
-        case ast.Call(func=function, args=[_, word]) if ast.unparse(function) in _ENVIRONMENT:
+        case ast.Call(func=function, args=[_, word]) if ast.unparse(function) in _ENVIRONMENT or (
+            ast.unparse(node).startswith("getattr(torch, ")
+        ):
             return value(word)
         case ast.Call(func=ast.Attribute(value=owner, attr="get"), args=[key, *default]):
             section = value(owner)

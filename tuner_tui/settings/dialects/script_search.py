@@ -22,15 +22,12 @@ INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
 TRAINING = re.compile(r"train|fine[-_]?tun|(?<![a-z])(?:fit|sft|dpo|grpo|ppo)(?![a-z])", re.IGNORECASE)
 ENTRY = re.compile(r"(?:main|run)(?:_\w+)?")
 """The name of a script that a project is started by."""
-METHOD = re.compile(r"fine[-_]?tun|(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo)(?![a-z])", re.IGNORECASE)
-"""What the name of a file says of its training; a script that knows nothing of it does another one."""
 MOST_MODULES = 40
 MOST_MISSING = 0.2
 """The share of a file's keys that its script may lack: what it hands over as a whole."""
 WORD = re.compile(r"[A-Za-z_]\w*")
 IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+)?import[ \t]+([\w., \t]+|\([^)]*\))", re.MULTILINE)
 ARGUMENT_CLASSES = re.compile(r"\bTrainingArguments\b|\b(?:Trl|H4Argument)Parser\b")
-SKIPPED = frozenset({"tests", "test", "docs", "build", "dist", "node_modules", "site-packages", "venv"})
 
 
 def words_of(name: str) -> Any:
@@ -96,8 +93,8 @@ def reads_keys(path: Path, values: Mapping[str, Any], of_trainer: Collection[str
     def shown(script: Path, source: str) -> bool:
         if names_file(source, path):
             return True
-        methods = {method[:3].lower() for method in METHOD.findall(f"{script.stem} {source}")}
-        if not methods >= {method[:3].lower() for method in METHOD.findall(path.stem)}:
+        methods = {method[:3].lower() for method in pattern_of("methods_of_scripts").findall(f"{script.stem} {source}")}
+        if not methods >= {method[:3].lower() for method in pattern_of("methods_of_scripts").findall(path.stem)}:
             return False
         text = "\n".join(text for _, text in own_modules(script))
         needed = names - {*of_trainer} if ARGUMENT_CLASSES.search(text) else names
@@ -264,9 +261,8 @@ def _whole_checkout(folder: Path) -> list[Path]:
     if not any((folder / mark).exists() for mark in words_of("tops")):
         return []
     inner = (script for pattern in INNER for script in files_in(folder, pattern))
-    kept = (
-        script for script in inner if not any(p in SKIPPED or p[0] == "." for p in script.relative_to(folder).parts)
-    )
+    skipped = pattern_of("skipped")
+    kept = (script for script in inner if not any(map(skipped.match, script.relative_to(folder).parts)))
     return list(islice(kept, MOST_SCRIPTS))
 
 

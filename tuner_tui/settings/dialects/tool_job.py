@@ -87,9 +87,6 @@ BEFORE_COMMAND = re.compile(
 """What may stand in a line before its command; in a sentence a command stands in backticks."""
 VARIABLES_BEFORE = re.compile(r"(?:\b[A-Z][A-Z\d_]*=\S+\s+)*$")
 HYDRA_NAME = re.compile(r"\s(?:--config-name|-cn)[ =]\S+$")
-ANY_NAME = re.compile(r"(?i:whatever|(?:your|my|some|any)[_-]\w+\.\w+$)")
-"""A path whose last name stands for any file of its folder."""
-METHOD_NAME = re.compile(r"(?<![a-z])(?:sft|dpo|grpo|ppo|kto|orpo|ipo|pretrain)(?![a-z])", re.IGNORECASE)
 MOST_MORE = 2
 """Of more words that follow, a command for another file is one for that file only."""
 CLASS_PATH = re.compile(r"(?!litgpt\.data)[a-zA-Z_]\w*(?:\.\w+)*\.[A-Z][a-z]\w*")
@@ -310,7 +307,8 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         return False
     option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("-")), "")
     named = Path(name)
-    if named.parent.name in [above.name for above in config.parents[:2]] and (_is_open(name) or ANY_NAME.search(name)):
+    of_folder = named.parent.name in [above.name for above in config.parents[:2]]
+    if of_folder and (_is_open(name) or pattern_of("any_name").search(name)):
         is_like = named.suffix[:2] == config.suffix[:2] and not other.exists()
         return is_like and pattern_of("other_file").search(option) is None
     # A sibling that is not there, of whose name this one is a longer form: `--c config/mix.yaml` for `mix_small.yaml`.
@@ -335,7 +333,7 @@ def _is_open(word: str) -> bool:
 
 
 def _methods(name: str) -> set[str]:
-    return {method.lower() for method in METHOD_NAME.findall(name)}
+    return {method.lower() for method in pattern_of("methods_in_names").findall(name)}
 
 
 def _command_lines(
