@@ -75,17 +75,15 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     scripts, configurations = _files(words, folder)
     sources = [read_source(path) for path in scripts]
     options = {**_overrides(words), **read_options(tuple(words)), **_short_options(words, sources)}
-    files = {path: file for path in (*scripts, *configurations) if (file := _load(path, options)) is not None}
+    files: dict[Path, LoadedPreset] = {}
+    for path in (*scripts, *configurations):
+        with suppress(SettingsError):
+            files[path] = load_preset(path, options)
     tools = [dialect_of_command(words), *(file.dialect for file in files.values() if file.dialect is not None)]
     evaluates = [tool.defaults["eval_strategy"] for tool in tools if "eval_strategy" in tool.defaults]
-    settings: dict[str, Value] = {}
-    origins: dict[str, str] = {}
-    for path, file in files.items():
-        settings |= file.preset.settings
-        origins |= dict.fromkeys(file.preset.settings, path.name)
     given = settings_of_options(options)
-    settings |= given
-    origins = {name: file for name, file in origins.items() if name not in given}
+    of_files = {name: value for file in files.values() for name, value in file.preset.settings.items()}
+    origins = {name: path.name for path, file in files.items() for name in file.preset.settings if name not in given}
     names = (
         _model_of(options),
         *(_model_of_file(path, files.get(path)) for path in (*configurations, *scripts)),
@@ -94,7 +92,7 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     model = next((name for name in names if name is not None), None)
     upcasts = any("prepare_model_for_kbit_training(" in source for source in sources)
     task = next((task for source in sources if (task := task_of_source(source)) is not None), None)
-    return CommandTraining(model, task, settings, evaluates[-1], upcasts, origins)
+    return CommandTraining(model, task, {**of_files, **given}, evaluates[-1], upcasts, origins)
 
 
 def _overrides(words: Sequence[str]) -> dict[str, str]:
@@ -128,13 +126,6 @@ def _files(words: Sequence[str], folder: Path) -> tuple[list[Path], list[Path]]:
     files = [path for path in (folder / name for name in dict.fromkeys(named)) if os.path.isfile(path)]  # noqa: PTH113
     scripts = [path for path in files if path.suffix in SCRIPT_FORMS]
     return scripts, [path for path in files if path not in scripts]
-
-
-def _load(path: Path, options: Mapping[str, object]) -> LoadedPreset | None:
-    try:
-        return load_preset(path, options)
-    except SettingsError:
-        return None
 
 
 def _model_of(values: Mapping[str, object]) -> str | None:

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise, zip_longest
 from pathlib import Path, PurePosixPath
@@ -501,13 +502,11 @@ def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
 def split_commands(line: str) -> list[tuple[str, ...]]:
     """The words of each command in a line, without comments; none if its quotes do not end here."""
     masked = _QUOTED.sub(lambda text: text[0].translate(_MASK), line)
-    try:
-        words = _split(masked)
-    except ValueError:  # perhaps of an apostrophe in a comment
-        try:
-            words = _split(_without_comment(line))
-        except ValueError:
-            return []
+    words: list[str] = []
+    for text in (masked, _without_comment(line)):  # where a comment has an apostrophe, quotes do not end
+        with suppress(ValueError):
+            words = _split(text)
+            break
     commands: list[list[str]] = [[]]
     for word in words:
         if _BETWEEN.fullmatch(word):
