@@ -20,7 +20,7 @@ from tuner_tui.settings.dialects.python_source import declared_options, known_na
 from tuner_tui.settings.dialects.script_search import own_modules, pattern_of, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import MODULE, OVERRIDE, read_options
 from tuner_tui.settings.errors import PresetError, SettingsError
-from tuner_tui.settings.job import CommandJob, Job, Task, task_of_source
+from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, Task, task_of_source
 from tuner_tui.settings.model import Value
 from tuner_tui.settings.presets import LoadedPreset, load_preset, settings_of_options
 from tuner_tui.settings.yaml_reader import readable_values
@@ -130,7 +130,7 @@ def _files(words: Sequence[str], folder: Path) -> tuple[list[Path], list[Path]]:
 
 def _model_of(values: Mapping[str, object]) -> str | None:
     """The model among named values; a name with a slash or a file of settings is none."""
-    named = (values.get(name) for name in words_of("model_names"))
+    named = (values.get(name) for name in MODEL_NAMES)
     return next((value for value in named if isinstance(value, str) and _NO_NAME.match(value) is None), None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, ClassVar, Literal
@@ -13,8 +14,6 @@ from msgspec import Meta, Struct, convert
 from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.settings.dialects.script_search import words_of
-from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.model import spec_of
 
@@ -30,6 +29,11 @@ DATA_TO_NAME = "YOUR_DATA.csv"
 """Stands for the data in a preset that leaves it to the user."""
 COMMAND_TO_NAME = "YOUR_COMMAND"
 """Stands for the command where a tool's file is opened and nothing shows what reads it: for advice, never started."""
+MODEL_NAMES = (
+    "model_name_or_path", "model", "base_model", "model_id", "pretrained_model_name_or_path", "model_path",
+    "model_name", "pretrained_model", "base_model_name",
+)  # fmt: skip
+"""How scripts call the option that names their model, the most certain first; ms-swift calls the bot `model_name`."""
 OTHER_TASKS = Path(__file__).with_name("other_tasks.yaml")
 
 MAX_FALLBACKS = 20
@@ -125,9 +129,7 @@ def without_hydra(values: Any) -> Any:
 
 def named_model(job: Job) -> str | None:
     """The model of the job, or the one that an option of its command names."""
-    given = read_options(job.command) if not job.model and isinstance(job, CommandJob) else {}
-    named = next((value for name, value in given.items() if name in words_of("model_names")), None)
-    return named if named and named != "true" and not named.startswith("-") else job.model or None
+    return job.model or (model_in_command(job.command) if isinstance(job, CommandJob) else None)
 
 
 def names_other_task(model: str, command: Sequence[str] = ()) -> bool:
@@ -154,6 +156,16 @@ def task_of_source(source: str) -> Task | Literal["other"] | None:
         if re.search(pattern, source):
             return task
     return "other" if _MODEL_CLASS.search(source) or other_task_pattern("classes").search(source) else None
+
+
+def model_in_command(command: Sequence[str]) -> str | None:
+    """The model that an option of the command names, such as `--model_name_or_path gpt2`; None without one."""
+    for word, following in zip_longest(command, command[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        if name.startswith("--") and name[2:].replace("-", "_") in MODEL_NAMES:
+            model = value if equals else following
+            return model if model and not model.startswith("-") else None
+    return None
 
 
 COMMAND_IDENTITY = ("command", "cwd", "env", "launcher", "processes", "on_cpu")

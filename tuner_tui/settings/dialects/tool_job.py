@@ -64,6 +64,7 @@ from tuner_tui.settings.dialects.stated import stated_in
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import (
     COMMAND_TO_NAME,
+    MODEL_NAMES,
     ApplyMode,
     CommandJob,
     Task,
@@ -111,7 +112,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
     if apply == "yaml" and (str(path.absolute()) not in " ".join(words) or path.suffix.lower() == ".toml"):
         apply = "inject"  # the script opens the file by a path of its own, or reads what is not written here
     apply = "inject" if words[0] == "bash" else apply  # a script takes no words of another command
-    model = _model_of(flat, dialect.model_keys) or _model_of(read_options(words), words_of("model_names"))
+    model = _model_of(flat, dialect.model_keys) or _model_of(read_options(words), MODEL_NAMES)
     return CommandJob(
         command=words,
         apply=apply if is_named else "none",
