@@ -58,7 +58,10 @@ def explain(failure: Failure, role: str | None, packages: tuple[str, ...]) -> Ex
     `packages` are those of the failing line, the innermost first; none if it is the program's own.
     """
     document = read_data_file(FILE)
-    frames = _without_accessors(failure.calls)
+    frames = failure.calls
+    # What looks a key or attribute up for the line that reads it is left out.
+    while frames and re.search(document["accessors"], frames[-1].name):
+        frames = frames[:-1]
     if not frames or (frames[-1].raises and packages):
         return None
     frame = frames[-1]
@@ -89,13 +92,6 @@ def shorten(text: str, max_chars: int = MAX_CHARS) -> str:
     """A part of the log on one line, without secrets: the log itself is the training's own."""
     text = redact_text(re.sub(r"\s+", " ", text).strip())
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
-
-
-def _without_accessors(frames: tuple[CodeFrame, ...]) -> tuple[CodeFrame, ...]:
-    """The frames down to the line that reads a key or attribute, without the package that looks it up."""
-    is_accessor = re.compile(read_data_file(FILE)["accessors"])
-    last = next((number for number in range(len(frames), 0, -1) if not is_accessor.search(frames[number - 1].name)), 0)
-    return frames[:last]
 
 
 def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind: str | None) -> Explanation:

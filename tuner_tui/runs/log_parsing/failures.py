@@ -49,7 +49,9 @@ EXCEPTION = re.compile(
     r"(?:: ?(?P<message>.*)|)$"
 )
 ANY_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<message>.*)|:?)$")
-LINK = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
+LINK = re.compile(
+    r"^(?:During handling of the above exception|The above exception was the direct cause|Original Traceback)"
+)
 THREAD = re.compile(r"^Exception in thread ")
 TRANSPARENT = re.compile(
     r"/torch/nn/modules/module\.py:|/(?:hydra|jsonargparse|pydantic)/|/hf_argparser\.py:|/datasets/formatting/|:(?:__getattr__|wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
@@ -305,13 +307,9 @@ class _ExceptionParser:
 
     def _follow_link(self) -> None:
         """Continues the chain if the next lines say that another exception followed."""
-        ahead = self.position
-        while ahead < len(self.lines) and self.lines[ahead].blank:
-            ahead += 1
-        linked = ahead < len(self.lines) and (
-            LINK.match(self.lines[ahead].text) or self.lines[ahead].text.startswith("Original Traceback")
-        )
-        if not linked:
+        ahead = (self.lines[number].text for number in range(self.position, len(self.lines)))
+        following = next((text for text in ahead if text.strip()), "")
+        if not LINK.match(following):
             self.chain += 1
             self.ignored = self.thread = False
 

@@ -6,7 +6,7 @@ An output is often that of one host of many, so a rank is not accused because it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -50,8 +50,9 @@ class RankReport(Struct, frozen=True):
         if not self.waiting:
             return ()
         collectives = set(self.waiting.values())
+        ranks = {each: [rank for rank, waited in self.waiting.items() if waited == each] for each in collectives}
         where = [
-            f"{name_ranks(self._at(each))} waited in collective {each.number} ({each.operation})"
+            f"{name_ranks(ranks[each])} waited in collective {each.number} ({each.operation})"
             for each in sorted(collectives, key=lambda each: each.number)
         ]
         others = frozenset(range(self.world_size or 0)) - self.waiting.keys()
@@ -69,9 +70,6 @@ class RankReport(Struct, frozen=True):
     def are_out_of_step(self) -> bool:
         """Whether ranks waited in different collectives of one group, which each begins after the one before."""
         return len({*self.waiting.values()}) > len({each.group for each in self.waiting.values()})
-
-    def _at(self, collective: Collective) -> Iterable[int]:
-        return (rank for rank, waited in self.waiting.items() if waited == collective)
 
 
 def read_ranks(lines: Sequence[LogLine], state: RunState) -> RankReport:
