@@ -90,6 +90,8 @@ def test_a_message_that_says_what_to_do_is_followed(message: str, advice: str) -
         ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.", 1),
         ("RuntimeError: CUDA out of memory. Please lower --max-num-seqs.", 0),
         ("RuntimeError: CUDA out of memory. Please try again.", None),  # it names nothing to change
+        ("RuntimeError: CUDA out of memory. Please check the size of the samples and try again.", None),
+        ("RuntimeError: CUDA out of memory. Please check `max_plates`.", 0),
         ("RuntimeError: CUDA out of memory. Set CUDA_LAUNCH_BLOCKING=1 to see the line.", None),
         ("ValueError: Asking to pad but the tokenizer does not have a padding token. Use `tokenizer.add_pad`.", 1),
     ],
