@@ -168,6 +168,7 @@ def test_quantization_takes_a_7b_model_from_17_to_8_gib() -> None:
         ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", 1.02), ("mlx-community/Qwen2.5-7B-4bit", 0.516),
         ("neuralmagic/Qwen2.5-7B-FP8", 1.0), ("org/Qwen2.5-7B-AQLM-2Bit-1x16", 0.27),
         ("Qwen/Qwen2.5-7B-Instruct", None), ("org/Qwen2.5-7B-awqward", None),
+        ("/cache/qwen/Qwen2___5-7B-Instruct", None),
     ],
 )  # fmt: skip
 def test_a_name_says_that_the_weights_are_quantized(model: str, each: float | None) -> None:

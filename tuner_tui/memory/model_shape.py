@@ -174,7 +174,7 @@ def read_config(model: str) -> Mapping[str, Any] | None:
 
 def _without_quantization(model: str) -> tuple[str, float | None]:
     """The name without what says that the weights are quantized, and the bytes per weight by that; None without."""
-    name = model
+    name = model.replace("___", ".")  # as ModelScope writes it in the paths of its cache
     sizes = set()
     for word, size in read_data_file(FILE)["quantized"].items():
         shorter = re.sub(rf"(?i)[-_.]{word}(?=[-_.]|$)", "", name)
