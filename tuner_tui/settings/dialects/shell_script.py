@@ -62,7 +62,7 @@ _BETWEEN = re.compile(r"[;&|]+")
 _END = re.compile(r"\d?>.*|<.*|#.*")
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 _MASK, _UNMASK = str.maketrans("<>#", "\ue000\ue001\ue002"), str.maketrans("\ue000\ue001\ue002", "<>#")
-"""What redirects or begins a comment is text in quotes."""
+"""What redirects or begins a comment is text in quotes and in the value of a variable."""
 _REST = "\0"
 """Stands for what follows a redirection or begins a comment."""
 _NEEDED = re.compile(r"\$\(…\)|\$\{?([\w@*#]+)|`")
@@ -319,8 +319,10 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
                 terms = [word.partition("=") for word in words[1:]]
                 values = {name: _arithmetic(_with_values(term, variables)) for name, _, term in terms}
                 variables |= {name: str(value) for name, value in values.items() if value is not None}
-            if words[:1] in (("cd",), ("pushd",)) and len(words) == 2:
-                folder = str(PurePosixPath(folder, words[1]))
+            unfilled = [f"it needs {name}" for name in filter(None, _TO_FILL_IN.findall(line))]
+            if words[:1] in (("cd",), ("pushd",)):
+                folder = str(PurePosixPath(folder, words[1])) if len(words) == 2 else folder
+                reasons += unfilled
             sourced = words[1] if words[:1] in (("source",), (".",)) and len(words) > 1 else ""
             if sourced and not pattern_of("of_environment").search(sourced):
                 reasons.append(f"{sourced} is sourced before it")
@@ -332,8 +334,8 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
             is_inside = words[:1] == ("eval",) or not script_of(words).name
             if _score(inner) > _score(words) or (is_inside and _starts_script(inner)):
                 words, runs = inner, runs and words[0] == "eval"
-            gaps = [_CUT] * cut + [f"it needs {name}" for name in filter(None, _TO_FILL_IN.findall(line))]
-            command = _Command(words, start, end, runs, dict(exported), folder, (*reasons, *gaps))
+            gaps = dict.fromkeys([*reasons, *[_CUT] * cut, *unfilled])
+            command = _Command(words, start, end, runs, dict(exported), folder, (*gaps,))
             if _starts_script(words) and (starts or document_runs) and not _does_other_work(words):
                 (started if starts else in_document).append(command)
             others = names_other_work(script_of(words)) or _does_other_work(words)
@@ -562,6 +564,6 @@ def _filled(line: str, variables: Mapping[str, str]) -> str:
         name, default = match[1] or match[3], match[2]
         extends = default == "" and re.search(rf"\b{name}=\S*$", line[: match.start()])
         otherwise = match[0] if default is None else f"${name}" if extends else _filled(default, variables)
-        return variables.get(name, otherwise)
+        return variables.get(name, otherwise).translate(_MASK)
 
     return _VARIABLE.sub(value, _ALL_WORDS.sub(lambda match: variables.get(match[1], match[0]), line))
