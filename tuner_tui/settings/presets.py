@@ -61,7 +61,7 @@ from tuner_tui.settings.dialects.hydra import (
     missing_fields,
 )
 from tuner_tui.settings.dialects.job_files import parse_config
-from tuner_tui.settings.dialects.python_source import TO_GIVE
+from tuner_tui.settings.dialects.python_source import TO_GIVE, required_options
 from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.tool_job import folders_of, program_of, training_of_file, with_model_and_data
@@ -347,6 +347,7 @@ def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[st
         if program.suffix in SHELL_SUFFIXES:
             return parse_file(read_file_text(program), program).incomplete
         missing = [*missing_fields(program, flat)] if job.apply == "placeholders" else []
+        missing = missing or [*required_options(program, job.command)]
         given = {*os.environ, *job.env}
         missing += [f"${name}" for name in dict.fromkeys(OF_ENVIRONMENT.findall(str(flat))) if name not in given]
         return (f"it needs {', '.join(missing)}",) if missing else ()

@@ -12,7 +12,7 @@ import ast
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import Struct
 
 from tuner_tui.settings.dialects.hooks import TRAINS
-from tuner_tui.settings.dialects.script_search import pattern_of, words_of
+from tuner_tui.settings.dialects.script_search import WORD, own_modules, pattern_of, read_source, words_of
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import MAX_NODES, ToolFile
@@ -529,6 +529,19 @@ def declared_options(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, list[
         if isinstance(node, ast.Call) and last_name(node.func) in ("add_argument", "option"):
             names = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
             yield node, [name for name in names if isinstance(name, str)]
+
+
+def required_options(script: Path, words: Collection[str]) -> Iterator[str]:
+    """The options that the parser of the script must have and `words` lack; that of a module where it is named."""
+    given, named = {word.partition("=")[0] for word in words}, {*WORD.findall(read_source(script))}
+    for file, text in own_modules(script):
+        with suppress(SyntaxError):
+            body = () if "add_subparsers" in text else parse_python(text).body
+            used = (n for top in body if file == script or getattr(top, "name", None) in named for n in ast.walk(top))
+            for call, names in declared_options(used):
+                required = keyword_value(call, "required")
+                if names and given.isdisjoint(names) and getattr(required, "value", None) is True:
+                    yield names[-1]
 
 
 def keyword_value(call: ast.Call, name: str) -> ast.expr | None:

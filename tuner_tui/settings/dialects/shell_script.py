@@ -397,7 +397,9 @@ def _is_training(command: _Command, file: Path) -> bool:
     if not script.name:
         return command.words[0].startswith("-")  # options that a variable holds
     names = (script.as_posix(), "" if file.suffix == ".ipynb" else file.stem)
-    return _score(command.words) > 0 or ENTRY.fullmatch(script.stem) is not None or any(map(TRAINING.search, names))
+    known = {hf.setting_of_argument(name) for name in read_options(command.words) if is_known_option(name)}
+    says_how = bool(known - {"batch_size", "per_device_train_batch_size"}) or bool(read_overrides(command.words))
+    return says_how or ENTRY.fullmatch(script.stem) is not None or any(map(TRAINING.search, names))
 
 
 def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | None:
@@ -412,6 +414,8 @@ def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | Non
         return False
     if not {*words_of("launchers_of_trainings"), *_programs()}.isdisjoint(words[:6]):
         return True
+    others = [word for word in words if word.endswith(".py")][1:]
+    script = PurePosixPath(others[0]) if others and re.search("launch|spawn", script.name) else script
     names = (script.with_suffix(".py"), script / "__main__.py") if script.name else ()
     program = find_program(file, names, folder)
     return None if program is None else any(re.search(TRAINS, source) for _, source in own_modules(program))

@@ -34,7 +34,7 @@ from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, v
 from tuner_tui.settings.dialects.hf import RENAMED, is_other_library, setting_of_argument
 from tuner_tui.settings.dialects.hooks import KNOWN, TRAINS
 from tuner_tui.settings.dialects.hydra import hydra_command
-from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS, parse_python
+from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS, parse_python, required_options
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     TRAINING,
@@ -160,14 +160,16 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
         named = named or bool(_methods(script or "") & _methods(path.stem))
         # What a text says of a file like it counts before the keys that a script has; for the same script it has more.
         written = _written_command(path, file.values, for_others=True)
-        is_same = written is not None and any(str((written[2] or path) / word) == script for word in written[0])
+        is_same = written is not None and str((written[2] or path) / _script_file(written[0])) == script
         if written is not None and (is_same or not named):
             return written
     if not command:
         return UNKNOWN
     places = {"{folder}": str(path.absolute().parent), "{stem}": path.stem}
     words = (places.get(word, word.replace("{config}", str(path.absolute()))) for word in shlex.split(command) if word)
-    return tuple(words), {}, None
+    made_up: Started = tuple(words), {}, None
+    lacks = script is not None and any(required_options(Path(script), made_up[0]))
+    return next(_scripts_for(path, script), made_up) if lacks else made_up
 
 
 def _is_started(script: Path) -> bool:
@@ -202,8 +204,8 @@ def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = F
     return min(commands, key=lambda command: 0 if for_others else len(command[0]), default=None)
 
 
-def _scripts_for(path: Path) -> Iterator[Started]:
-    """The shell scripts near the file that train by it and need only variables of where they are started."""
+def _scripts_for(path: Path, program: str | None = None) -> Iterator[Started]:
+    """The shell scripts near the file that train by it: they need only variables, or give what `program` requires."""
     config = path.absolute()
     for script in texts_above(path):
         text = read_source(script)
@@ -211,8 +213,10 @@ def _scripts_for(path: Path) -> Iterator[Started]:
             with suppress(SettingsError):
                 shell = parse_file(text, script)
                 folders = script.absolute().parents[: FOLDERS_UP + 1]
-                named = {os.path.normpath(above / word): above for word in shell.words for above in folders}
-                if str(config) in named and [reason[:8] for reason in shell.incomplete] == ["it needs"]:
+                named = {os.path.normpath(above / word): above for word in shell.words for above in reversed(folders)}
+                needs = [reason[:8] for reason in shell.incomplete] == ["it needs"]
+                gives = program in named and not any(required_options(Path(program or ""), shell.words))
+                if str(config) in named and (gives if program else needs):
                     yield ("bash", str(script.absolute())), {}, named[str(config)]
 
 
@@ -294,7 +298,8 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     """Whether a word of a command is in the place of this file: a file like it, or a name to fill in."""
     word, before, after = words[index], words[:index], words[index + 1 :]
     name, other = word.rpartition("=")[2], _named_file(words, index, folder, config)
-    script = next((word for word in before if word.endswith(".py")), None)
+    modules = (f"{name.replace('.', '/')}.py" for option, name in pairwise(before) if option in MODULE)
+    script = next((word for word in before if word.endswith(".py")), next(modules, None))
     if not _methods(script or "") <= _methods(config.stem):
         return False
     is_beside = other.parent in config.parents[:2]
