@@ -15,6 +15,7 @@ from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware import known_gpus
 from tuner_tui.runs.log_parsing import crash_table
 from tuner_tui.settings.dialects import dialect
+from tuner_tui.settings.dialects.script_search import TABLES
 from tuner_tui.settings.model import FIELDS
 
 CRASH_REQUIRED = ("cause", "say", "example")
@@ -121,7 +122,7 @@ def test_gpus() -> None:
 def test_tools() -> None:
     problems = []
     parts = {*dialect.Dialect.__struct_fields__} - {"name"}
-    for tool, row in read_data_file(dialect.TABLES).items():
+    for tool, row in read_data_file(TABLES).items():
         if tool in ("shared", "words"):
             continue
         problems += [f"{tool}: {problem}" for problem in misspelled(row, ("tool", "command"), parts)]

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from tests.settings.strategies import all_settings
 from tuner_tui.settings.dialects.dialect import (
-    TABLES,
     Dialect,
     dialect_by_name,
     dialect_keys,
@@ -30,6 +29,7 @@ from tuner_tui.settings.dialects.dialect import (
 )
 from tuner_tui.settings.dialects.file_formats import file_changes, parse_file, render_file
 from tuner_tui.settings.dialects.hf import to_hf
+from tuner_tui.settings.dialects.script_search import TABLES
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
 
