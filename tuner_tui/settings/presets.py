@@ -276,7 +276,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     if job is not None and path is not None:
         settings, training = _with_command(settings, job, file.words, path)
     if training is not None:
-        training = _without_said_twice(training, settings, imported.foreign)
+        training = _with_stated(training, settings, imported.foreign)
     if job is not None and training is not None:
         job = training
         settings = {**settings, **_of_global_batch(settings, job, flatten(file.values))}
@@ -315,7 +315,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training)
 
 
-def _without_said_twice(job: CommandJob, settings: Mapping[str, Value], foreign: Mapping[str, str]) -> CommandJob:
+def _with_stated(job: CommandJob, settings: Mapping[str, Value], foreign: Mapping[str, str]) -> CommandJob:
     """The job with what its file states, but for a warm-up that is a setting and the modules of no adapter."""
     twice = {"warmup"} if "warmup_steps" in settings else set()
     twice |= {"lora_target_modules"} if settings.get("peft_method") == "none" else set()

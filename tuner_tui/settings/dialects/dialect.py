@@ -418,10 +418,10 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
 def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
     """The values without those whose name means something else next to another key, or that belong to one stage."""
     gone = set()
-    for row, key in product(words_of("not_beside"), flat):
+    for row, key in product(words_of("not_next_to"), flat):
         section, dot, name = key.rpartition(".")
         if re.fullmatch(row["names"], name, re.IGNORECASE):
-            pattern = row["beside"].replace("{section}", re.escape(section + dot))
+            pattern = row["next_to"].replace("{section}", re.escape(section + dot))
             gone |= {key} if any(re.search(pattern, other, FREE) for other in flat) else set()
     stage = re.compile(rf"((?:.*\.)?)({words_of('stages')})\.(.+)")
     of_stages = {key: match.groups() for key in flat if (match := stage.fullmatch(key)) is not None}
@@ -491,7 +491,7 @@ def leaf_pattern(leaf: str) -> re.Pattern[str]:
 def without_alternatives(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """The values without the sections that are alternatives to one that a value names: `model_type = "SD3"`.
 
-    So are those that change what a section `defaults` has, or one that begins the name: `optim_gan` beside `optim`.
+    So are those that change what a section `defaults` has, or one that begins the name: `optim_gan` next to `optim`.
     """
     named = {value.lower() for value in values.values() if isinstance(value, str)}
     sections = {key: value.keys() for key, value in values.items() if isinstance(value, Mapping)}
