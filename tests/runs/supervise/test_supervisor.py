@@ -21,6 +21,7 @@ from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.supervisor_state import send_order
+from tuner_tui.runs.supervise.supervisor import next_tick
 from tuner_tui.runs.supervise.training_process import LaunchSpec
 
 SAY = "import os, sys\ndef say(word):\n    with open(sys.argv[1], 'w') as f: f.write(word + '\\n')\n"
@@ -162,6 +163,15 @@ def test_the_training_outlives_a_killed_supervisor_and_can_be_adopted(box: Sandb
     assert last.outcome == "stopped"
     assert first.training is not None
     assert not is_alive(first.training)
+
+
+@pytest.mark.parametrize(
+    ("planned_s", "now_s", "expected_s"),
+    [(10.0, 10.0, 11.0), (10.0, 10.25, 11.0), (10.0, 10.875, 11.375), (0.0, 5000.0, 5000.5)],
+    ids=["in time", "a little late", "late", "the first"],
+)
+def test_two_samples_are_half_a_tick_apart_at_least(planned_s: float, now_s: float, expected_s: float) -> None:
+    assert next_tick(planned_s, now_s) == expected_s
 
 
 def test_a_full_disk_is_recorded_as_a_problem(box: Sandbox, tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def _supervise(
             now = time.monotonic()
             if now >= next_sample:
                 _sample(sampler, monitor.pids(), writer)
-                next_sample = max(next_sample + TICK_S, now)
+                next_sample = next_tick(next_sample, now)
                 writer.restore_state()
                 if now + TICK_S / 2 >= next_record:
                     monitor.record_apart()
@@ -190,6 +190,15 @@ def _supervise(
                 monitor.terminate(ClockReading.now())
     finally:
         sampler.close()
+
+
+def next_tick(planned_s: float, now_s: float) -> float:
+    """Return when to sample after a sample that was due at `planned_s`.
+
+    Half a tick after it at least: the kernel counts CPU time in steps of 10 ms, so that a load over some milliseconds
+    is 0, 50 or 100 %, whatever the machine does.
+    """
+    return max(planned_s, now_s - TICK_S / 2) + TICK_S
 
 
 def _stop_in_time(folder: RunFolder, monitor: TrainingMonitor, writer: RunWriter) -> None:

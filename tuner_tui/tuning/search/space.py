@@ -55,8 +55,8 @@ NOT_REACHED = "cannot be passed to this training (use placeholders or --apply)"
 WORKERS_REPEAT = "the data is a stream that does not divide itself: each worker would deliver all samples"
 MAX_CPU_SHARE = 0.2
 """Share of the cores that others may use where a training computes on them: less than one core of four,"""
-MAX_CPU_SHARE_IN_TRIAL = 0.25
-"""and during a trial: its own workers that start or end between two samples count as others, up to a tenth."""
+MAX_CPU_SHARE_IN_TRIAL = 0.15
+"""and during a trial, when they compete with it and get less."""
 MAX_CPU_SHARE_WITH_GPU = 0.75
 """The same where a training computes on a GPU."""
 MAX_GPU_SHARE = 0.2
