@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.advice.failed_operation import Explanation, explain, shorten
+from tuner_tui.advice.failed_operation import Explanation, explain, quote_log
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.memory import MemoryLocation, leak_before_oom
 from tuner_tui.advice.findings.non_finite import find_non_finite
@@ -208,7 +208,7 @@ def _cause_from_observer(judgement: Judgement) -> CrashCause | None:
     if event is None:
         return None
     where, ran_out = _normalize_location(event.where), isinstance(event, OutOfMemory)
-    evidence = (shorten(event.message if isinstance(event, OutOfMemory) else f"{event.type}: {event.message}"),)
+    evidence = (quote_log(event.message if isinstance(event, OutOfMemory) else f"{event.type}: {event.message}"),)
     if pattern is None or pattern.cause != cause:
         sentence = "The GPU's memory is full" if isinstance(event, OutOfMemory) else f"The training raised {event.type}"
         return CrashCause(cause, sentence, "certain", evidence, where, message=event.message)
@@ -235,7 +235,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         sentence = explanation.sentence
     elif pattern is not None and pattern.raised:  # of many messages, which know better than the part of the package
         says_more = cause == "program-error" or _advice_in(failure.message)
-        sentence = _sentence_of_unknown(failure) if says_more else f"{sentence}: {shorten(failure.headline, 160)}"
+        sentence = _sentence_of_unknown(failure) if says_more else f"{sentence}: {quote_log(failure.headline, 160)}"
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
     reason = _logged_error(lines[max(0, failure.first - NEAR) : failure.first]) if ":" not in failure.message else None
     message = failure.message if reason is None else f"{failure.headline}: {reason}"
@@ -271,10 +271,10 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if cause == "unknown" and pattern is None:
         cause, sentence = _explain_without_pattern(failure, name, explanation)
     evidence = _evidence(match, judgement.launcher, ranks)
-    evidence = evidence if reason is None else (evidence[0], shorten(reason), *evidence[1:])
+    evidence = evidence if reason is None else (evidence[0], quote_log(reason), *evidence[1:])
     before = (line.text for line in reversed(lines[max(0, failure.first - 2 * NEAR) : failure.first]))
     if pattern is None and explanation is not None and (hint := next(filter(_pattern("hints").search, before), None)):
-        evidence, checks = (*evidence, shorten(hint)), (remedy("logged-before", hint=shorten(hint, 240)), *checks)
+        evidence, checks = (*evidence, quote_log(hint)), (remedy("logged-before", hint=quote_log(hint, 240)), *checks)
     is_unsure = pattern is not None and not pattern.regexes and confidence != "certain" and bool(failure.calls)
     is_worded = " " in failure.headline.partition(": ")[2] or _says_what_is_asked(checks)
     is_refusal = is_unsure and failure.calls[-1].raises and is_worded
@@ -306,7 +306,7 @@ def _sentence_of_unknown(failure: Failure) -> str:
     headline = failure.headline
     if ":" not in headline and failure.frames and failure.frames[-1].statement:
         headline = f"{headline}, raised by `{failure.frames[-1].statement}`"
-    return f"The training failed: {shorten(headline, 160)}"
+    return f"The training failed: {quote_log(headline, 160)}"
 
 
 def _explain_without_pattern(failure: Failure, role: str | None, explanation: Explanation | None) -> tuple[str, str]:
@@ -335,7 +335,7 @@ def _what_is_asked(refusal: str) -> str:
     """What the first row of `refusals` whose form is in the text says to do, or ''."""
     for row in read_data_file(FILE)["refusals"]:
         if match := re.search(row["form"], refusal):
-            values = {name: shorten(group or "it", 80) for name, group in match.groupdict().items()}
+            values = {name: quote_log(group or "it", 80) for name, group in match.groupdict().items()}
             return str(row["why"]).format_map(values)
     return ""
 
@@ -382,7 +382,7 @@ def _is_foreign(frame: CodeFrame) -> bool:
 
 
 def _show(frame: CodeFrame) -> str:
-    return f"`{shorten(frame.statement or frame.function, 100)}`"
+    return f"`{quote_log(frame.statement or frame.function, 100)}`"
 
 
 def _check_disk_full(cause: CrashCause, situation: Situation) -> CrashCause:
@@ -450,13 +450,13 @@ def _advice_in(message: str) -> tuple[Remedy, ...]:
     texts = [text for text in sentences if not reporting.search(re.sub(r"\([^()]*\)?", "", text))]
     is_vague = bool(texts) and len(texts[0].split()) < 5 and not _named_groups("names", texts[0])
     advice = "; ".join(texts[: 1 + is_vague])
-    return (remedy("do-as-it-says", advice=shorten(advice, 300)),) if advice else ()
+    return (remedy("do-as-it-says", advice=quote_log(advice, 300)),) if advice else ()
 
 
 def _detail_of(message: str) -> str:
     """What a message says after the class of the exception, without addresses, to stand before other words."""
     text = re.sub(r"For further information visit |https?://\S+|\A[\w.]+:?\s*\Z", "", message)
-    detail = shorten(
+    detail = quote_log(
         re.sub(r"(?i)\W*\bplease (?:report|file|open|submit)\b.*", "", text.partition(": ")[2] or text), 240
     )
     return f"{detail}; " if detail else ""
@@ -497,10 +497,10 @@ def missing_package(message: str, present: tuple[str, ...] = ()) -> str | None:
 
 def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) -> tuple[str, ...]:
     failure = match.failure
-    evidence = [shorten(failure.headline)]
+    evidence = [quote_log(failure.headline)]
     detail = _pattern("details", re.MULTILINE).search(failure.message)
     if detail is not None and detail[0] not in failure.headline:
-        evidence.append(shorten(detail[0]))
+        evidence.append(quote_log(detail[0]))
     follows = match.pattern is not None and match.pattern.consequence
     if stall := ranks.stall() if match.cause == "collective-timeout" else ():
         evidence += stall
@@ -525,7 +525,7 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
 def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_memory: bool) -> CrashCause:
     worded = [line for line in lines if re.search(r"\w", line.text)]
     # What was logged as mere information is no sign of an error.
-    last = tuple(shorten(line.text) for line in [line for line in worded if not line.quiet] or worded)[-3:]
+    last = tuple(quote_log(line.text) for line in [line for line in worded if not line.quiet] or worded)[-3:]
     if judgement.signal is None and judgement.launcher.reported_failure:
         return _cause_from_launcher(judgement.launcher, lines, *last[-1:])
     if judgement.signal is None:
@@ -549,10 +549,10 @@ def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *ev
     code = "" if launcher.exit_code is None else f" with exit code {launcher.exit_code}"
     if str(launcher.exit_code) in {each for line in lines for each in _named_groups("expected-exits", line.text)}:
         sentence = f"The training left{code}, which the job system takes for no failure"
-        return CrashCause("unknown", sentence, "likely", tuple(map(shorten, evidence)), topic="resumes-itself")
+        return CrashCause("unknown", sentence, "likely", tuple(map(quote_log, evidence)), topic="resumes-itself")
     files = (match[1] for line in lines if (match := _pattern("error-file").match(line.text)))
     sentence = f"The launcher reports that {who} failed{code}; the error of the process is not in this output"
-    evidence = (*map(shorten, evidence), *(f"its error file is {file}" for file in islice(files, 1)))
+    evidence = (*map(quote_log, evidence), *(f"its error file is {file}" for file in islice(files, 1)))
     return CrashCause("unknown", sentence, "possible", evidence, topic="rank-output")
 
 
@@ -560,9 +560,9 @@ def _cause_from_logged_error(lines: Sequence[LogLine], *evidence: str) -> CrashC
     """What the program itself logged as an error before it ended; None if it did not."""
     if (logged := _logged_error(lines)) is None:
         return None
-    sentence = f"The program logged an error before it ended: {shorten(logged, 160)}"
-    check = Remedy(title="correct what the program logged", why=shorten(logged), source="the program's output")
-    shown, message = (shorten(logged), *map(shorten, evidence)), f"ERROR: {logged}"
+    sentence = f"The program logged an error before it ended: {quote_log(logged, 160)}"
+    check = Remedy(title="correct what the program logged", why=quote_log(logged), source="the program's output")
+    shown, message = (quote_log(logged), *map(quote_log, evidence)), f"ERROR: {logged}"
     if pattern := first_of(crash_table().messages, message):
         subject = _subject(pattern.cause, message)
         return CrashCause(pattern.cause, pattern.sentence, "likely", shown, None, subject, message, pattern.topic)

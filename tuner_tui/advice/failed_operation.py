@@ -70,7 +70,7 @@ def explain(failure: Failure, role: str | None, packages: tuple[str, ...]) -> Ex
     values = {"message": message or frame.statement, "package": (*packages, "it")[0]}
     matches = ((row["reads"], re.search(row["form"], error)) for row in document["operations"])
     reads, match = next((each for each in matches if each[1]), ("", None))
-    values |= _named_groups(match)
+    values |= _groups_of(match)
     # A setting that was passed on is named as its caller names it.
     given = {name.rpartition(".")[2]: name for each in frames[:-1] for name in SETTING.findall(each.statement)}
     values["object"] = "` or `".join(given.get(text, text) for text in _objects(frame, reads, values))
@@ -80,22 +80,24 @@ def explain(failure: Failure, role: str | None, packages: tuple[str, ...]) -> Ex
         if row.get("of", [kind]).count(kind) and bool(packages) >= row.get("foreign", False):
             conditions = re.search(row["error"], error), re.search(row.get("code", ""), frame.statement)
             if all(conditions):
-                return _fill(row, values | _named_groups(conditions[0]) | _named_groups(conditions[1]), frame, kind)
+                return _fill(row, values | _groups_of(conditions[0]) | _groups_of(conditions[1]), frame, kind)
     return None
 
 
-def _named_groups(match: re.Match[str] | None) -> dict[str, str]:
+def _groups_of(match: re.Match[str] | None) -> dict[str, str]:
     return {} if match is None else {name: text for name, text in match.groupdict().items() if text}
 
 
-def shorten(text: str, max_chars: int = MAX_CHARS) -> str:
+def quote_log(text: str, max_chars: int = MAX_CHARS) -> str:
     """A part of the log on one line, without secrets: the log itself is the training's own."""
     text = redact_text(re.sub(r"\s+", " ", text).strip())
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
 def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind: str | None) -> Explanation:
-    values = {name: shorten(text, 80) for name, text in values.items()} | {"message": shorten(values["message"], 160)}
+    values = {name: quote_log(text, 80) for name, text in values.items()} | {
+        "message": quote_log(values["message"], 160)
+    }
     name, operand, wanted, given, index, size = map(
         values.get, ("name", "object", "wanted", "given", "index", "size"), itertools.repeat("")
     )
@@ -105,7 +107,7 @@ def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind
         {"function": frame.function, "type": operand or "it"}
         | values
         | {
-            "line": f"`{shorten(frame.statement or frame.function, 100)}` in {frame.place}",
+            "line": f"`{quote_log(frame.statement or frame.function, 100)}` in {frame.place}",
             "name_or_value": f"`{key}`",
             "object": operand or "it",
             "from_object": f" in `{operand}`" if operand else "",

@@ -251,7 +251,7 @@ def _area_cells(
     # Where both share a cell it has the style of the area, lest its edge changes colour.
     for each, edge, bits in ((over, over_style, DOTTED_BITS), (levels, style, 0xFF)):
         places = ((x, None if level is None else 4 * height - level) for x, level in enumerate(each, -1))
-        for is_gap, points in groupby(places, lambda place: place[1] is None):
+        for is_gap, points in groupby(places, lambda point: point[1] is None):
             dots = _joined_dots([(x, y) for x, y in points if y is not None and not is_gap])
             grid.draw((dot for dot in dots if 0 <= dot[0] <= 1), edge, bits, onto=over_style)
     return tuple(row[0] for row in grid.cells())

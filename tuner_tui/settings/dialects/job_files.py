@@ -175,8 +175,8 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | N
             file = read_shell(text, source)
             if not names_other_work(PurePath(name.strip().rpartition(" ")[2])):
                 files.append((name, file, says_to_train(file.words, file.folder, Path(source))))
-    named = [(name, file) for name, file, said in files if said is not False and TRAINING.search(name)]
-    trains = named or [(name, file) for name, file, said in files if said]
+    named = [(name, file) for name, file, is_training in files if is_training is not False and TRAINING.search(name)]
+    trains = named or [(name, file) for name, file, is_training in files if is_training]
     trains = [(name, file) for name, file in trains if not pattern_of("trials").search(name)] or trains
     by_words = {file.words: (name, file) for name, file in reversed(trains)}
     if len(by_words) < 2:

@@ -390,15 +390,15 @@ def _programs() -> frozenset[str]:
 
 def _is_training(command: _Command, file: Path) -> bool:
     """Whether a command trains: by its options, its launcher or program, the names of script and file, its source."""
-    said = says_to_train(command.words, command.folder, file)
-    if said is not None:
-        return said or (file.suffix != ".ipynb" and TRAINING.search(file.stem) is not None)
+    is_training = says_to_train(command.words, command.folder, file)
+    if is_training is not None:
+        return is_training or (file.suffix != ".ipynb" and TRAINING.search(file.stem) is not None)
     script = script_of(command.words)
     if not script.name:
         return command.words[0].startswith("-")  # options that a variable holds
     names = (script.as_posix(), "" if file.suffix == ".ipynb" else file.stem)
-    known = {hf.setting_of_argument(name) for name in read_options(command.words) if is_known_option(name)}
-    says_how = bool(known - {"batch_size", "per_device_train_batch_size"}) or bool(read_overrides(command.words))
+    named = {hf.setting_of_argument(name) for name in read_options(command.words) if is_known_option(name)}
+    says_how = bool(named - {"batch_size", "per_device_train_batch_size"}) or bool(read_overrides(command.words))
     return says_how or ENTRY.fullmatch(script.stem) is not None or any(map(TRAINING.search, names))
 
 
