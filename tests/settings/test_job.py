@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.memory.model_shape import modelled_job, trains_other_task
+from tuner_tui.memory.model_shape import assumes_task, modelled_job, trains_other_task
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import (
     MAX_FALLBACKS,
@@ -17,6 +17,7 @@ from tuner_tui.settings.job import (
     job_from_json,
     other_task_pattern,
     same_training,
+    task_of_source,
 )
 from tuner_tui.settings.presets import dump_preset, parse_preset
 
@@ -100,6 +101,9 @@ def test_what_trains_on_images_or_sound_is_not_taken_for_text(
         ("run_mlm.py --model roberta-base", None, "causal-lm"),
         ("run_mim_pretrain.py --model google/vit-base-patch16-224", None, "image-classification"),
         ("train.py --model gpt2", None, "causal-lm"),
+        ("run_trainer.py --model gpt2", None, "causal-lm"),
+        ("train.py --model vit_base_patch16_224.augreg_in21k", None, "image-classification"),
+        ("train.py --model resnet50", None, "image-classification"),
         ("train.py --model org/new-7b", "causal-lm", "causal-lm"),
         ("sft.py --model org/new-7b", None, "causal-lm"),
         ("train.py --model org/new-7b", None, None),
@@ -113,3 +117,20 @@ def test_the_task_of_a_command_is_that_of_its_model(words: str, task: str | None
     """A name that is not known says nothing, whatever size is in it."""
     modelled = modelled_job(job_from_json({"kind": "command", "command": ["python", *words.split()], "task": task}))
     assert (None if modelled is None else modelled.task) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "task", "assumed"),
+    [
+        ("train.py --model roberta-base", None, True),
+        ("run_glue.py --model roberta-base", None, False),
+        ("train.py --model roberta-base", "classification", False),
+        ("train.py --model gpt2", None, False),
+    ],
+)
+def test_the_task_of_an_encoder_is_only_assumed_where_nothing_says_it(
+    words: str, task: str | None, assumed: bool
+) -> None:
+    job = job_from_json({"kind": "command", "command": ["python", *words.split()], "task": task})
+    assert assumes_task(job) == assumed
+    assert task_of_source("model = AutoModelForQuestionAnswering.from_pretrained(name)") is None

@@ -18,7 +18,7 @@ from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.cli.report_text import hanging_lines, join_sections, titled_section
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.core.text import wrap_text
-from tuner_tui.memory.model_shape import modelled_job, trains_other_task
+from tuner_tui.memory.model_shape import assumes_task, modelled_job, task_text, trains_other_task
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, OriginKind, Resolved, Value, format_value
 
@@ -65,11 +65,11 @@ def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation, 
         return "your command" if modelled is None else modelled.model
     if modelled is None:
         return "your command; its model and task are unknown (--model, --task)"
-    task = "classification" if modelled.task == "classification" else "causal language modelling"
     whose = ", the job of the tuning notes" if job == DEFAULT_JOB else ""
-    is_known = whose or isinstance(job, BuiltinJob) or "max_length" in {*recommendation.values, *resolved.given}
+    is_known = whose or isinstance(job, BuiltinJob) or "max_length" in {*recommendation.values, *resolved.origins}
     assumed = "" if is_known else "an assumed "
-    return f"{task} with {modelled.model}, {assumed}{recommendation.settings.max_length:,} tokens a sample{whose}"
+    tokens = f"{assumed}{recommendation.settings.max_length:,} tokens a sample"
+    return f"{task_text(modelled, assumed=assumes_task(job))} with {modelled.model}, {tokens}{whose}"
 
 
 def _batch_line(recommendation: Recommendation, job: BuiltinJob | CommandJob) -> str:

@@ -29,7 +29,7 @@ FAMILIES_FILE = Path(__file__).with_name("families.yaml")
 Family = Literal["bert", "modernbert", "gpt2", "llama"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 SCRIPTS: Mapping[Task, re.Pattern[str]] = {
-    "classification": re.compile(r"glue|classif|sentiment|nli|ner\b"),
+    "classification": re.compile(r"glue|classif|sentiment|(?<![a-z])(?:nli|ner)(?![a-z])"),
     "causal-lm": re.compile(r"[cm]lm|language_model|sft|dpo|grpo"),
 }
 """Names of scripts that train a text model for a task, whatever it is usually trained for."""
@@ -48,6 +48,8 @@ ROUNDED_NAMES: Mapping[str, float] = {"1b": 1.25e9, "2b": 2.4e9}
 """Names are rounded down: the models of `models.yaml` called 1b have 1.0 to 1.7 billion, those called 2b 2.2 to 2.7."""
 LEAST_PARAMETERS = 100e6
 """A smaller number may leave out the embeddings (Prompt-Guard-86M has 279 million) or be a context: `1m` tokens."""
+TIMM = re.compile(r"(?:vit|deit|beit|swin|convnext)_|resnet\d")
+"""How names of timm begin that has a model of Transformers as well."""
 HEAD = 128
 
 
@@ -252,8 +254,28 @@ def _task_of_command(model: str, command: Sequence[str]) -> Task | None:
     usual = usual_task(model)
     if usual not in TEXT_TASKS and read_config(model) is not None:
         return usual
+    return _task_of_script(command) or usual
+
+
+def _task_of_script(command: Sequence[str]) -> Task | None:
     script = next((word for word in command if word.endswith(".py")), "")
-    return next((task for task, pattern in SCRIPTS.items() if pattern.search(script)), usual)
+    return next((task for task, pattern in SCRIPTS.items() if pattern.search(script)), None)
+
+
+def assumes_task(job: Job) -> bool:
+    """Whether only the family of its model says what a command trains: an encoder may get any head."""
+    modelled = modelled_job(job)
+    if modelled is None or not isinstance(job, CommandJob) or job.task or _task_of_script(job.command):
+        return False
+    by_family = modelled.task in ("classification", "image-classification")
+    return by_family and not (read_config(modelled.model) or {}).get("architectures")
+
+
+def task_text(job: BuiltinJob, assumed: bool = False) -> str:
+    """The task for a reader, such as `masked language modelling` where an encoder computes the loss of its tokens."""
+    if job.task == "causal-lm":
+        return f"{'masked' if usual_task(job.model) == 'classification' else 'causal'} language modelling"
+    return f"a task that is not said, planned as {job.task}," if assumed else job.task
 
 
 def trains_other_task(job: Job) -> bool:
@@ -280,6 +302,8 @@ def known_config(model: str) -> Mapping[str, Any] | None:
     None for others.
     """
     name = model.rstrip("/").rpartition("/")[2].lower()
+    if TIMM.match(name):  # `vit_base_patch16_224.augreg_in21k`, `resnet50`
+        name = re.sub(r"^resnet(?=\d)", "resnet-", name.partition(".")[0].replace("_", "-"))
     parts = re.split(r"(?<=[a-z0-9])(?=[-_])", name)
     for count in range(len(parts), 0, -1):
         config = known_configs().get("".join(parts[:count]))

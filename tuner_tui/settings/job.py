@@ -155,6 +155,8 @@ def task_of_source(source: str) -> Task | Literal["other"] | None:
     for task, pattern in tasks.items():
         if re.search(pattern, source):
             return task
+    if re.search(read_data_file(OTHER_TASKS)["heads"], source):
+        return None
     return "other" if _MODEL_CLASS.search(source) or other_task_pattern("classes").search(source) else None
 
 

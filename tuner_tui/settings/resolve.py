@@ -120,6 +120,16 @@ def resolve_training(options: LaunchOptions) -> Training:
     return Training(resolved, job, preset, notes, () if loaded is None else loaded.left_open, job_file)
 
 
+def resolve_planned(options: LaunchOptions) -> Training:
+    """Settings and job of a training that is only planned: a command has what its arguments and files name."""
+    training = resolve_training(options)
+    job = training.job
+    if not isinstance(job, CommandJob):
+        return training
+    written = read_command(job.command, Path(job.cwd or ""))
+    return structs.replace(training, job=written.complete(job), resolved=training.resolved.with_own(written.in_effect))
+
+
 def resolve(
     *,
     flags: Mapping[str, str] | None = None,

@@ -263,7 +263,9 @@ def _note_not_one_sample(draft: RecommendationDraft, workload: Workload) -> None
     smallest = _estimate(draft, workload, per_device_train_batch_size=1)
     # It may fit, where the estimate's bounds are on both sides.
     certainly = "fits" if smallest.verdict == "too large" else "is certain to fit"
-    draft.note("not-one-sample", model=_describe_model(workload), certainly=certainly, why=why)
+    by_name = workload.shape is not None and workload.shape.size_only
+    name = "large-by-name" if by_name else "not-one-sample"
+    draft.note(name, model=_describe_model(workload), certainly=certainly, why=why)
 
 
 def _ways_to_fit(draft: RecommendationDraft, workload: Workload) -> str:

@@ -6,12 +6,11 @@ import os
 import shlex
 import sys
 from functools import cache, partial
-from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 from msgspec import structs
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from tuner_tui.advice.estimate import JobMemoryEstimator, limited_target, training_code_of, training_device
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expected_duration
@@ -36,15 +35,14 @@ from tuner_tui.core.units import format_size
 from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, estimate_from_runs
 from tuner_tui.memory.closed_form import TrainingCode
 from tuner_tui.memory.estimate import MemoryEstimate
-from tuner_tui.memory.model_shape import modelled_job, trains_other_task, unknown_task
+from tuner_tui.memory.model_shape import assumes_task, modelled_job, trains_other_task, unknown_task
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
-from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, Task, named_model
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
-from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_training
+from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_planned
 
 
 @taking(PlanOptions)
@@ -66,7 +64,10 @@ def estimate(
     read_machine: ReadMachine = context.obj or read_local_machine
     if by is not None and by not in KEYS:
         raise SettingsError(f"--by: {by!r} is not one of {', '.join(KEYS)}.")
-    training = resolve_options(plan.preset, plan.words or [], plan.values or [])
+    words = plan.words or []
+    preset = words[0] if len(words) == 1 and plan.preset is None else plan.preset
+    command_words = tuple(words) if len(words) > 1 else ()
+    training = resolve_planned(LaunchOptions(preset, parse_flags(plan.values or []), os.environ, command=command_words))
     capacity = None if plan.memory is None else parse_size_option("--memory", plan.memory)
     limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
     command = training.job
@@ -76,7 +77,10 @@ def estimate(
         if print_measured(command, training.resolved, machine, capacity, limit, as_json):
             return
     built_in = resolve_builtin_job(training.job, plan.model, plan.task)
-    if isinstance(command, CommandJob) and "max_length" not in training.resolved.origins:
+    if plan.task is None and command is not None and assumes_task(command):
+        print_note(f"What {built_in.model} is trained for is not said: computed as {built_in.task} (--task).")
+    of_any_length = built_in.task != "image-classification" and "max_length" not in training.resolved.origins
+    if isinstance(command, CommandJob) and of_any_length:
         print_note(f"No max_length is named: samples of {training.resolved.settings.max_length:,} tokens are assumed.")
     resolved, job = plan.assume(settings_to_keep(training), built_in)
     if plan.gpus is not None:
@@ -98,23 +102,6 @@ def estimate(
     gpus = [gpu.name for gpu in target.gpus]
     expected = expected_duration(launched, settings, target.replicas, gpus, runs_dir())
     print_estimate(estimator, settings, expected, measured_lengths(training.job or job, machine), as_json)
-
-
-def resolve_options(preset: str | None, words: list[str], values: list[str]) -> Training:
-    """Return the chosen settings and the job. Raises `SettingsError`.
-
-    Of `words`, one is a file or a preset, several are a command. A command has the model and the settings that its
-    arguments and files name.
-    """
-    command = tuple(words) if len(words) > 1 else ()
-    if len(words) == 1 and preset is None:
-        preset = words[0]
-    training = resolve_training(LaunchOptions(preset, parse_flags(values), os.environ, command=command))
-    job = training.job
-    if not isinstance(job, CommandJob):
-        return training
-    written = read_command(job.command, Path(job.cwd or ""))
-    return replace(training, job=written.complete(job), resolved=training.resolved.with_own(written.in_effect))
 
 
 def settings_to_keep(training: Training) -> Resolved:
@@ -164,8 +151,8 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
     modelled = modelled_job(job)
     if model is None and job is not None and modelled is None and trains_other_task(job):
         raise SettingsError(
-            f"This trains none of the tasks that the memory model covers ({', '.join(get_args(Task))}). Run it for a "
-            "few steps to measure its memory."
+            f"The memory model does not know this training: it covers {', '.join(get_args(Task))} with models of "
+            "Transformers. Run it for a few steps to measure its memory."
         )
     job = modelled or job
     if model is None and isinstance(job, CommandJob):

@@ -34,7 +34,7 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import OriginKind, Resolved
 from tuner_tui.settings.presets import find_preset, update_tool_file
-from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_training
+from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_planned
 
 ASSUMED_CAPABILITY = (8, 0)
 
@@ -72,7 +72,7 @@ def recommend(
     preset = file if plan.preset is None else plan.preset
     flags = parse_flags(plan.values or [])
     asked = LaunchOptions(preset, flags, os.environ, command=command, model=plan.model, task=plan.task)
-    training = resolve_training(replace(asked, default_job=DEFAULT_JOB))
+    training = resolve_planned(replace(asked, default_job=DEFAULT_JOB))
     resolved, job = plan.assume(training.resolved, training.job or DEFAULT_JOB)
     read_machine: ReadMachine = context.obj or read_local_machine
     machines = planned_machines(read_machine(plan.interpreter), plan.gpus, plan.memory)
@@ -207,7 +207,9 @@ def print_recommendations(
     file_notes: tuple[str, ...] | None = None,
 ) -> None:
     """Print the recommendation for each machine, as text or as one JSON document, with the notes on an opened file."""
-    given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
+    # How long a sample is decides about the batch, also where a tool's or a script's default says it.
+    known = {*resolved.chosen, *({"max_length"} & resolved.origins.keys())}
+    given = {name: getattr(resolved.settings, name) for name in known}
     accelerate = read_accelerate_config(job, os.environ, Path.cwd())
     trace = partial(estimate_by_trace, before=cache(partial(print_tracing, named_model(job))))
     documents = []
