@@ -263,8 +263,9 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     ranks = read_ranks(lines, state)
     if cause == "collective-timeout" and topic is None and ranks.are_out_of_step:
         topic = "same-steps"
-    if topic == "shapes":
-        name = _relation_of_sizes(message, name) or name
+    name = (
+        _relation_of_sizes(message, name) if topic == "shapes" else _relation_of_words(topic or cause, message)
+    ) or name
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
     checks = _check_the_call(failure, explanation) if topic == UNEXPLAINED or cause in CAUSES_OF_CALLS else ()
@@ -272,14 +273,27 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         cause, sentence = _explain_without_pattern(failure, name, explanation)
     evidence = _evidence(match, judgement.launcher, ranks)
     evidence = evidence if reason is None else (evidence[0], quote_log(reason), *evidence[1:])
-    before = (line.text for line in reversed(lines[max(0, failure.first - 2 * NEAR) : failure.first]))
-    if pattern is None and explanation is not None and (hint := next(filter(_pattern("hints").search, before), None)):
-        evidence, checks = (*evidence, quote_log(hint)), (remedy("logged-before", hint=quote_log(hint, 240)), *checks)
+    before = [line.text for line in reversed(lines[max(0, failure.first - 2 * NEAR) : failure.first])]
+    hint = next(filter(_pattern("nothing-loaded").search, before), None)
+    is_empty = hint is not None and pattern is not None
+    if hint is None and pattern is None and explanation is not None:
+        hint = next(filter(_pattern("hints").search, before), None)
+    if hint is not None:
+        evidence, checks = (*evidence, quote_log(hint)), (remedy("logged-before", hint=quote_log(hint, 120)), *checks)
     is_unsure = pattern is not None and not pattern.regexes and confidence != "certain" and bool(failure.calls)
     is_worded = " " in failure.headline.partition(": ")[2] or _says_what_is_asked(checks)
     is_refusal = is_unsure and failure.calls[-1].raises and is_worded
-    is_refusal = is_refusal or (topic == "package-versions" and subject is None)
+    is_refusal = is_refusal or is_empty or (topic == "package-versions" and subject is None)
     return CrashCause(cause, sentence, confidence, evidence, where, subject, message, topic, name, checks, is_refusal)
+
+
+def _relation_of_words(topic: str, message: str) -> str | None:
+    """What a message says beyond its topic, by the first of `relations` that is in it; None if nothing."""
+    forms = (
+        (name, re.search(form, message)) for name, form in read_data_file(FILE)["relations"].get(topic, {}).items()
+    )
+    ordered = ((name, match, match.groupdict()) for name, match in forms if match)
+    return next((name for name, _, sizes in ordered if int(sizes.get("low", 0)) < int(sizes.get("high", 1))), None)
 
 
 def _relation_of_sizes(message: str, role: str | None) -> str | None:
@@ -366,10 +380,12 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
     checks: tuple[Remedy, ...] = (Remedy(title=title, why=why, source="the traceback"),)
     if explanation is not None:
         checks = (*explanation.remedies, *(checks if package else ()))
-    if not is_release or (explanation is not None and explanation.is_specific):
+    is_wordless = package is not None and inner.raises and not failure.headline.partition(": ")[2]
+    if not (is_release or is_wordless) or (explanation is not None and explanation.is_specific):
         return checks
     others = tuple(name for name in _packages(failure) if name != package)
-    return (*checks, remedy("program-parts", packages=f", {', '.join(others)} among them" if others else ""))
+    others_too = f", {', '.join(others)} among them" if others else ""
+    return (*checks, remedy("program-parts", package=package or "its packages", packages=others_too))
 
 
 def _says_what_is_asked(checks: Sequence[Remedy]) -> bool:

@@ -27,7 +27,7 @@ PASSES_ON = re.compile(r"\b(?:enumerate|tqdm|zip|list|tuple|iter|next|track|reve
 SETTING = re.compile(
     r"\b((?:\w+\.)?(?:\w+_)?(?:cfg|conf|configs?|args|opts?|options|settings|hparams?|hps?)\.[\w.]+)\b(?!\()"
 )
-BRACKETS = {"(": ")", "[": "]", "{": "}"}
+MIRRORED = str.maketrans("([{)]}", ")]}([{")
 
 
 MAX_CHARS = 400
@@ -170,16 +170,12 @@ def _objects(frame: CodeFrame, reads: str, values: Mapping[str, str]) -> tuple[s
 def _parse(statement: str) -> ast.AST | None:
     """The syntax tree of a line, which may be part of a statement; None if it cannot be read."""
     text = re.sub(r"^(?:async )?(?:el(?=if\b)|else\b.*|try\b.*)", "", statement.strip()).rstrip("/, ")
-    opened: list[str] = []
-    closers = ""
-    for char in re.sub(r"(?s)(['\"]).*?\1", "", text.partition("  #")[0]):
-        if char in BRACKETS:
-            opened.append(BRACKETS[char])
-        elif char in BRACKETS.values() and (not opened or opened.pop() != char):
-            closers += char
-    ends = "".join(reversed(opened))
-    starts = "".join(next(left for left, right in BRACKETS.items() if right == char) for char in reversed(closers))
-    whole = f"{starts}{text.partition('  #')[0]}{ends}"
+    text = text.partition("  #")[0]
+    open_ones = re.sub(r"(?s)(['\"]).*?\1|[^]()[{}]", "", text)
+    while (rest := re.sub(r"\(\)|\[\]|\{\}", "", open_ones)) != open_ones:
+        open_ones = rest
+    mirrored, opened = open_ones[::-1].translate(MIRRORED), sum(map(open_ones.count, "([{"))
+    whole = f"{mirrored[opened:]}{text}{mirrored[:opened]}"
     for form in (whole, f"{whole} pass", f"{whole}: pass", f"{{{whole}}}", f"f({whole})", f"[{whole}]", f"[0 {whole}]"):
         try:
             return ast.parse(form)

@@ -16,6 +16,8 @@ from tuner_tui.core.units import GIB, parse_size
 
 FILE = Path(__file__).with_name("oom_figures.yaml")
 SIZE = r"([\d.]+ (?:[KMGT]?i?B|bytes))"
+LARGEST_BYTES = 144 * GIB
+"""More than most GPUs have, for messages that name no capacity."""
 CONTEXT_BYTES = 2 * GIB
 """More than CUDA's context, libraries and NCCL take of a GPU outside PyTorch's allocator."""
 MANY_BYTES = 6 * GIB
@@ -122,9 +124,14 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
         of_all = "" if capacity is None else f" of the GPU's {format_limit(capacity)}"
         sentence = f"A memory fraction allows the process {format_limit(figures.allowed)}{of_all}"
         return MemoryReading((remedy("memory-fraction"),), sentence=sentence, is_whole=True)
-    if tried is not None and capacity is not None and tried > capacity:
-        evidence = f"one tensor of {format_limit(tried)} is larger than the GPU's {format_limit(capacity)}"
-        return MemoryReading((remedy("one-tensor"),), (evidence,))
+    # Metal names no capacity where it refuses a buffer for its size.
+    if tried is not None and tried > (capacity or (0 if figures.backend == "mps" else LARGEST_BYTES)):
+        bound = f"than the GPU's {format_limit(capacity)}" if capacity else "than the device allows for one"
+        evidence = (f"one tensor of {format_limit(tried)} is larger {bound}",)
+        if tried <= 2 * (capacity or LARGEST_BYTES / 2):
+            return MemoryReading((remedy("one-tensor"),), evidence)
+        sentence = f"One tensor of {format_limit(tried)} is asked for, which is far larger {bound}"
+        return MemoryReading((remedy("wrong-size"), remedy("one-tensor")), evidence, sentence)
     remedies, evidences = list[Remedy](), list[str]()
     if others := () if limited else other_processes(figures):
         remedies.append(remedy("end-other-process"))
