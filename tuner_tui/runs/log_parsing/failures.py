@@ -54,7 +54,7 @@ LINK = re.compile(
 )
 THREAD = re.compile(r"^Exception in thread ")
 TRANSPARENT = re.compile(
-    r"/torch/nn/modules/module\.py:|/(?:hydra|jsonargparse|pydantic)/|/hf_argparser\.py:|/datasets/formatting/|:(?:__getattr__|wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
+    r"/torch/nn/modules/module\.py:|/(?:hydra|jsonargparse|pydantic)/|/hf_argparser\.py:|/datasets/formatting/|/torch/_ops\.py:__call__|:(?:__getattr__|wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
 )
 """Frames that only pass a call or an access on."""
 PASSES_ON = re.compile(r"return (?:f|fn|func|function|method)\((?:self, )?(?:\*args, )?\*\*kwargs\)$")
