@@ -78,7 +78,7 @@ def test_the_default_of_the_scripts_own_option(tmp_path: Path, script: str) -> N
 def test_a_variable_that_is_called_like_the_option(tmp_path: Path) -> None:
     script = 'def main():\n    model_name = "answerdotai/ModernBERT-base"\n    CrossEncoder(model_name)\n'
     imported = training(tmp_path, "python train.py", train_py=script)
-    assert (imported.model, imported.task) == ("answerdotai/ModernBERT-base", "classification")
+    assert (imported.model, imported.task) == ("answerdotai/ModernBERT-base", None)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,7 @@ def test_a_variable_that_is_called_like_the_option(tmp_path: Path) -> None:
         ("ViTForImageClassification.from_pretrained(NAME)", "image-classification"),
         ("AutoModelForSeq2SeqLM.from_pretrained(NAME)", "seq2seq"),
         ("T5ForConditionalGeneration(config)", "seq2seq"),
+        ("AutoModelForSeq2SeqLM.from_pretrained(A) if t5 else AutoModelForCausalLM.from_pretrained(A)", None),
         ("Seq2SeqTrainer(model=model)", "seq2seq"),
         ("AutoModelForSpeechSeq2Seq.from_pretrained(NAME)", "speech-to-text"),
         ("ViTForMaskedImageModeling.from_pretrained(NAME)", "other"),

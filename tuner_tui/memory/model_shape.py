@@ -222,9 +222,11 @@ def unknown_task(model: str) -> str:
     """Why `usual_task` is None, and what to do, in sentences."""
     config, tasks = read_config(model), ", ".join(get_args(Task))
     if config is None:
+        is_id = re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", model) and not model.endswith((".pt", ".pth", ".pkl", ".bin"))
+        download = f", or get the configuration: hf download {model} config.json" if is_id else ""
         return (
             f"What {model} is trained for is not known: no such model is known by name, and its configuration is not "
-            f"here. Name the task (--task {tasks}), or get the configuration: hf download {model} config.json."
+            f"here. Name the task (--task {tasks}){download}."
         )
     kind = next(iter(config.get("architectures") or ()), config.get("model_type") or "model of an unnamed architecture")
     return (

@@ -26,7 +26,7 @@ from tuner_tui.settings.presets import LoadedPreset, load_preset, settings_of_op
 from tuner_tui.settings.yaml_reader import readable_values
 
 FILE_SUFFIXES = (".py", ".yaml", ".yml", ".json", ".toml")
-_NO_NAME = re.compile(r"[<$]|\{\{|.*\.(py|ya?ml|toml)$|(none|null|true|false)?$", re.IGNORECASE)
+_NO_NAME = re.compile(r"[<$]|\{\{|.*\.(py|ya?ml|toml|bin|pth?)$|(none|null|true|false)?$", re.IGNORECASE)
 """Text that is filled in later, names a file of settings, or nothing."""
 
 

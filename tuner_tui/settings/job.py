@@ -151,10 +151,10 @@ _MODEL_CLASS = re.compile(r"\b(?!DataCollator)[A-Z]\w*For[A-Z]\w*(?=\.from_|\()"
 
 def task_of_source(source: str) -> Task | Literal["other"] | None:
     """What a script with this source trains, by the classes that it uses; None where they do not say."""
-    tasks: Mapping[Task, str] = read_data_file(OTHER_TASKS)["tasks"]  # the first that has a class
-    for task, pattern in tasks.items():
-        if re.search(pattern, source):
-            return task
+    tasks: Mapping[Task, str] = read_data_file(OTHER_TASKS)["tasks"]
+    used = [task for task, pattern in tasks.items() if re.search(pattern, source)]
+    if used:
+        return used[0] if len(used) == 1 else None  # the model says which of several is trained
     if re.search(read_data_file(OTHER_TASKS)["heads"], source):
         return None
     return "other" if _MODEL_CLASS.search(source) or other_task_pattern("classes").search(source) else None

@@ -40,6 +40,7 @@ from tuner_tui.settings.dialects.dialect import (
     to_fill_in,
     why_no_training,
     with_references,
+    without_other_meanings,
 )
 from tuner_tui.settings.dialects.file_formats import (
     CONFIGURATIONS,
@@ -317,7 +318,9 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
 
 def _with_stated(job: CommandJob, settings: Mapping[str, Value], foreign: Mapping[str, str]) -> CommandJob:
     """The job with what its file states, but for a warm-up that is a setting and the modules of no adapter."""
-    twice = {"warmup"} if "warmup_steps" in settings else set()
+    count = process_count(job)
+    job = replace(job, stated={"gpus": count, **job.stated}) if count > 1 else job
+    twice = {name for name, setting in words_of("no_setting").items() if setting in settings}
     twice |= {"lora_target_modules"} if settings.get("peft_method") == "none" else set()
     stated = {name: value for name, value in {**job.stated, **foreign}.items() if name not in twice}
     return replace(job, stated=stated)
@@ -326,9 +329,11 @@ def _with_stated(job: CommandJob, settings: Mapping[str, Value], foreign: Mappin
 def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mapping[str, Any]) -> Mapping[str, Value]:
     """The micro batch or the accumulation by a batch of all devices together, where their number is known."""
     pattern = leaf_pattern(words_of("global_batch"))
-    wholes = {value for key, value in flat.items() if pattern.search(key) and "val" not in key}
-    whole, devices = next(iter(wholes), None), process_count(job)
-    if len(wholes) != 1 or not isinstance(whole, int) or devices < 2 or whole % devices:
+    values = without_other_meanings(flat)
+    wholes = {value for key, value in values.items() if pattern.search(key) and "val" not in key}
+    wholes = {int(value) for value in wholes if str(value).isdecimal()}
+    whole, devices = next(iter(wholes), 0), process_count(job)
+    if len(wholes) != 1 or devices < 2 or whole % devices:
         return {}
     micro, steps = (settings.get(name) for name in ("per_device_train_batch_size", "gradient_accumulation_steps"))
     factor = micro if steps is None else 1 if micro is not None else steps

@@ -416,20 +416,26 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
 
 
 def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The values without those whose name means something else next to another key, or that belong to one stage."""
-    gone = set()
+    """The values without those whose name means something else next to another key, or that belong to one stage.
+
+    One whose other meaning has a name is under that name.
+    """
+    gone: set[str] = set()
+    meant: dict[str, Any] = {}
     for row, key in product(words_of("not_next_to"), flat):
         section, dot, name = key.rpartition(".")
         if re.fullmatch(row["names"], name, re.IGNORECASE):
             pattern = row["next_to"].replace("{section}", re.escape(section + dot))
-            gone |= {key} if any(re.search(pattern, other, FREE) for other in flat) else set()
+            if any(re.search(pattern, other, FREE) for other in flat):
+                gone.add(key)
+                meant |= {f"{section}{dot}{row['means']}": flat[key]} if "means" in row else {}
     stage = re.compile(rf"((?:.*\.)?)({words_of('stages')})\.(.+)")
     of_stages = {key: match.groups() for key in flat if (match := stage.fullmatch(key)) is not None}
     for key, (above, name, inner) in of_stages.items():
         others = {other for section, other, _ in of_stages.values() if section == above} - {name}
         if others and not any((above, other, inner) in of_stages.values() for other in others):
             gone.add(key)
-    return {key: value for key, value in flat.items() if key not in gone}
+    return {key: value for key, value in flat.items() if key not in gone} | meant
 
 
 def says_training(flat: Mapping[str, Any]) -> bool:

@@ -153,7 +153,7 @@ def read_swift_training(values: Mapping[str, Any]) -> Mapping[str, Value]:
     if values.get("eval_strategy") is None and (values.get("val_dataset") or values.get("split_dataset_ratio")):
         settings["eval_strategy"] = str(values.get("save_strategy") or "steps")
         if settings["eval_strategy"] == "steps" and values.get("eval_steps") is None:
-            settings["eval_steps"] = values.get("save_steps") or 500
+            settings |= {"eval_steps": values["save_steps"]} if values.get("save_steps") else {}
     return settings
 
 
@@ -238,7 +238,7 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
     kinds = {"4": str(values.get("quant_type", "nf4")), "8": "int8"}
     if str(values.get("bits")) in kinds:
         settings["quantization"] = kinds[str(values["bits"])]
-    words = {"no": "fp32", "false": "fp32", "bf16": "bf16", "fp16": "fp16", "true": "fp16"}
+    words = {"no": "fp32", "false": "fp32", "bf16": "bf16", "fp16": "fp16", "true": "fp16", "t": "fp16"}
     precision = words.get(str(values.get("mixed_precision")).lower())
     # The script's own option wins over the launcher's.
     if precision is not None and not {"bf16", "fp16"} & values.keys():

@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner_tui.settings.dialects.dialect import TEMPLATE, leaf_pattern
+from tuner_tui.settings.dialects.dialect import TEMPLATE, flatten, leaf_pattern, without_other_meanings
 from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.model import shorten_text
 
 LONGEST = 100
-NO_VALUES = ("", "0", "none", "null", "true", "false")
+NO_VALUES = ("", "0", "auto", "none", "null", "true", "false")
 MOST_GPUS = 100_000
 
 
@@ -24,6 +24,10 @@ def stated_in(flat: Mapping[str, Any], model: str | None, text: str = "") -> dic
     An architecture counts where no model is named.
     """
     flat = {**_variables(text, words_of("gpu_texts")), **flat}
+    flat |= without_other_meanings(flat)
+    for key, value in [*flat.items()]:  # callbacks of several classes
+        for entry in value if isinstance(value, list) else ():
+            flat = {**flatten(entry, f"{key}."), **flat} if isinstance(entry, Mapping) else flat
     flat = {key: value for key, value in flat.items() if not re.search(words_of("other_use"), key.lower())}
     stated: dict[str, str | int] = {}
     for name, leaves in words_of("stated").items():
@@ -35,6 +39,8 @@ def stated_in(flat: Mapping[str, Any], model: str | None, text: str = "") -> dic
     for row in words_of("gpus"):
         numbers = (_count(value, row.get("ids", False)) for value in _values(flat, row["names"]))
         counts[row["of"]] = counts[row["of"]] or next(filter(None, numbers), 0)
+        if row["of"] == "node" and any(str(value) == "-1" for value in _values(flat, row["names"])):
+            stated["devices"] = "all"
     gpus = counts["all"] or counts["node"] * (counts["nodes"] or 1)
     return {**stated, **({"gpus": gpus} if 0 < gpus < MOST_GPUS else {})}
 
@@ -47,8 +53,8 @@ def _values(flat: Mapping[str, Any], leaf: str) -> Iterator[Any]:
 
 def _text(value: object) -> str | int | None:
     """A number, a name or a list of names, for the reader; None where the value says nothing yet."""
-    if isinstance(value, list) and value and all(isinstance(entry, str) for entry in value):
-        value = ", ".join(value)
+    if isinstance(value, list) and value and all(isinstance(entry, str | int | float) for entry in value):
+        value = ", ".join(map(str, value))
     if not isinstance(value, str | int | float) or str(value).lower() in NO_VALUES:
         return None
     text = str(value).strip("'\"")

@@ -531,6 +531,8 @@ def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
             return shorten_text(", ".join(sections), LONGEST_NAME)
         ending = [path for path in values if leaf_pattern(key).search(path)]
         ending = [path for path in ending if not pattern_of("other_models").search(path)]
+        if (named := words_of("only_of_value").get(key)) is not None:
+            ending = [path for path in ending if re.search(named, str(values[path]), re.VERBOSE)]
         for group in (ending, [path for path in ending if "." not in path]):
             texts = {text for path in group if (text := _text_of(values[path]))}
             if len(texts) == 1:
