@@ -104,3 +104,16 @@ def test_one_process_shares_a_step_among_the_gpus_where_a_trainer_is_known() -> 
     unknown, trainer = CommandJob(command=("python", "t.py")), CommandJob(command=("python", "t.py"), apply="hf-args")
     assert [devices_per_process(job, 1, 4) for job in (BuiltinJob(), trainer, unknown)] == [4, 4, None]
     assert {devices_per_process(unknown, processes, gpus) for processes, gpus in ((1, 1), (1, 0), (2, 4))} == {1}
+
+
+def test_a_file_that_has_changed_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "fit.yaml").write_text("trainer: {devices: 2}\n")
+    (tmp_path / "run.sh").write_text("torchrun --nproc_per_node 2 train.py --learning_rate 1e-4\n")
+    jobs = [
+        CommandJob(command=("python", "fit.py", "fit.yaml"), cwd=str(tmp_path)),
+        CommandJob(command=("bash", "run.sh"), cwd=str(tmp_path)),
+    ]
+    assert [*map(process_count, jobs)] == [2, 2]
+    for file in tmp_path.iterdir():
+        file.write_text(file.read_text().replace("2 ", "3 ").replace("2}", "3}"))
+    assert [*map(process_count, jobs)] == [3, 3]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -25,8 +25,9 @@ from tuner_tui.settings.dialects.script_search import read_source, words_of
 from tuner_tui.settings.dialects.shell_script import read_options, read_overrides, read_shell
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.yaml_reader import readable_values
+from tuner_tui.settings.yaml_reader import parse_tool_text, readable_values
 
+_read_shell, _parsed = (lru_cache(maxsize=32)(read) for read in (read_shell, parse_tool_text))
 SINGLE_PROCESS_TYPES = frozenset({"NO", "MULTI_CPU"})
 """Values of `distributed_type` that start one process whatever the number given (`MULTI_CPU` leaves it to mpirun)."""
 
@@ -177,26 +178,23 @@ def process_count(
         return 1
     command, env = job.command, job.env
     if command[0] == "bash" and len(command) > 1:  # a script started as a whole
-        command = _words_of_script(str(Path(job.cwd or "", command[1]))) or command
+        script = Path(job.cwd or "", command[1])
+        with suppress(SettingsError):
+            command = _read_shell(read_source(script), str(script)).words or command
     started = _command_processes(command, env, gpu_count, accelerate, Path(job.cwd or ""))
     return max(1, started) if started != 1 else int(job.stated.get("gpus", 1))
 
 
-@cache
-def _words_of_script(path: str) -> tuple[str, ...]:
-    with suppress(SettingsError):
-        return read_shell(read_source(Path(path)), path).words
-    return ()
-
-
-@cache
-def _devices_in(path: Path) -> int:
+def _devices_in(file: Path) -> int:
     """The devices that Lightning's configuration asks for; 1 where it says none."""
-    flat = flatten(readable_values(path)) if path.suffix in (".yaml", ".yml") else {}
-    devices = next((value for key, value in flat.items() if LIGHTNING_DEVICES.search(key)), 1)
-    nodes = next((value for key, value in flat.items() if key.endswith("trainer.num_nodes")), 1)
-    count = len(devices) if isinstance(devices, list) else devices
-    return count * nodes if isinstance(count, int) and isinstance(nodes, int) else 1
+    with suppress(SettingsError):
+        flat = flatten(_parsed(read_source(file), "").values)
+        devices = next((value for key, value in flat.items() if LIGHTNING_DEVICES.search(key)), 1)
+        nodes = next((value for key, value in flat.items() if key.endswith("trainer.num_nodes")), 1)
+        count = len(devices) if isinstance(devices, list) else devices
+        if isinstance(count, int) and isinstance(nodes, int):
+            return count * nodes
+    return 1
 
 
 def requested_processes(job: BuiltinJob | CommandJob) -> int | None:
@@ -255,7 +253,9 @@ def _command_processes(
     )
     if requested:  # detectron2, Lightning
         return _parse_process_count(requested, gpu_count)
-    return max((_devices_in(folder / word.rpartition("=")[2]) for word in command), default=1)
+    names = (word.rpartition("=")[2] for word in command)
+    files = (folder / name for name in names if name.endswith((".yaml", ".yml")))
+    return max(map(_devices_in, files), default=1)
 
 
 def _accelerate_processes(options: Mapping[str, str], gpu_count: int | None, file: AccelerateConfig | None) -> int:

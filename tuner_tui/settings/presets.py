@@ -281,7 +281,9 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     if job is not None and training is not None:
         job = training
         settings = {**settings, **_of_global_batch(settings, job, flatten(file.values))}
-        file = replace(file, incomplete=(*file.incomplete, *_what_job_needs(job, flatten(file.values), file.words)))
+        file = replace(
+            file, incomplete=(*file.incomplete, *_what_job_needs(job, flatten(file.values), file.words, path or Path()))
+        )
     switches = (("lora_", "peft_method"), ("bnb_", "quantization"))
     off = tuple(part for part, switch in switches if settings.get(switch) == "none")
     in_use = {name: value for name, value in settings.items() if not name.startswith(off)}
@@ -300,7 +302,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     reasons = [reason for reason in file.incomplete if not (is_whole and OF_ITSELF.fullmatch(reason))]
     is_given = form == "yaml" and dialect.form != "overrides"
     of_file = [text for text in texts_in({} if file.words else file.values) if is_given or not TEMPLATE.fullmatch(text)]
-    words = [] if job is None else [word for word in file.words or job.command if "$" not in word]
+    words = [] if job is None else [word for word in (*(file.words or job.command), file.folder) if "$" not in word]
     missing = dict.fromkeys(shorten_text(text.rpartition("=")[2]) for text in (*of_file, *words) if to_fill_in(text))
     reasons += [f"it has placeholders to fill in: {', '.join(missing)}"] if missing else []
     if reasons and (job is not None or file.incomplete):
@@ -343,9 +345,13 @@ def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mappi
     return {"per_device_train_batch_size" if micro is None else "gradient_accumulation_steps": each}
 
 
-def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[str]) -> tuple[str, ...]:
+def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[str], path: Path) -> tuple[str, ...]:
     """Variables or keys without values that a command needs which another text than the opened file shows."""
     program = Path(next((word for word in job.command[1:] if word.endswith((".py", *SHELL_SUFFIXES))), ""))
+    if words and job.command[0] != "bash":
+        started = program_of(words, path)
+        missing = [] if started is None else [*required_options(started, words)]
+        return (f"it needs {', '.join(missing)}",) if missing else ()
     if words or not program.is_absolute():
         return ()
     with suppress(SettingsError):

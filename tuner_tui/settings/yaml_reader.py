@@ -249,8 +249,9 @@ def _tagged(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> Any:
     if isinstance(node, yaml.SequenceNode):
         return loader.construct_sequence(node, deep=True)
     kind, _, name = suffix.rpartition("/")[2].partition(":")
-    if isinstance(node, yaml.MappingNode):
-        return {**({"class_name": name} if name else {}), **loader.construct_mapping(node, deep=True)}
+    if isinstance(node, yaml.MappingNode) or (kind in ("new", "name") and not node.value):
+        keys = loader.construct_mapping(node, deep=True) if isinstance(node, yaml.MappingNode) else {}
+        return {**({"class_name": name} if name else {}), **keys}
     if kind == "ref":
         return re.sub(r"<([\w.]+)>", r"${\1}", node.value)
     return "???" if kind == "PLACEHOLDER" else f"<{shorten_text(node.value or name)}>"

@@ -74,6 +74,7 @@ def test_a_notebook_that_starts_a_script(tmp_path: Path) -> None:
         ("a.sh", "echo hello\n", "contains no training command"),
         ("a.py", "(" * 5000, "is not valid Python"),
         ("a.py", "model = AutoModel.from_pretrained('acme', attn_implementation='sdpa')\nmodel(1)\n", "trains nothing"),
+        ("tokenizer_train.sh", "python tokenizers/train.py --all\n", "contains no training command"),
         ("a.yaml", "batch_size: 1000\nnum_workers: 8\nseed: 1\n", "is a setting of a training"),
         ("a.json", '{"lr": 0.1, "epochs": 3, "metrics": {"val_loss": 0.3}}', "is a record of a training"),
         ("a.json", '{"architectures": ["A"], "model_type": "a", "torch_dtype": "bfloat16"}', "a model's configuration"),
@@ -125,6 +126,8 @@ def test_a_variable_that_doubles_on_each_line_is_not_put_in(tmp_path: Path) -> N
         ("if x; then\n  N=1\nelse\n  N=2\nfi\npython a.py --seed $N\n", "N has several values"),
         ("python a.py --seed 3\npython b.py --seed 4\n", "it starts 2 commands"),
         ("python a.py -m x.y=1 x.z=2 x.w=3\npython a.py x.y=3\n", "it starts 2 commands"),
+        ("python a.py --seed 3 --out $PWD\ncd b\npython a.py --seed 3 --out $PWD", "it needs $PWD"),
+        ("cd /path/to/acme\npython a.py --seed 3 --out $1\n", "placeholders to fill in: /path/to/acme"),
     ],
 )
 def test_a_command_that_is_not_complete_is_said_to_be(tmp_path: Path, text: str, reason: str) -> None:
@@ -134,6 +137,13 @@ def test_a_command_that_is_not_complete_is_said_to_be(tmp_path: Path, text: str,
     assert loaded.preset.job.command == ("bash", str(tmp_path / "run.sh"))
     (note,) = (note for note in loaded.notes if "not complete" in note)
     assert reason in note
+
+
+@pytest.mark.parametrize("call", ["typer.run(main)", "fire.Fire(main)", "main()"])
+def test_a_command_without_arguments_that_its_script_must_have(tmp_path: Path, call: str) -> None:
+    (tmp_path / "fit.py").write_text(f"def main(name: str, data_dir: str, seed: int = 3): fit()\nif x:\n    {call}\n")
+    (tmp_path / "run.sh").write_text("accelerate launch fit.py --data-dir d\n")
+    assert [note for note in load_preset(tmp_path / "run.sh").notes if "it needs --name; give it" in note]
 
 
 def test_a_container_that_trains_nothing_is_named_and_refused(tmp_path: Path) -> None:

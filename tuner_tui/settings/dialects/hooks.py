@@ -287,7 +287,8 @@ def holds_arguments_only(values: Mapping[str, Any], section: str) -> bool:
 
 
 _PART = r"(?:_(?:one_)?epoch|_loop|_model|_step|ing)?"
-TRAINS = rf"\.backward\(|\bvalue_and_grad\(|\b\w*Trainer\(|\.fit\(|\.train{_PART}\(\w|\bdef train{_PART}\("
+_TOOLS = r"[\"'](?:torchrun|torch\.distributed\.run|accelerate|deepspeed|llamafactory-cli|axolotl)[\"' ]"
+TRAINS = rf"{_TOOLS}|\.backward\(|\bvalue_and_grad\(|\b\w*Trainer\(|\.fit\(|\.train{_PART}\(\w|\bdef train{_PART}\("
 
 
 def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
@@ -315,7 +316,8 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
         if of_package or is_far or pattern_of("needs_more").search(others):
             continue
         words = f"python {shlex.quote(str(script))}"
-        if options := [*dict.fromkeys(re.findall(option, source))]:
+        of_file = rf"[\"'](--[\w-]+)[\"'][^()]*\bdefault\s*=\s*[\"'](?:[\w./-]*/)?{re.escape(path.name)}[\"']"
+        if options := [*dict.fromkeys(re.findall(of_file, source) or re.findall(option, source))]:
             parts = {*re.split(r"[\W_]+", path.stem)} - {"", "config", "cfg", "conf"}
             named = [option for option in options if parts & {*re.split(r"[\W_]+", option)}]
             likely = named or [option for option in options if option in ("--config", "--cfg")] or options

@@ -75,7 +75,9 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
             fixed = {key.removesuffix(".value"): value for key, value in given.items() if key.endswith(".value")}
             fixed |= flatten(with_references(file.values.get(row.get("file", ""), None) or {}))
             command = _on_this_machine(command, Path(source))
-            return replace(command, kind=row["kind"], values={**command.values, **fixed})
+            open_ = dict.fromkeys(key.partition(".")[0] for key in given if not key.endswith(".value"))
+            reasons = (*command.incomplete, *([f"the sweep gives it {', '.join(open_)}"] if open_ else ()))
+            return replace(command, kind=row["kind"], values={**command.values, **fixed}, incomplete=reasons)
     if kind and row.get("keys"):
         raise PresetError(
             f"{source}: is a {kind} in which no training is started: open the configuration or the script that trains"
@@ -173,7 +175,9 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | N
     for name, text in texts:
         with suppress(PresetError):
             file = read_shell(text, source)
-            if not names_other_work(PurePath(name.strip().rpartition(" ")[2])):
+            if (
+                not names_other_work(PurePath(name.strip().rpartition(" ")[2])) or name.count(" ") < 2
+            ):  # that of the file
                 files.append((name, file, says_to_train(file.words, file.folder, Path(source))))
     named = [(name, file) for name, file, is_training in files if is_training is not False and TRAINING.search(name)]
     trains = named or [(name, file) for name, file, is_training in files if is_training]
@@ -208,7 +212,10 @@ def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path)
     texts = [script if isinstance(script, str) else "\n".join(map(str, script)) for script in scripts]
     if isinstance(node.get("program") or node.get("module"), str):
         start = shlex.quote(node["program"]) if node.get("program") else f"-m {shlex.quote(node['module'])}"
-        parts = [f"python {start}", *parts]
+        called = re.sub(r"\$\{(env|interpreter|args\w*)\}", "", " ".join(parts)).replace(
+            "${program}", str(node.get("program"))
+        )
+        parts = [called] if "${program}" in " ".join(parts) else [f"python {start}", *parts]
     with suppress(ValueError):  # a text with a quote that does not end
         *_, shell, option, inner = ["", "", "", *shlex.split(" ".join(parts))]
         if PurePath(shell).name in ("bash", "sh") and re.fullmatch(r"-\w*c", option):

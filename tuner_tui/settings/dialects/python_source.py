@@ -533,7 +533,8 @@ def declared_options(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, list[
 
 def required_options(script: Path, words: Collection[str]) -> Iterator[str]:
     """The options that the parser of the script must have and `words` lack; that of a module where it is named."""
-    given, named = {word.partition("=")[0] for word in words}, {*WORD.findall(read_source(script))}
+    given, source = {word.partition("=")[0] for word in words}, read_source(script)
+    named = {*WORD.findall(source)} - {*re.findall(r"(?m)^(?:def|class)[ ]+(\w+)", source)}
     for file, text in own_modules(script):
         with suppress(SyntaxError):
             body = () if "add_subparsers" in text else parse_python(text).body
@@ -542,6 +543,13 @@ def required_options(script: Path, words: Collection[str]) -> Iterator[str]:
                 required = keyword_value(call, "required")
                 if names and given.isdisjoint(names) and getattr(required, "value", None) is True:
                     yield names[-1]
+            # A function that Fire or Typer calls, or one that is called without arguments.
+            started = re.findall(r"(?m)\b(?:typer\.run|Fire)\((\w+)\)|^[ \t]*(main)\(\)", text)
+            takes_words = file == script and not re.search(rf"{script.stem}(\.py)? [^-]", " ".join(words))
+            for node in body if takes_words else ():
+                if isinstance(node, ast.FunctionDef) and not node.decorator_list and node.name in map("".join, started):
+                    needed = (f"--{argument.arg}" for argument in node.args.args[: -len(node.args.defaults) or None])
+                    yield from (name for name in needed if given.isdisjoint((name, name.replace("_", "-"))))
 
 
 def keyword_value(call: ast.Call, name: str) -> ast.expr | None:

@@ -84,14 +84,14 @@ def find_script(path: Path, marker: str, shown: Shown) -> Path | None:
 
 
 def reads_keys(path: Path, values: Mapping[str, Any], of_trainer: Collection[str]) -> Shown:
-    """Whether a script names the file at `path`, or nearly all keys of its `values`, itself or in its own modules.
+    """Whether a script has the name of the file at `path`, says it, or nearly all keys of its `values` in its modules.
 
     The names `of_trainer` belong to every script that has `TrainingArguments` or a class of theirs.
     """
     names = {name for name in _keys(values) if isinstance(name, str) and name.isidentifier()}  # YAML has other keys too
 
     def shown(script: Path, source: str) -> bool:
-        if names_file(source, path):
+        if names_file(source, path) or script.stem == path.stem:
             return True
         methods = {method[:3].lower() for method in pattern_of("methods_of_scripts").findall(f"{script.stem} {source}")}
         if not methods >= {method[:3].lower() for method in pattern_of("methods_of_scripts").findall(path.stem)}:
@@ -114,8 +114,11 @@ def _keys(values: Mapping[Any, Any]) -> Iterator[Any]:
 def find_program(file: Path, names: Collection[PurePath], folder: str = "") -> Path | None:
     """The script of one of the `names`, seen from a folder above the file, or the only one of its checkout so named.
 
-    `folder` is where the command has changed to.
+    `folder` is where the command has changed to. A path of another machine counts by its end.
     """
+    names = [
+        PurePath(*name.parts[n:]) for name in names for n in range(len(name.parts)) if n == 0 or name.is_absolute()
+    ]
     above = file.absolute().parents[: FOLDERS_UP + 1]
     near = (path for top in above for name in names if (path := top / folder / name).is_file())
     inner = ([p for p in _whole_checkout(top) for name in names if p.match(str(name))] for top in _folders_above(file))
@@ -170,7 +173,8 @@ def named_for_training(scripts: Iterable[AnyPath]) -> list[AnyPath]:
 def names_other_work(script: PurePath) -> bool:
     """Whether the name of the script says that it does not train, or says so first."""
     match = pattern_of("names_of_other_work").search(script.stem)
-    return match is not None and (match.start() == 0 or not TRAINING.search(script.stem))
+    makes_data = pattern_of("makes_data").search(f"{script.parent.name}/{script.stem}")
+    return bool(makes_data) or (match is not None and (match.start() == 0 or not TRAINING.search(script.stem)))
 
 
 _COMMENT = re.compile(r"(?m)^\s*#.*$")

@@ -59,6 +59,8 @@ _HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?(\w+)")
 _OTHER_SHELL = re.compile(r"\b(?:bash|sh|ssh|srun|sbatch)\b[^;|&]*<<")
 _VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s\"';&|])+)"
 _BETWEEN = re.compile(r"[;&|]+")
+_MOVES = re.compile(r"(?ms)(?:\$\{?PWD|[(`] *pwd)\b.*^[ \t]*(?:cd|pushd)[ \t]")
+"""A script that uses its folder and then goes to another."""
 _END = re.compile(r"\d?>.*|<.*|#.*")
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 _MASK, _UNMASK = str.maketrans("<>#", "\ue000\ue001\ue002"), str.maketrans("\ue000\ue001\ue002", "<>#")
@@ -129,6 +131,12 @@ def read_shell(text: str, source: str) -> ToolFile:
     while words and ((match := _ASSIGNMENT.fullmatch(words[0])) or words[0] in words_of("of_shell")):
         environment |= {match[1]: match[2]} if match else {}
         words = words[1:]
+    if "$PWD" in f"{words}{environment}" and script_of(words).name and not _MOVES.search(text):
+        name = script_of(words).with_suffix(".py").as_posix()
+        program = find_program(Path(source), [Path(name)], best.folder)  # it is started where this is there
+        root = "$PWD" if program is None else str(program).removesuffix(f"/{name}")
+        words = tuple(word.replace("$PWD", root) for word in words)
+        environment = {key: value.replace("$PWD", root) for key, value in environment.items()}
     # A word with `$` left in it needs a variable that the script does not set: the caller's environment, an argument,
     # a loop. Such a command can only be started through its script.
     # A variable that extends itself takes what it was when the job starts.
@@ -396,7 +404,7 @@ def _is_training(command: _Command, file: Path) -> bool:
     script = script_of(command.words)
     if not script.name:
         return command.words[0].startswith("-")  # options that a variable holds
-    names = (script.as_posix(), "" if file.suffix == ".ipynb" else file.stem)
+    names = (script.as_posix(), "" if file.suffix == ".ipynb" or names_other_work(file) else file.stem)
     named = {hf.setting_of_argument(name) for name in read_options(command.words) if is_known_option(name)}
     says_how = bool(named - {"batch_size", "per_device_train_batch_size"}) or bool(read_overrides(command.words))
     return says_how or ENTRY.fullmatch(script.stem) is not None or any(map(TRAINING.search, names))
@@ -408,17 +416,19 @@ def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | Non
     None where nothing says so and its script is not there.
     """
     script = script_of(words)
+    if pattern_of("makes_data").search(script.as_posix()):
+        return False
     if says_training({**read_options(words), **read_overrides(words)}) or TRAINING.search(script.name):
-        return pattern_of("makes_data").search(script.as_posix()) is None
+        return True
     if names_other_work(script) or not {*words}.isdisjoint(words_of("no_trainings")):
         return False
     if not {*words_of("launchers_of_trainings"), *_programs()}.isdisjoint(words[:6]):
         return True
-    others = [word for word in words if word.endswith(".py")][1:]
-    script = PurePosixPath(others[0]) if others and re.search("launch|spawn", script.name) else script
     names = (script.with_suffix(".py"), script / "__main__.py") if script.name else ()
-    program = find_program(file, names, folder)
-    return None if program is None else any(re.search(TRAINS, source) for _, source in own_modules(program))
+    others = [[PurePosixPath(word)] for word in words if word.endswith(".py")]  # a launcher's argument is a script too
+    programs = [program for part in (names, *others) if (program := find_program(file, part, folder)) is not None]
+    trains = (re.search(TRAINS, source) for program in programs for _, source in own_modules(program))
+    return any(trains) if programs else None
 
 
 def _does_other_work(words: tuple[str, ...]) -> bool:
@@ -547,7 +557,7 @@ def _with_values(terms: str, variables: Mapping[str, str]) -> str:
 
 def _in_folder(line: str, folder: Path) -> str:
     """`line` with the folder of the script for what scripts write to find it."""
-    line = _REAL_PATH.sub(lambda match: match[1], line)
+    line = re.sub(r"\$\(\s*pwd\s*\)|`pwd`|\$\{PWD\}", "$PWD", _REAL_PATH.sub(lambda match: match[1], line))
     line = _OWN_FOLDER.sub(lambda _: str(folder), line)
     return _ENTERED.sub(lambda match: os.path.normpath(folder / match[1]), line)
 

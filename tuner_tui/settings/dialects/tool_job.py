@@ -44,6 +44,7 @@ from tuner_tui.settings.dialects.script_search import (
     named_for_training,
     names_file,
     names_other_work,
+    needs_launcher,
     own_modules,
     pattern_of,
     project_programs,
@@ -142,7 +143,7 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
     names_no_model = dialect.programs and not any(key.partition(".")[0] in file.values for key in dialect.model_keys)
     if path.suffix in NO_PROGRAMS or trains_nothing or names_no_model:
         return UNKNOWN
-    if dialect.form == "overrides":
+    if dialect.form == "overrides" and not dialect.programs:
         command = None if file.incomplete else hydra_command(path)
     else:
         command = (dialect.choose_command and dialect.choose_command(file.values, path)) or dialect.command
@@ -191,7 +192,7 @@ def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = F
     Of several, the one with fewest words counts. With `for_others`, one that is written for another file of its folder
     with nearly the same keys, or with a name to fill in, has this file in that place.
     """
-    commands = list(_written_commands(path, values, for_others))
+    commands = _written_commands(path, values, for_others)
     if not commands and not for_others:
         return next(_scripts_for(path), None)
     files = [[word for word in words if re.search(r"\.(ya?ml|json|toml)$", word)] for words, _, _ in commands]
@@ -220,10 +221,11 @@ def _scripts_for(path: Path, program: str | None = None) -> Iterator[Started]:
                     yield ("bash", str(script.absolute())), {}, named[str(config)]
 
 
-def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -> Iterator[Started]:
+def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -> list[Started]:
     """The command lines that train with the file: in its comments, a README, a shell script or a Makefile near it.
 
     Script and file exist where the line says, seen from that folder; a line with something to fill in does not count.
+    Where all add an option with which a script for training does something else, they count without what they add.
     """
     config = path.absolute()
     programs = {program for tool in dialects().values() for program in tool.programs} | project_programs(path)
@@ -232,7 +234,7 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
         r"|[/{<_](?:config|cfg)\b"
     )
     choice = re.compile(rf"[\w/]+=(?:[\w-]+/)*{re.escape(config.stem)}(?![\w./-])")
-    is_own, keys = False, flatten(values).keys()
+    lines, cut, keys = list[Started](), list[Started](), flatten(values).keys()
     for text_file in (config, *texts_above(path, whole=not for_others)):
         text = read_source(text_file)
         if config.name not in text and not (for_others and likely.search(text)) and not choice.search(text):
@@ -248,24 +250,40 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
         for words, environment in commands:
             for folder in folders:
                 at = [index for index in range(len(words)) if _named_file(words, index, folder, config) == config]
-                if for_others and not at and not "".join(words[:1]).endswith(".py"):
+                if for_others and not at:
                     at = [i for i in range(len(words)) if _stands_for(words, i, folder, config, values)]
-                if len(at) == 1 and _starts_training(words, folder, programs):
+                others = map(pattern_of("no_training_options").match, map(" ".join, pairwise((*words, ""))))
+                is_cut = len(at) == 1 and any(others) and TRAINING.search(script_of(tuple(words)).name) is not None
+                if len(at) == 1 and _starts_training(words[: at[0] + 1] if is_cut else words, folder, programs):
                     begin, equals, name = words[at[0]].rpartition("=")
                     of_folder = HYDRA_NAME.search(" ".join(words[: at[0] + 1]))
                     chosen = f"{config.stem}{Path(name).suffix}" if of_folder else config
                     program = words[0] if (folder / words[0]).is_file() else Path(words[0]).name
+                    before = ("python", program) if program.endswith(".py") else (program,)
+                    if for_others and _named_file(words, at[0], folder, config).is_file():
+                        before, environment = _without_numbers((*before, *words[1 : at[0]]), folder), {}
+                    else:
+                        before = (*before, *words[1 : at[0]])
                     filled = (
-                        *(("python", program) if program.endswith(".py") else (program,)),
-                        *words[1 : at[0]],
+                        *before,
                         words[at[0]] if _is_choice(words[at[0]], config) else f"{begin}{equals}{chosen}",
-                        *_without_examples(words[at[0] + 1 :], keys),
+                        *(() if is_cut else _without_examples(words[at[0] + 1 :], keys)),
                     )
                     if not any(map(_is_open, filled)):
-                        yield filled, environment, folder
-                        is_own = is_own or text_file == config
-        if is_own:  # what the file says of itself counts before all others
-            return
+                        (cut if is_cut else lines).append((filled, environment, folder))
+        if text_file == config and lines:  # what the file says of itself counts before all others
+            break
+    return lines or cut
+
+
+def _without_numbers(words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    """The words up to a file without the launcher's processes and GPUs, which are of the training by another file."""
+    starts = (n for n, word in enumerate(words) if word.endswith(".py") or word in MODULE)
+    start = next((n for n in starts if not words[n + 1 : n + 2] or not words[n + 1].startswith(LAUNCH_MODULES)), 0)
+    script = find_program(folder / "x", [Path(_script_file(words[start:]))])
+    if words_of("launchers").keys().isdisjoint(words[:start]) or script is None or needs_launcher(script):
+        return words
+    return (*(("accelerate", "launch") if "accelerate" in words[:start] else ("python",)), *words[start:])
 
 
 def _without_examples(words: Sequence[str], keys: Collection[str]) -> Iterator[str]:
@@ -361,7 +379,8 @@ def _command_lines(
 
 def _starts_training(words: Sequence[str], folder: Path, programs: Collection[str]) -> bool:
     """Whether the first script or module of the command is there, and none of an evaluation by its name."""
-    if not {*words}.isdisjoint(words_of("no_trainings")) or any(map(pattern_of("no_training_options").match, words)):
+    others = map(pattern_of("no_training_options").match, map(" ".join, pairwise((*words, ""))))
+    if not {*words}.isdisjoint(words_of("no_trainings")) or any(others):
         return False
     for word, following in pairwise((*words, "")):
         if word.endswith(".py"):
