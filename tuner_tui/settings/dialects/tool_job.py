@@ -243,8 +243,8 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
         if text_file != config and (text_file.name == "Makefile" or SCRIPT_FORMS.get(text_file.suffix)):
             with suppress(SettingsError):
                 shell = parse_file(text, text_file)
-                started = shell.words if for_others else shell.command
-                commands = [(started, shell.environment), *(commands if not started else ())]
+                given = shell.words if for_others else shell.command
+                commands = [(given, shell.environment), *(commands if not given else ())]
         folders = [*text_file.absolute().parents[: FOLDERS_UP + 1]]
         folders += [config.parent] if folders[0] in config.parents[1:] else []  # what the text speaks of
         for words, environment in commands:
@@ -259,13 +259,11 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
                     of_folder = HYDRA_NAME.search(" ".join(words[: at[0] + 1]))
                     chosen = f"{config.stem}{Path(name).suffix}" if of_folder else config
                     program = words[0] if (folder / words[0]).is_file() else Path(words[0]).name
-                    before = ("python", program) if program.endswith(".py") else (program,)
+                    started = (*(("python", program) if program.endswith(".py") else (program,)), *words[1 : at[0]])
                     if for_others and _named_file(words, at[0], folder, config).is_file():
-                        before, environment = _without_numbers((*before, *words[1 : at[0]]), folder), {}
-                    else:
-                        before = (*before, *words[1 : at[0]])
+                        started, environment = _without_numbers(started, folder), {}
                     filled = (
-                        *before,
+                        *started,
                         words[at[0]] if _is_choice(words[at[0]], config) else f"{begin}{equals}{chosen}",
                         *(() if is_cut else _without_examples(words[at[0] + 1 :], keys)),
                     )
