@@ -242,6 +242,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     failure = replace(failure, message=message)
     subject = _subject(cause, message)
     topic = None if pattern is None else pattern.topic
+    if topic == "native-crash" and (said := reason or ("what():" in message and failure.headline)):
+        sentence = f"{sentence}: {quote_log(said, 160)}"
     if topic == "package-versions":
         keyword = _unknown_argument(failure.message)
         # A keyword that one package passes to a class of another is a matter of their releases.
@@ -268,7 +270,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     ) or name
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
-    checks = _check_the_call(failure, explanation) if topic == UNEXPLAINED or cause in CAUSES_OF_CALLS else ()
+    is_of_call = bool(failure.calls) and (topic == "package-versions" or cause in CAUSES_OF_CALLS)
+    checks = _check_the_call(failure, explanation) if is_of_call or topic == UNEXPLAINED else ()
     if cause == "unknown" and pattern is None:
         cause, sentence = _explain_without_pattern(failure, name, explanation)
     evidence = _evidence(match, judgement.launcher, ranks)
@@ -361,7 +364,7 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
     """
     frames = failure.calls
     if not frames:
-        return ()
+        return () if explanation is None else explanation.remedies
     program_frame = next((frame for frame in reversed(frames) if not _is_foreign(frame)), None)
     # Python's own files say less than what called them.
     inner = next(

@@ -62,9 +62,9 @@ def explain(failure: Failure, role: str | None, packages: tuple[str, ...]) -> Ex
     # What looks a key or attribute up for the line that reads it is left out.
     while frames and re.search(document["accessors"], frames[-1].name):
         frames = frames[:-1]
-    if not frames or (frames[-1].raises and packages):
+    if frames and frames[-1].raises and packages:
         return None
-    frame = frames[-1]
+    frame = frames[-1] if frames else CodeFrame("", "")
     message = failure.headline.partition(": ")[2]
     error = ": ".join(filter(None, ((failure.type or "").rpartition(".")[2], message)))
     values = {"message": message or frame.statement, "package": (*packages, "it")[0]}
@@ -107,7 +107,9 @@ def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind
         {"function": frame.function, "type": operand or "it"}
         | values
         | {
-            "line": f"`{quote_log(frame.statement or frame.function, 100)}` in {frame.place}",
+            "line": f"`{quote_log(frame.statement or frame.function, 100)}` in {frame.place}"
+            if frame.file
+            else "the line that the traceback shows",
             "name_or_value": f"`{key}`",
             "object": operand or "it",
             "from_object": f" in `{operand}`" if operand else "",

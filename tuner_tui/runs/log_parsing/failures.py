@@ -37,7 +37,7 @@ MARKS = re.compile(r"\s*([~^]+)\s*$")
 """What underlines the part of a source line that failed."""
 SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
 MAX_DRAWN_LINES = 600
-ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when calling \S+$")
+ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when calling \S+$|^terminate called after .*")
 """The end of a first line after which the message proper follows; Keras puts its own words before that."""
 NAME_ENDINGS = (
     r"(?:Error|Exception|Exit|Interrupt|Timeout|Failed|Missing|NotFound|Unsupported|OutOfResources|Fault|HitLimit"
@@ -54,7 +54,7 @@ LINK = re.compile(
 )
 THREAD = re.compile(r"^Exception in thread ")
 TRANSPARENT = re.compile(
-    r"/torch/nn/modules/module\.py:|/(?:hydra|jsonargparse|pydantic)/|/hf_argparser\.py:|/datasets/formatting/|/torch/_ops\.py:__call__|:(?:__getattr__|wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
+    r"/torch/nn/modules/module\.py:|/(?:hydra|jsonargparse|pydantic)/|/hf_argparser\.py:|/datasets/formatting/|/torch/_ops\.py:__call__|:(?:_{0,2}getattr(?:__)?|wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
 )
 """Frames that only pass a call or an access on."""
 PASSES_ON = re.compile(r"return (?:f|fn|func|function|method)\((?:self, )?(?:\*args, )?\*\*kwargs\)$")
@@ -346,7 +346,7 @@ def headline_of(message: Sequence[str]) -> str:
     """The first line of a message, with the next one if it announces it."""
     first, second = message[0].strip(), next((line.strip() for line in message[1:3] if line.strip()), "")
     if ANNOUNCES.search(first) and re.search(r"\w", second):
-        return f"{ANNOUNCES.sub('', first)} {second}"
+        return f"{ANNOUNCES.sub('', first)} {second.removeprefix('what():').strip()}".strip()
     return first
 
 

@@ -341,7 +341,8 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
             continue
         text = WATCHDOG.sub("", line.text.strip(FRAME_OF_BOX).removeprefix("what():").strip())
         pattern = first_of(crash_table().bare, text)
-        if pattern is None and (MESSAGE_ALONE.match(text) or (text is not line.text and "what():" in line.text)):
+        alone = MESSAGE_ALONE.match(text) or line.level == "F" or (text is not line.text and "what():" in line.text)
+        if pattern is None and alone:
             pattern = first_of(crash_table().messages, text)
         elif pattern is None and line.number >= len(lines) - LAST_LINES and not matches_any("handled", text):
             certain = (row for row in crash_table().messages if row.confidence == "certain")
