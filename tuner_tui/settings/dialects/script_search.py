@@ -65,9 +65,8 @@ def _matches(path: Path, marker: str, shown: Shown | None = None) -> Iterator[di
                 script: source
                 for script in candidates
                 if not names_other_work(script) and pattern.search(source := read_source(script))
+                if shown is None or shown(script, source)
             }
-            if shown is not None:
-                scripts = {script: source for script, source in scripts.items() if shown(script, source)}
             if scripts:
                 yield scripts
 

@@ -180,10 +180,8 @@ def _is_started(script: Path) -> bool:
     except SyntaxError:
         return True
     held = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign)
-    if not any(isinstance(node, ast.ClassDef | ast.FunctionDef) for node in body):
-        return True
-    nodes = (node for node in body if not isinstance(node, held))
-    return any(not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) for node in nodes)
+    runs = [node for node in body if not isinstance(getattr(node, "value", node), (*held, ast.Constant))]
+    return bool(runs) or not any(isinstance(node, ast.ClassDef | ast.FunctionDef) for node in body)
 
 
 def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = False) -> Started | None:
@@ -396,8 +394,11 @@ def _starts_training(words: Sequence[str], folder: Path, programs: Collection[st
                 return False
             base = folder / following.replace(".", "/")
             return base.with_suffix(".py").is_file() or base.is_dir() or following.partition(".")[0] in programs
-    started = next((word for word in words if not re.fullmatch(rf"{LAUNCHERS}|run|-.*", word)), "")
-    return started in programs and not names_other_work(Path(started))
+    started = [word for word in words if not re.fullmatch(rf"{LAUNCHERS}|run|-.*", word)][:2]
+    if not started or started[0] not in programs:
+        return False
+    said = [Path(word) for word in started if re.fullmatch(r"[\w-]+", word)]  # and its subcommand
+    return TRAINING.search(started[-1]) is not None or not any(map(names_other_work, said))
 
 
 def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[str, Any]) -> CommandJob:
