@@ -269,7 +269,7 @@ class _LoopFinder:
                 continue
             if isinstance(node, ast.While):
                 loop = self._while(node, frame)
-            elif _lists_phases(node.iter, frame):
+            elif _is_over_parts(node, frame):
                 continue
             else:
                 count, bounds = _count(node.iter, frame)
@@ -408,16 +408,35 @@ def _same(first: ast.expr, second: ast.expr) -> bool:
     return ast.dump(first).replace("Store()", "Load()") == ast.dump(second).replace("Store()", "Load()")
 
 
-def _lists_phases(node: ast.expr, frame: FrameType) -> bool:
-    """Whether a loop is over such as `["train", "val"]`, of which one trains, or over the optimizers that step."""
+def _is_over_parts(loop: ast.For, frame: FrameType) -> bool:
+    """Whether one of what a loop is over trains: of such as `["train", "val"]`, or of callbacks that it calls in turn.
+
+    Or whether it is over the optimizers of a step.
+    """
+    node = loop.iter
     if isinstance(node, (ast.List, ast.Tuple)):
         return True
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
         node = node.value
-    value = _value(node, frame)
-    return isinstance(value, (list, tuple)) and all(
-        isinstance(each, str) or hasattr(each, "param_groups") for each in value
-    )
+    items = _value(node, frame)
+    if not isinstance(items, (list, tuple)):
+        return False
+    # Of several of one class, such as agents, each makes its steps.
+    is_mixed = len(items) == 1 or len({type(each) for each in items}) > 1
+    if is_mixed and any(_calls(each, loop.target) for each in loop.body if _includes(each, frame.f_lineno)):
+        return True
+    return all(isinstance(each, str) or hasattr(each, "param_groups") for each in items)
+
+
+def _calls(statement: ast.stmt, called: ast.expr) -> bool:
+    """Whether a statement is a call of this object or of one of its methods."""
+    call = getattr(statement, "value", None)
+    function = call.func if isinstance(call, ast.Call) else None
+    return function is not None and _same(function.value if isinstance(function, ast.Attribute) else function, called)
+
+
+def _includes(statement: ast.stmt, line: int) -> bool:
+    return statement.lineno <= line <= (statement.end_lineno or 0)
 
 
 ENUMERATED = (0, 1)
