@@ -100,8 +100,9 @@ def test_a_loss_may_rise_while_evaluations_improve(evaluated: dict[int, float], 
     assert (diverged(situation(state=state)) is not None) is rises
 
 
-def test_it_is_reported_after_the_end_with_a_smaller_rate() -> None:
-    state = logged([2.3, 2701.0, 2650.0, 2712.0], finished=Finished(t=9.0, outcome="completed"))
+@pytest.mark.parametrize("outcome", ["completed", "failed"])
+def test_it_is_reported_after_the_end_with_a_smaller_rate(outcome: str) -> None:
+    state = logged([2.3, 2701.0, 2650.0, 2712.0], finished=Finished(t=9.0, outcome=outcome))
     finding = diverged(situation(state=state, settings=Settings(learning_rate=0.1)))
     assert finding is not None
     assert finding.sentence == "The training diverged: the loss is 2,712"

@@ -15,6 +15,7 @@ from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.supervise.outcome import determine_outcome
+from tuner_tui.settings.model import Settings
 
 BETWEEN = {"between_share": 0.5}
 ON_CPU = {"device": "cpu"}
@@ -24,11 +25,11 @@ ON_GPU = {"device": "cuda:0"}
 def on_cpu(
     queue_pct: float | None, workers: tuple[float, ...] = (), own_pct: float = 50.0, could_run: float | None = None
 ) -> tuple[Sample, ...]:
-    """A full box of two cores without a GPU. `could_run` is the share of looks at which the trainer could."""
+    """A full machine of two cores without a GPU. `could_run` is the share of looks at which the trainer could."""
     taken = samples(cpu_pct=100.0, workers=workers)
     return tuple(
-        replace(one, processes=(_main(own_pct, queue_pct, could_run, n), *one.processes[1:]))
-        for n, one in enumerate(taken)
+        replace(sample, processes=(_main(own_pct, queue_pct, could_run, n), *sample.processes[1:]))
+        for n, sample in enumerate(taken)
     )
 
 
@@ -47,7 +48,7 @@ def costing(cause: str, lost_share: float | None, severity: FindingSeverity = "w
 
 
 @pytest.mark.parametrize(
-    ("found", "order"),
+    ("findings", "order"),
     [
         ((costing("a", 0.3), costing("b", 0.6)), "ba"),
         ((costing("a", None), costing("b", 0.3), costing("c", None), costing("d", 0.6)), "adcb"),
@@ -55,8 +56,8 @@ def costing(cause: str, lost_share: float | None, severity: FindingSeverity = "w
         ((costing("a", 0.5), costing("b", 0.5)), "ab"),
     ],
 )
-def test_of_one_severity_the_dearest_comes_first(found: tuple[Finding, ...], order: str) -> None:
-    assert "".join(finding.cause for finding in rank_findings(found)) == order
+def test_of_one_severity_the_dearest_comes_first(findings: tuple[Finding, ...], order: str) -> None:
+    assert "".join(finding.cause for finding in rank_findings(findings)) == order
 
 
 @pytest.mark.parametrize(
@@ -69,20 +70,30 @@ def test_of_one_severity_the_dearest_comes_first(found: tuple[Finding, ...], ord
         (training(rates=BETWEEN, in_effect=ON_CPU), 30.0, ["between-steps", "cpu-contended"]),
     ],
 )
-def test_on_a_box_that_others_use_both_are_told(state: Any, queue_pct: float, order: list[str]) -> None:
+def test_on_a_machine_that_others_use_both_are_reported(state: Any, queue_pct: float, order: list[str]) -> None:
     assert [cause for cause, _ in causes_and_locations(state=state, samples=on_cpu(queue_pct))] == order
 
 
+@pytest.mark.parametrize(("queue_pct", "own_pct", "where"), [(80.0, 15.0, "others"), (40.0, 15.0, "main-process")])
+def test_a_loader_that_sleeps_waits_for_no_core_that_others_use(queue_pct: float, own_pct: float, where: str) -> None:
+    findings = causes_and_locations(
+        state=training(rates={"data_wait_share": 0.6}),
+        samples=on_cpu(queue_pct, own_pct=own_pct),
+        settings=Settings(dataloader_num_workers=0),
+    )
+    assert ("data-wait", where) in findings
+
+
 @pytest.mark.parametrize(
-    ("looks", "own_pct", "found"), [(0.9, 30.0, True), (0.5, 45.0, False), (0.9, 400.0, False), (None, 30.0, False)]
+    ("looks", "own_pct", "expected"), [(0.9, 30.0, True), (0.5, 45.0, False), (0.9, 400.0, False), (None, 30.0, False)]
 )
 def test_where_the_queue_is_not_counted_looks_at_the_process_tell(
-    looks: float | None, own_pct: float, found: bool
+    looks: float | None, own_pct: float, expected: bool
 ) -> None:
     taken = on_cpu(None, own_pct=own_pct, could_run=looks)
     findings = diagnose(situation(samples=taken, inventory=box(cores=16)))
     assert [(problem.cause, problem.confidence) for problem in findings] == (
-        [("cpu-contended", "likely")] if found else []
+        [("cpu-contended", "likely")] if expected else []
     )
 
 
@@ -95,8 +106,8 @@ def test_workers_are_too_many_only_where_it_is_they_who_fill_the_cores(workers: 
     assert (cause, place) == ("too-many-workers" if where == "cpu" else "data-wait", where)
 
 
-@pytest.mark.parametrize(("workers", "found"), [(12, "too-many-workers"), (3, "data-wait")])
-def test_far_too_many_workers_queue_where_others_have_the_cores(workers: int, found: str) -> None:
+@pytest.mark.parametrize(("workers", "expected"), [(12, "too-many-workers"), (3, "data-wait")])
+def test_far_too_many_workers_queue_where_others_have_the_cores(workers: int, expected: str) -> None:
     queueing = tuple(
         replace(
             sample, processes=(*sample.processes[:1], *(replace(w, cpu_queue_pct=70.0) for w in sample.processes[1:]))
@@ -105,11 +116,11 @@ def test_far_too_many_workers_queue_where_others_have_the_cores(workers: int, fo
     )
     assert [
         cause for cause, _ in causes_and_locations(state=training(rates={"data_wait_share": 0.6}), samples=queueing)
-    ] == [found]
+    ] == [expected]
 
 
 @pytest.mark.parametrize(
-    ("part", "in_effect", "taken", "found"),
+    ("part", "in_effect", "taken", "expected"),
     [
         (0.5, ON_CPU, samples(), True),
         (0.5, ON_CPU, samples(gpu={}), True),
@@ -124,11 +135,11 @@ def test_far_too_many_workers_queue_where_others_have_the_cores(workers: int, fo
     ids=["cpu", "cpu-by-a-card", "busy", "idle", "too-soon", "unseen-card", "anywhere", "little", "unknown"],
 )
 def test_the_loops_own_code_after_the_step(
-    part: float | None, in_effect: dict[str, str], taken: tuple[Sample, ...], found: bool
+    part: float | None, in_effect: dict[str, str], taken: tuple[Sample, ...], expected: bool
 ) -> None:
     state = training(rates={"between_share": part}, in_effect=in_effect)
     findings = diagnose(situation(state=state, samples=taken))
-    assert ("between-steps" in [problem.cause for problem in findings]) is found
+    assert ("between-steps" in [problem.cause for problem in findings]) is expected
 
 
 STARTED = ev.Started(t=1.0, rank=0, pid=5, torch="2.13.0")

@@ -80,10 +80,8 @@ LARGE_LOSS = 100.0
 
 
 def diverged(situation: Situation) -> Finding | None:
-    """Reported after the end too: such a run completes as if all were well."""
+    """Reported after the end too: such a run completes as if all were well, or fails at what the loss is passed to."""
     state = situation.state
-    if state.outcome not in (None, "completed", "stopped"):
-        return None
     if state.in_effect.get("optimizers", 1) > 1:
         return None  # the loss of one optimizer rises when that of another falls, as in a GAN
     loss, trend = state.loss, state.loss_trend

@@ -74,8 +74,11 @@ def training_pids(situation: Situation) -> frozenset[int]:
 
 
 def gpu_indexes(situation: Situation, samples: tuple[Sample, ...]) -> tuple[int, ...]:
-    """Indexes of the training's GPUs: those that hold its processes, else the only GPU of the machine."""
-    if not samples or not samples[-1].gpus:
+    """Indexes of the training's GPUs: those that hold its processes, else the only GPU of the machine.
+
+    None of a training on the CPU.
+    """
+    if not samples or not samples[-1].gpus or situation.state.in_effect.get("device") == "cpu":
         return ()
     pids = training_pids(situation)
     mine = [gpu.index for gpu in samples[-1].gpus if {p.pid for p in gpu.processes or ()} & pids]
@@ -129,12 +132,14 @@ def loading_is_idle(situation: Situation, workers: int) -> bool:
     Then it waits for storage, the network or a timer, as each further worker can do at the same time.
     """
     samples, share = recent_samples(situation), situation.state.rates.data_wait_share
-    queue, loads, cpu = cpu_queue_pct(samples), worker_loads(samples), training_cpu_pct(samples)
-    if not share or len(samples) < LEAST_LOADING_SAMPLES or (queue is not None and queue >= thresholds.CPU_QUEUE_PCT):
+    if not share or len(samples) < LEAST_LOADING_SAMPLES:
         return False
+    loads, cpu = worker_loads(samples), training_cpu_pct(samples)
     if workers:
-        return bool(loads) and loads[0] < thresholds.WORKER_IDLE_PCT
-    return cpu is not None and cpu / 100 < 1 - share / 2
+        queue = cpu_queue_pct(samples, "worker") or 0.0
+        return bool(loads) and loads[0] + queue < thresholds.WORKER_IDLE_PCT
+    # What the main process neither computes nor waits for a core, it waits for something else.
+    return cpu is not None and cpu + (cpu_queue_pct(samples, "main") or 0.0) < 100 * (1 - share / 2)
 
 
 def training_share(situation: Situation) -> float:
