@@ -111,7 +111,7 @@ def test_the_limit_that_left_only_the_start_is_named(tmp_path: Path) -> None:
     ended, _ = tuned_in(random_training(0), 1.0, tmp_path)
     assert ended.early
     assert ended.verdict is not None
-    assert ended.verdict.sentence.startswith("Only the start was tried: the time limit left too little")
+    assert ended.verdict.sentence.startswith("Only the current settings were tried: the time limit left too little")
 
 
 @pytest.mark.parametrize("minutes", [5.0, 9.0])
@@ -133,7 +133,7 @@ def test_time_that_held_nothing_but_the_start_is_no_success(
     folder = TuningFolder(tmp_path)
     log = TrialLog(folder)
     log.add(TuningStarted(t=1.0))
-    verdict = TuningConclusion(winner=START, sentence="Only the start was tried.", best=measured())
+    verdict = TuningConclusion(winner=START, sentence="Only the current settings were tried.", best=measured())
     log.add(TuningEnded(t=2.0, status="finished", verdict=verdict, early=early, preset=preset))
     with Interrupts() as interrupts:
         assert follow_tuning(folder, True, interrupts) == code

@@ -122,7 +122,7 @@ def test_another_accumulation_is_seen_in_the_settings_or_in_the_samples_of_a_ste
 
 def test_a_preset_that_trains_on_other_samples_is_not_saved() -> None:
     mismatch = preset_mismatch(step(16, dataset_samples=50), step(16, dataset_samples=100), {}, {})
-    assert mismatch == "it trains on 50 samples, the start on 100"
+    assert mismatch == "it trains on 50 samples, the current settings on 100"
 
 
 def test_a_preset_that_does_not_run_is_not_saved() -> None:

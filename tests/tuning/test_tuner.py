@@ -136,7 +136,7 @@ def test_the_first_trial_shows_what_nobody_chose(bench: Bench) -> None:
     ("start", "candidate", "difference"),
     [
         ({"repeated_samples": (0, 0, 0, 0)}, {"repeated_samples": (0, 0, 1, 4, 8)}, "draws 50 % of the samples"),
-        ({"dataset_samples": 1000}, {"dataset_samples": 500}, "trains on 500 samples, the start on 1,000"),
+        ({"dataset_samples": 1000}, {"dataset_samples": 500}, "trains on 500 samples, the current settings on 1,000"),
         ({"repeated_samples": (0, 0, 0, 0)}, {"repeated_samples": (0, 0, 0, 1)}, ""),
         ({"repeated_samples": (0, 1, 3, 7)}, {"repeated_samples": (0, 1, 3, 7, 15)}, ""),
         ({"dataset_samples": 1000}, {"dataset_samples": None}, ""),

@@ -91,7 +91,8 @@ def time_needed(request: LaunchRequest) -> TimeNeeded:
     takes = "at least 5 s" if trial_s is None else f"about {trial_s:.0f} s in earlier runs"
     return TimeNeeded(
         minutes,
-        f"It needs at least {minutes} min, for the start, one change and two comparisons: a trial takes {takes}.",
+        f"It needs at least {minutes} min, for the current settings, one change and two comparisons: "
+        f"a trial takes {takes}.",
     )
 
 

@@ -110,14 +110,15 @@ class Measurement(Struct, frozen=True, kw_only=True):
         """Return how the samples of this trial differ from those of `start`; empty if they are the same or unknown."""
         sizes = self.dataset_samples, start.dataset_samples
         if None not in sizes and sizes[0] != sizes[1]:
-            return f"It trains on {sizes[0]:,} samples, the start on {sizes[1]:,}."
+            return f"It trains on {sizes[0]:,} samples, the current settings on {sizes[1]:,}."
         drawn = list(zip(self.repeated_samples, start.repeated_samples, strict=False))
         if not drawn:
             return ""
         shares = [repeated / 2 ** (len(drawn) - 1) for repeated in drawn[-1]]
         if abs(shares[0] - shares[1]) <= MAX_REPEAT_DIFFERENCE:
             return ""
-        return f"It draws {format_share(shares[0])} of the samples more than once, the start {format_share(shares[1])}."
+        mine, current = (format_share(share) for share in shares)
+        return f"It draws {mine} of the samples more than once, the current settings {current}."
 
 
 Objective = Literal["job", "steady"]

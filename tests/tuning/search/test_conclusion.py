@@ -158,7 +158,9 @@ def test_on_a_busy_machine_nothing_is_confirmed_however_clear_it_looks() -> None
     assert conclusion.winner == START
     assert conclusion.ratio is None
     assert conclusion.disturbed
-    assert conclusion.sentence.startswith("2.00× the start (1.99 … 2.01, 2 pairs) was measured but not confirmed: ")
+    assert conclusion.sentence.startswith(
+        "2.00× the current speed (1.99 … 2.01, 2 pairs) was measured but not confirmed: "
+    )
     assert "the machine was busy (other processes use 50 % of the CPU (python spin1.py" in conclusion.sentence
     assert "`--resume` confirms it" in conclusion.sentence
     assert confirming == 4, "two pairs; more would be as disturbed"

@@ -33,7 +33,7 @@ def test_a_start_that_does_not_fit_falls_with_its_effective_batch_held() -> None
     assert {completed.trial.settings.effective_batch() for completed in search.trials} == {64}
     assert search.conclusion.winner.per_device_train_batch_size == 16
     assert search.conclusion.ratio is None
-    assert search.conclusion.sentence.startswith("The start does not run here")
+    assert search.conclusion.sentence.startswith("The current settings do not run here")
 
 
 def test_where_one_sample_does_not_fit_checkpointing_is_tried() -> None:
@@ -74,7 +74,7 @@ def test_a_start_that_was_killed_is_run_once_more_and_goes_on() -> None:
         Search(Settings(), space(Settings())), lambda trial: next(outcomes, None) or linear_measurement(trial)
     )
     assert purposes(search)[:3] == ["start", "start", "noise"]
-    assert "the start again" in search.trials[1].trial.reason
+    assert "the current settings again" in search.trials[1].trial.reason
     assert search.conclusion.start is not None
     assert search.conclusion.start.outcome == "measured"
 
@@ -118,7 +118,7 @@ def test_a_start_that_ran_out_of_memory_far_below_the_limit_is_run_once_more() -
     assert search.trials[2].trial.settings == start
     assert search.conclusion.start is not None
     assert search.conclusion.start.outcome == "measured"
-    assert not search.conclusion.sentence.startswith("The start does not run here")
+    assert not search.conclusion.sentence.startswith("The current settings do not run here")
 
 
 def test_a_start_that_fails_may_run_with_a_smaller_micro_batch() -> None:
@@ -195,7 +195,7 @@ def test_a_winner_that_is_no_faster_in_turn_gives_way_to_the_start() -> None:
     search = run_search(Search(start, space(start)), run)
     assert "confirm" in purposes(search)
     assert search.conclusion.winner == start
-    assert "the start is kept" in search.conclusion.sentence
+    assert "the current ones are kept" in search.conclusion.sentence
 
 
 def test_a_box_that_became_faster_does_not_end_the_comparison_half_way() -> None:

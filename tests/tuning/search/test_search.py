@@ -208,7 +208,7 @@ def test_what_was_measured_is_named_where_no_pair_was_run() -> None:
     changes = tuple(completed for completed in whole.trials if completed.trial.purpose != "confirm")
     conclusion = Search(START, whole.space, changes).conclusion
     assert conclusion.winner == START
-    assert re.match(r"\d\.\d\d× the start was measured but not confirmed: no comparison", conclusion.sentence)
+    assert re.match(r"\d\.\d\d× the current speed was measured but not confirmed: no comparison", conclusion.sentence)
 
 
 def test_a_search_that_closes_compares_and_changes_nothing_more() -> None:

@@ -44,7 +44,7 @@ def cpu_contended(situation: Situation) -> Finding | None:
         "cpu-contended", situation,
         f"all cores {format_percent(cpu_pct(samples))} over {format_short_duration(span_s(samples))}",
         f"the training's processes use {format_percent(training_cpu_pct(samples))} of one core",
-        f"its main thread was ready but had no core {format_percent(queue)} of the time{sampled}",
+        f"its main thread waited for a core {format_percent(queue)} of the time{sampled}",
         confidence="certain" if counted else "likely", ladder=str(free_cores), lost_share=queue / 100,
         share=format_share(share), queue=format_percent(queue),
     )  # fmt: skip
@@ -233,7 +233,7 @@ def _data_wait_evidence(situation: Situation, share: float) -> tuple[str, ...]:
     since = format_short_duration(training_s(situation) or 0)
     lines = [f"data wait {format_share(share)} of step time, {since} into the training"]
     if rates.step_time_s is not None:
-        lines.append(f"a step takes {rates.step_time_s:.3g} s, of it {rates.step_time_s * share:.3g} s waiting")
+        lines.append(f"{rates.step_time_s * share:.3g} of {rates.step_time_s:.3g} s a step")
     loads, busy, cpu = worker_loads(samples), gpu_busy_pct(situation, samples), cpu_pct(samples)
     if loads:
         lines.append("workers at " + ", ".join(format_percent(load) for load in loads[:8]) + " of a core")

@@ -40,11 +40,12 @@ def finding_lines(findings: Sequence[Finding], checks: Sequence[SettingCheck] = 
         singular, plural = "1 requested setting is", f"{failed} requested settings are"
         yield [f"{singular if failed == 1 else plural} not in effect:" if failed else "No problems found."]
     for finding in findings:
-        where = f" ({finding.where})" if finding.where else ""
-        head = f"{SEVERITY_MARKS[finding.severity]} {finding.cause}{where}, {finding.confidence}: {finding.sentence}"
-        lines = [head, *(f"    {line}" for line in finding.evidence)]
+        doubt = "" if finding.confidence == "certain" else f" ({finding.confidence})"
+        lines = [f"{SEVERITY_MARKS[finding.severity]} {finding.sentence}{doubt}"]
+        lines += [f"    {line}" for line in finding.evidence]
+        lines.append("    finding: " + ", ".join(filter(None, (finding.cause, finding.where))))
         for number, remedy in enumerate(finding.remedies, 1):
-            lines.append(f"  {number}. {remedy.title}: {remedy.why}")
+            lines += [f"  {number}. {remedy.title}", f"     {remedy.why}"]
             lines += [f"     expected: {remedy.expectation}"] if remedy.expectation else []
             lines += [f"     source: {remedy.source}"] if remedy.source else []
         yield lines

@@ -64,9 +64,9 @@ def _repeat_reason(context: SearchContext, start: SettingsResult) -> str | None:
     if len(start.runs) > 1 or start.measured:
         return None
     if start.last.passing:
-        return "it was stopped externally: the start again"
+        return "it was stopped externally: the current settings again"
     fits = start.out_of_memory and any(_proves_fit(context, result, start) for result in context.results.results)
-    return "a smaller batch suggests that it fits: the start again" if fits else None
+    return "a smaller batch suggests that they fit: the current settings again" if fits else None
 
 
 def _proves_fit(context: SearchContext, smaller: SettingsResult, start: SettingsResult) -> bool:
@@ -84,7 +84,7 @@ def _shrink(context: SearchContext, result: SettingsResult) -> Trial | None:
     failed = not results.exceeds_memory(result)
     if failed and (len(results.results) > 1 or result.last.outcome == "no-step"):
         return None  # a training that is too short, or takes no step, does so with any micro batch
-    why = "the start failed" if failed else "the start needs too much memory"
+    why = "the current settings failed" if failed else "the current settings need too much memory"
     latest = results.results[-1]
     micro = _smaller_micro_batch(context, latest, failed)
     if micro is not None:

@@ -18,7 +18,7 @@ from tuner_tui.tuning.trial import Measurement, Trial, TuningConclusion
 MIN_PROMISE = 0.05
 """Gain over the start, within the noise of single runs, that is worth a comparison in pairs, which measures better."""
 RESUME_HINT = "`--resume` confirms it"
-NOTHING_FASTER = "Nothing is faster than the start beyond the noise"
+NOTHING_FASTER = "No faster settings were found beyond the noise"
 INTERRUPTED_HINT = "Make sure nothing else on this machine stops it or uses its memory; then resume this tuning."
 
 
@@ -34,10 +34,10 @@ class Confirmation(Struct, frozen=True):
             return None
         if not self._start_runs:
             needed = len(winner.runs) < 2 and not under_way
-            return _trial(winner.settings, "once more: the start was not measured") if needed else None
+            return _trial(winner.settings, "once more: the current settings were not measured") if needed else None
         test = PairedTest(self.context, winner.settings)
         settings = None if test.decided else test.next(gpu, under_way)
-        return None if settings is None else _trial(settings, "start and winner, alternating")
+        return None if settings is None else _trial(settings, "current settings and winner, alternating")
 
     def trials_left(self) -> tuple[int, int]:
         """Return the minimum and maximum number of confirming trials still needed."""
@@ -85,11 +85,11 @@ class Confirmation(Struct, frozen=True):
             return TuningConclusion(winner=requested, sentence=self._nothing_ran())
         if winner.settings == self.context.start:
             only = all(completed.trial.settings == winner.settings for completed in self.context.trials)
-            result = f"Only the start was tried{nothing_else}" if only else NOTHING_FASTER
-            conclusion = self._conclude(winner, f"{result}; the start is kept.")
+            result = f"Only the current settings were tried{nothing_else}" if only else NOTHING_FASTER
+            conclusion = self._conclude(winner, f"{result}; the current ones are kept.")
             return self._with_load(conclusion) if self._were_disturbed(winner) else conclusion
         if not self._start_runs:
-            return self._conclude(winner, "The start does not run here; these are the fastest settings that run.")
+            return self._conclude(winner, "The current settings do not run here; these are the fastest that run.")
         return self._compare(winner)
 
     def _compare(self, winner: SettingsResult) -> TuningConclusion:
@@ -98,29 +98,34 @@ class Confirmation(Struct, frozen=True):
         start_fits, job = self.context.results.fits(start), self.context.results.job
         if test.interval is None:
             if start_fits:
-                seen = f"{(winner.speed or 0.0) / (start.speed or 1.0):.2f}× the start was measured but not confirmed"
+                ratio = (winner.speed or 0.0) / (start.speed or 1.0)
+                seen = f"{ratio:.2f}× the current speed was measured but not confirmed"
                 conclusion = self._conclude(
-                    start, f"{seen}: no comparison with the start was run; {RESUME_HINT}. The start is kept."
+                    start, f"{seen}: no comparison with the current settings was run; {RESUME_HINT}. They are kept."
                 )
                 return self._with_load(conclusion) if self._were_disturbed(start, winner) else conclusion
-            return self._conclude(winner, "The start leaves too little memory free; these are the fastest that fit.")
+            return self._conclude(
+                winner, "The current settings leave too little memory free; these fit and are fastest."
+            )
         (ratio, low, high), count = test.interval, len(test.ratios)
         over = "" if job is None else f" over the whole job of {job.steps:,} steps"
         pairs = f"{count} {'pair' if count == 1 else 'pairs'}"
-        speed = f"{ratio:.2f}× the start{over} ({low:.2f} … {high:.2f}, {pairs})"
+        speed = f"{ratio:.2f}× the current speed{over} ({low:.2f} … {high:.2f}, {pairs})"
         if test.confirmed:
             return self._conclude(winner, f"Confirmed by alternating runs: {speed}.", test)
         if not start_fits:
-            return self._conclude(winner, f"The start leaves too little memory free: {speed}.", test)
+            return self._conclude(winner, f"The current settings leave too little memory free: {speed}.", test)
         if test.disturbed and ratio > 1:
             sentence = f"{speed} was measured but not confirmed: the machine was busy ({self._load}); {RESUME_HINT}."
-            return replace(self._conclude(start, f"{sentence} The start is kept."), disturbed=True)
+            return replace(self._conclude(start, f"{sentence} The current settings are kept."), disturbed=True)
         doubt = "within the noise"
         if count < MIN_PAIRS or not test.in_both_orders:
             doubt = f"but {MIN_PAIRS} undisturbed pairs in both orders are needed"
         elif high < 1:
             doubt = "slower"
-        sentence = f"Not confirmed: in alternating runs the fastest reached {speed}, {doubt}; the start is kept."
+        sentence = (
+            f"Not confirmed: the fastest reached {speed} in alternating runs, {doubt}; the current ones are kept."
+        )
         conclusion = self._conclude(start, sentence)
         return self._with_load(conclusion) if test.disturbed else conclusion
 
