@@ -206,7 +206,7 @@ def _operands(tree: ast.AST, reads: str, values: Mapping[str, str]) -> Iterator[
                 yield container
             case "call", ast.Call(func=called) if function in ast.unparse(called):
                 yield called
-            case "argument", ast.Call(args=[first, *_]):
+            case "argument", ast.Call(func=called, args=[first, *_]) if function in ast.unparse(called):
                 yield first
             case "left", ast.BinOp(left=operand):
                 yield operand

@@ -39,6 +39,8 @@ SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
 MAX_DRAWN_LINES = 600
 ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when calling \S+$|^terminate called after .*")
 """The end of a first line after which the message proper follows; Keras puts its own words before that."""
+PROSE = re.compile(r"^\s*$|^\s+(?!File )\S|^(?![\w.-]+: )[A-Z`'\"(-].*[.:;)`'\"]$")
+"""The last lines of a log where all of them are of one message: sentences and what is indented below them."""
 NAME_ENDINGS = (
     r"(?:Error|Exception|Exit|Interrupt|Timeout|Failed|Missing|NotFound|Unsupported|OutOfResources|Fault|HitLimit"
     r"|Invalid)"
@@ -296,7 +298,9 @@ class _ExceptionParser:
         # Nothing marks the end of a message. Most blank lines end it although some messages contain them: what comes
         # after is mostly the output of other processes.
         if line.blank:
-            return matches_any("announcements", before) or matches_any("advice", self._next_text())
+            last = [after.text for after in self.lines[self.position :]]
+            is_all = len(last) < MAX_MESSAGE_LINES and all(map(PROSE.match, last))
+            return is_all or matches_any("announcements", before) or matches_any("advice", self._next_text())
         begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME, LINK))
         goes_on = BAR.search(line.text) or reports_progress(line.text) or matches_any("handled", line.text)
         ignored = matches_any("ignored-exceptions", line.text) or matches_any("launcher-errors", line.text)
