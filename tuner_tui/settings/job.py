@@ -128,8 +128,14 @@ def without_hydra(values: Any) -> Any:
 
 
 def named_model(job: Job) -> str | None:
-    """The model of the job, or the one that an option of its command names."""
-    return job.model or (model_in_command(job.command) if isinstance(job, CommandJob) else None)
+    """The model of the job, or the one that an option of its command names, such as `--model_name_or_path gpt2`."""
+    command = job.command if isinstance(job, CommandJob) and not job.model else ()
+    for word, following in zip_longest(command, command[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        if name.startswith("--") and name[2:].replace("-", "_") in MODEL_NAMES:
+            model = value if equals else following
+            return model if model and not model.startswith("-") else None
+    return job.model
 
 
 def names_other_task(model: str, command: Sequence[str] = ()) -> bool:
@@ -158,16 +164,6 @@ def task_of_source(source: str) -> Task | Literal["other"] | None:
     if re.search(read_data_file(OTHER_TASKS)["heads"], source):
         return None
     return "other" if _MODEL_CLASS.search(source) or other_task_pattern("classes").search(source) else None
-
-
-def model_in_command(command: Sequence[str]) -> str | None:
-    """The model that an option of the command names, such as `--model_name_or_path gpt2`; None without one."""
-    for word, following in zip_longest(command, command[1:], fillvalue=""):
-        name, equals, value = word.partition("=")
-        if name.startswith("--") and name[2:].replace("-", "_") in MODEL_NAMES:
-            model = value if equals else following
-            return model if model and not model.startswith("-") else None
-    return None
 
 
 COMMAND_IDENTITY = ("command", "cwd", "env", "launcher", "processes", "on_cpu")

@@ -63,9 +63,9 @@ from tuner_tui.settings.dialects.hydra import (
 )
 from tuner_tui.settings.dialects.job_files import parse_config
 from tuner_tui.settings.dialects.python_source import TO_GIVE, required_options
-from tuner_tui.settings.dialects.script_search import words_of
+from tuner_tui.settings.dialects.script_search import FOLDERS_UP, words_of
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
-from tuner_tui.settings.dialects.tool_job import folders_of, program_of, training_of_file, with_model_and_data
+from tuner_tui.settings.dialects.tool_job import program_of, training_of_file, with_model_and_data
 from tuner_tui.settings.distributed import process_count
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
@@ -347,20 +347,17 @@ def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mappi
 
 def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[str], path: Path) -> tuple[str, ...]:
     """Variables or keys without values that a command needs which another text than the opened file shows."""
-    program = Path(next((word for word in job.command[1:] if word.endswith((".py", *SHELL_SUFFIXES))), ""))
-    if words and job.command[0] != "bash":
-        started = program_of(words, path)
-        missing = [] if started is None else [*required_options(started, words)]
-        return (f"it needs {', '.join(missing)}",) if missing else ()
-    if words or not program.is_absolute():
+    named = Path(next((word for word in job.command[1:] if word.endswith((".py", *SHELL_SUFFIXES))), ""))
+    program = program_of(words, path) if words else named
+    if program is None or not program.is_absolute() or (words and job.command[0] == "bash"):
         return ()
     with suppress(SettingsError):
         if program.suffix in SHELL_SUFFIXES:
             return parse_file(read_file_text(program), program).incomplete
-        missing = [*missing_fields(program, flat)] if job.apply == "placeholders" else []
-        missing = missing or [*required_options(program, job.command)]
-        given = {*os.environ, *job.env}
-        missing += [f"${name}" for name in dict.fromkeys(OF_ENVIRONMENT.findall(str(flat))) if name not in given]
+        missing = [*missing_fields(program, flat)] if job.apply == "placeholders" and not words else []
+        missing = missing or [*required_options(program, words or job.command)]
+        given, texts = {*os.environ, *job.env}, "" if words else str(flat)
+        missing += [f"${name}" for name in dict.fromkeys(OF_ENVIRONMENT.findall(texts)) if name not in given]
         return (f"it needs {', '.join(missing)}",) if missing else ()
     return ()
 
@@ -379,7 +376,7 @@ def _with_command(
         given = {**read_options(job.command[after:]), **read_overrides(job.command)}
         started = with_model_and_data(replace(job, model=None), dialects()["hf-args"], given)
         return {**settings, **settings_of_options(given)}, replace(started, model=started.model or job.model)
-    folders = (*([Path(job.cwd)] if job.cwd else []), *folders_of(path))
+    folders = (*([Path(job.cwd)] if job.cwd else []), *path.absolute().parents[: FOLDERS_UP + 1])
     program = program_of(words, path)
     composed = None if program is None else configuration_of(program, words)
     names = (word.rpartition("=")[2] for word in words)
@@ -656,8 +653,7 @@ def preset_path(name: str) -> Path:
 
 def list_presets(folders: Sequence[Path] | None = None) -> tuple[PresetEntry, ...]:
     """All presets of the folders, sorted by name; a file that cannot be read is listed with its problem."""
-    files = _preset_files(folders)
-    return tuple(_load_entry(files[name]) for name in sorted(files))
+    return tuple(_load_entry(path) for _, path in sorted(_preset_files(folders).items()))
 
 
 def preset_names() -> tuple[str, ...]:

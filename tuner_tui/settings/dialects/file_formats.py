@@ -52,7 +52,7 @@ SCRIPT_FORMS: Mapping[str, Form] = {
     ".py": "python", ".ipynb": "python", ".sh": "arguments", ".bash": "arguments", ".slurm": "arguments",
     ".sbatch": "arguments", ".args": "arguments",
 }  # fmt: skip
-CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json", ".jsonnet", ".json5", ".jsonc", ".gin")
+CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json", ".jsonnet", ".json5", ".jsonc")
 STARTED_SCRIPT = re.compile(
     r"(?m)^[^#\n]*?(?:\b(?:bash|sh|source|srun|sbatch)[ \t]+|(?<=\./))[\"']?([\w./${}-]+\.(?:sh|bash|slurm|sbatch))\b"
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,8 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.settings.dialects.dialect import flatten, unflatten, with_references
-from tuner_tui.settings.dialects.python_source import evaluate_literal
+from tuner_tui.settings.dialects.dialect import flatten, with_references
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     TRAINING,
@@ -30,7 +28,6 @@ from tuner_tui.settings.yaml_reader import JSON_SUFFIXES, ToolFile, parse_tool_t
 
 LONGEST_NAMES = 200
 KINDS = Path(__file__).with_name("job_files.yaml")
-GIN = re.compile(r"(?m)^([\w./]+)[ \t]*=[ \t]*((?:[^#\n]|\n(?=[ \t)\]}]))+)|^include[ \t]+['\"](.+)['\"]")
 EXPRESSION = re.compile(r"\$\{\{\s*[\w.]*\.([\w-]+)\s*\}\}")
 """What GitHub fills in: an input, a variable or a secret."""
 MAKEFILE = re.compile(r"(?:GNU)?[Mm]akefile|.*\.mk")
@@ -53,8 +50,6 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         if command is None:
             raise PresetError(f"{source}: is a Makefile in which no training is started: open the script that trains")
         return replace(command, kind="Makefile")
-    if suffix == ".gin":
-        return ToolFile(_read_gin(text))
     is_yaml = suffix not in (*JSON_SUFFIXES, ".toml")
     documents = re.split(r"(?m)^---(?:[ \t].*)?$", text) if is_yaml else [text]
     kind, refused = "", None
@@ -85,19 +80,6 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     if refused is not None and "{{" in text:
         raise PresetError(f"{source}: is a template, filled in by Helm or Jinja: open what it becomes") from refused
     return parse_tool_text(text, source, suffix)
-
-
-def _read_gin(text: str) -> dict[str, Any]:
-    """The bindings of a gin file, `scope/function.parameter = value`; those of macros as references."""
-    flat: dict[str, Any] = {}
-    for key, value, included in GIN.findall(text):
-        if included:
-            flat.setdefault("include", []).append(included)
-            continue
-        literal = re.sub(r"@([\w./]+)(?:\(\))?", r"'\1'", re.sub(r"%([\w.]+)", r"'${\1}'", value))
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            flat[key.rpartition("/")[2]] = evaluate_literal(ast.parse(literal.strip(), mode="eval").body, {})
-    return unflatten(flat)
 
 
 def _lists_words(node: Any) -> bool:

@@ -46,20 +46,15 @@ Shown = Callable[[Path, str], bool]
 """Whether a script with its source is shown to read the file."""
 
 
-def find_scripts(path: Path, marker: str) -> dict[Path, str]:
-    """The scripts nearest to the file whose source has `marker`, with their sources."""
-    return next(_matches(path, marker), {})
+def find_scripts(path: Path, marker: str, shown: Shown | None = None) -> dict[Path, str]:
+    """The scripts nearest to the file whose source has `marker`, with their sources; else those of the whole checkout.
 
-
-def _matches(path: Path, marker: str, shown: Shown | None = None) -> Iterator[dict[Path, str]]:
-    """The scripts with `marker`, by the folders above the file, the nearest first; then those of the whole checkout."""
+    Only those that are `shown` to read the file, where that is given.
+    """
     pattern = re.compile(marker)
     for folder in _folders_above(path):
-        near = [
-            script
-            for inner in (folder, *(folder / name for name in ("src", "scripts", "tools")))
-            for script in files_in(inner, "*.py")
-        ]
+        inner = (folder, *(folder / name for name in ("src", "scripts", "tools")))
+        near = [script for part in inner for script in files_in(part, "*.py")]
         for candidates in (near[:MOST_SCRIPTS], _whole_checkout(folder)):
             scripts = {
                 script: source
@@ -68,7 +63,8 @@ def _matches(path: Path, marker: str, shown: Shown | None = None) -> Iterator[di
                 if shown is None or shown(script, source)
             }
             if scripts:
-                yield scripts
+                return scripts
+    return {}
 
 
 def find_script(path: Path, marker: str, shown: Shown) -> Path | None:
@@ -78,7 +74,7 @@ def find_script(path: Path, marker: str, shown: Shown) -> Path | None:
     the only one with a word of training in its name, then the one whose path shares most words with the file's: an
     evaluation reads the same file.
     """
-    scripts = next(_matches(path, marker, shown), {})
+    scripts = find_scripts(path, marker, shown)
     return _likeliest(path, scripts) if scripts else None
 
 

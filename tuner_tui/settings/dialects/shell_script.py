@@ -267,7 +267,9 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
 
     Where nothing has options, the last command that starts a script. `here` is the folder of the script.
     """
-    variables = {"HOME": str(Path.home()), **_of_slurm(text)}
+    asked = re.findall(r"(?m)^#SBATCH[ \t]+-{1,2}([\w-]+)[= \t]+(?:gpu:)?(?:\w+:)?(\d+)(?=\s|$)", text)
+    variables: dict[str, str] = {name: number for option, number in asked for name in words_of("slurm").get(option, ())}
+    variables["HOME"] = str(Path.home())
     exported: dict[str, str] = {}
     best, of_variable = _Command(), _Command()
     started: list[_Command] = []
@@ -287,7 +289,8 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
             if array[2] and line[:1].isspace():
                 reasons.append(f"{array[1]} is extended under a condition")
                 continue
-            elements = _elements(line[array.end() :])
+            parts = map(_without_comment, line[array.end() :].splitlines())
+            elements = " ".join(parts).rstrip().removesuffix(")")[:LONGEST_VALUE]
             variables[array[1]] = f"{variables.get(array[1], '')} {elements}" if array[2] else elements
             continue
         for match in _DEFAULTED.finditer(line):
@@ -369,13 +372,6 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
     return best
 
 
-def _of_slurm(text: str) -> dict[str, str]:
-    """What Slurm sets by the script's own `#SBATCH` lines."""
-    table = words_of("slurm")
-    lines = re.findall(r"(?m)^#SBATCH[ \t]+-{1,2}([\w-]+)[= \t]+(?:gpu:)?(?:\w+:)?(\d+)(?=\s|$)", text)
-    return {variable: number for option, number in lines for variable in table.get(option, ())}
-
-
 def _of_other_shell(words: tuple[str, ...]) -> str:
     """What the command gives to another shell: the text of `eval`, `bash -c` and `sbatch --wrap`; else empty."""
     if words[:1] == ("eval",):
@@ -443,11 +439,6 @@ def script_of(words: tuple[str, ...]) -> PurePosixPath:
     script = next((word for word in words if re.fullmatch(r"[^=\s]*\.(?:py|ipynb)", word)), None)
     program = next((word for word in words[:4] if PurePosixPath(word).name in _programs()), "")
     return PurePosixPath(next(modules, program).replace(".", "/") if script is None else script)
-
-
-def _elements(text: str) -> str:
-    """The elements of an array, as one line, without the comments between them."""
-    return " ".join(map(_without_comment, text.splitlines())).rstrip().removesuffix(")")[:LONGEST_VALUE]
 
 
 def _without_comment(line: str) -> str:

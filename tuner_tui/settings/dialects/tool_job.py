@@ -250,9 +250,10 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
                 at = [index for index in range(len(words)) if _named_file(words, index, folder, config) == config]
                 if for_others and not at:
                     at = [i for i in range(len(words)) if _stands_for(words, i, folder, config, values)]
-                others = map(pattern_of("no_training_options").match, map(" ".join, pairwise((*words, ""))))
+                others = [*map(pattern_of("no_training_options").match, map(" ".join, pairwise((*words, ""))))]
                 is_cut = len(at) == 1 and any(others) and TRAINING.search(script_of(tuple(words)).name) is not None
-                if len(at) == 1 and _starts_training(words[: at[0] + 1] if is_cut else words, folder, programs):
+                line = words[: at[0] + 1] if is_cut else words
+                if len(at) == 1 and not any(others[: len(line)]) and _starts_training(line, folder, programs):
                     begin, equals, name = words[at[0]].rpartition("=")
                     of_folder = HYDRA_NAME.search(" ".join(words[: at[0] + 1]))
                     chosen = f"{config.stem}{Path(name).suffix}" if of_folder else config
@@ -320,7 +321,8 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     of_project = other.name == config.name and not script and not project_programs(config).isdisjoint(before)
     if other.suffix == config.suffix and (is_beside or of_project) and other.is_file() and len(after) <= MOST_MORE:
         keys, others = flatten(values).keys(), flatten(values_of_file(other)).keys()
-        its_own = any(part.lower() in other.stem.lower() for part in after if len(part) > 1)  # `--language go`
+        given = (*before[before.index(script) + 1 if script in before else 0 :], *after)  # `--language go`
+        its_own = any(part.lower() in other.stem.lower() for part in given if len(part) > 1)
         needed = 3 * len(keys if is_beside else min(keys, others, key=len))
         return not its_own and 5 * len(keys & others) >= needed > 0
     if script is None or not (folder / script).is_file():
@@ -331,10 +333,6 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     if of_folder and (_is_open(name) or pattern_of("any_name").search(name)):
         is_like = named.suffix[:2] == config.suffix[:2] and not other.exists()
         return is_like and pattern_of("other_file").search(option) is None
-    # A sibling that is not there, of whose name this one is a longer form: `--c config/mix.yaml` for `mix_small.yaml`.
-    is_shorter = not other.exists() and config.stem.startswith(f"{other.stem}_") and other.suffix == config.suffix
-    if is_shorter and other.parent == config.parent and option:
-        return True
     # `-Y {path_to_config}`, `train.py <config>`: what is to be filled in says itself that it is the configuration.
     says_config = _is_open(name) and re.search(r"conf|cfg|ya?ml", name, re.IGNORECASE)
     if says_config and (re.fullmatch(r"-[A-Za-z]", option) or before[-1] == script):
@@ -375,8 +373,7 @@ def _command_lines(
 
 def _starts_training(words: Sequence[str], folder: Path, programs: Collection[str]) -> bool:
     """Whether the first script or module of the command is there, and none of an evaluation by its name."""
-    others = map(pattern_of("no_training_options").match, map(" ".join, pairwise((*words, ""))))
-    if not {*words}.isdisjoint(words_of("no_trainings")) or any(others):
+    if not {*words}.isdisjoint(words_of("no_trainings")):
         return False
     for word, following in pairwise((*words, "")):
         if word.endswith(".py"):
@@ -442,11 +439,6 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
         cwd=folder,
         **common,
     )
-
-
-def folders_of(path: Path) -> Sequence[Path]:
-    """The folders from which a command near the file may be started, the most likely first."""
-    return path.absolute().parents[: FOLDERS_UP + 1]
 
 
 def _script_file(words: Sequence[str]) -> str:
