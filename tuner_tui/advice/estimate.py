@@ -35,7 +35,7 @@ from tuner_tui.memory.calibration import MeasuredRun, UnmeasuredBatch, calibrate
 from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, training_code
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
-from tuner_tui.memory.model_shape import FAMILIES_FILE, known_shape, modelled_job
+from tuner_tui.memory.model_shape import FAMILIES_FILE, download_hint, known_shape, modelled_job, read_config
 from tuner_tui.memory.trace import (
     MemoryTrace,
     TraceError,
@@ -182,7 +182,8 @@ class JobMemoryEstimator(Struct, frozen=True):
             return "The weights are saved quantized, which a trace does not compute with."
         if self.code not in (BUILT_IN, *map(training_code, OLDER_TRANSFORMERS.values())):
             return "The tool of this command computes otherwise than a trace does."
-        return ""
+        named = read_config(self.job.model) is not None or download_hint(self.job.model)
+        return "" if named else f"{self.job.model} is not on this machine."
 
     @property
     def _python(self) -> Interpreter:

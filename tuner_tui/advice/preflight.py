@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -406,13 +406,13 @@ def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileS
         return
     size = checkpoint_bytes(shape, settings)
     limit = settings.save_total_limit if "save_total_limit" in chosen else None
-    saves = _saves(settings)
+    saves = _saves(settings, chosen)
     kept = saves if limit is None else limit + 1  # the next is written before the oldest goes
     count = min(saves, kept) if saves is not None and kept is not None else kept or 1
-    sentence = (
-        f"{count} checkpoint{'s' if count > 1 else ''} of about {size / GIB:.1f} GiB; {free / GIB:,.1f} GiB are free "
-        f"for {folder}."
+    number = (
+        f"{count} checkpoint{'s' if count > 1 else ''} of about" if kept is not None else "One checkpoint takes about"
     )
+    sentence = f"{number} {size / GIB:.1f} GiB; {free / GIB:,.1f} GiB are free for {folder}."
     if size * count <= free:
         yield PreflightCheck("Checkpoints", "good", sentence)
     else:
@@ -428,9 +428,11 @@ def checkpoint_bytes(shape: ModelShape, settings: Settings) -> float:
     return sizes.numbers.trainable * trained_bytes(loaded_shape(shape, settings), settings) + sizes.states
 
 
-def _saves(settings: Settings) -> int | None:
-    """How many checkpoints the training writes; None where that depends on the number of samples."""
-    if settings.save_strategy == "steps":
+def _saves(settings: Settings, chosen: Collection[str]) -> int | None:
+    """How many checkpoints the training writes; None where that depends on the number of samples, or is not said."""
+    if not {"save_strategy", "save_steps"} & {*chosen}:
+        return None
+    if settings.save_strategy == "steps" or "save_strategy" not in chosen:
         return None if settings.max_steps is None else max(1, -(-settings.max_steps // settings.save_steps))
     return None if settings.max_steps is not None else max(1, round(settings.num_train_epochs))
 

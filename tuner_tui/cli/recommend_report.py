@@ -19,7 +19,7 @@ from tuner_tui.cli.report_text import hanging_lines, join_sections, titled_secti
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.core.text import wrap_text
 from tuner_tui.memory.model_shape import assumes_task, modelled_job, task_text, trains_other_task
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import FIELDS, OriginKind, Resolved, Value, format_value
 
 MIN_WIDTH, ONE_LINE_FROM, MAX_WIDTH = 80, 110, 132
@@ -64,7 +64,12 @@ def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation, 
     if trains_other_task(job):
         return "your command" if modelled is None else modelled.model
     if modelled is None:
-        return "your command; its model and task are unknown (--model, --task)"
+        named = named_model(job)
+        return (
+            f"{named}; its task is unknown (--task)"
+            if named
+            else "your command; its model and task are unknown (--model, --task)"
+        )
     whose = ", the job of the tuning notes" if job == DEFAULT_JOB else ""
     is_known = whose or isinstance(job, BuiltinJob) or "max_length" in {*recommendation.values, *resolved.origins}
     assumed = "" if is_known else "an assumed "

@@ -222,8 +222,7 @@ def unknown_task(model: str) -> str:
     """Why `usual_task` is None, and what to do, in sentences."""
     config, tasks = read_config(model), ", ".join(get_args(Task))
     if config is None:
-        is_id = re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", model) and not model.endswith((".pt", ".pth", ".pkl", ".bin"))
-        download = f", or get the configuration: hf download {model} config.json" if is_id else ""
+        download = f", or get the configuration: {hint}" if (hint := download_hint(model)) else ""
         return (
             f"What {model} is trained for is not known: no such model is known by name, and its configuration is not "
             f"here. Name the task (--task {tasks}){download}."
@@ -233,6 +232,12 @@ def unknown_task(model: str) -> str:
         f"{model} is a {kind}, which is none of those known for the tasks that the memory model covers ({tasks}). Name "
         "one of them (--task), or run the training for a few steps to measure its memory."
     )
+
+
+def download_hint(model: str) -> str:
+    """The command that gets the configuration of a model on the Hub; empty for a path, which no Hub has."""
+    is_id = re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", model) and not model.endswith((".pt", ".pth", ".pkl", ".bin"))
+    return f"hf download {model} config.json" if is_id else ""
 
 
 def modelled_job(job: Job | None) -> BuiltinJob | None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,7 @@ from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, values_of_fil
 from tuner_tui.settings.dialects.python_source import declared_options, known_names, parse_python
 from tuner_tui.settings.dialects.script_search import own_modules, pattern_of, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import MODULE, OVERRIDE, read_options
+from tuner_tui.settings.distributed import words_of_script
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, Task, task_of_source
 from tuner_tui.settings.model import Value
@@ -200,6 +202,23 @@ def may_use_trainer(command: Sequence[str], cwd: Path) -> bool:
         return True
     script = read_training_script(command, cwd)
     return script is not None and script.has_trainer
+
+
+@lru_cache(maxsize=64)
+def takes_arguments(command: tuple[str, ...], cwd: Path) -> bool | None:
+    """Whether the command takes what `TrainingArguments` do; None where its script cannot be read."""
+    if command[0] == "bash" and len(command) > 1:
+        command = words_of_script(str(cwd / command[1])) or command
+    if may_use_trainer(command, cwd) or "per_device_train_batch_size" in read_options(command):
+        return True
+    return False if _files(command, cwd)[0] else None
+
+
+@lru_cache(maxsize=64)
+def uses_pytorch(command: tuple[str, ...], cwd: Path) -> bool:
+    """Whether the command may train with PyTorch: its script imports no other framework alone."""
+    source = "".join(read_source(path) for path in _files(command, cwd)[0])
+    return "torch" in source or pattern_of("other_frameworks").search(source) is None
 
 
 def _options(tree: ast.Module) -> Iterator[tuple[str, bool]]:

@@ -178,11 +178,16 @@ def process_count(
         return 1
     command, env = job.command, job.env
     if command[0] == "bash" and len(command) > 1:  # a script started as a whole
-        script = Path(job.cwd or "", command[1])
-        with suppress(SettingsError):
-            command = _read_shell(read_source(script), str(script)).words or command
+        command = words_of_script(str(Path(job.cwd or "", command[1]))) or command
     started = _command_processes(command, env, gpu_count, accelerate, Path(job.cwd or ""))
     return max(1, started) if started != 1 else int(job.stated.get("gpus", 1))
+
+
+def words_of_script(path: str) -> tuple[str, ...]:
+    """The words of the training that a shell script starts; none where it cannot be read."""
+    with suppress(SettingsError):
+        return _read_shell(read_source(Path(path)), path).words
+    return ()
 
 
 def _devices_in(file: Path) -> int:

@@ -394,9 +394,8 @@ def _with_command(
                 tool, job = dialects()["hydra"], replace(job, model=None, data=None)
             else:
                 values = with_references(file.values)
-            if not tool.of_launcher:
-                settings = {**read_settings(tool, values).settings, **settings}
-                job = with_model_and_data(job, tool, values)
+            settings = {**read_settings(tool, values).settings, **settings}
+            job = with_model_and_data(job, tool, values)
     return settings, job
 
 

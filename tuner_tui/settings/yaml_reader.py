@@ -254,6 +254,8 @@ def _tagged(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> Any:
         return {**({"class_name": name} if name else {}), **keys}
     if kind == "ref":
         return re.sub(r"<([\w.]+)>", r"${\1}", node.value)
+    if kind in ("new", "name", "apply", "module") and name:
+        return name
     return "???" if kind == "PLACEHOLDER" else f"<{shorten_text(node.value or name)}>"
 
 

@@ -24,7 +24,7 @@ from tuner_tui.hardware.capabilities import FP16_SLOW, has_tensor_cores
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import Capability, Gpu, Inventory
-from tuner_tui.memory.model_shape import known_shape, modelled_job, trains_other_task
+from tuner_tui.memory.model_shape import download_hint, known_shape, modelled_job, trains_other_task
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.settings.distributed import AccelerateConfig, best_kind, is_same_kind
 from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
@@ -296,7 +296,8 @@ def _recommend_for_text(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends what the memory model and the field notes tell of classifiers and causal language models only."""
     modelled = modelled_job(draft.target.job)
     if modelled is not None and workload.shape is None:
-        draft.note("size-unknown", model=modelled.model)
+        hint = download_hint(modelled.model)
+        draft.note("size-unknown", model=modelled.model, hint=f"`{hint}` tells it, or a short" if hint else "a short")
     batch_and_learning_rate.adapter(draft, workload)
     batch_and_learning_rate.optimizer(draft, workload)
     batch_and_learning_rate.checkpointing(draft, workload)

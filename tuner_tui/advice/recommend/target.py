@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from msgspec import Struct, convert
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import ModelShape, known_shape
+from tuner_tui.settings.command_training import takes_arguments, uses_pytorch
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, gpus_of_job, process_count
@@ -94,11 +96,17 @@ class TrainingTarget(Struct, frozen=True):
 
     def takes(self, name: str) -> bool:
         """Whether the setting means something to the job: one of `TrainingArguments` does not to every tool."""
-        if isinstance(self.job, BuiltinJob) or name in OF_PYTORCH:
+        job = self.job
+        if isinstance(job, BuiltinJob):
             return True
-        if name in self.job.stated:  # an optimizer of another library
+        if name in OF_PYTORCH:
+            return uses_pytorch(tuple(job.command), Path(job.cwd or ""))
+        if name in job.stated:  # an optimizer of another library
             return False
-        tool = dialect_by_name(self.job.dialect)
+        tool = dialect_by_name(job.dialect)
+        taking = True if tool.programs or job.is_unnamed else takes_arguments(tuple(job.command), Path(job.cwd or ""))
+        if taking is False or (taking is None and job.aliases):
+            return name in job.aliases
         # A file that takes no key it lacks has its settings given already.
         return tool.extends_hf or (tool.takes_more is None and (name in tool.names or name in tool.values))
 

@@ -25,7 +25,7 @@ from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.files import write_durable
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.known_gpus import PROCESSOR, planned_interpreter, planned_inventory
-from tuner_tui.memory.model_shape import read_config
+from tuner_tui.memory.model_shape import download_hint, read_config
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS
@@ -233,6 +233,8 @@ def print_recommendations(
 def print_tracing(model: str | None, traces: int = 1) -> None:
     """Print what takes seconds now: `traces` of the model, or finding out that its configuration is nowhere."""
     if model is not None and "model_type" not in (read_config(model) or {}):
+        if not download_hint(model):
+            return
         print_note(f"Asking the Hub for the configuration of {model} …")
         return
     number = "once" if traces == 1 else f"with {traces} different settings"

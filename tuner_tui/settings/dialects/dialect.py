@@ -426,7 +426,8 @@ def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
         section, dot, name = key.rpartition(".")
         if re.fullmatch(row["names"], name, re.IGNORECASE):
             pattern = row["next_to"].replace("{section}", re.escape(section + dot))
-            if any(re.search(pattern, other, FREE) for other in flat):
+            beside = [other for other in flat if re.search(pattern, other, FREE)]
+            if any(flat[other] == flat[key] for other in beside) if row.get("same_value") else beside:
                 gone.add(key)
                 meant |= {f"{section}{dot}{row['means']}": flat[key]} if "means" in row else {}
     stage = re.compile(rf"((?:.*\.)?)({words_of('stages')})\.(.+)")
