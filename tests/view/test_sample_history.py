@@ -9,10 +9,11 @@ from tests.fakes.live_run import START_S
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
 from tuner_tui.view.sample_history import (
     WINDOWS,
+    Past,
     SampleHistory,
-    column_seconds,
     history_columns,
     samples_after,
+    shown_past,
 )
 
 WIDTH = 20
@@ -27,24 +28,23 @@ def cpu(one: Sample) -> float | None:
 
 
 def columns_of(moments: list[tuple[float, int | None]], now_s: float, column_s: float) -> list[float | None]:
-    """The columns by definition: the mean of each span of time, in its stead the one before; cells have two columns."""
-    newest = int(now_s // column_s)
-    if column_s == 1.0:
-        newest -= 1 - newest % 2
-    last = newest | 1
+    """The columns by definition: the mean of each span of time, or for up to two seconds that of the one before."""
+    last = int(now_s // column_s)
+    spread = max(1, int(2 / column_s) - 1)
 
     def mean(column: int) -> float | None:
         values = [value for time_s, value in moments if value is not None and time_s // column_s == column]
         return sum(values) / len(values) if values else None
 
-    known = {column: mean(column) for column in range(last - WIDTH, last + 1)}
+    known = {column: mean(column) for column in range(last - WIDTH - spread, last + 1)}
     shown = range(last - WIDTH + 1, last + 1)
-    return [known[column] if known[column] is not None else known[column - 1] for column in shown]
+    near = ([known[column - back] for back in range(spread + 1)] for column in shown)
+    return [next((value for value in values if value is not None), None) for values in near]
 
 
 @given(
     st.lists(st.tuples(st.floats(0.1, 30), st.none() | st.integers(0, 100)), min_size=1, max_size=80),
-    st.sampled_from([1.0, 5.0, 10.0]),
+    st.sampled_from([0.3, 1.0, 5.0, 10.0]),
 )
 def test_complete_columns_are_those_of_all_samples(story: list[tuple[float, int | None]], column_s: float) -> None:
     recent, now_s, moments = SampleHistory(600), START_S, []
@@ -52,27 +52,25 @@ def test_complete_columns_are_those_of_all_samples(story: list[tuple[float, int 
         now_s += pause_s
         recent.append(sample(now_s, value))
         moments.append((now_s, value))
-        drawn = history_columns(recent, "cpu", cpu, now_s, WIDTH, column_s)
-        complete = WIDTH - 2 + int(now_s // column_s) % 2
-        assert list(drawn)[:complete] == columns_of(moments, now_s, column_s)[:complete]
+        drawn = history_columns(recent, "cpu", cpu, now_s, WIDTH, Past(WIDTH * column_s))
+        assert list(drawn)[:-1] == columns_of(moments, now_s, column_s)[:-1]
 
 
-def test_the_newest_column_is_at_the_right_and_cells_of_two_columns_move_together() -> None:
+def test_the_newest_column_is_at_the_right_and_drawn_once() -> None:
     recent = SampleHistory(600)
     drawn = []
     for second in range(60):
         recent.append(sample(START_S + second, float(second)))
-        drawn.append(history_columns(recent, "cpu", cpu, START_S + second, WIDTH, 1.0))
-    assert drawn[57][-4:] == (54.0, 55.0, 56.0, 57.0)
-    assert drawn[58] is drawn[57], "seconds move two at once"
-    assert drawn[59][-4:] == (56.0, 57.0, 58.0, 59.0)
+        drawn.append(history_columns(recent, "cpu", cpu, START_S + second, WIDTH, Past(2.0 * WIDTH)))
+    assert drawn[59] is drawn[58] is not drawn[57]
+    assert drawn[58][-3:] == (54.5, 56.5, 58.0)
 
 
 def test_a_second_without_a_sample_leaves_no_gap_but_a_longer_pause_does() -> None:
     recent = SampleHistory(600)
     for second in (0, 1, 3, 4, 8, 9):
         recent.append(sample(START_S + second, float(second)))
-    drawn = history_columns(recent, "cpu", cpu, START_S + 9, WIDTH, 1.0)
+    drawn = history_columns(recent, "cpu", cpu, START_S + 9, WIDTH, Past(WIDTH))
     assert drawn[-10:] == (0.0, 1.0, 1.0, 3.0, 4.0, 4.0, None, None, 8.0, 9.0)
 
 
@@ -85,21 +83,24 @@ def test_only_what_is_new_is_looked_at() -> None:
 
     for second in range(300):
         recent.append(sample(START_S + second))
-        history_columns(recent, "x", figure, START_S + second, WIDTH, 1.0)
+        history_columns(recent, "x", figure, START_S + second, WIDTH, Past(WIDTH))
     assert asked == [START_S + second for second in range(300)]
 
 
-def test_a_window_is_as_wide_as_it_says_or_wider_and_a_run_is_remembered_as_a_whole() -> None:
+def test_all_histories_show_one_past_which_is_short_while_little_is_known_and_may_be_that_of_a_whole_run() -> None:
     recent = SampleHistory(100)
+    spans = []
     for second in range(2000):
         recent.append(sample(START_S + second, 100.0 * (second < 1000)))
+        spans.append(shown_past(recent, WINDOWS[0], START_S + second).text)
+    assert (spans[10], spans[50]) == ("last 10 s of 2 min · z 10 min", "last 60 s of 2 min · z 10 min")
     now_s = START_S + 1999
-    assert [column_seconds(recent, window, now_s, 200) for window in WINDOWS] == [1.0, 3.0, 10.0]
-    assert [column_seconds(recent, window, now_s, 40) for window in WINDOWS] == [2.0, 20.0, 60.0]
-    drawn = history_columns(recent, "cpu", cpu, now_s, 40, 60.0)
+    pasts = [shown_past(recent, window, now_s) for window in WINDOWS]
+    assert pasts == [(120, "last 2 min · z 10 min"), (600, "last 10 min · z all"), (2700, "last 45 min · z 2 min")]
+    drawn = history_columns(recent, "cpu", cpu, now_s, 40, pasts[2])
     assert next(value for value in drawn if value is not None) == 100.0
-    assert drawn[-2 : None if drawn[-1] is not None else -1][0] == 0.0
-    assert sum(value is not None for value in drawn) >= 33
+    assert drawn[-1] == 0.0
+    assert sum(value is not None for value in drawn) >= 29
 
 
 def test_it_holds_so_many() -> None:
@@ -121,16 +122,19 @@ def test_an_old_sample_keeps_what_is_charted_alone() -> None:
         (300, 2),
     ]
     for figure in (cpu, lambda one: one.gpus[0].utilisation_pct):
-        assert {*history_columns(recent, figure, figure, START_S + 59, 50, 1.0)} == {50.0}
+        assert {*history_columns(recent, figure, figure, START_S + 59, 50, Past(50))} == {50.0}
 
 
 def test_a_clock_that_was_set_back_begins_anew() -> None:
     recent = SampleHistory(5)
     for time_s in (START_S, START_S + 1, START_S - 100):
         recent.append(sample(time_s))
-        history_columns(recent, "cpu", cpu, time_s, WIDTH, 5.0)
+        history_columns(recent, "cpu", cpu, time_s, WIDTH, Past(5.0 * WIDTH))
     assert [run.time_s for run in recent] == [START_S - 100]
-    assert sum(value is not None for value in history_columns(recent, "cpu", cpu, START_S - 100, WIDTH, 5.0)) == 1
+    assert (
+        sum(value is not None for value in history_columns(recent, "cpu", cpu, START_S - 100, WIDTH, Past(5.0 * WIDTH)))
+        == 1
+    )
 
 
 def test_samples_are_found_by_their_age() -> None:

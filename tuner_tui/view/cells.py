@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from tuner_tui.core.text import wrap_text
 
@@ -19,10 +19,10 @@ BAD = "✗"
 Style = Literal[
     "", "dim", "strong", "gauge", "curve", "second", "good", "warn", "bad", "hit",
     "fill-dim", "fill-curve", "fill-second", "fill-good", "fill-warn", "fill-bad",
-    "low-gauge", "low-good", "low-warn",
+    "low-gauge", "low-good", "low-warn", "on-gauge", "on-good", "on-warn",
 ]  # fmt: skip
 """States, two colours for curves, fills: the same colours behind the text of a stacked bar, and shades for areas."""
-FILLED = frozenset[Style]({"hit", "fill-dim", "fill-curve", "fill-second", "fill-good", "fill-warn", "fill-bad"})
+FILLED = frozenset[Style](style for style in get_args(Style) if style == "hit" or style.startswith(("fill-", "on-")))
 """Styles in which a space is seen."""
 
 

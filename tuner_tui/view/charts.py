@@ -194,12 +194,24 @@ def _joined_cells(cells: Iterable[tuple[str, Style]]) -> Line:
     return line(*(TextSpan("".join([cell for cell, _ in run]), style) for style, run in runs))
 
 
-AREA_LEFT, AREA_RIGHT = (0x00, 0x40, 0x44, 0x46, 0x47), (0x00, 0x80, 0xA0, 0xB0, 0xB8)
-"""The bits of a cell's left and right column by the dots that are filled from below."""
-AREA_SHADES: Mapping[Style, Style] = {"gauge": "low-gauge", "good": "low-good", "warn": "low-warn"}
-"""The style of an area below its upper edge."""
-INSIDE = "⢂"
-"""A cell inside an area: one dot of four, so that a full chart is no solid block."""
+Shades = tuple[Style, Style]
+AREA_SHADES: Mapping[Style, Shades] = {
+    "gauge": ("low-gauge", "on-gauge"),
+    "good": ("low-good", "on-good"),
+    "warn": ("low-warn", "on-warn"),
+}
+"""The styles of an area below its upper edge, and of a second curve in front of it."""
+
+
+AREA_SIGN, OVER_SIGN = "▆▆", "╌╌"
+"""The signs of an area and of the line in front of it."""
+FLAT_SHARE = 0.05
+
+
+def is_flat(values: tuple[float | None, ...], full: float) -> bool:
+    """True if known values differ by less than a twentieth of `full`: a row says as much as many would."""
+    known = [value for value in values if value is not None]
+    return not known or max(known) - min(known) < FLAT_SHARE * full or not full
 
 
 @lru_cache(maxsize=64)
@@ -210,51 +222,39 @@ def area_lines(
     style: Style,
     over: tuple[float | None, ...] = (),
     over_full: float = 0.0,
-    over_style: Style = "second",
 ) -> tuple[Line, ...]:
-    """Return `height` lines with an area below `values`, two of them in a cell; `full` fills the whole height.
+    """Return `height` lines with an area below `values`, one in a cell; `full` fills the whole height.
 
-    A single line is filled; of more the upper edge is a line, and what is below it dotted. `over`, values on the scale
-    of `over_full`, is a dotted line on it. Zero is the lowest dot and unknown is blank.
+    The cell of its upper edge is bright, those below it have a shade of its style. `over`, values on the scale of
+    `over_full`, is a line in front of it. Zero is the lowest eighth of a cell, unknown is blank, and the highest eighth
+    is left to the row above.
     """
-    levels, over_levels = (_levels(each, most, height) for each, most in ((values, full), (over, over_full)))
-    if height == 1:
-        cells = (
-            chr(BRAILLE + AREA_LEFT[left or 0] + AREA_RIGHT[right or 0])
-            for left, right in zip_longest(levels[::2], levels[1::2], fillvalue=0)
-        )
-        return (line(TextSpan("".join(cells).replace(chr(BRAILLE), " "), style)),)
-    padded, over_padded = ((None, *each, None, None) for each in (levels, over_levels))
+    levels, over_levels = (
+        [0 if value is None else max(1, quantise(value, most, 8 * height - 1)) for value in each]
+        for each, most in ((values, full), (over, over_full))
+    )
     columns = (
-        _area_cells(padded[x : x + 4], over_padded[x : x + 4], height, style, over_style)
-        for x in range(0, len(levels), 2)
+        _area_cells(level, -(-line // 8), height, style)
+        for level, line in zip_longest(levels, over_levels, fillvalue=0)
     )
     return tuple(map(_joined_cells, zip(*columns, strict=True)))
 
 
-def _levels(values: tuple[float | None, ...], full: float, height: int) -> list[int | None]:
-    return [None if value is None else max(1, quantise(value, full, 4 * height)) for value in values]
-
-
-@lru_cache(maxsize=4096)
-def _area_cells(
-    levels: tuple[int | None, ...], over: tuple[int | None, ...], height: int, style: Style, over_style: Style
-) -> tuple[tuple[str, Style], ...]:
-    """Return a cell's width of an area, from the top: its two columns of dots are the middle ones of four, to which
-    lines lead.
-
-    They stay the same while the chart moves to the left, and are most of its work.
-    """
-    grid = BrailleGrid(1, height)
-    for row in range(height - min(level or 0 for level in levels[1:3]) // 4, height):
-        grid.write(0, row, INSIDE, AREA_SHADES.get(style, style))
-    # Where both share a cell it has the style of the area, lest its edge changes colour.
-    for each, edge, bits in ((over, over_style, DOTTED_BITS), (levels, style, 0xFF)):
-        places = ((x, None if level is None else 4 * height - level) for x, level in enumerate(each, -1))
-        for is_gap, points in groupby(places, lambda point: point[1] is None):
-            dots = _joined_dots([(x, y) for x, y in points if y is not None and not is_gap])
-            grid.draw((dot for dot in dots if 0 <= dot[0] <= 1), edge, bits, onto=over_style)
-    return tuple(row[0] for row in grid.cells())
+@lru_cache(maxsize=1024)
+def _area_cells(level: int, over: int, height: int, style: Style) -> tuple[tuple[str, Style], ...]:
+    """Return the cells of one value, from the top: of an area of `level` eighths, with a line in row `over` of them."""
+    # They stay the same while the chart moves to the left, and are most of its work.
+    shade, in_front = AREA_SHADES.get(style, (style, "second"))
+    cells: list[tuple[str, Style]] = []
+    for row in range(height, 0, -1):
+        filled = level - 8 * (row - 1)
+        if row == over and not 0 < filled <= 8:
+            cells.append((OVER_SIGN[0], in_front if filled > 8 else "second"))
+        elif filled > 8:
+            cells.append(("█", shade))
+        else:
+            cells.append((LEVELS[max(0, filled)], style))
+    return tuple(cells)
 
 
 Pattern = Literal["line", "points", "dotted", "dashed"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent, format_short_duration
+from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
     BAD,
@@ -24,8 +25,8 @@ from tuner_tui.view.cells import (
     side_by_side,
     text_width,
 )
-from tuner_tui.view.charts import SIGNS, area_lines, blocks, gauge
-from tuner_tui.view.sample_history import WINDOWS, Columns, Window, column_seconds, history_columns, samples_after
+from tuner_tui.view.charts import AREA_SIGN, OVER_SIGN, area_lines, blocks, gauge, is_flat
+from tuner_tui.view.sample_history import NO_PAST, Columns, Past, history_columns, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import GpuSample, Sample
@@ -38,7 +39,7 @@ STALE, STALE_S = "?", 3.0
 
 
 class GpuScene(NamedTuple):
-    """The newest sample and the recent ones, oldest first, of which charts show `window`.
+    """The newest sample and the recent ones, oldest first, of which charts show `past`; its text stands above them.
 
     `training` are the GPUs that should be busy, as a training runs on them. `jobs` names what runs on each GPU, and
     has those of runs of this program in `run_gpus`; where it is given each GPU is coloured by what it does.
@@ -49,7 +50,7 @@ class GpuScene(NamedTuple):
     training: frozenset[int] = frozenset()
     jobs: Mapping[int, str] | None = None
     run_gpus: frozenset[int] = frozenset()
-    window: Window = WINDOWS[0]
+    past: Past = NO_PAST
 
 
 INDEX = 4
@@ -125,15 +126,29 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> li
         worst = max(WORST, columns * (room - len(wall) - len(problems) - 1))
         return [*wall, *_in_columns(scene, worst_gpus(scene, worst), columns if worst > WORST else 1, width), *problems]
     problems = gpu_problem_rows(scene, width, each)
-    height = history_height(len(gpus), columns, room - len(problems))
-    return [*_in_columns(scene, gpus, columns, width, height), *problems]
+    room -= len(problems)
+    if not has_histories(len(gpus), columns, room):
+        return [*_in_columns(scene, gpus, columns, width), *problems]
+    lines, number = -(-len(gpus) // columns), max(1, each - INDEX - SCALE)
+    flat = [all(_is_at_rest(scene, gpu, number) for gpu in gpus[line::lines]) for line in range(lines)]
+    tall = min(TALLEST_HISTORY, (room - 1 - lines - sum(flat)) // max(1, lines - sum(flat)))
+    return [*_in_columns(scene, gpus, columns, width, [1 if each else tall for each in flat]), *problems]
 
 
-def history_height(gpus: int, columns: int, room: int) -> int:
-    """Return the rows of a history below each GPU, of `room` rows in all; 0 where there is no room for one."""
-    lines = -(-gpus // columns)
-    height = (room - 1) // max(1, lines) - 1
-    return min(TALLEST_HISTORY, height) if gpus and height >= LEAST_HISTORY else 0
+def has_histories(gpus: int, columns: int, room: int) -> bool:
+    """True if `room` rows have room for a history below each GPU."""
+    return gpus > 0 and room > 2 * -(-gpus // columns)
+
+
+def _is_at_rest(scene: GpuScene, gpu: GpuSample, number: int) -> bool:
+    """True if a row says all of a GPU's history; one on which we train keeps its height, lest the screen moves."""
+    histories = ((_columns(scene, gpu, field, number), full) for field, full in _charted(gpu))
+    return gpu.index not in scene.training and all(is_flat(*history) for history in histories)
+
+
+def _charted(gpu: GpuSample) -> tuple[tuple[str, float], tuple[str, float]]:
+    """Return the figures in a GPU's history, each with its full scale."""
+    return ("utilisation_pct", 100.0), ("memory_used_bytes", float(gpu.memory_total_bytes or 0))
 
 
 def dense_gpu_rows(scene: GpuScene, width: int) -> list[Row]:
@@ -143,32 +158,30 @@ def dense_gpu_rows(scene: GpuScene, width: int) -> list[Row]:
     return _in_columns(scene, scene.sample.gpus, 2, width)
 
 
-def _in_columns(scene: GpuScene, gpus: Sequence[GpuSample], columns: int, width: int, height: int = 0) -> list[Row]:
+def _in_columns(
+    scene: GpuScene, gpus: Sequence[GpuSample], columns: int, width: int, heights: Sequence[int] = ()
+) -> list[Row]:
     """Return the rows of `gpus` in one column or two."""
     if columns == 1 or len(gpus) < 2:
-        return _gpu_column(scene, gpus, width, height)
+        return _gpu_column(scene, gpus, width, heights)
     each, lines = (width - COLUMN_GAP) // 2, -(-len(gpus) // columns)
-    left = _gpu_column(scene, gpus[:lines], each, height, is_last=False)
-    return side_by_side(left, _gpu_column(scene, gpus[lines:], each, height), each + COLUMN_GAP)
+    left = _gpu_column(scene._replace(past=scene.past._replace(text="")), gpus[:lines], each, heights)
+    return side_by_side(left, _gpu_column(scene, gpus[lines:], each, heights), each + COLUMN_GAP)
 
 
-def _gpu_column(
-    scene: GpuScene, gpus: Sequence[GpuSample], width: int, height: int, *, is_last: bool = True
-) -> list[Row]:
-    """Return a heading, and for each GPU a row of gauges with `height` rows of history below it.
+def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, heights: Sequence[int]) -> list[Row]:
+    """Return a heading, and for each GPU a row of gauges with that many rows of history below it.
 
-    The heading of the last column says how far the histories go back.
+    The heading says how far the histories go back.
     """
     if not gpus:
         return []
-    layout = gpu_layout(width, history=not height and bool(scene.recent), jobs=scene.jobs is not None)
-    columns = _history_columns(width, layout, height)
-    span = f", {span_text(columns, _column_seconds(scene, columns), scene.window)}" if is_last else ""
-    rows = [Row(_heading(layout, span, charted=height > 0))]
-    for gpu in gpus:
+    layout = gpu_layout(width, history=not heights and bool(scene.recent), jobs=scene.jobs is not None)
+    rows = [Row(_heading(layout, scene.past.text, charted=bool(heights)))]
+    for gpu, height in zip_longest(gpus, heights[: len(gpus)]):
         rows.append(Row(_lost_gpu(scene, gpu) if _is_lost_in_words(scene, gpu, width) else _gauges(scene, gpu, layout)))
         if height:
-            rows += _gpu_history(scene, gpu, columns, height)
+            rows += _gpu_history(scene, gpu, width - INDEX - SCALE, height)
     return rows
 
 
@@ -225,28 +238,19 @@ def _state_style(scene: GpuScene, gpu: GpuSample) -> Style:
     return busy_style(scene, gpu)
 
 
-def _heading(layout: GpuLayout, span: str, *, charted: bool) -> Line:
-    """Return the names of the columns: what is charted with its sign, and once how far that goes back."""
+def _heading(layout: GpuLayout, past: str, *, charted: bool) -> Line:
+    """Return the names of the columns: what is charted with its sign, and how far that goes back."""
 
     def history(name: str, width: int) -> str:
-        texts = (name + span, name + span.partition(" of ")[0])
+        texts = [f"{name}, {past.partition(end)[0]}" for end in ("\n", " · ", " of ") if past]
         return align_left(next((text for text in texts if text_width(text) < width), name), width)
 
     names = align_left("GPU", INDEX)
     busy, memory = layout.busy + BUSY_TEXT, layout.memory + MEMORY_TEXT if layout.memory else 0
-    names += history(f"busy {SIGNS['line']}", busy) if charted else align_left("busy", busy)
-    names += align_left(f" memory {SIGNS['dotted'] if charted else ''}", memory)
+    names += history(f"busy {AREA_SIGN}", busy) if charted else align_left("busy", busy)
+    names += align_left(f" memory {OVER_SIGN if charted else ''}", memory)
     names += align_right("power", layout.power) + " " * (layout.heat + layout.clock)
     return line(TextSpan(names + history(" busy", layout.trace), "dim"))
-
-
-def _history_columns(width: int, layout: GpuLayout, height: int) -> int:
-    """Return the columns of dots of a history: of the chart below the row, or of the trace in it."""
-    return 2 * max(0, width - INDEX - SCALE) if height else 2 * max(0, layout.trace - 1)
-
-
-def _column_seconds(scene: GpuScene, columns: int) -> float:
-    return column_seconds(scene.recent, scene.window, scene.sample.time_s, max(1, columns))
 
 
 def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
@@ -274,7 +278,7 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         clock = UNKNOWN if gpu.clock_sm_mhz is None else f"{f.tens(gpu.clock_sm_mhz)} MHz"
         parts.append(TextSpan(align_right(clock, layout.clock), old or "dim"))
     if layout.trace:
-        columns = _columns(scene, gpu, "utilisation_pct", _history_columns(0, layout, 0))
+        columns = _columns(scene, gpu, "utilisation_pct", layout.trace - 1)
         parts += [" ", area_lines(columns, TRACE_FULL, 1, style)[0]]
     if layout.job:
         job = (scene.jobs or {}).get(gpu.index) or (
@@ -347,8 +351,7 @@ def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
 
 
-LEAST_HISTORY, TALLEST_HISTORY = 3, 8
-"""Rows of a history: from those of its scale on, as fewer say no more than the trace in the row of gauges."""
+TALLEST_HISTORY = 8
 SCALE = 7
 """Cells to the right of a history, for the ends of its scale."""
 
@@ -362,19 +365,13 @@ def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Column
         value: float | None = None if past is None or past.lost else getattr(past, field)
         return value
 
-    seconds = _column_seconds(scene, number)
-    return history_columns(scene.recent, (index, field), figure, scene.sample.time_s, number, seconds)
+    return history_columns(scene.recent, (index, field), figure, scene.sample.time_s, number, scene.past)
 
 
 def _gpu_history(scene: GpuScene, gpu: GpuSample, columns: int, height: int) -> list[Row]:
     style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
-    busy, memory = (_columns(scene, gpu, field, columns) for field in ("utilisation_pct", "memory_used_bytes"))
-    return load_and_memory(busy, memory, gpu.memory_total_bytes, style, height)
-
-
-def load_and_memory(load: Columns, memory: Columns, total_bytes: int | None, style: Style, height: int) -> list[Row]:
-    """Return `height` rows with a history of a load in percent and of used memory, both as shares of the whole."""
-    return history_rows((load, 100.0), (memory if total_bytes else (), float(total_bytes or 0)), style, height, "100 %")
+    load, memory = ((_columns(scene, gpu, field, columns), full) for field, full in _charted(gpu))
+    return history_rows(load, memory, style, height, "100 %")
 
 
 def history_rows(
@@ -382,20 +379,14 @@ def history_rows(
 ) -> list[Row]:
     """Return `height` rows with an area of one figure and a line of another, each with the value of its full height.
 
-    At the right stands the scale up to `most`; the gauges above are the legend.
+    At the right edge stands the scale up to `most`; the gauges above are the legend.
     """
-    scale = {0: most, height - 1: "0"}
+    scale = {0: most, height - 1: "0"} if height > 1 else {}
     lines = area_lines(*area, height, style, *over)
     return [
-        Row(line(" " * INDEX, *cells, TextSpan(align_right(scale.get(y, ""), SCALE), "dim")))
+        Row(line(" " * INDEX, *cells, TextSpan(align_left(f" {scale.get(y, '')}", SCALE), "dim")))
         for y, cells in enumerate(lines)
     ]
-
-
-def span_text(columns: int, seconds: float, window: Window) -> str:
-    """Return how far a history of so many columns goes back, and the window as long as that is shorter."""
-    span_s = columns * seconds
-    return f"last {format_short_duration(span_s)}{f' of {window.name}' if span_s < (window.seconds or 0) else ''}"
 
 
 def find_gpu(sample: Sample, index: int) -> GpuSample | None:

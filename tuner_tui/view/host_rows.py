@@ -20,46 +20,37 @@ from tuner_tui.view.cells import (
     shorten,
     text_width,
 )
-from tuner_tui.view.charts import SIGNS, axis_range, blocks, gauge
-from tuner_tui.view.gpu_rows import (
-    INDEX,
-    LEAST_HISTORY,
-    SCALE,
-    WIDEST_GAUGE,
-    history_rows,
-    load_and_memory,
-    span_text,
-)
-from tuner_tui.view.sample_history import WINDOWS, Columns, Window, column_seconds, history_columns, samples_after
+from tuner_tui.view.charts import AREA_SIGN, OVER_SIGN, axis_range, blocks, gauge, is_flat
+from tuner_tui.view.gpu_rows import INDEX, SCALE, WIDEST_GAUGE, history_rows
+from tuner_tui.view.sample_history import NO_PAST, Columns, Past, history_columns, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 
-TALLEST_CHART, TWO_CHARTS_FROM = 16, 17
-"""Rows of a history of the host, and from which that of the disk stands below that of processor and memory."""
+LOW_CHART, TALLEST_CHART, TWO_CHARTS_FROM = 3, 16, 17
+"""Rows of a history of the host next to GPUs and without any, and from which that of the disk stands below it."""
 LEAST_DISK_BYTES_S = 10e6
 """The least scale of what the disk does."""
 CORES_EVERY_S = 5.0
 """Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
 
 
-def host_rows(
-    sample: Sample, recent: Sequence[Sample], width: int, chart: int, window: Window = WINDOWS[0]
-) -> list[Row]:
+def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, past: Past = NO_PAST) -> list[Row]:
     """Return all rows of the host; `chart` is the room for histories of processor and memory, and of the disk."""
-    number, now_s, host = 2 * max(0, width - INDEX - SCALE), sample.time_s, sample.host
+    number, now_s, host = max(0, width - INDEX - SCALE), sample.time_s, sample.host
     cores = core_rows(recent or (sample,), now_s, width)
-    if chart < LEAST_HISTORY or not number:
+    if chart < 1 or not number:
         return [*host_gauges(sample, width), *cores, *_disk_rows(host, width)]
-    seconds = column_seconds(recent, window, now_s, number)
 
     def columns(field: str) -> Columns:
-        return history_columns(recent, field, lambda past: getattr(past.host, field), now_s, number, seconds)
+        return history_columns(recent, field, lambda past: getattr(past.host, field), now_s, number, past)
 
-    with_disk = chart >= TWO_CHARTS_FROM
-    each = min(TALLEST_CHART, chart // 2 if with_disk else chart)
-    load = load_and_memory(columns("cpu_pct"), columns("ram_used_bytes"), host.ram_total_bytes, "gauge", each)
-    rows = [*host_gauges(sample, width, span_text(number, seconds, window)), *load, *cores]
+    with_disk = chart >= TWO_CHARTS_FROM and not sample.gpus
+    each = min(LOW_CHART if sample.gpus else TALLEST_CHART, chart // 2 if with_disk else chart)
+    load, memory = (columns("cpu_pct"), 100.0), (columns("ram_used_bytes"), float(host.ram_total_bytes or 0))
+    height = 1 if is_flat(*load) and is_flat(*memory) else each
+    rows = host_gauges(sample, width, "" if sample.gpus else past.text)
+    rows += [*history_rows(load, memory, "gauge", height, "100 %"), *cores]
     if not with_disk:
         return [*rows, *_disk_rows(host, width)]
     read, written = columns("disk_read_bytes_s"), columns("disk_write_bytes_s")
@@ -124,8 +115,8 @@ def _disk_rows(host: HostSample, width: int, *, charted: bool = False) -> list[R
     ]
     if charted:
         legend = (
-            TextSpan(f"{SIGNS['line']} disk {reading}   ", "gauge"),
-            TextSpan(f"{SIGNS['dotted']} {writing}   ", "second"),
+            TextSpan(f"{AREA_SIGN} disk {reading}   ", "gauge"),
+            TextSpan(f"{OVER_SIGN} {writing}   ", "second"),
         )
         return [Row(line(*legend, TextSpan(join_fitting(free, width - line_width(legend)), "dim")))]
     # Last, so that little moves when they become longer.

@@ -25,7 +25,7 @@ from tuner_tui.view.host_rows import host_gauges, host_rows
 from tuner_tui.view.loss_chart import LossScene, best_label, growing_end, loss_rows
 from tuner_tui.view.run_bars import memory_rows, step_rows
 from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows, slowest_rank
-from tuner_tui.view.sample_history import WINDOWS, Window
+from tuner_tui.view.sample_history import WINDOWS, Window, shown_past
 
 if TYPE_CHECKING:
     from tuner_tui.advice.estimate import MemoryOutlook
@@ -164,7 +164,7 @@ def _parts(scene: LiveScene, width: int) -> Parts:
     old = [Row(line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn")))] if age > OLD_SAMPLE_S else []
     device = None if state is None else state.in_effect.get("device")
     training = gpus_in_use(sample, device) if trains else frozenset[int]()
-    gpus = GpuScene(sample, scene.recent, training, window=scene.window)
+    gpus = GpuScene(sample, scene.recent, training, past=shown_past(scene.recent, scene.window, sample.time_s))
     return Parts(scene, width, step, memory, run, ranks, charted, gpus, old, gpu_rows(gpus, width))
 
 
@@ -184,7 +184,7 @@ def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Row]]:
         gpus = gpu_rows(parts.gpus, width, room + len(gpus))
     left = room - max(0, len(gpus) - len(parts.gpu_rows))
     host = (
-        host_rows(sample, scene.recent, width, left, window=scene.window)
+        host_rows(sample, scene.recent, width, left, parts.gpus.past)
         if layout.details
         else host_gauges(sample, width)[: None if layout.apart else 1]
     )

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
+from tuner_tui.core.units import format_short_duration
+
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
 
@@ -20,7 +22,7 @@ class Window(NamedTuple):
     seconds: float | None
 
 
-WINDOWS = (Window("1 min", 60.0), Window("10 min", 600.0), Window("run", None))
+WINDOWS = (Window("2 min", 120.0), Window("10 min", 600.0), Window("all", None))
 
 
 def following_window(window: Window) -> Window:
@@ -28,18 +30,28 @@ def following_window(window: Window) -> Window:
     return WINDOWS[(WINDOWS.index(window) + 1) % len(WINDOWS)]
 
 
-COLUMN_SECONDS = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0)
-"""Seconds per column: few, so that a chart of a whole run seldom changes its scale."""
+class Past(NamedTuple):
+    """What all histories of a screen show: so many seconds, stretched over their width; and that in words."""
+
+    seconds: float
+    text: str = ""
 
 
-def column_seconds(recent: Sequence[Sample], window: Window, now_s: float, columns: int) -> float:
-    """Return the seconds per column with which `window` fits into `columns`: one sample a column where it can be.
+NO_PAST = Past(1.0)
 
-    What was not sampled yet takes no room: a long window begins as a short one.
-    """
+SPANS_S = (10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 420, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 10_800, 14_400,
+           21_600, 28_800, 43_200, 64_800, 86_400, 172_800, 345_600, 691_200, 1_382_400, 2_764_800)  # fmt: skip
+"""Seconds that a history shows: few, so that it seldom changes its scale, and little more than what is known."""
+
+
+def shown_past(recent: Sequence[Sample], window: Window, now_s: float) -> Past:
+    """Return what histories show of `window`: less while less was sampled, so that none begins empty."""
     oldest_s = recent.oldest_s if isinstance(recent, SampleHistory) else recent[0].time_s if recent else now_s
-    span_s = min(now_s - oldest_s, math.inf if window.seconds is None else window.seconds)
-    return next((seconds for seconds in COLUMN_SECONDS if seconds * columns >= span_s), COLUMN_SECONDS[-1])
+    most_s = math.inf if window.seconds is None else window.seconds
+    known_s = min(now_s - oldest_s, most_s)
+    seconds = float(next((span for span in SPANS_S if span >= known_s), SPANS_S[-1]))
+    of = f" of {window.name}" if seconds < most_s < math.inf else ""
+    return Past(seconds, f"last {format_short_duration(seconds)}{of} · z {following_window(window).name}")
 
 
 class _Sums(NamedTuple):
@@ -50,6 +62,8 @@ class _Sums(NamedTuple):
     newest_s: float
 
 
+LONGEST_PAUSE_S = 2.0
+"""The time between two samples from which a history has a gap."""
 WHOLE_SAMPLES = 30
 """The newest samples keep all their figures, of which seconds are judged; the others those that are charted alone."""
 SPARE_SAMPLES = 60
@@ -133,20 +147,14 @@ class SampleHistory(Sequence["Sample"]):
     def columns(self, name: Hashable, figure: SampleValue, now_s: float, number: int, column_s: float) -> Columns:
         """Return the columns of `history_columns`; they are made once a column, so that a chart is drawn as seldom."""
         newest = int(now_s // column_s)
-        if column_s <= COLUMN_SECONDS[0]:  # both columns of a cell at once: a second later says no less
-            newest -= 1 - newest % 2
         cached_s, cached, columns = self._columns.get((name, number), (column_s, newest - number, ()))
         if cached_s == column_s and cached == newest:
             return columns
         sums = self._sums_of(name, figure, column_s)
-        # Two columns share a cell: the newest may be the left one of its cell, and all cells move together.
-        last = newest | 1
         # Columns that were complete moved to the left.
-        first = last - number + 1
-        kept = columns[first - ((cached | 1) - number + 1) : number - ((cached | 1) - cached + 1)]
-        if cached_s != column_s or cached > newest:
-            kept = ()
-        columns = kept + tuple(_mean(sums, column, newest) for column in range(first + len(kept), last + 1))
+        kept = columns[newest - cached : number - 1] if cached_s == column_s and cached < newest else ()
+        first = newest - number + 1
+        columns = kept + tuple(_mean(sums, column, newest, column_s) for column in range(first + len(kept), newest + 1))
         self._columns[name, number] = (column_s, newest, columns)
         return columns
 
@@ -172,9 +180,12 @@ def samples_after(samples: Sequence[Sample], time_s: float) -> Sequence[Sample]:
 
 
 def history_columns(
-    recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, number: int, column_s: float
+    recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, number: int, past: Past
 ) -> Columns:
-    """Return `number` columns of `column_s` seconds each, the newest at the right: means, None for unknown values."""
+    """Return `past` in `number` columns, the newest at the right: means, None for unknown values."""
+    if number < 1:
+        return ()
+    column_s = past.seconds / number
     if not isinstance(recent, SampleHistory):
         near = samples_after(recent, now_s - number * column_s)
         recent = SampleHistory(len(near) or 1)
@@ -183,7 +194,9 @@ def history_columns(
     return recent.columns(name, figure, now_s, number, column_s)
 
 
-def _mean(sums: dict[int, tuple[float, int]], column: int, newest: int) -> float | None:
-    # Samples are taken once a second, a little early or late: a single column without one shows the value before it.
-    total, number = sums.get(column) or (sums.get(column - 1) if column < newest else None) or (0.0, 0)
+def _mean(sums: dict[int, tuple[float, int]], column: int, newest: int, column_s: float) -> float | None:
+    # Samples are taken once a second, a little early or late: columns without one show the value before it, as do the
+    # next columns of a chart with several a second.
+    spread = max(1, int(LONGEST_PAUSE_S / column_s) - 1) if column < newest else 0
+    total, number = next((sums[near] for near in range(column, column - spread - 1, -1) if near in sums), (0.0, 0))
     return total / number if number else None

@@ -27,9 +27,9 @@ from tuner_tui.view.cells import (
     text_width,
     visible_rows,
 )
-from tuner_tui.view.gpu_rows import WALL_FROM, GpuScene, format_indices, gpu_columns, gpu_rows, history_height, is_busy
+from tuner_tui.view.gpu_rows import WALL_FROM, GpuScene, format_indices, gpu_columns, gpu_rows, has_histories, is_busy
 from tuner_tui.view.host_rows import host_rows
-from tuner_tui.view.sample_history import WINDOWS, Window
+from tuner_tui.view.sample_history import NO_PAST, Past
 from tuner_tui.view.status_line import progress_bar
 
 if TYPE_CHECKING:
@@ -215,28 +215,28 @@ def watched_gpu_rows(
     only: Sequence[int],
     width: int,
     room: int = 0,
-    window: Window = WINDOWS[0],
+    past: Past = NO_PAST,
 ) -> list[Row]:
     """Return the GPUs of a machine, or only those in `only`, with histories in the rest of `room`; or the problem."""
     if view is not None and view.problem is not None:
         return [*remark_rows(view.problem.sentence, width, WARN, "warn"), *remark_rows(view.problem.advice, width)]
     if view is None or not view.sample.gpus:
         return [Row(line(TextSpan("asking the driver …", "dim")))]
-    scene = watched_scene(view, recent, only, window)
+    scene = watched_scene(view, recent, only, past)
     gpus, notes = len(scene.sample.gpus), [row for note in view.notes for row in remark_rows(note, width)]
     # In one column there is room for their jobs; in two for histories, or for both on a wide screen.
     columns = gpu_columns(gpus, width)
-    tall = gpus < WALL_FROM and history_height(gpus, columns, room) > 0
+    tall = gpus < WALL_FROM and has_histories(gpus, columns, room)
     in_columns = tall or (gpus >= WALL_FROM and width >= TWO_JOB_COLUMNS)
     return gpu_rows(scene, width, room - len(notes), columns if in_columns else 1) + notes
 
 
 def watched_scene(
-    view: MachineView, recent: Sequence[Sample], only: Sequence[int] = (), window: Window = WINDOWS[0]
+    view: MachineView, recent: Sequence[Sample], only: Sequence[int] = (), past: Past = NO_PAST
 ) -> GpuScene:
     """Return the GPUs of a machine, or only those in `only`, with what runs on them."""
     run_gpus = frozenset(gpu for job in view.jobs if job.run is not None for gpu in job.gpus)
-    return GpuScene(watched_gpus(view, only), recent, gpus_of_runs(view), jobs_by_gpu(view), run_gpus, window)
+    return GpuScene(watched_gpus(view, only), recent, gpus_of_runs(view), jobs_by_gpu(view), run_gpus, past)
 
 
 def gpus_of_runs(view: MachineView) -> frozenset[int]:

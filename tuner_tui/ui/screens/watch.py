@@ -15,8 +15,8 @@ from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas, RowsPanel
 from tuner_tui.view.cells import Row
-from tuner_tui.view.host_rows import host_rows
-from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window
+from tuner_tui.view.host_rows import LOW_CHART, host_rows
+from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window, shown_past
 from tuner_tui.view.watch_rows import (
     SORTS,
     JobScene,
@@ -193,9 +193,11 @@ class WatchScreen(SubScreen):
         a GPU that is throttled every other second, or a short job, would move the whole screen each time.
         """
         view, width = self.view, max(1, self.size.width - 2 * FRAME)
+        past = shown_past(self._seen, self.window, 0.0 if view is None else view.sample.time_s)
         if view is not None:
-            parts = [gpus_title(view), gpus_in_sum(view, self._seen) if view.sample.gpus else ""]
+            parts = [gpus_title(view), *([gpus_in_sum(view, self._seen), past.text] if view.sample.gpus else [])]
             self.set_panel_title(self.gpus, " · ".join(filter(None, parts)))
+            past = past._replace(text="") if view.sample.gpus else past
         if self.jobs.wanted_rows > self._job_rows:
             self._rows, self._job_rows = (0, 0), self.jobs.wanted_rows
         low = self.size.height < LOW_HEIGHT
@@ -203,10 +205,10 @@ class WatchScreen(SubScreen):
         host = host[:1] if low else host
         room = self.size.height - 1 - (max(1, len(host)) + FRAME) - 2 * FRAME
         left = room - self._job_rows
-        gpus = watched_gpu_rows(view, self._seen, self._only, width, left, self.window)
+        gpus = watched_gpu_rows(view, self._seen, self._only, width, left - LOW_CHART, past)
         # Until the driver has answered there may be GPUs, whose histories come first.
         if view is not None and (view.problem is not None or view.sample.gpus) and not low:
-            host = host_rows(view.sample, self._seen, width, left - len(gpus), window=self.window)
+            host = host_rows(view.sample, self._seen, width, left - len(gpus), past)
         self.gpus.values, self.host.values = (gpus,), (host,)
         most = max(3, room - MIN_JOB_ROWS)
         rows = max(min(len(gpus), most), self._rows[0]), max(1, len(host), self._rows[1])

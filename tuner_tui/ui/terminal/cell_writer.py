@@ -21,7 +21,6 @@ from textual.strip import Strip
 
 from tuner_tui.core.text import drop_control
 from tuner_tui.view.cells import is_narrow
-from tuner_tui.view.charts import AREA_LEFT, AREA_RIGHT, INSIDE
 
 MAX_GAP = 4
 """Up to this many unchanged cells between two changed ones are written again: moving the cursor takes as many bytes."""
@@ -180,14 +179,7 @@ def _likeness(character: str) -> str:
     if character.isascii():
         return character
     if "\u2801" <= character <= "\u28ff":
-        left, right = ord(character) & ~RIGHT_DOTS & 0xFF, ord(character) & RIGHT_DOTS
-        if character == INSIDE:  # blank, lest it is taken for a dotted curve
-            return " "
-        if not right:
-            return "."
-        if left in AREA_LEFT and right in AREA_RIGHT:  # an area, as tall as its higher side
-            return " _:=#"[max(AREA_LEFT.index(left), AREA_RIGHT.index(right))]
-        return "*"
+        return "*" if ord(character) & RIGHT_DOTS else "."
     return "?" * get_character_cell_size(character)
 
 
