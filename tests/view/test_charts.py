@@ -19,6 +19,7 @@ from tuner_tui.view.charts import (
     area_lines,
     axis_end,
     axis_range,
+    bar_legend,
     bar_marks,
     blocks,
     curve_rows,
@@ -72,7 +73,10 @@ def test_parts_are_named_as_far_as_there_is_room_and_told_apart_without_colour()
         BarPart("saving", 0.01, "fill-dim"),
     ]
     assert plain_text(stacked_bar(parts, 40)) == "▏data 30 %  ▏compute 60 %           ▏   "
-    assert plain_text(stacked_bar(parts, 14)) == "▏   ▏compute ▏"
+    assert plain_text(stacked_bar(parts, 14)) == "▏   ▏        ▏"
+    assert [plain_text(each) for each in bar_legend(parts, stacked_bar(parts, 14))][:2] == [
+        "■ data 30 %", "■ compute 60 %",
+    ]  # fmt: skip
 
 
 def test_marks_stand_below_their_share_and_leave_out_texts_without_room() -> None:
@@ -119,17 +123,18 @@ def test_what_is_drawn_stays_as_the_run_goes_on() -> None:
 
 def test_gaps_and_infinities_are_left_out_and_too_few_points_say_so() -> None:
     assert "no points yet" not in texts(Curve("", (0.0, 1.0, 2.0, 3.0), (2.0, None, float("inf"), 1.0)))
-    assert texts(Curve("–", (0.0, 1.0), (None, 2.0)))[:2] == ["loss  –", "one point yet"]
+    assert texts(Curve("–", (0.0, 1.0), (None, None)))[:2] == ["loss  –", "no points yet"]
+    assert sum(row.count("●") for row in texts(Curve("", (0.0, 5.0, 9.0, 20.0), (2.0, 1.0, None, 1.5)))) == 3
 
 
 def test_a_level_line_is_one_row_of_dots() -> None:
-    rows = texts(Curve("", (0.0, 10.0), (1.0, 1.0)))[1:-1]
+    rows = texts(Curve("", (0.0, 5.0, 6.0, 8.0, 10.0), (1.0,) * 5))[1:-1]
     assert sum(any("⠁" <= cell <= "⣿" for cell in row) for row in rows) == 1
 
 
 def test_two_curves_are_told_apart_without_colour() -> None:
     dotted = Curve("r001", (0.0, 100.0), (2.0, 2.0), "dim", "dotted")
-    through = Curve("r002", (0.0, 100.0), (1.0, 1.0))
+    through = Curve("r002", (0.0, 25.0, 50.0, 75.0, 100.0), (1.0,) * 5)
     heading, *rows = texts(dotted, through, width=60)
     assert heading == "loss   ⠂⠂ r001   ⠒⠒ r002"
     above, below = (row[6:].strip() for row in (rows[0], rows[-2]))

@@ -107,7 +107,7 @@ def test_the_time_is_one_bar_with_its_parts_in_words() -> None:
     for part in ("data 2 %", "compute 85 %", "evaluation 4 %", "saving 1 %", "start-up 8 %"):
         assert part in shown
     contended = "\n".join(lines(scene(findings=(replace(DATA_WAIT, cause="cpu-contended"),))))
-    assert "! compute, waiting for a core 85 %" in contended
+    assert "! compute, no free core 85 %" in contended
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ BAD = "✗"
 
 Style = Literal[
     "", "dim", "strong", "gauge", "curve", "second", "good", "warn", "bad", "hit",
-    "fill-dim", "fill-curve", "fill-second", "fill-good", "fill-warn", "fill-bad",
+    "fill-dim", "fill-strong", "fill-gauge", "fill-curve", "fill-second", "fill-good", "fill-warn", "fill-bad",
     "low-gauge", "low-good", "low-warn", "on-gauge", "on-good", "on-warn",
 ]  # fmt: skip
 """States, two colours for curves, fills: the same colours behind the text of a stacked bar, and shades for areas."""

@@ -72,7 +72,7 @@ PART_START = "▏"
 def stacked_bar(parts: Iterable[BarPart], width: int) -> Line:
     """Return a bar of `width` cells with its parts one after the other, each with its name and percentage.
 
-    Where only one of the two fits, the name stays: a percentage says nothing without it.
+    Where both do not fit, neither does: they stand in the legend.
 
     A part above zero has at least a cell; what the parts leave of the whole stays blank.
     """
@@ -104,7 +104,7 @@ def bar_legend(parts: Iterable[BarPart], bar: Line) -> list[Line]:
 
 def _part_text(part: BarPart, width: int) -> str:
     share = format_share(part.share)
-    texts = (*([f"{part.meaning} {share}"] if part.meaning else []), f"{part.name} {share}", part.name)
+    texts = (*([f"{part.meaning} {share}"] if part.meaning else []), f"{part.name} {share}")
     text = next((text for text in texts if len(text) < width), "")
     if part.style == "dim":  # free: as thin as the rest of a gauge
         return f"{PART_START}{text} "[:width].ljust(width, "─")
@@ -305,6 +305,8 @@ LEAST_LABEL = 5
 ROOM_FOR_MIDDLE = 5
 """Rows of a chart from which its y axis has a label in the middle."""
 NARROWEST_CURVES = 8
+LEAST_JOINED, POINT = 5, "●"
+"""Points from which they are joined: a line between two or three would look like measurements."""
 
 
 @lru_cache(maxsize=32)
@@ -321,9 +323,8 @@ def curve_rows(
     body = height - 2
     if height < 4:
         return (first,)[:height]
-    if all(len(each) < 2 for each in points):
-        count = "one point" if any(points) else "no points"
-        return (first, Row(line(TextSpan(f"{count} yet", "dim"))), *[Row(())] * body)
+    if not any(points):
+        return (first, Row(line(TextSpan("no points yet", "dim"))), *[Row(())] * body)
     ys = [y for each in points for _, y in each] + [0.0] * axes.from_zero
     low, high = axes.y_range or axis_range(ys)
     end = axis_end(max(each[-1][0] for each in points if each), axes.end)
@@ -341,6 +342,10 @@ def curve_rows(
 
     for curve, each in zip(curves, points, strict=True):
         placed = [place(x, y) for x, y in each]
+        if curve.pattern == "line" and len(placed) < LEAST_JOINED:
+            for x, y in placed:
+                grid.write(x // 2, y // 4, POINT, curve.style)
+            continue
         dots = iter(placed) if curve.pattern == "points" else _joined_dots(placed)
         if curve.pattern == "dashed":
             dots = ((x, y) for x, y in dots if x % (2 * DASH) < DASH)

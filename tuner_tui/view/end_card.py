@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.runs.events.progress import mean_rates
@@ -25,7 +25,7 @@ from tuner_tui.view.charts import BarPart
 from tuner_tui.view.finding_rows import can_retry, choices
 from tuner_tui.view.loss_chart import EVALUATION as EVALUATION_SIGN
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
-from tuner_tui.view.run_bars import COMPUTE, DATA, EVALUATION, SAVING, full_memory_rows, named_bar
+from tuner_tui.view.run_bars import COMPUTE, DATA, EVALUATION, NO_CORE, SAVING, STEP_STYLES, full_memory_rows, named_bar
 from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sentence, peak_memory
 
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ class Fact(NamedTuple):
 
 
 LEAST_SHARE, START_UP = 0.005, "start-up"
-TIME_STYLES: dict[str, Style] = {
-    COMPUTE: "fill-curve", DATA: "fill-warn", EVALUATION: "fill-second", SAVING: "fill-good", START_UP: "fill-dim",
-}  # fmt: skip
+TIME_STYLES: Mapping[str, Style] = {**STEP_STYLES, DATA: "fill-warn", START_UP: "fill-gauge"}
 FACT = 12
 LEAST_KWH = 0.01
 NOTABLE_GAIN = 1.1
@@ -81,7 +79,7 @@ NOTABLE_GAIN = 1.1
 LONGEST_TITLE = 32
 """Cells of a remedy's title up to which it stands at its key."""
 WIDE_FROM, FACTS_SHARE = 90, 0.42
-"""From this width on the loss stands beside the facts, which have this share of it."""
+"""From this width on the loss stands beside the facts, which have this share of it at most."""
 LEAST_CHART, MOST_CHART, ROOM_APART = 6, 24, 6
 
 
@@ -97,7 +95,8 @@ def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> lis
     memory = [] if figures is None else full_memory_rows(figures, width)
     foot = [memory + _time_rows(scene, width), flowing_rows(texts, width) if keys else []]
     if width >= WIDE_FROM:
-        at = width - round(width * FACTS_SHARE)
+        widest = max((text_width(fact.text) for fact in end_facts(scene)), default=0)
+        at = width - min(round(width * FACTS_SHARE), FACT + widest)
         facts = [row for fact in end_facts(scene) for row in _fact_rows(fact, width - at)]
         chart = loss_chart(scene, at - 2, max(LEAST_CHART, min(MOST_CHART, max(len(facts), height - 9))))
         return join_sections([head, side_by_side(chart, facts, at) if chart else facts, *foot])
@@ -322,6 +321,6 @@ def _time_rows(scene: EndScene, width: int) -> list[Row]:
         return []
     parts = [BarPart(name, share, TIME_STYLES[name]) for name, share in shares]
     if _lacked_cores(scene):  # how much of it, is known of the last seconds only
-        waits = f"{WARN} {COMPUTE}, waiting for a core"
+        waits = f"{WARN} {COMPUTE}, {NO_CORE}"
         parts = [part._replace(name=waits, style="fill-warn") if part.name == COMPUTE else part for part in parts]
     return named_bar("time", parts, width)

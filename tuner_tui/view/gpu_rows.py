@@ -334,8 +334,17 @@ def is_busy(scene: GpuScene, gpu: GpuSample) -> bool:
     """True if the GPU was busy for at least half of the last seconds, or if that is not known."""
     # NVML's utilisation is that of a sixth of a second to a second: between two steps, while a batch is copied or a
     # checkpoint is written, it drops to zero. Only a mean over several seconds says whether the GPU waits for data.
-    utilisations = [past.utilisation_pct for past in _judged(scene, gpu) if past.utilisation_pct is not None]
-    return not utilisations or sum(utilisations) / len(utilisations) >= BUSY_PCT
+    loads = _loads(scene, gpu)
+    return not loads or sum(loads) / len(loads) >= BUSY_PCT
+
+
+def is_known(scene: GpuScene, gpu: GpuSample) -> bool:
+    """True if the load of the GPU was read in the last seconds."""
+    return bool(_loads(scene, gpu)) or gpu.utilisation_pct is not None
+
+
+def _loads(scene: GpuScene, gpu: GpuSample) -> list[float]:
+    return [past.utilisation_pct for past in _judged(scene, gpu) if past.utilisation_pct is not None]
 
 
 def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:

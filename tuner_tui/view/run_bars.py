@@ -26,8 +26,8 @@ PART_OF_CAUSE: Mapping[str, str] = {
 }  # fmt: skip
 """The part of a step's time that a finding with this cause is about."""
 STEP_STYLES: Mapping[str, Style] = {
-    DATA: "fill-dim", NO_CORE: "fill-dim", COMPUTE: "fill-curve", OPTIMIZER: "fill-second", REST: "fill-dim",
-    EVALUATION: "fill-second", SAVING: "fill-dim",
+    DATA: "fill-dim", NO_CORE: "fill-dim", COMPUTE: "fill-curve", OPTIMIZER: "fill-second", REST: "fill-gauge",
+    EVALUATION: "fill-good", SAVING: "fill-strong",
 }  # fmt: skip
 NOTABLE_SHARE = 0.1
 """The share of the time from which the largest avoidable part stands out although no finding is about it."""
@@ -171,8 +171,8 @@ def named_bar(label: str, parts: Sequence[BarPart], width: int) -> list[Row]:
 WEIGHTS, GRADIENTS, ACTIVATIONS = "weights", "gradients", "activations"
 KEPT, TENSORS, CACHED, CONTEXT, OTHERS = "weights, optimizer", "tensors", "cached", "context", "other programs"
 MEMORY_STYLES: Mapping[str, Style] = {
-    WEIGHTS: "fill-good", KEPT: "fill-good", GRADIENTS: "fill-dim", OPTIMIZER: "fill-second",
-    ACTIVATIONS: "fill-curve", TENSORS: "fill-curve", CACHED: "fill-dim", CONTEXT: "fill-dim", OTHERS: "fill-warn",
+    WEIGHTS: "fill-good", KEPT: "fill-good", GRADIENTS: "fill-gauge", OPTIMIZER: "fill-second",
+    ACTIVATIONS: "fill-curve", TENSORS: "fill-curve", CACHED: "fill-gauge", CONTEXT: "fill-dim", OTHERS: "fill-warn",
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner_tui.core.units import format_duration, format_share, format_short_duration, format_size
+from tuner_tui.core.units import GIB, format_duration, format_share, format_short_duration, format_size
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
     BAD,
@@ -220,10 +220,15 @@ def peak_memory(state: RunState, sample: Sample | None) -> str:
     if not peaks:
         resident = [steps.rss_peak_bytes for steps in state.counters if steps.rss_peak_bytes is not None]
         total = sample and sample.host.ram_total_bytes
-        return f"peak {f.gib(sum(resident))}{f' of {f.gib(total)}' if total else ''} GiB RAM" if resident else ""
+        return f"{_peak_of(sum(resident), total)} RAM" if resident else ""
     totals = [gpu.memory_total_bytes for gpu in sample.gpus if gpu.memory_total_bytes] if sample else []
-    of = f" of {f.gib(min(totals))}" if totals else ""
-    return f"peak {f.gib(max(peaks))}{of} GiB"
+    return _peak_of(max(peaks), min(totals, default=None))
+
+
+def _peak_of(size_bytes: int, total_bytes: int | None) -> str:
+    small = size_bytes < GIB
+    peak, unit = (f.short_size(size_bytes), "") if small else (f.gib(size_bytes), " GiB")
+    return f"peak {peak} of {f.gib(total_bytes)} GiB" if total_bytes else f"peak {peak}{unit}"
 
 
 def _padding(part: float | None, latest: Sequence[Steps]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +28,16 @@ from tuner_tui.view.cells import (
     text_width,
     visible_rows,
 )
-from tuner_tui.view.gpu_rows import WALL_FROM, GpuScene, format_indices, gpu_columns, gpu_rows, has_histories, is_busy
+from tuner_tui.view.gpu_rows import (
+    WALL_FROM,
+    GpuScene,
+    format_indices,
+    gpu_columns,
+    gpu_rows,
+    has_histories,
+    is_busy,
+    is_known,
+)
 from tuner_tui.view.host_rows import host_rows
 from tuner_tui.view.sample_history import NO_PAST, Past
 from tuner_tui.view.status_line import progress_bar
@@ -37,6 +47,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.machine_monitor import LiveRun, MachineView, WatchedJob, WatchedProcess
 
 MARK = 2
+WIDEST_GPUS = 16
 PROGRESS = 16
 """Cells of a run's progress."""
 SORTED = "▾"
@@ -104,7 +115,12 @@ def sorted_jobs(jobs: Sequence[WatchedJob], sort: str) -> list[WatchedJob]:
 
 def job_rows(scene: JobScene, width: int, height: int) -> list[Row]:
     """Return the heading and as many rows as fit, always with the cursor; `↓ more lines` stands for hidden rows."""
-    columns = [column for column in COLUMNS if width >= column.from_width]
+    widest = max((text_width(format_indices(job.gpus, ",")) for job in scene.jobs), default=0)
+    fixed = (column for column in COLUMNS if width >= column.from_width)
+    columns = [
+        column._replace(width=min(WIDEST_GPUS, max(column.width, 2 + widest))) if column.name == "gpu" else column
+        for column in fixed
+    ]
     top = job_heading(columns, scene.sort, width)
     if not scene.jobs:
         return [top, Row(line(TextSpan(f"  {scene.empty}", "dim")))]
@@ -271,19 +287,19 @@ def remark_rows(text: str, width: int, mark: str = " ", style: Style = "dim") ->
 
 def gpus_title(view: MachineView) -> str:
     """Return a title such as `GPUs · 8 × A100-SXM4-80GB`."""
-    names: dict[str, int] = {}
-    for gpu in view.sample.gpus:
-        name = gpu.name.removeprefix("NVIDIA ")
-        names[name] = names.get(name, 0) + 1
-    return " · ".join(["GPUs", *(f"{number} × {name}" for name, number in names.items())])
+    names = Counter("?" if gpu.name == f"GPU {gpu.index}" else gpu.name for gpu in view.sample.gpus)
+    return " · ".join(["GPUs", *(f"{number} × {name.removeprefix('NVIDIA ')}" for name, number in names.items())])
 
 
 def gpus_in_sum(view: MachineView, recent: Sequence[Sample]) -> str:
     """Return what all GPUs do, such as `6 busy, 1 idle, 1 lost · 4.1 of 5.6 kW`."""
-    gpus, scene = [gpu for gpu in view.sample.gpus if not gpu.lost], watched_scene(view, recent)
-    busy, lost = sum(is_busy(scene, gpu) for gpu in gpus), len(view.sample.gpus) - len(gpus)
-    counts = ((busy, "busy"), (len(gpus) - busy, "idle"), (lost, "lost"))
-    return join_fitting([", ".join(f"{count} {state}" for count, state in counts if count), power_in_sum(gpus)], 99)
+    scene, gpus = watched_scene(view, recent), [gpu for gpu in view.sample.gpus if not gpu.lost]
+    states = Counter(
+        "lost" if gpu.lost else "unknown" if not is_known(scene, gpu) else "busy" if is_busy(scene, gpu) else "idle"
+        for gpu in view.sample.gpus
+    )
+    counts = (f"{states[state]} {state}" for state in ("busy", "idle", "lost", "unknown") if states[state])
+    return join_fitting([", ".join(counts), power_in_sum(gpus)], 99)
 
 
 def power_in_sum(gpus: Sequence[GpuSample]) -> str:
