@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tuner_tui.runs.events.progress import Series
+from tuner_tui.runs.read.run_context import EarlierLoss
 from tuner_tui.view.cells import line_width, plain_text
 from tuner_tui.view.loss_chart import LossScene, loss_range, loss_rows, smooth
 
@@ -30,7 +31,7 @@ def texts(shown: LossScene, width: int = 80, height: int = 14) -> list[str]:
 
 def test_the_heading_names_the_signs_and_the_axis_ends_with_the_plan() -> None:
     heading, *body, foot = texts(
-        scene()._replace(newest=1.5123, earlier=("r007", Series("loss", "", (1.0, 800.0), (4.0, 1.4))))
+        scene()._replace(newest=1.5123, earlier=EarlierLoss("r007", Series("loss", "", (1.0, 800.0), (4.0, 1.4))))
     )
     assert heading == "loss 1.5123   ◆ best eval 1.7000 at step 200   ⠂⠂ r007   ╌╌ forecast"
     assert foot.replace("─", " ").split() == ["0", "450", "900", "steps"]
@@ -40,7 +41,21 @@ def test_the_heading_names_the_signs_and_the_axis_ends_with_the_plan() -> None:
 def test_an_earlier_run_above_the_axis_is_left_out_instead_of_lying_flat_at_its_edge() -> None:
     resumed = LossScene(Series("loss", "", (300.0, 350.0, 400.0), (0.32, 0.31, 0.3)), Series("eval loss", ""), 400)
     ghost = Series("loss", "", tuple(float(step) for step in range(1, 301)), (2.0,) * 300)
-    assert texts(resumed._replace(earlier=("r001", ghost)))[1].split("┤")[1][:40].strip("⠀ ") == ""
+    assert texts(resumed._replace(earlier=EarlierLoss("r001", ghost)))[1].split("┤")[1][:40].strip("⠀ ") == ""
+
+
+def test_a_resumed_run_goes_on_from_the_curve_that_it_continues_on_one_axis() -> None:
+    steps = tuple(float(step) for step in range(10, 1000, 10))
+    ys = tuple(1 + 3 * math.exp(-step / 300) for step in steps)
+    whole = LossScene(Series("loss", "", steps, ys), Series("eval loss", ""), 1000)
+    resumed = whole._replace(
+        loss=Series("loss", "", steps[50:], ys[50:]),
+        earlier=EarlierLoss("r001", Series("loss", "", steps[:70], ys[:70]), continued=True),
+    )
+    heading, *body, _ = texts(resumed)
+    assert heading.endswith("⠒⠒ r001")
+    assert sum("resumed ▸" in row for row in body) == 1
+    assert [row[:10] for row in body] == [row[:10] for row in texts(whole)[1:-1]]
 
 
 def test_a_forecast_has_a_range_and_begins_with_a_third_of_the_run() -> None:
@@ -86,7 +101,7 @@ def test_the_axis_grows_with_the_run_until_a_third_of_it_unless_an_earlier_run_i
         "180 of 900 steps",
         "450 of 900 steps",
     ]
-    assert foot(scene(301)) == foot(scene(5)._replace(earlier=("r007", losses(800)))) == "900 steps"
+    assert foot(scene(301)) == foot(scene(5)._replace(earlier=EarlierLoss("r007", losses(800)))) == "900 steps"
 
 
 def test_labels_of_the_axis_differ_however_flat_the_loss_is() -> None:

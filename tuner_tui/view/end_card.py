@@ -112,7 +112,9 @@ def loss_chart(scene: EndScene, width: int, height: int) -> list[Row]:
     loss = scene.history.loss
     if len(loss.xs) < 2:
         return []
-    shown = LossScene(loss, scene.history.eval_loss, scene.state.step, scene.state.loss, named=False)
+    earlier = None if scene.context is None else scene.context.earlier_loss
+    resumed = earlier if earlier is not None and earlier.continued else None
+    shown = LossScene(loss, scene.history.eval_loss, scene.state.step, scene.state.loss, resumed, named=False)
     return list(loss_rows(shown, width, height + 1))[1:]
 
 

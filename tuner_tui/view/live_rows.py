@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.progress import History, Series
     from tuner_tui.runs.events.run_state import RunState
+    from tuner_tui.runs.read.run_context import EarlierLoss
     from tuner_tui.view.end_card import EndScene
 
 LEAST_LOSS_ROWS, WANTED_LOSS_SHARE = 6, 0.55
@@ -61,7 +62,7 @@ class LiveScene(NamedTuple):
     usual_startup_s: float | None = None
     outlook: MemoryOutlook | None = None
     causes: Mapping[str, float | None] = MappingProxyType({})
-    earlier: tuple[str, Series] | None = None
+    earlier: EarlierLoss | None = None
     window: Window = WINDOWS[0]
 
 

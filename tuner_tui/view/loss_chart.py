@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import BAD, LABEL, Line, Row, Style, TextSpan, line, line_width
-from tuner_tui.view.charts import Axes, Curve, Mark, axis_range, curve_rows
+from tuner_tui.view.charts import SIGNS, Axes, Curve, Mark, axis_range, curve_rows
 
 if TYPE_CHECKING:
     from tuner_tui.runs.events.loss_forecast import LossForecast
     from tuner_tui.runs.events.progress import Series
     from tuner_tui.runs.events.run_state import RunState
+    from tuner_tui.runs.read.run_context import EarlierLoss
 
 EVALUATION, OTHER_EVALUATION, SPIKE = "◆", "◇", "▴"
 SMOOTHED_SHARE = 1 / 40
@@ -35,16 +36,16 @@ CLIPPED_SPANS = 1.5
 class LossScene(NamedTuple):
     """The losses of a run and of its evaluations over its steps, of which the last planned one is `last_step`.
 
-    `newest` is the exact newest loss. `earlier` is the name of an earlier run of the same
-    training and its loss, drawn in grey. There is a forecast while the run is `live`. With `named` the heading has
-    the newest loss and the `best` evaluation.
+    `newest` is the exact newest loss. `earlier` is the loss of an earlier run of the same training, or of what this one
+    resumed, drawn in grey. There is a forecast while the run is `live`. With `named` the heading has the newest loss
+    and the `best` evaluation.
     """
 
     loss: Series
     evaluations: Series
     last_step: float | None = None
     newest: float | None = None
-    earlier: tuple[str, Series] | None = None
+    earlier: EarlierLoss | None = None
     live: bool = False
     named: bool = True
     best: str = "best eval"
@@ -74,14 +75,21 @@ def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
         shown += [forecast.low, forecast.high]
         span = f"{f.significant(forecast.low)} – {f.significant(forecast.high)}"
         marks.append(Mark(forecast.end, forecast.high, span, "curve"))
+    earlier = scene.earlier
+    before = sum(x < xs[0] for x in earlier.loss.xs) if earlier is not None and earlier.continued and xs else 0
+    if earlier is not None and before:
+        # One course with what it resumed, and one axis over both.
+        past_xs, past_ys = earlier.loss.xs[:before], smooth(earlier.loss.xs[:before], earlier.loss.ys[:before])
+        curves.insert(0, Curve("", (*past_xs, xs[0]), (*past_ys, smoothed[0]), "dim"))
+        shown += [y for y in past_ys if y is not None]
+        marks.append(Mark(xs[0], None, "resumed ▸", "dim"))
     y_range = loss_range(shown, [y for y in ys if y is not None and math.isfinite(y)]) if shown else None
     top = y_range[1] if y_range else math.inf
     marks = _trouble_marks(xs, ys, smoothed, top) + marks
-    if scene.earlier is not None:
+    if earlier is not None and not earlier.continued:
         # What lies above the axis is left out: at its edge it would read as a loss that stays the same.
-        name, earlier = scene.earlier
-        within = tuple(y if y is not None and y <= top else None for y in smooth(earlier.xs, earlier.ys))
-        curves.insert(0, Curve(name, earlier.xs, within, "dim", "dotted"))
+        within = tuple(y if y is not None and y <= top else None for y in smooth(earlier.loss.xs, earlier.loss.ys))
+        curves.insert(0, Curve("", earlier.loss.xs, within, "dim", "dotted"))
     end, unit = scene.last_step, "steps"
     if scene.earlier is None and xs:
         end, unit = growing_end(xs[-1], end)
@@ -111,7 +119,8 @@ def _heading(
         value = (TextSpan(f"{scene.best} ", "dim"), f.metric(best), at) if scene.named else (TextSpan("eval", "dim"),)
         parts.append(line(TextSpan(f"{EVALUATION} ", "second"), *value))
     if scene.earlier is not None:
-        parts.append(line(TextSpan(f"⠂⠂ {scene.earlier[0]}", "dim")))
+        sign = SIGNS["line" if scene.earlier.continued else "dotted"]
+        parts.append(line(TextSpan(f"{sign} {scene.earlier.name}", "dim")))
     if forecast is not None:
         parts.append(line(TextSpan("╌╌ forecast", "curve")))
     heading: Line = ()

@@ -219,7 +219,7 @@ def peak_memory(state: RunState, sample: Sample | None) -> str:
     peaks = [steps.allocated_peak_bytes for steps in state.counters if steps.allocated_peak_bytes is not None]
     if not peaks:
         resident = [steps.rss_peak_bytes for steps in state.counters if steps.rss_peak_bytes is not None]
-        total = sample and sample.host.ram_total_bytes
+        total = None if sample is None else sample.host.ram_total_bytes
         return f"{_peak_of(sum(resident), total)} RAM" if resident else ""
     totals = [gpu.memory_total_bytes for gpu in sample.gpus if gpu.memory_total_bytes] if sample else []
     return _peak_of(max(peaks), min(totals, default=None))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.runs.builders import record
 from tuner_tui.hardware.sample import GpuSample, Sample
+from tuner_tui.runs.events.progress import Series
 from tuner_tui.runs.events.types import Metrics
 from tuner_tui.runs.read.run_context import PastRun, RunContext, cost_text, gpu_energy_kwh, read_run_context
 from tuner_tui.runs.store.codec import encode_event
@@ -76,6 +77,9 @@ def test_the_loss_of_the_earlier_run_that_ended_lowest(tmp_path: Path) -> None:
     folder, latest = run(5.0, 3.0)
     context = read_run_context(folder, latest, ended=False, training_gpus=lambda sample: frozenset())
     assert [past.id for past in context.past] == ["r003", "r002", "r001"]
-    assert context.best_loss is not None
-    name, loss = context.best_loss
+    assert context.earlier_loss is not None
+    name, loss, _ = context.earlier_loss
     assert (name, loss.xs, loss.ys) == ("r002", (1.0, 2.0), (3.0, 1.5))
+    folder, latest = run(6.0, 2.0, parent="r001", lineage=("r002", "r001"))
+    context = read_run_context(folder, latest, ended=False, training_gpus=lambda sample: frozenset())
+    assert context.earlier_loss == ("r001", Series("loss", "", (1.0, 2.0), (3.0, 2.0)), True)

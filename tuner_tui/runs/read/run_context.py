@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -44,16 +45,24 @@ class PastRun(Struct, frozen=True):
     loss: float | None = None
 
 
+class EarlierLoss(NamedTuple):
+    """The course of the loss of an earlier run; or of all those that a run `continued`, by the id of the last one."""
+
+    name: str
+    loss: Series
+    continued: bool = False
+
+
 class RunContext(Struct, frozen=True):
-    """`past` are earlier runs of the same training on this machine, newest first; `best_loss` is the course of the loss
-    of the one that ended lowest, by its id.
+    """`past` are earlier runs of the same training on this machine, newest first; `earlier_loss` is that of the one
+    that ended lowest, or of those that the run resumed.
 
     `checkpoint` is where a new run would go on, `energy_kwh` what the GPUs of the training took, and `cost` its price
     in words. They are read once the run has ended. `remedy` is what came of the remedy that it was started with.
     """
 
     past: tuple[PastRun, ...] = ()
-    best_loss: tuple[str, Series] | None = None
+    earlier_loss: EarlierLoss | None = None
     checkpoint: SavedCheckpoint | None = None
     energy_kwh: float | None = None
     cost: str = ""
@@ -80,15 +89,17 @@ def read_run_context(
 ) -> RunContext:
     """Read what surrounds a run. `training_gpus` are those of a sample that the training uses."""
     past = tuple(_past_runs(folder, record))
-    best_loss = _best_loss(folder.path.parent, past)
+    earlier_loss = _resumed_loss(folder.path.parent, record) or _best_loss(folder.path.parent, past)
     if not ended:
-        return RunContext(past, best_loss)
+        return RunContext(past, earlier_loss)
     try:
         checkpoint = lineage_checkpoint(folder)
     except RecordError:
         checkpoint = None
     energy_kwh = gpu_energy_kwh(_spread_samples(folder.samples), training_gpus)
-    return RunContext(past, best_loss, checkpoint, energy_kwh, cost_text(energy_kwh, environ.get(PRICE_VARIABLE, "")))
+    return RunContext(
+        past, earlier_loss, checkpoint, energy_kwh, cost_text(energy_kwh, environ.get(PRICE_VARIABLE, ""))
+    )
 
 
 def _past_runs(folder: RunFolder, record: RunRecord) -> Iterator[PastRun]:
@@ -109,13 +120,24 @@ def _past_runs(folder: RunFolder, record: RunRecord) -> Iterator[PastRun]:
             return
 
 
-def _best_loss(root: Path, past: Iterable[PastRun]) -> tuple[str, Series] | None:
+def _resumed_loss(root: Path, record: RunRecord) -> EarlierLoss | None:
+    points: dict[float, float | None] = {}
+    for name in record.lineage:
+        loss = RunReader(RunFolder(root / name)).poll().history.loss
+        before = {x: y for x, y in points.items() if x < min(loss.xs, default=math.inf)}
+        points = before | dict(zip(loss.xs, loss.ys, strict=True))
+    return (
+        EarlierLoss(record.lineage[-1], Series("loss", "", (*points,), (*points.values(),)), True) if points else None
+    )
+
+
+def _best_loss(root: Path, past: Iterable[PastRun]) -> EarlierLoss | None:
     ended = [(run.loss, run.id) for run in past if run.loss is not None and math.isfinite(run.loss)]
     if not ended:
         return None
     name = min(ended)[1]
     loss = RunReader(RunFolder(root / name)).poll().history.loss
-    return (name, loss) if loss.xs else None
+    return EarlierLoss(name, loss) if loss.xs else None
 
 
 def _startup_s(folder: RunFolder) -> float | None:

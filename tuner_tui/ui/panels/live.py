@@ -93,7 +93,7 @@ class LivePanel(Canvas):
         context = self.context
         if context is None:
             return scene
-        return scene._replace(usual_startup_s=context.usual_startup_s, earlier=context.best_loss)
+        return scene._replace(usual_startup_s=context.usual_startup_s, earlier=context.earlier_loss)
 
     def _end(self, view: RunView) -> EndScene:
         from tuner_tui.view.end_card import end_scene  # not needed for the first frame
