@@ -30,8 +30,8 @@ def scene(outcome: str = "completed", sentence: str = "", **changes: Any) -> End
     return shown._replace(**changes)
 
 
-def lines(shown: EndScene, width: int = 118, height: int = 24, keys: bool = True) -> list[str]:
-    return [plain_text(row.line).rstrip() for row in end_rows(shown, width, height, keys)]
+def lines(shown: EndScene, width: int = 118, height: int = 24) -> list[str]:
+    return [plain_text(row.line).rstrip() for row in end_rows(shown, width, height)]
 
 
 def facts(shown: EndScene) -> dict[str, str]:
@@ -41,11 +41,10 @@ def facts(shown: EndScene) -> dict[str, str]:
 def test_the_headline_says_outcome_length_speed_and_cost() -> None:
     # 1,240 steps of 64 samples in 396.8 s of training are 200 samples/s; it was launched 460 s before the last moment
     # and ended 5 s before it.
-    assert lines(scene(), width=150, keys=False)[0] == (
+    assert lines(scene(), width=150)[0] == (
         "✓ Completed   r007 llama-1b-sft   1,240 of 9,000 steps in 7 min 35 s"
         "   5 % faster than r005, the fastest of 2 before   GPUs 0.61 kWh · € 0.18"
     )
-    assert lines(scene(), width=150)[0] == lines(scene(), width=150, keys=False)[0]
 
 
 def test_a_run_with_a_remedy_says_whether_it_helped_and_how_to_take_it_back() -> None:
@@ -94,7 +93,7 @@ def test_the_best_evaluation_is_known_only_where_each_has_a_value() -> None:
 def test_what_is_unknown_is_absent() -> None:
     bare = RunState(finished=Finished(t=START_S, outcome="failed", sentence="It raised."))
     shown = EndScene(bare, History(), "r001")
-    assert lines(shown, keys=False) == ["✗ Failed   r001   no step", "It raised."]
+    assert lines(shown)[:3] == ["✗ Failed   r001   no step", "It raised.", ""]
     assert facts(shown) == {}
     assert not any("kWh" in text or "time " in text or "loss" in text for text in lines(shown))
     assert "checkpoint" not in facts(scene(context=None))
@@ -106,8 +105,9 @@ def test_the_time_is_one_bar_with_its_parts_in_words() -> None:
     # 396.8 s of training in 455 s, of which 2 % waited; 16 s of evaluation and 4 s of saving.
     for part in ("data 2 %", "compute 85 %", "evaluation 4 %", "saving 1 %", "start-up 8 %"):
         assert part in shown
-    contended = "\n".join(lines(scene(findings=(replace(DATA_WAIT, cause="cpu-contended"),))))
-    assert "! compute, no free core 85 %" in contended
+    contended = "\n".join(lines(scene(findings=(replace(DATA_WAIT, cause="cpu-contended", lost_share=0.6),))))
+    assert "! no free core 60 %" in contended
+    assert "compute 25 %" in contended
 
 
 @pytest.mark.parametrize(

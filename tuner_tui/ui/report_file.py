@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import groupby
 from pathlib import Path
-
-from rich.console import Console
-from rich.terminal_theme import TerminalTheme
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from tuner_tui.core.text import escape_control
 from tuner_tui.core.units import format_share
 from tuner_tui.ui.terminal.base_widgets import themed_style
 from tuner_tui.ui.theme import DARK
-from tuner_tui.view.cells import Row, join_sections, plain_text
-from tuner_tui.view.end_card import EndScene, end_facts, end_rows, headline, loss_chart, sentences, time_spent
-from tuner_tui.view.finding_rows import finding_rows, further_evidence
+from tuner_tui.view.cells import (
+    BAD,
+    Row,
+    Style,
+    TextSpan,
+    join_sections,
+    line,
+    plain_text,
+    side_by_side,
+    text_width,
+    wrapped_rows,
+)
+from tuner_tui.view.charts import LEAST_JOINED, Curve, axis_ends, axis_labels
+from tuner_tui.view.end_card import (
+    EndScene,
+    about_facts,
+    bar_rows,
+    end_facts,
+    fact_rows,
+    head_rows,
+    headline,
+    loss_chart,
+    loss_scene,
+    sentences,
+    time_spent,
+)
+from tuner_tui.view.finding_rows import MARKS, further_evidence
+from tuner_tui.view.loss_chart import LossScene, loss_drawing
 
-WIDTH, CARD_HEIGHT = 110, 26
+if TYPE_CHECKING:
+    from tuner_tui.advice.finding import Finding
+
+WIDTH, FACTS_WIDTH = 110, 66
 CHART_WIDTH, CHART_HEIGHT = 90, 14
 KINDS = (".md", ".svg", ".html")
-FONT_FACE = re.compile(r"@font-face \{.*?\}", re.DOTALL)
-"""Fonts that Rich's picture would load from the network."""
+CELL, ROW, MARGIN = 8.4, 20, 24
+"""Pixels of a picture: of a character of 14, of a line of text, and of its margin."""
+LEFT, CHART_ROWS = 56, 14
+DASHES = {"dashed": "7 6", "dotted": "2 5"}
+SHAPES = {"◆": "m0-6 6 6-6 6-6-6z", "◇": "m0-5 5 5-5 5-5-5z", "▴": "m0-6 5 9h-10z", BAD: "m-4-4 8 8m0-8-8 8"}
+"""Paths of the signs of marks."""
+STROKES = re.compile("([─━■▏]+)")
 
 
 def report_problem(name: str) -> str | None:
@@ -40,32 +71,134 @@ def render_report(scene: EndScene, kind: str) -> str:
     """Return the report of a run that has ended; `kind` is one of `KINDS`."""
     if kind == ".md":
         return _markdown(scene)
-    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    variables = {
-        **DARK.variables, "primary": DARK.primary, "secondary": str(DARK.secondary),
-        "success": str(DARK.success), "warning": str(DARK.warning),
-        "error": str(DARK.error),
-    }  # fmt: skip
-    for row in report_rows(scene):
-        spans = ((escape_control(text), themed_style(style, variables)) for text, style in row.line)
-        console.print(Text.assemble(*spans), no_wrap=True, overflow="crop")
-    theme = TerminalTheme((15, 19, 23), (211, 217, 224), [(0, 0, 0)] * 8)
-    title = escape_control(f"{scene.name} {scene.title}".strip())
+    picture, title = _picture(scene), _text(f"{scene.name} {scene.title}".strip())
     if kind == ".svg":
-        return FONT_FACE.sub("", console.export_svg(title=title, theme=theme))
-    return console.export_html(theme=theme, inline_styles=True)
+        return picture
+    page = f'<!DOCTYPE html><html><meta charset="utf-8"><title>{title}</title><body style="margin:0;background:'
+    return f'{page}{_colour("background")}">{picture}</body></html>\n'
 
 
-def report_rows(scene: EndScene) -> list[Row]:
-    """Return the card without the keys of the screen, and the findings below it."""
-    findings = [row for row, _ in finding_rows(scene.findings, -1, WIDTH)]
-    return join_sections([end_rows(scene, WIDTH, CARD_HEIGHT, keys=False), findings])
+def _picture(scene: EndScene) -> str:
+    """Return the report as SVG: lines, bars and dots are shapes and each text has its place, whatever the font."""
+    facts = side_by_side(fact_rows(end_facts(scene), FACTS_WIDTH - 2), fact_rows(about_facts(scene), 44), FACTS_WIDTH)
+    findings = [row for finding in scene.findings for row in _finding_rows(finding)]
+    above, loss = head_rows(scene, WIDTH), loss_scene(scene)
+    below = join_sections([facts, bar_rows(scene, WIDTH), findings])
+    parts = [*_rows(above, MARGIN)]
+    top = MARGIN + ROW * (len(above) + 1)
+    if loss is not None:
+        parts += _chart(loss, top)
+        top += ROW * (CHART_ROWS + 2)
+    parts += _rows(below, top)
+    width, height = round(WIDTH * CELL) + 2 * MARGIN, top + ROW * len(below) + MARGIN
+    style = "font:14px ui-monospace,Menlo,Consolas,&quot;DejaVu Sans Mono&quot;,monospace;white-space:pre"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" style="{style}">'
+        f'<rect width="100%" height="100%" fill="{_colour("background")}"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def _finding_rows(finding: Finding) -> list[Row]:
+    rows = wrapped_rows(finding.sentence, WIDTH - 2, "strong")
+    for text in further_evidence(finding):
+        rows += wrapped_rows(text, WIDTH - 2, "dim")
+    for remedy in finding.remedies:
+        rows += wrapped_rows(f"▸ {': '.join(filter(None, (remedy.title, remedy.expectation)))}", WIDTH - 2)
+    return [Row(line(TextSpan(*MARKS[finding.severity]) if n == 0 else "  ", *row.line)) for n, row in enumerate(rows)]
+
+
+VARIABLES = {
+    **DARK.variables, "primary": DARK.primary, "secondary": str(DARK.secondary), "success": str(DARK.success),
+    "warning": str(DARK.warning), "error": str(DARK.error), "background": str(DARK.background),
+}  # fmt: skip
+
+
+def _colour(style: str) -> str:
+    if style == "background":
+        return VARIABLES[style]
+    colour = themed_style(style, VARIABLES).color
+    return str(DARK.foreground) if colour is None else colour.get_truecolor().hex
+
+
+def _text(text: str) -> str:
+    return escape(escape_control(text))
+
+
+def _rect(x: float, y: float, width: float, height: float, colour: str) -> str:
+    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" fill="{colour}"/>'
+
+
+def _rows(rows: Sequence[Row], top: float) -> Iterator[str]:
+    """Yield the rows: each word run at its cell, bars as rectangles."""
+    for y, row in enumerate(rows):
+        x, middle = float(MARGIN), top + ROW * (y + 0.5)
+        for text, style in row.line:
+            colour, filled = _colour(style), style.startswith("fill-")
+            if filled:
+                yield _rect(x + 1, middle - 9, CELL * text_width(text) - 1, 18, colour)
+            for part in STROKES.split(text):
+                width = CELL * text_width(part)
+                if part[:1] == "■":
+                    yield _rect(x, middle - 4, 8, 8, colour)
+                elif part[:1] in ("─", "━"):
+                    yield _rect(x, middle, width, 1, colour)
+                elif part.strip() and part != "▏":
+                    ink = _colour("background") if filled else colour
+                    weight = ' font-weight="bold"' if style == "strong" else ""
+                    start = x + CELL * (len(part) - len(part.lstrip()))
+                    yield f'<text x="{start:.1f}" y="{middle + 5}" fill="{ink}"{weight}>{_text(part.strip())}</text>'
+                x += width
+
+
+def _chart(loss: LossScene, top: float) -> Iterator[str]:
+    """Yield the loss: axes with their labels, curves as lines, raw losses as dots, and marks."""
+    curves, axes, marks = loss_drawing(loss)
+    end, low, high = axis_ends([curve.points for curve in curves], axes)
+    left, width, height = MARGIN + LEFT, WIDTH * CELL - LEFT, ROW * CHART_ROWS
+
+    def place(x: float, y: float | None) -> tuple[float, float]:
+        share = 1.0 if y is None or high == low else max(0.0, min(1.0, (y - low) / (high - low)))
+        return left + width * x / end, top + height * (1 - share)
+
+    def label(x: float, y: float, text: str, anchor: str, style: Style = "dim") -> str:
+        return f'<text x="{x:.1f}" y="{y:.1f}" fill="{_colour(style)}" text-anchor="{anchor}">{_text(text)}</text>'
+
+    yield f'<path d="M{left} {top}v{height}h{width:.1f}" fill="none" stroke="{_colour("dim")}"/>'
+    levels = (high, (low + high) / 2, low)
+    for level, text in zip(levels, axis_labels(levels, axes.number), strict=True):
+        yield label(left - 8, place(0, level)[1] + 5, text, "end")
+    for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
+        text = f"{share * end:,.0f}" + f" {axes.unit}" * (share == 1.0)
+        yield label(left + width * share, top + height + ROW, text, anchor)
+    for curve in curves:
+        places = zip(curve.xs, curve.ys, strict=True)
+        yield from _curve(curve, [None if y is None else place(x, y) for x, y in places])
+    for mark in marks:
+        x, y = place(mark.x, mark.y)
+        if mark.text in SHAPES:
+            fill = "none" if mark.text in ("◇", BAD) else _colour(mark.style)
+            yield f'<path d="M{x:.1f} {y:.1f}{SHAPES[mark.text]}" fill="{fill}" stroke="{_colour(mark.style)}"/>'
+        else:
+            yield label(x, y - 8 if y > top + ROW else y + ROW, mark.text, "end", mark.style)
+
+
+def _curve(curve: Curve, places: Sequence[tuple[float, float] | None]) -> Iterator[str]:
+    colour, known = _colour(curve.style), [place for place in places if place is not None]
+    if curve.pattern == "points" or len(known) < LEAST_JOINED:
+        radius = 1.5 if curve.pattern == "points" else 3
+        yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{colour}"/>' for x, y in known)
+        return
+    width, dash = (2, "") if curve.pattern == "line" else (1.5, f' stroke-dasharray="{DASHES[curve.pattern]}"')
+    for is_gap, part in groupby(places, lambda place: place is None):
+        points = " ".join(f"{place[0]:.1f},{place[1]:.1f}" for place in part if place is not None)
+        if not is_gap:
+            yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"{dash}/>'
 
 
 def _markdown(scene: EndScene) -> str:
     first, name, *rest = (span.text for span in headline(scene))
     parts = [f"# {name}", f"**{first}** · {' · '.join(rest)}", *sentences(scene)]
-    parts.append(_table(("", ""), [(fact.label, fact.text) for fact in end_facts(scene)]))
+    parts += [_table(("", ""), [fact[:2] for fact in facts(scene)]) for facts in (end_facts, about_facts)]
     if chart := loss_chart(scene, CHART_WIDTH, CHART_HEIGHT):
         parts.append("\n".join(["```text", *(plain_text(row.line).rstrip() for row in chart), "```"]))
     shares = [(part, format_share(share)) for part, share in time_spent(scene.state)]

@@ -325,9 +325,7 @@ def curve_rows(
         return (first,)[:height]
     if not any(points):
         return (first, Row(line(TextSpan("no points yet", "dim"))), *[Row(())] * body)
-    ys = [y for each in points for _, y in each] + [0.0] * axes.from_zero
-    low, high = axes.y_range or axis_range(ys)
-    end = axis_end(max(each[-1][0] for each in points if each), axes.end)
+    end, low, high = axis_ends(points, axes)
     places = {0: high, (body - 1) // 2: (low + high) / 2, body - 1: low}
     places = places if body >= ROOM_FOR_MIDDLE else {0: high, body - 1: low}
     labels = dict(zip(places, axis_labels([*places.values()], axes.number), strict=True))
@@ -360,6 +358,13 @@ def curve_rows(
         for y, cells in enumerate(map(_joined_cells, grid.cells()))
     )
     return (first, *body_rows, Row(line(TextSpan(" " * (margin + 1) + _axis_text(end, axes.unit, room), "dim"))))
+
+
+def axis_ends(points: Sequence[Sequence[tuple[float, float]]], axes: Axes) -> tuple[float, float, float]:
+    """Return the end of the x axis and both ends of the y axis of a chart of curves with these points."""
+    ys = [y for each in points for _, y in each] + [0.0] * axes.from_zero
+    end = axis_end(max(each[-1][0] for each in points if each), axes.end)
+    return (end, *(axes.y_range or axis_range(ys)))
 
 
 def axis_labels(values: Sequence[float], number: Callable[[float | None], str]) -> list[str]:

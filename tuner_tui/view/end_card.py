@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +25,7 @@ from tuner_tui.view.cells import (
 )
 from tuner_tui.view.charts import BarPart
 from tuner_tui.view.finding_rows import can_retry, choices
+from tuner_tui.view.gpu_rows import gpus_in_use
 from tuner_tui.view.loss_chart import EVALUATION as EVALUATION_SIGN
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
 from tuner_tui.view.run_bars import COMPUTE, DATA, EVALUATION, NO_CORE, SAVING, STEP_STYLES, full_memory_rows, named_bar
@@ -31,17 +34,18 @@ from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sente
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding, Remedy
     from tuner_tui.advice.oom_analysis import MemoryFigures
-    from tuner_tui.hardware.sample import Sample
+    from tuner_tui.hardware.sample import GpuSample, Sample
     from tuner_tui.runs.events.progress import History
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.read.run_context import RunContext
+    from tuner_tui.runs.store.record import RunRecord
 
 
 class EndScene(NamedTuple):
     """A run that has ended, with its name and what trained.
 
-    `context` is None until it was read, `limit_bytes` the run's memory limit.
+    `context` is None until it was read.
     """
 
     state: RunState
@@ -51,15 +55,13 @@ class EndScene(NamedTuple):
     context: RunContext | None = None
     findings: Sequence[Finding] = ()
     sample: Sample | None = None
-    limit_bytes: int | None = None
+    record: RunRecord | None = None
 
 
 def end_scene(name: str, view: RunView, context: RunContext | None, findings: Sequence[Finding]) -> EndScene:
     """Return the scene of a run that has ended, read from its folder."""
-    record = view.record
-    limit_bytes = None if record is None else record.memory_limit_bytes
-    title = "" if record is None else record.title
-    return EndScene(view.state, view.history, name, title, context, findings, view.sample, limit_bytes)
+    title = "" if view.record is None else view.record.title
+    return EndScene(view.state, view.history, name, title, context, findings, view.sample, view.record)
 
 
 class Fact(NamedTuple):
@@ -83,21 +85,18 @@ WIDE_FROM, FACTS_SHARE = 90, 0.42
 LEAST_CHART, MOST_CHART, ROOM_APART = 6, 24, 6
 
 
-def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> list[Row]:
+def end_rows(scene: EndScene, width: int, height: int) -> list[Row]:
     """Return the card in `width` cells; the chart takes what the rest leaves of `height` rows.
 
-    On the screen it ends with the `keys`; what ended a failed run stands below it, in the findings.
+    It ends with the keys; what ended a failed run stands below it, in the findings.
     """
-    facts = [row for fact in end_facts(scene) for row in _fact_rows(fact, width)]
-    head = [*flowing_rows(map(line, headline(scene)), width), *_sentence_rows(scene, width)]
+    facts, head = fact_rows(end_facts(scene), width), head_rows(scene, width)
     texts = (line(TextSpan(key, "curve"), f" {does}") for key, does in next_keys(scene))
-    figures = error_figures(scene)
-    memory = [] if figures is None else full_memory_rows(figures, width)
-    foot = [memory + _time_rows(scene, width), flowing_rows(texts, width) if keys else []]
+    foot = [bar_rows(scene, width), flowing_rows(texts, width)]
     if width >= WIDE_FROM:
         widest = max((text_width(fact.text) for fact in end_facts(scene)), default=0)
         at = width - min(round(width * FACTS_SHARE), FACT + widest)
-        facts = [row for fact in end_facts(scene) for row in _fact_rows(fact, width - at)]
+        facts = fact_rows(end_facts(scene), width - at)
         chart = loss_chart(scene, at - 2, max(LEAST_CHART, min(MOST_CHART, max(len(facts), height - 9))))
         return join_sections([head, side_by_side(chart, facts, at) if chart else facts, *foot])
     room = height - len(head) - len(facts) - sum(map(len, foot))
@@ -109,13 +108,16 @@ def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> lis
 
 def loss_chart(scene: EndScene, width: int, height: int) -> list[Row]:
     """Return the loss of the run without a heading: the facts name its values; nothing with fewer than two points."""
-    loss = scene.history.loss
-    if len(loss.xs) < 2:
-        return []
-    earlier = None if scene.context is None else scene.context.earlier_loss
+    shown = loss_scene(scene)
+    return [] if shown is None else list(loss_rows(shown, width, height + 1))[1:]
+
+
+def loss_scene(scene: EndScene) -> LossScene | None:
+    """Return the loss of the run with that of the runs that it resumed; None with fewer than two points."""
+    loss, earlier = scene.history.loss, None if scene.context is None else scene.context.earlier_loss
     resumed = earlier if earlier is not None and earlier.continued else None
-    shown = LossScene(loss, scene.history.eval_loss, scene.state.step, scene.state.loss, resumed, named=False)
-    return list(loss_rows(shown, width, height + 1))[1:]
+    evaluations, state = scene.history.eval_loss, scene.state
+    return None if len(loss.xs) < 2 else LossScene(loss, evaluations, state.step, state.loss, resumed, named=False)
 
 
 def headline(scene: EndScene) -> list[TextSpan]:
@@ -182,6 +184,41 @@ def end_facts(scene: EndScene) -> list[Fact]:
         remedy = choice[1]
         facts.append(Fact("next time", ": ".join(filter(None, (remedy.title, remedy.effect))), "warn"))
     return [fact for fact in facts if fact.text]
+
+
+REPORTED = (
+    "per_device_train_batch_size", "gradient_accumulation_steps", "precision", "dataloader_num_workers",
+    "dataloader_prefetch_factor",
+)  # fmt: skip
+"""The settings that a report names."""
+
+
+def about_facts(scene: EndScene) -> list[Fact]:
+    """Return date, model, GPUs and settings of the run, as far as they are known: what a colleague needs."""
+    from tuner_tui.advice.situation import chosen_settings, observed_values
+    from tuner_tui.settings.job import named_model
+    from tuner_tui.settings.model import FIELDS, format_value
+
+    record, observed = scene.record, observed_values(scene.state.in_effect)
+    if record is None:
+        return []
+    chosen, names = chosen_settings(record.resolved, record.job), Counter(gpu.name for gpu in gpus_of(scene))
+    facts = [
+        Fact("date", time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_t))),
+        Fact("model", named_model(record.job) or ""),
+        Fact("GPUs", ", ".join(f"{count} × {name}" for name, count in names.items()) or "none used"),
+    ]
+    for name in REPORTED:
+        given = getattr(record.resolved.settings, name) if chosen is None or name in chosen else None
+        if (value := observed.get(name, given)) is not None:
+            facts.append(Fact(FIELDS[name].label, format_value(name, value)))
+    return [fact for fact in facts if fact.text]
+
+
+def gpus_of(scene: EndScene) -> list[GpuSample]:
+    """Return the GPUs that the run used."""
+    used = scene.sample and gpus_in_use(scene.sample, scene.state.in_effect.get("device"))
+    return [] if scene.sample is None else [gpu for gpu in scene.sample.gpus if gpu.index in (used or ())]
 
 
 def _peak_text(scene: EndScene) -> str:
@@ -293,23 +330,29 @@ def sentences(scene: EndScene) -> list[str]:
     state = scene.state
     fallback = state.fallback_ended if state.fell_back is None else state.fell_back.sentence
     explained = state.outcome == "completed" or any(finding.severity == "failed" for finding in scene.findings)
-    reason = "" if explained else outcome_sentence(state, scene.limit_bytes)
+    reason = "" if explained else outcome_sentence(state, scene.record and scene.record.memory_limit_bytes)
     outcome = None if scene.context is None else scene.context.remedy
     remedy = "" if outcome is None else f"Remedy {outcome.statement}."
     return [sentence for sentence in (reason, fallback, remedy) if sentence]
 
 
-def _sentence_rows(scene: EndScene, width: int) -> list[Row]:
+def head_rows(scene: EndScene, width: int) -> list[Row]:
+    """Return the first line and what must be said of the end."""
     parts = (wrapped_rows(sentence, width)[:MOST_SENTENCE_ROWS] for sentence in sentences(scene))
-    return [row for part in parts for row in part]
+    return [*flowing_rows(map(line, headline(scene)), width), *(row for part in parts for row in part)]
 
 
 MOST_SENTENCE_ROWS = 3
 
 
-def _fact_rows(fact: Fact, width: int) -> list[Row]:
-    text = shorten_path(fact.text, width - FACT) if fact.label == "checkpoint" else fact.text
-    return labelled_rows(fact.label, text, width, fact.style, FACT, MOST_SENTENCE_ROWS)
+def fact_rows(facts: Sequence[Fact], width: int) -> list[Row]:
+    """Return the facts, each with its label."""
+    rows: list[Row] = []
+    labels = max(FACT, *(1 + text_width(fact.label) for fact in facts), 0)
+    for fact in facts:
+        text = shorten_path(fact.text, width - labels) if fact.label == "checkpoint" else fact.text
+        rows += labelled_rows(fact.label, text, width, fact.style, labels, MOST_SENTENCE_ROWS)
+    return rows
 
 
 def shorten_path(path: str, width: int) -> str:
@@ -317,12 +360,17 @@ def shorten_path(path: str, width: int) -> str:
     return path if text_width(path) <= width else f"…{path[max(0, len(path) - max(0, width - 1)) :]}"
 
 
-def _time_rows(scene: EndScene, width: int) -> list[Row]:
-    shares = time_spent(scene.state)
-    if not shares:
-        return []
-    parts = [BarPart(name, share, TIME_STYLES[name]) for name, share in shares]
-    if _lacked_cores(scene):  # how much of it, is known of the last seconds only
-        waits = f"{WARN} {COMPUTE}, {NO_CORE}"
-        parts = [part._replace(name=waits, style="fill-warn") if part.name == COMPUTE else part for part in parts]
-    return named_bar("time", parts, width)
+def bar_rows(scene: EndScene, width: int) -> list[Row]:
+    """Return what filled the memory that ran out, and where the time went."""
+    shares, figures = time_spent(scene.state), error_figures(scene)
+    memory = [] if figures is None else full_memory_rows(figures, width)
+    # As the finding says it, which is judged by the last seconds: what the loop believes to be computing was a wait.
+    waits = max(
+        (finding.lost_share or 0.0 for finding in scene.findings if finding.cause == "cpu-contended"), default=0
+    )
+    parts: list[BarPart] = []
+    for name, share in shares:
+        waited = min(share, waits) if name == COMPUTE else 0.0
+        parts += [BarPart(f"{WARN} {NO_CORE}", waited, "fill-warn")] if waited else []
+        parts.append(BarPart(name, share - waited, TIME_STYLES[name]))
+    return [*memory, *(named_bar("time", parts, width) if parts else ())]

@@ -57,7 +57,13 @@ def best_label(state: RunState) -> str:
 
 
 def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
-    """Return `height` rows: a heading that explains the signs, the curves, and the steps.
+    """Return `height` rows: a heading that explains the signs, the curves, and the steps."""
+    curves, axes, marks = loss_drawing(scene)
+    return curve_rows(_heading(scene, width), curves, axes, width, height, marks)
+
+
+def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark, ...]]:
+    """Return the curves in the order in which they are drawn, the axes and the marks.
 
     Raw losses are dim dots, the smoothed loss is a line, evaluations are `◇`, the best `◆`, an earlier run is dotted,
     the forecast is dashed between the dotted edges of its range; `▴` is a spike above the axis or the noise, `✗` a loss
@@ -94,8 +100,7 @@ def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
     if scene.earlier is None and xs:
         end, unit = growing_end(xs[-1], end)
     axes = Axes(f.significant, end, unit, y_range, margin=LABEL - 1)
-    heading = _heading(scene, evaluations, forecast, width)
-    return curve_rows(heading, tuple(curves), axes, width, height, tuple(marks))
+    return tuple(curves), axes, tuple(marks)
 
 
 def growing_end(newest: float, plan: float | None) -> tuple[float | None, str]:
@@ -104,11 +109,9 @@ def growing_end(newest: float, plan: float | None) -> tuple[float | None, str]:
     return (plan, "steps") if not plan or share == 1.0 else (share * plan, f"of {plan:,.0f} steps")
 
 
-def _heading(
-    scene: LossScene, evaluations: Sequence[tuple[float, float]], forecast: LossForecast | None, width: int
-) -> Line:
+def _heading(scene: LossScene, width: int) -> Line:
     """Return the newest loss, the best evaluation and what the patterns mean, as far as there is room."""
-    newest = scene.newest
+    newest, evaluations = scene.newest, Curve("", scene.evaluations.xs, scene.evaluations.ys).points
     if newest is None:
         newest = next((y for y in reversed(scene.loss.ys) if y is not None), None)
     style: Style = "bad" if newest is not None and not math.isfinite(newest) else "strong"
@@ -121,7 +124,7 @@ def _heading(
     if scene.earlier is not None:
         sign = SIGNS["line" if scene.earlier.continued else "dotted"]
         parts.append(line(TextSpan(f"{sign} {scene.earlier.name}", "dim")))
-    if forecast is not None:
+    if _forecast(scene) is not None:
         parts.append(line(TextSpan("╌╌ forecast", "curve")))
     heading: Line = ()
     for part in parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def test_markdown_has_outcome_facts_chart_and_time(run: RunFolder) -> None:
     assert "┤" in text.partition("```text\n")[2]
     assert "kWh" not in text
     assert "| compute | 64 % |" in text
+    assert "| micro batch | 8 |" in text
 
 
 @pytest.mark.parametrize(("kind", "start"), [("svg", "<svg"), ("html", "<!DOCTYPE html>")])
@@ -46,7 +48,10 @@ def test_a_picture_or_a_page_is_one_file_that_loads_nothing(
     content = path.read_text()
     assert content.startswith(start)
     assert "Completed" in content
-    assert "url(http" not in content.replace('"', "")
+    assert "http" not in content.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    assert "<circle" in content, "the losses"
+    assert not re.search("[⠀-⣿]", content), "no sign of which a font may have none"
+    assert {"date", "micro batch", "compute 64 %"} <= set(re.findall(r"<text[^>]*>([^<]*)</text>", content))
     assert "run again" not in content, "keys are for the screen"
 
 
