@@ -330,7 +330,9 @@ def sentences(scene: EndScene) -> list[str]:
     state = scene.state
     fallback = state.fallback_ended if state.fell_back is None else state.fell_back.sentence
     explained = state.outcome == "completed" or any(finding.severity == "failed" for finding in scene.findings)
-    reason = "" if explained else outcome_sentence(state, scene.record and scene.record.memory_limit_bytes)
+    reason = (
+        "" if explained else outcome_sentence(state, None if scene.record is None else scene.record.memory_limit_bytes)
+    )
     outcome = None if scene.context is None else scene.context.remedy
     remedy = "" if outcome is None else f"Remedy {outcome.statement}."
     return [sentence for sentence in (reason, fallback, remedy) if sentence]
