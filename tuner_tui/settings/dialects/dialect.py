@@ -290,6 +290,8 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     # of TrainingArguments.
     if dialect.read_more is not None:
         read |= {**dialect.read_more(values), **switched}
+        if "warmup_steps" in read:
+            plain = {key: value for key, value in plain.items() if not re.fullmatch(words_of("warmup"), key)}
     for name in FIELDS:
         spellings = _spellings(dialect, name)
         own_key = dialect.names.get(name, name)

@@ -53,31 +53,35 @@ _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<magic>[%!].{3,})$", re.MULTILINE)
 
 
 MOST_BASES = 20
-_PLAIN = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.If, ast.Expr, ast.With, ast.Delete)
+_PLAIN = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.If, ast.Expr, ast.With, ast.Delete, ast.ClassDef)
 """Statements of a module that holds nothing but settings."""
 
 
 def read_assignments(path: Path, text: str, read: set[Path] | None = None) -> dict[str, Any]:
     """The values that a module of settings binds at its top, over those of its `_base_` files, as OpenMMLab reads them.
 
-    Empty for a module with functions or classes. `dict(...)` is a section; a value that is computed stays as source
-    in `<>`.
+    Empty for a module with functions that give no configuration. `dict(...)` and a class of fields are sections; a
+    value that is computed stays as source in `<>`.
     """
     try:
         body = parse_python(text).body
     except SyntaxError:
         return {}
-    if not all(isinstance(node, _PLAIN) for node in body):
+    classes = [node for node in body if isinstance(node, ast.ClassDef)]
+    nodes = [node for part in (body, *(node.body for node in classes)) for node in part]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    gives = [node for node in functions if re.fullmatch(r"__\w+|\w*(config|cfg|hparams)", node.name)]
+    if len(gives) < len(functions) or not all(isinstance(node, _PLAIN) for node in body if node not in functions):
         return {}
     read = {path} if read is None else read
     bound: dict[str, Any] = {}
-    for node in body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-        if value is not None:
-            bound |= {target.id: _entry(target.id, value, bound) for target in targets if isinstance(target, ast.Name)}
+    parts = [("", body), *((f"{node.name}.", node.body) for node in classes), *(("", node.body) for node in gives)]
+    for section, node in ((section, node) for section, part in parts for node in part):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = _default(node.value) if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        for target in targets:
+            if value is not None and isinstance(target, ast.Name | ast.Attribute):
+                bound[f"{section}{ast.unparse(target)}"] = _entry(ast.unparse(target), value, bound)
     merged: dict[str, Any] = {}
     bases = bound.pop("_base_", [])
     for name in [bases] if isinstance(bases, str) else bases if isinstance(bases, list | tuple) else []:
@@ -93,6 +97,8 @@ def _entry(key: object, node: ast.expr, names: Mapping[str, Any]) -> Any:
     try:
         return evaluate_literal(node, names)
     except (ValueError, TypeError, ArithmeticError):
+        if isinstance(node, ast.Call) and len(node.args) == 1 and isinstance(node.args[0], ast.Dict):
+            return _entry(key, node.args[0], names)  # `ConfigDict({...})`
         is_class = isinstance(node, ast.Name) and str(key).endswith("type")
         return ast.unparse(node) if is_class else f"<{shorten_text(ast.unparse(node))}>"
 
