@@ -47,15 +47,19 @@ class PreflightCheck(Struct, frozen=True):
 
 
 def preflight_checks(
-    inventory: Inventory, interpreter: Interpreter, settings: Settings, job: BuiltinJob | CommandJob
+    inventory: Inventory,
+    interpreter: Interpreter,
+    settings: Settings,
+    job: BuiltinJob | CommandJob,
+    unknown: Collection[str] = (),
 ) -> tuple[PreflightCheck, ...]:
-    """All checks, the most important first."""
+    """All checks, the most important first; of settings that are `unknown` nothing is said."""
     return (
         *interpreter_checks(interpreter, job),
         *gpu_checks(inventory),
         *compatibility_checks(inventory, interpreter),
         *host_checks(inventory),
-        *settings_checks(inventory, interpreter, settings, job),
+        *settings_checks(inventory, interpreter, settings, job, unknown),
     )
 
 
@@ -153,13 +157,16 @@ def _space_check(
 
 
 def settings_checks(
-    inventory: Inventory, interpreter: Interpreter, settings: Settings, job: BuiltinJob | CommandJob
+    inventory: Inventory,
+    interpreter: Interpreter,
+    settings: Settings,
+    job: BuiltinJob | CommandJob,
+    unknown: Collection[str],
 ) -> Iterator[PreflightCheck]:
     """Checks that the settings fit together and fit the machine."""
-    cores_here = inventory.cpu.usable_cores
-    problems = find_problems(
-        settings, gpus=gpus_of_job(inventory, job), interpreter=interpreter, job=job, cores=cores_here
-    )
+    gpus, cores_here = gpus_of_job(inventory, job), inventory.cpu.usable_cores
+    found = find_problems(settings, gpus=gpus, interpreter=interpreter, job=job, cores=cores_here)
+    problems = [problem for problem in found if not {*unknown} & {*problem.fields}]
     for problem in problems:
         right = " ".join(f"--set {name}={format_value(name, value)}" for name, value in problem.fix.items())
         state: CheckState = "wrong" if problem.severity == "error" else "warning"

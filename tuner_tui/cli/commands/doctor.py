@@ -82,7 +82,9 @@ def doctor(
     files = () if missing is None else (PreflightCheck("Files", "wrong", missing),)
     if open_:  # the tool chooses by the machine: `bf16: auto`
         files = (*files, PreflightCheck("Left open", "good", f"On this machine, auto means {', '.join(open_)}."))
-    checks = (*preflight_checks(machine.inventory, machine.interpreter, settings, job), *files)
+    # What a command computes in is known only where something says it.
+    unknown = {"precision"} - chosen.origins.keys() if isinstance(job, CommandJob) else ()
+    checks = (*preflight_checks(machine.inventory, machine.interpreter, settings, job, unknown), *files)
     loaded = None if preset is None else find_preset(preset)
     if loaded is not None and loaded.dialect is not None and loaded.path is not None:
         path, dialect = loaded.path, loaded.dialect
