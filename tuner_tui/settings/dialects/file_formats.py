@@ -8,7 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any
 
@@ -42,7 +42,7 @@ from tuner_tui.settings.dialects.python_source import (
     render_calls,
     shell_lines,
 )
-from tuner_tui.settings.dialects.script_search import own_modules, words_of
+from tuner_tui.settings.dialects.script_search import find_program, own_modules, pattern_of, words_of
 from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_options, read_shell
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
@@ -53,10 +53,6 @@ SCRIPT_FORMS: Mapping[str, Form] = {
     ".sbatch": "arguments", ".args": "arguments",
 }  # fmt: skip
 CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json", ".jsonnet", ".json5", ".jsonc")
-STARTED_SCRIPT = re.compile(
-    r"(?m)^[^#\n]*?(?:\b(?:bash|sh|source|srun|sbatch)[ \t]+|(?<=\./))[\"']?([\w./${}-]+\.(?:sh|bash|slurm|sbatch))\b"
-)
-"""A shell script that another one starts."""
 MOST_BYTES = {".py": 2**20, ".ipynb": 2**26}  # a notebook holds pictures
 
 
@@ -112,15 +108,18 @@ def parse_file(text: str, path: Path, options: Mapping[str, object] = MappingPro
         case ".args":
             return ToolFile(dict(read_options(tuple(text.split()))))  # as `HfArgumentParser` reads it
         case _ if SCRIPT_FORMS.get(suffix) == "arguments":
-            try:
+            with suppress(PresetError):
                 return read_shell(text, source)
-            except PresetError:
-                inner = next((path.parent / Path(name).name for name in STARTED_SCRIPT.findall(text)), path)
-                if inner == path or not inner.is_file():
-                    raise
-                started = read_shell(read_file_text(inner), source)
-            reasons = (f"it starts {inner.name}", *started.incomplete)
-            return replace(started, command=(), environment={}, incomplete=reasons)
+            started: dict[str, ToolFile] = {}
+            for name in map(PurePath, pattern_of("started_script").findall(text)):
+                inner = find_program(path, [name, PurePath(name.name)])
+                with suppress(PresetError):
+                    if inner is not None and inner != path.absolute():
+                        started[inner.name] = read_shell(read_file_text(inner), source)
+            first = next(iter(started.values())) if started else read_shell(text, source)  # raises what it is
+            reasons = (f"it starts {', '.join(started)}", *first.incomplete)
+            values = first.values if len(started) == 1 else {}
+            return replace(first, values=values, command=(), environment={}, incomplete=reasons)
         case _:
             file = parse_config(text, source, suffix)
             return replace(file, values=with_bases(file.values, path))

@@ -28,13 +28,9 @@ from tuner_tui.settings.yaml_reader import JSON_SUFFIXES, ToolFile, parse_tool_t
 
 LONGEST_NAMES = 200
 KINDS = Path(__file__).with_name("job_files.yaml")
-EXPRESSION = re.compile(r"\$\{\{\s*[\w.]*\.([\w-]+)\s*\}\}")
-"""What GitHub fills in: an input, a variable or a secret."""
-MAKEFILE = re.compile(r"(?:GNU)?[Mm]akefile|.*\.mk")
 MAKE_VARIABLE = re.compile(r"(?m)^(?:export\s+)?(\w+)[ \t]*(?::{1,2}|\?)?=[ \t]*(.*?)[ \t]*(?:#.*)?$")
 TARGET = re.compile(r"(?m)^([\w./-]+)[^:=\n]*:(?!=)[^\n]*\n((?:[ \t]*\n|\t.*\n?|#.*\n)*)")
 """A target of a Makefile, and its recipe."""
-DEFAULT_GOAL = re.compile(r"(?m)^\.DEFAULT_GOAL\s*:?=\s*(\S+)")
 
 
 def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
@@ -42,9 +38,9 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
 
     Raises `PresetError`, for a file of one of these kinds without a command that trains as well.
     """
-    if MAKEFILE.fullmatch(Path(source).name):
+    if re.fullmatch(r"(?:GNU)?[Mm]akefile|.*\.mk", Path(source).name):
         recipes = [*_recipes(text)]
-        goal = DEFAULT_GOAL.search(text)
+        goal = re.search(r"(?m)^\.DEFAULT_GOAL\s*:?=\s*(\S+)", text)
         command = _best_command([recipe for recipe in recipes if goal and recipe[0] == goal[1]], source)
         command = command or _best_command(recipes, source)
         if command is None:
@@ -144,7 +140,7 @@ def _started(values: Mapping[str, Any], source: Path) -> Iterator[tuple[str, str
     for name, text in _scripts(values, {}, "", source):
         for pattern, written in table["variables_as"].items():
             text = re.sub(pattern, written, text)
-        text = EXPRESSION.sub(lambda match: inputs.get(match[1], f"${match[1]}"), text)
+        text = pattern_of("expression").sub(lambda match: inputs.get(match[1], f"${match[1]}"), text)
         yield name, re.sub(r"\$\{?(\w+)\}?", lambda match: inputs.get(match[1], match[0]), text)
 
 

@@ -26,7 +26,7 @@ MOST_MODULES = 40
 MOST_MISSING = 0.2
 """The share of a file's keys that its script may lack: what it hands over as a whole."""
 WORD = re.compile(r"[A-Za-z_]\w*")
-IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+)?import[ \t]+([\w., \t]+|\([^)]*\))", re.MULTILINE)
+IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+)?import[ \t]+([\w., \t]+|\([^)]*\))", re.MULTILINE)
 ARGUMENT_CLASSES = re.compile(r"\bTrainingArguments\b|\b(?:Trl|H4Argument)Parser\b")
 
 
@@ -151,7 +151,15 @@ def texts_above(path: Path, whole: bool = True) -> Iterator[Path]:
     folders = [*_folders_above(path)]
     of_checkout = any((folders[-1] / mark).exists() for mark in words_of("tops"))
     patterns = ["README*", "*.md", *["*/README.md", "docs/*.md"][: 2 * of_checkout], "*.sh", "*/*.sh", "*.slurm"]
-    patterns += ["*.sbatch", "Makefile", "*train*.py", "*tun*.py", "main.py"]  # of programs the docstrings
+    patterns += [
+        "*.sbatch",
+        "Makefile",
+        "justfile",
+        "pixi.toml",
+        "*train*.py",
+        "*tun*.py",
+        "main.py",
+    ]  # of programs the docstrings
     deeper = ["*/*/*.sh", "*/*/*/*.sh", "*/*/README.md"] if of_checkout and whole else []
     for folder in folders:
         for inner in (folder, folder / "scripts", folder / "script", folder / "shell"):

@@ -47,8 +47,6 @@ DECLARATIONS = ("export", "local", "declare", "readonly")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?[-=]((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*))?\}|(\w+))")
 _DEFAULTED = re.compile(r"\$\{(\w+):?=([^}$]*)\}")
-_CALLERS = re.compile(r"\$\{?(\d+|[@*])\}?")
-"""A value that only the caller of the script gives."""
 _ARRAY = re.compile(r"[ \t]*(?:(?:declare|local)[ \t]+-a[ \t]+)?([A-Za-z_]\w*)(\+?)=\(")
 _OPEN_TEXT = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=(?:\"(?:[^\"\\]|\\.)*|'[^']*)", re.DOTALL)
 """A variable whose value goes on in the next line."""
@@ -59,8 +57,6 @@ _HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?(\w+)")
 _OTHER_SHELL = re.compile(r"\b(?:bash|sh|ssh|srun|sbatch)\b[^;|&]*<<")
 _VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s\"';&|])+)"
 _BETWEEN = re.compile(r"[;&|]+")
-_MOVES = re.compile(r"(?ms)(?:\$\{?PWD|[(`] *pwd)\b.*^[ \t]*(?:cd|pushd)[ \t]")
-"""A script that uses its folder and then goes to another."""
 _END = re.compile(r"\d?>.*|<.*|#.*")
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 _MASK, _UNMASK = str.maketrans("<>#", "\ue000\ue001\ue002"), str.maketrans("\ue000\ue001\ue002", "<>#")
@@ -75,15 +71,6 @@ _REAL_PATH = re.compile(rf"\$\(\s*(?:realpath|readlink +-f)\s+(?:-- +)?({_OWN_FI
 _OWN_FOLDER = re.compile(rf"\$\(\s*dirname\s+(?:-- +)?\"?{_OWN_FILE}\"?\s*\)")
 _ENTERED = re.compile(r"\$\(\s*cd\s+(?:-- +|-P +)?\"?(/[^\"$`()&;>\n]*?)\"?\s*(?:&?>\s*\S+\s*)?&&\s*pwd(?:\s+-P)?\s*\)")
 _CUT = "it ends before the options in the next lines, which are not passed"
-_TO_FILL_IN = re.compile(r"\"[^\"]*\"|'[^']*'|(<[A-Za-z][\w .-]*>)")
-"""A name in brackets, which a shell takes for files; in quotes it is text."""
-_GUARD = re.compile(
-    r"\$\{([A-Za-z_]\w*):?\?|-z[ \t]+\"?\$\{?([A-Za-z_]\w*)(?::?-)?\}?\"?(?:[ \t]*\]\]?)?[ \t]*(?:&&|;?\s*then\b)"
-    r"(?:(?!\bfi\b)[^\n]*\n){0,4}?[^\n]*\bexit[ \t]+[1-9]"
-)
-"""A variable without which the script ends."""
-_YACS = re.compile(r"[A-Z][A-Z0-9_]*(?:\.[A-Z][A-Z0-9_]*)+")
-"""A key that detectron2 and others with settings of yacs take, before its value."""
 MODULE = ("-m", "--module")
 ONLY_SETS = "it only sets variables, for the script that sources it"
 _SOURCED = re.compile(r"(?m)^[ \t]*(?:source|\.)[ \t]+[\"']?([\w./-]+)[\"']?[ \t]*$")
@@ -131,7 +118,7 @@ def read_shell(text: str, source: str) -> ToolFile:
     while words and ((match := _ASSIGNMENT.fullmatch(words[0])) or words[0] in words_of("of_shell")):
         environment |= {match[1]: match[2]} if match else {}
         words = words[1:]
-    if "$PWD" in f"{words}{environment}" and script_of(words).name and not _MOVES.search(text):
+    if "$PWD" in f"{words}{environment}" and script_of(words).name and not pattern_of("moves").search(text):
         name = script_of(words).with_suffix(".py").as_posix()
         program = find_program(Path(source), [Path(name)], best.folder)  # it is started where this is there
         root = "$PWD" if program is None else str(program).removesuffix(f"/{name}")
@@ -146,7 +133,7 @@ def read_shell(text: str, source: str) -> ToolFile:
         f"${match[1]}" if match[1] else match[0] for word in open_words for match in _NEEDED.finditer(word)
     )
     code = re.sub(r"(?m)^[ \t]*#.*", "", text)
-    guards = ((match[1] or match[2], code[: match.start()]) for match in _GUARD.finditer(code))
+    guards = ((match[1] or match[2], code[: match.start()]) for match in pattern_of("guards").finditer(code))
     needed |= dict.fromkeys(f"${name}" for name, before in guards if not re.search(rf"\b{name}:?=", before))
     reasons = (*((f"it needs {', '.join(needed)}",) if needed else ()), *best.reasons)
     if best.only_set:
@@ -227,7 +214,7 @@ def _with_variable(text: str, variable: str, value: str, name: str, source: str)
     places = [
         assignment
         for assignment in re.finditer(pattern, text, re.MULTILINE)
-        if not _CALLERS.fullmatch(assignment["value"].strip("\"'"))
+        if not pattern_of("callers").fullmatch(assignment["value"].strip("\"'"))
     ]
     default = len(places) == 1 and re.fullmatch(
         rf"[\"']?\$\{{{variable}:?-(?P<value>[^$}}]*)\}}[\"']?", places[0]["value"]
@@ -305,7 +292,9 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
                 assignments = {
                     match[1]: match[2] for match in assigned if match is not None and len(match[2]) < LONGEST_VALUE
                 }
-                assignments = {name: value for name, value in assignments.items() if not _CALLERS.fullmatch(value)}
+                assignments = {
+                    name: value for name, value in assignments.items() if not pattern_of("callers").fullmatch(value)
+                }
                 for name in assignments:
                     before = variables.get(name, assignments[name])
                     if depth and before != assignments[name]:
@@ -330,7 +319,7 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
                 terms = [word.partition("=") for word in words[1:]]
                 values = {name: _arithmetic(_with_values(term, variables)) for name, _, term in terms}
                 variables |= {name: str(value) for name, value in values.items() if value is not None}
-            unfilled = [f"it needs {name}" for name in filter(None, _TO_FILL_IN.findall(line))]
+            unfilled = [f"it needs {name}" for name in filter(None, pattern_of("to_fill_in_shell").findall(line))]
             if words[:1] in (("cd",), ("pushd",)):
                 folder = str(PurePosixPath(folder, words[1])) if len(words) == 2 else folder
                 reasons += unfilled
@@ -492,7 +481,7 @@ def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
     for word, following in zip_longest(words, words[1:], fillvalue="--"):
         if word in short and re.fullmatch(r"[\d.]+(e-?\d+)?", following):
             options.setdefault(short[word], following)
-        if _YACS.fullmatch(word) and re.fullmatch(r"[\w.+-]+", following):
+        if pattern_of("yacs").fullmatch(word) and re.fullmatch(r"[\w.+-]+", following):
             options[word] = following  # wins over the file
         if not word.startswith("--") or len(word) < 3:
             continue

@@ -81,18 +81,10 @@ NO_PROGRAMS = (".ipynb", ".args")
 LAUNCHERS = r"uv|poetry|python3?|torchrun|accelerate|deepspeed|composer|bash|sh"
 PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}}|(?<=\./)[\w/-]+\.py)\s[^`]*)"
 """The beginning of a command that may start a training."""
-VARIABLE = re.compile(r"[$<{]|^\[|^(?=[A-Z_]*(?:NUM|PATH|DIR|FILE|NAME|VALUE|YOUR))[A-Z]+(?:_[A-Z]+)+$")
-"""What a line of a text leaves to its reader, or to variables that only its script has."""
-BEFORE_COMMAND = re.compile(
-    r"(?:.*[`>]|[\s$*#!\d.)-]*)(?:\w+=\S+\s+|(?:nohup|srun|mpirun|exec|sudo|time|uv run)\s+(?:-\S+\s+)*)*"
-)
-"""What may stand in a line before its command; in a sentence a command stands in backticks."""
 VARIABLES_BEFORE = re.compile(r"(?:\b[A-Z][A-Z\d_]*=\S+\s+)*$")
 HYDRA_NAME = re.compile(r"\s(?:--config-name|-cn)[ =]\S+$")
 MOST_MORE = 2
 """Of more words that follow, a command for another file is one for that file only."""
-CLASS_PATH = re.compile(r"(?!litgpt\.data)[a-zA-Z_]\w*(?:\.\w+)*\.[A-Z][a-z]\w*")
-"""A class that makes data or a model, which is no name of these."""
 LONGEST_NAME = 200
 
 
@@ -357,7 +349,7 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
 
 
 def _is_open(word: str) -> bool:
-    return VARIABLE.search(word) is not None or to_fill_in(word)
+    return pattern_of("open_words").search(word) is not None or to_fill_in(word)
 
 
 def _methods(name: str) -> set[str]:
@@ -373,7 +365,7 @@ def _command_lines(
     for line in joined.splitlines():
         for start in program.finditer(line) if "#" in line or not of_comments else ():
             before = line[: start.start(1)]
-            if of_prose and not BEFORE_COMMAND.fullmatch(before):
+            if of_prose and not pattern_of("before_command").fullmatch(before):
                 continue
             words = next(iter(split_commands(re.sub(r"<(?!br|code|pre)(\w[\w./ -]*)>", r"'<\1>'", start[1]))), ())
             given = re.findall(r"(\w+)=[\"']?([^\s\"'$]+)[\"']?(?=\s)", VARIABLES_BEFORE.findall(before)[0])
@@ -570,7 +562,7 @@ def _text_of(value: object) -> str | None:
     if isinstance(value, str):
         value = re.sub(r"(?<=\w)@\w+$", "", value.strip("'\""))  # verl's data@split
         is_none = to_fill_in(value) or value.lower() in words_of("builders")
-        of_class = TEMPLATE.search(value) or CLASS_PATH.fullmatch(value)
+        of_class = TEMPLATE.search(value) or pattern_of("class_path").fullmatch(value)
         return None if is_none or of_class else shorten_text(value, LONGEST_NAME)
     if isinstance(value, Mapping):
         inner = value.get("datasets")
