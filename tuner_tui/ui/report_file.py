@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.core.text import escape_control
 from tuner_tui.core.units import format_share
-from tuner_tui.ui.terminal.base_widgets import themed_style
-from tuner_tui.ui.theme import DARK
+from tuner_tui.ui.palette import DARK_COLOURS, DARK_VARIABLES
+from tuner_tui.ui.terminal.base_widgets import VARIABLES
+from tuner_tui.view import end_card
 from tuner_tui.view.cells import (
     BAD,
     Row,
@@ -26,19 +27,7 @@ from tuner_tui.view.cells import (
     wrapped_rows,
 )
 from tuner_tui.view.charts import LEAST_JOINED, Curve, axis_ends, axis_labels
-from tuner_tui.view.end_card import (
-    EndScene,
-    about_facts,
-    bar_rows,
-    end_facts,
-    fact_rows,
-    head_rows,
-    headline,
-    loss_chart,
-    loss_scene,
-    sentences,
-    time_spent,
-)
+from tuner_tui.view.end_card import EndScene
 from tuner_tui.view.finding_rows import MARKS, further_evidence
 from tuner_tui.view.loss_chart import LossScene, loss_drawing
 
@@ -46,6 +35,7 @@ if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding
 
 WIDTH, FACTS_WIDTH = 110, 66
+FACTS = (end_card.end_facts, end_card.about_facts)
 CHART_WIDTH, CHART_HEIGHT = 90, 14
 KINDS = (".md", ".svg", ".html")
 CELL, ROW, MARGIN = 8.4, 20, 24
@@ -80,10 +70,11 @@ def render_report(scene: EndScene, kind: str) -> str:
 
 def _picture(scene: EndScene) -> str:
     """Return the report as SVG: lines, bars and dots are shapes and each text has its place, whatever the font."""
-    facts = side_by_side(fact_rows(end_facts(scene), FACTS_WIDTH - 2), fact_rows(about_facts(scene), 44), FACTS_WIDTH)
+    left, right = (end_card.fact_rows(facts(scene), FACTS_WIDTH - 2) for facts in FACTS)
+    facts = side_by_side(left, right, FACTS_WIDTH)
     findings = [row for finding in scene.findings for row in _finding_rows(finding)]
-    above, loss = head_rows(scene, WIDTH), loss_scene(scene)
-    below = join_sections([facts, bar_rows(scene, WIDTH), findings])
+    above, loss = end_card.head_rows(scene, WIDTH), end_card.loss_scene(scene)
+    below = join_sections([facts, end_card.bar_rows(scene, WIDTH), findings])
     parts = [*_rows(above, MARGIN)]
     top = MARGIN + ROW * (len(above) + 1)
     if loss is not None:
@@ -107,17 +98,12 @@ def _finding_rows(finding: Finding) -> list[Row]:
     return [Row(line(TextSpan(*MARKS[finding.severity]) if n == 0 else "  ", *row.line)) for n, row in enumerate(rows)]
 
 
-VARIABLES = {
-    **DARK.variables, "primary": DARK.primary, "secondary": str(DARK.secondary), "success": str(DARK.success),
-    "warning": str(DARK.warning), "error": str(DARK.error), "background": str(DARK.background),
-}  # fmt: skip
+COLOURS: Mapping[str, str] = DARK_COLOURS | DARK_VARIABLES
 
 
 def _colour(style: str) -> str:
-    if style == "background":
-        return VARIABLES[style]
-    colour = themed_style(style, VARIABLES).color
-    return str(DARK.foreground) if colour is None else colour.get_truecolor().hex
+    base = style.rpartition("-")[2]
+    return COLOURS.get(VARIABLES.get(base, base), COLOURS["foreground"])
 
 
 def _text(text: str) -> str:
@@ -196,12 +182,12 @@ def _curve(curve: Curve, places: Sequence[tuple[float, float] | None]) -> Iterat
 
 
 def _markdown(scene: EndScene) -> str:
-    first, name, *rest = (span.text for span in headline(scene))
-    parts = [f"# {name}", f"**{first}** · {' · '.join(rest)}", *sentences(scene)]
-    parts += [_table(("", ""), [fact[:2] for fact in facts(scene)]) for facts in (end_facts, about_facts)]
-    if chart := loss_chart(scene, CHART_WIDTH, CHART_HEIGHT):
+    first, name, *rest = (span.text for span in end_card.headline(scene))
+    parts = [f"# {name}", f"**{first}** · {' · '.join(rest)}", *end_card.sentences(scene)]
+    parts += [_table(("", ""), [fact[:2] for fact in facts(scene)]) for facts in FACTS]
+    if chart := end_card.loss_chart(scene, CHART_WIDTH, CHART_HEIGHT):
         parts.append("\n".join(["```text", *(plain_text(row.line).rstrip() for row in chart), "```"]))
-    shares = [(part, format_share(share)) for part, share in time_spent(scene.state)]
+    shares = [(part, format_share(share)) for part, share in end_card.time_spent(scene.state)]
     parts.append(_table(("time", "share"), shares))
     for finding in scene.findings:
         remedies = (f"- {': '.join(filter(None, (remedy.title, remedy.expectation)))}" for remedy in finding.remedies)

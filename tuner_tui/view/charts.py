@@ -194,15 +194,6 @@ def _joined_cells(cells: Iterable[tuple[str, Style]]) -> Line:
     return line(*(TextSpan("".join([cell for cell, _ in run]), style) for style, run in runs))
 
 
-Shades = tuple[Style, Style]
-AREA_SHADES: Mapping[Style, Shades] = {
-    "gauge": ("low-gauge", "on-gauge"),
-    "good": ("low-good", "on-good"),
-    "warn": ("low-warn", "on-warn"),
-}
-"""The styles of an area below its upper edge, and of a second curve in front of it."""
-
-
 AREA_SIGN, OVER_SIGN = "▆▆", "╌╌"
 """The signs of an area and of the line in front of it."""
 FLAT_SHARE = 0.05
@@ -244,17 +235,14 @@ def area_lines(
 def _area_cells(level: int, over: int, height: int, style: Style) -> tuple[tuple[str, Style], ...]:
     """Return the cells of one value, from the top: of an area of `level` eighths, with a line in row `over` of them."""
     # They stay the same while the chart moves to the left, and are most of its work.
-    shade, in_front = AREA_SHADES.get(style, (style, "second"))
-    cells: list[tuple[str, Style]] = []
-    for row in range(height, 0, -1):
-        filled = level - 8 * (row - 1)
-        if row == over and not 0 < filled <= 8:
-            cells.append((OVER_SIGN[0], in_front if filled > 8 else "second"))
-        elif filled > 8:
-            cells.append(("█", shade))
+    cells: list[tuple[str, str]] = []
+    for filled in range(level - 8 * (height - 1), level + 1, 8):
+        is_line, is_below = filled == level - 8 * (over - 1), filled > 8
+        if is_line and not 0 < filled <= 8:
+            cells.append((OVER_SIGN[0], f"on-{style}" if is_below else "second"))
         else:
-            cells.append((LEVELS[max(0, filled)], style))
-    return tuple(cells)
+            cells.append(("█", f"low-{style}") if is_below else (LEVELS[max(0, filled)], style))
+    return tuple(cells)  # type: ignore[return-value]  # of an area's style there are both
 
 
 Pattern = Literal["line", "points", "dotted", "dashed"]
