@@ -95,11 +95,11 @@ def test_plots_never_outgrow_their_place(width: int, height: int, points: int) -
 
 def test_an_area_starts_at_zero_and_a_line_lies_on_it() -> None:
     busy = (100.0, 50.0, None, 0.0, 25.0, 25.0)
-    assert plain_text(area_lines(busy, 100, 1, "good")[0]) == "▇▄ ▁▂▂"
-    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good")] == ["▇     ", "██ ▁▄▄"]
-    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good", (75.0,) * 6, 100)] == ["▇╌╌╌╌╌", "██ ▁▄▄"]
+    assert plain_text(area_lines(busy, 100, 1, "good")[0]) == "▇▃ ▁▁▁"
+    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good")] == ["▇     ", "█▇ ▁▃▃"]
+    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good", (75.0,) * 6, 100)] == ["▇╌╌╌╌╌", "█▇ ▁▃▃"]
     edge, foot = area_lines((90.0, 90.0), 100, 2, "good", (30.0, 30.0), 100)
-    assert (edge, foot) == (line(TextSpan("▆▆", "good")), line(TextSpan("╌╌", "on-good")))
+    assert (edge, foot) == (line(TextSpan("▅▅", "good")), line(TextSpan("╌╌", "on-good")))
 
 
 def test_axes_carry_their_ends() -> None:

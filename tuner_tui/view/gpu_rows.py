@@ -242,7 +242,8 @@ def _heading(layout: GpuLayout, past: str, *, charted: bool) -> Line:
     """Return the names of the columns: what is charted with its sign, and how far that goes back."""
 
     def history(name: str, width: int) -> str:
-        texts = [f"{name}, {past.partition(end)[0]}" for end in ("\n", " · ", " of ") if past]
+        spans = [past.partition(end)[0] for end in ("\n", " · ", " of ") if past]
+        texts = [f"{name}, {text}" for text in (*spans, *(text.removeprefix("last ") for text in spans[2:]))]
         return align_left(next((text for text in texts if text_width(text) < width), name), width)
 
     names = align_left("GPU", INDEX)

@@ -19,6 +19,7 @@ from tuner_tui.view.cells import (
     text_width,
 )
 from tuner_tui.view.gpu_rows import gpu_columns, gpu_rows, memory_share
+from tuner_tui.view.sample_history import WINDOWS, shown_past
 from tuner_tui.view.watch_rows import gpus_title, job_description, jobs_by_gpu, power_in_sum, remark_rows, watched_scene
 
 if TYPE_CHECKING:
@@ -96,7 +97,9 @@ def host_rows(
     head = Row(line(name, TextSpan(join_fitting(load, width - text_width(name.text)))))
     problem = [] if machine.problem is None else remark_rows(machine.problem.sentence, width - INDENT, WARN, "warn")
     unnamed = dict.fromkeys((gpu.index for gpu in machine.sample.gpus), "") if has_jobs else {}
-    scene = watched_scene(machine, recent)._replace(jobs={**unnamed, **jobs_by_gpu(machine)} or None)
+    past = shown_past(recent, WINDOWS[0], machine.sample.time_s)
+    past = past._replace(text=past.text.partition(" · ")[0])  # no key changes it here
+    scene = watched_scene(machine, recent, (), past)._replace(jobs={**unnamed, **jobs_by_gpu(machine)} or None)
     runs = [Row(job_description(job, width - INDENT, "")) for job in machine.jobs if job.run is not None]
     left = room - 1 - len(problem) - len(runs)
     below = [*problem, *gpu_rows(scene, width - INDENT, left, columns), *runs]

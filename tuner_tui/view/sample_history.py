@@ -62,6 +62,8 @@ class _Sums(NamedTuple):
     newest_s: float
 
 
+MOVE_S = 3.0
+"""Histories move together, this often: most of what is written to the terminal are their edges."""
 LONGEST_PAUSE_S = 2.0
 """The time between two samples from which a history has a gap."""
 WHOLE_SAMPLES = 30
@@ -146,7 +148,7 @@ class SampleHistory(Sequence["Sample"]):
 
     def columns(self, name: Hashable, figure: SampleValue, now_s: float, number: int, column_s: float) -> Columns:
         """Return the columns of `history_columns`; they are made once a column, so that a chart is drawn as seldom."""
-        newest = int(now_s // column_s)
+        newest = int(max(self.oldest_s, now_s // MOVE_S * MOVE_S) // column_s)
         cached_s, cached, columns = self._columns.get((name, number), (column_s, newest - number, ()))
         if cached_s == column_s and cached == newest:
             return columns
