@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -378,25 +379,26 @@ def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Column
     return history_columns(scene.recent, (index, field), figure, scene.sample.time_s, number, scene.past)
 
 
-def _gpu_history(scene: GpuScene, gpu: GpuSample, columns: int, height: int) -> list[Row]:
+def _gpu_history(scene: GpuScene, gpu: GpuSample, columns: int, height: int) -> Sequence[Row]:
     style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
     load, memory = ((_columns(scene, gpu, field, columns), full) for field, full in _charted(gpu))
     return history_rows(load, memory, style, height, "100 %")
 
 
+@lru_cache(maxsize=64)
 def history_rows(
     area: tuple[Columns, float], over: tuple[Columns, float], style: Style, height: int, most: str
-) -> list[Row]:
+) -> tuple[Row, ...]:
     """Return `height` rows with an area of one figure and a line of another, each with the value of its full height.
 
     At the right edge stands the scale up to `most`; the gauges above are the legend.
     """
     scale = {0: most, height - 1: "0"} if height > 1 else {}
     lines = area_lines(*area, height, style, *over)
-    return [
+    return tuple(
         Row(line(" " * INDEX, *cells, TextSpan(align_left(f" {scale.get(y, '')}", SCALE), "dim")))
         for y, cells in enumerate(lines)
-    ]
+    )
 
 
 def find_gpu(sample: Sample, index: int) -> GpuSample | None:

@@ -20,43 +20,33 @@ from tuner_tui.view.cells import (
     shorten,
     text_width,
 )
-from tuner_tui.view.charts import AREA_SIGN, OVER_SIGN, axis_range, blocks, gauge, is_flat
+from tuner_tui.view.charts import blocks, gauge, is_flat
 from tuner_tui.view.gpu_rows import INDEX, SCALE, WIDEST_GAUGE, history_rows
 from tuner_tui.view.sample_history import NO_PAST, Columns, Past, history_columns, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 
-LOW_CHART, TALLEST_CHART, TWO_CHARTS_FROM = 3, 16, 17
-"""Rows of a history of the host next to GPUs and without any, and from which that of the disk stands below it."""
-LEAST_DISK_BYTES_S = 10e6
-"""The least scale of what the disk does."""
+LOW_CHART, TALLEST_CHART = 3, 16
+"""Rows of a history of the host next to GPUs, and without any."""
 CORES_EVERY_S = 5.0
 """Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
 
 
 def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, past: Past = NO_PAST) -> list[Row]:
-    """Return all rows of the host; `chart` is the room for histories of processor and memory, and of the disk."""
+    """Return all rows of the host; `chart` is the room for a history of processor and memory."""
     number, now_s, host = max(0, width - INDEX - SCALE), sample.time_s, sample.host
-    cores = core_rows(recent or (sample,), now_s, width)
-    if chart < 1 or not number:
-        return [*host_gauges(sample, width), *cores, *_disk_rows(host, width)]
 
     def columns(field: str) -> Columns:
         return history_columns(recent, field, lambda past: getattr(past.host, field), now_s, number, past)
 
-    with_disk = chart >= TWO_CHARTS_FROM and not sample.gpus
-    each = min(LOW_CHART if sample.gpus else TALLEST_CHART, chart // 2 if with_disk else chart)
-    load, memory = (columns("cpu_pct"), 100.0), (columns("ram_used_bytes"), float(host.ram_total_bytes or 0))
-    height = 1 if is_flat(*load) and is_flat(*memory) else each
-    rows = host_gauges(sample, width, "" if sample.gpus else past.text)
-    rows += [*history_rows(load, memory, "gauge", height, "100 %"), *cores]
-    if not with_disk:
-        return [*rows, *_disk_rows(host, width)]
-    read, written = columns("disk_read_bytes_s"), columns("disk_write_bytes_s")
-    most = axis_range([0.0, LEAST_DISK_BYTES_S, *(value for value in read + written if value is not None)])[1]
-    disk = history_rows((read, most), (written, most), "gauge", each, f.mb_s(most))
-    return [*rows, *_disk_rows(host, width, charted=True), *disk]
+    history: Sequence[Row] = ()
+    if number and (height := min(LOW_CHART if sample.gpus else TALLEST_CHART, chart)) > 0:
+        load, memory = (columns("cpu_pct"), 100.0), (columns("ram_used_bytes"), float(host.ram_total_bytes or 0))
+        height = 1 if is_flat(*load) and is_flat(*memory) else height
+        history = history_rows(load, memory, "gauge", height, "100 %")
+    gauges = host_gauges(sample, width, past.text if history and not sample.gpus else "")
+    return [*gauges, *history, *core_rows(recent or (sample,), now_s, width), *_disk_rows(host, width)]
 
 
 CPU_LABEL, CPU_TEXT, RAM_LABEL = 4, 6, 6
@@ -103,25 +93,15 @@ def _swap_rows(host: HostSample, width: int) -> list[Row]:
     return [Row(line(TextSpan(shorten(text, width), "bad" if host.swap_in_bytes_s else "dim")))]
 
 
-def _disk_rows(host: HostSample, width: int, *, charted: bool = False) -> list[Row]:
-    """Return disk and shared memory as one row without what is not known; of a chart first its legend."""
-    reading, writing = (
-        f"reading {f.mb_s(host.disk_read_bytes_s)} MB/s",
-        f"writing {f.mb_s(host.disk_write_bytes_s)} MB/s",
-    )
+def _disk_rows(host: HostSample, width: int) -> list[Row]:
+    """Return disk and shared memory as one row without what is not known."""
     free = [
         f"disk {f.short_size(host.disk_free_bytes)} free" if host.disk_free_bytes is not None else "",
         f"shm {f.short_size(host.shm_free_bytes)} free" if host.shm_free_bytes is not None else "",
     ]
-    if charted:
-        legend = (
-            TextSpan(f"{AREA_SIGN} disk {reading}   ", "gauge"),
-            TextSpan(f"{OVER_SIGN} {writing}   ", "second"),
-        )
-        return [Row(line(*legend, TextSpan(join_fitting(free, width - line_width(legend)), "dim")))]
     # Last, so that little moves when they become longer.
-    free += [reading] if host.disk_read_bytes_s is not None else []
-    free += [writing] if host.disk_write_bytes_s is not None else []
+    free += [f"reading {f.mb_s(host.disk_read_bytes_s)} MB/s"] if host.disk_read_bytes_s is not None else []
+    free += [f"writing {f.mb_s(host.disk_write_bytes_s)} MB/s"] if host.disk_write_bytes_s is not None else []
     text = join_fitting(free, width)
     return [Row(line(TextSpan(text, "dim")))] if text else []
 

@@ -62,7 +62,7 @@ class _Sums(NamedTuple):
     newest_s: float
 
 
-MOVE_S = 3.0
+MOVE_S = 4.0
 """Histories move together, this often: most of what is written to the terminal are their edges."""
 LONGEST_PAUSE_S = 2.0
 """The time between two samples from which a history has a gap."""
@@ -167,8 +167,7 @@ def _charted_part(sample: Sample) -> Sample:
         type(gpu)(gpu.index, gpu.name, gpu.utilisation_pct, gpu.memory_used_bytes, lost=gpu.lost) for gpu in sample.gpus
     )
     host = sample.host
-    charted = ("cpu_pct", "ram_used_bytes", "disk_read_bytes_s", "disk_write_bytes_s")
-    return type(sample)(sample.time_s, gpus, type(host)(**{name: getattr(host, name) for name in charted}))
+    return type(sample)(sample.time_s, gpus, type(host)(cpu_pct=host.cpu_pct, ram_used_bytes=host.ram_used_bytes))
 
 
 def samples_after(samples: Sequence[Sample], time_s: float) -> Sequence[Sample]:
