@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise, zip_longest
 from operator import itemgetter
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tuner_tui.core.units import format_share
 from tuner_tui.view.cells import (
@@ -235,14 +235,14 @@ def area_lines(
 def _area_cells(level: int, over: int, height: int, style: Style) -> tuple[tuple[str, Style], ...]:
     """Return the cells of one value, from the top: of an area of `level` eighths, with a line in row `over` of them."""
     # They stay the same while the chart moves to the left, and are most of its work.
-    cells: list[tuple[str, str]] = []
+    cells: list[tuple[str, Any]] = []  # an area's style has both shades
     for filled in range(level - 8 * (height - 1), level + 1, 8):
         is_line, is_below = filled == level - 8 * (over - 1), filled > 8
         if is_line and not 0 < filled <= 8:
             cells.append((OVER_SIGN[0], f"on-{style}" if is_below else "second"))
         else:
             cells.append(("█", f"low-{style}") if is_below else (LEVELS[max(0, filled)], style))
-    return tuple(cells)  # type: ignore[return-value]  # of an area's style there are both
+    return tuple(cells)
 
 
 Pattern = Literal["line", "points", "dotted", "dashed"]
