@@ -24,12 +24,16 @@ from tuner_tui.settings.model import FIELDS, Settings
 
 EXAMPLES = yaml.safe_load(Path(__file__).with_name("hf.yaml").read_text())
 
-RELEASES = [*map(arguments_of_release, ("4.40", "4.57", "5.0", "5.10", "5.23")), None]
+RELEASES = [*(arguments_of_release(*release) for release in ((4, 40), (4, 57), (5, 0), (5, 10), (5, 23))), None]
 
 
 @pytest.mark.parametrize(("release", "change", "values"), EXAMPLES["each release gets its own names"])
 def test_each_release_gets_its_own_names(release, change, values):
-    carried = to_hf(Settings(**change), None if release is None else arguments_of_release(release), only=change)
+    carried = to_hf(
+        Settings(**change),
+        None if release is None else arguments_of_release(*map(int, str(release).split(".")[:2])),
+        only=change,
+    )
     assert carried.values == values
     assert carried.unsupported == ()
 

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.settings.errors import FieldError, SettingsError
+from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.model import (
     FIELDS,
     Settings,
@@ -120,27 +120,16 @@ def _arguments(name: str, value: Any, names: Collection[str] | None, extra: Coll
     return {name: value} if has(name) else f"{name} {unknown}"
 
 
-def arguments_of_release(version: str) -> frozenset[str]:
-    """The arguments that stand for settings in a release of transformers, such as 4.46; none that it warns of.
-
-    Raises `SettingsError` for text that is no version.
-    """
-    match = re.fullmatch(r"v?(\d{1,3})(?:\.(\d{1,4})(?:[.a-z+-]\S*)?)?", version.strip())
-    if match is None:
-        raise SettingsError(f"'{shorten_text(version)}' is not a release of transformers (try 4.57)")
-    release = [int(match[1]), int(match[2] or 0)]
+def arguments_of_release(*release: int) -> frozenset[str]:
+    """The arguments that stand for settings in a release of transformers, such as 4, 46; none that it warns of."""
     names = {spelled for name in FIELDS if name not in SCRIPT_FIELDS for spelled in argument_names(name)} | {JIT}
-    gone = {
-        name
-        for name, (first, end) in _TABLES["releases"].items()
-        if (first is not None and release < first) or (end is not None and release >= end)
-    }
-    return frozenset(names - gone)
+    spans = {name: (first or [0], end or [99]) for name, (first, end) in _TABLES["releases"].items()}
+    return frozenset(names - {name for name, (first, end) in spans.items() if not first <= [*release] < end})
 
 
 def arguments_of_file(keys: Collection[str]) -> frozenset[str]:
     """The arguments of the release that a file with these keys is for: of two spellings the one that it has."""
-    names = set(arguments_of_release("5.23"))
+    names = set(arguments_of_release(5, 23))
     for setting, spellings in _TABLES["spellings"].items():
         if setting != "precision" and (given := {*spellings} & {*keys}):
             names = (names - {*spellings}) | given

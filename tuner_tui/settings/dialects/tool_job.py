@@ -127,7 +127,8 @@ def _named_by_script(flat: Mapping[str, Any], keys: Sequence[str], script: Path)
     """The values without those of `keys` that the script does not have, where it has others of them."""
     source = "\n".join(text for _, text in own_modules(script)) if script.suffix == ".py" else ""
     found = [path for path in flat if any(leaf_pattern(key).search(path) for key in keys)]
-    named = [path for path in found if re.search(rf"[\"'.]{re.escape(path.rpartition('.')[2])}\b", source)]
+    read = rf"[\"']{{0}}[\"']|(?:{words_of('parsed')})\.{{0}}"
+    named = [path for path in found if re.search(read.format(re.escape(path.rpartition(".")[2])), source)]
     return {path: value for path, value in flat.items() if path in named or path not in found} if named else flat
 
 
