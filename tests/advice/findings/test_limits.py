@@ -221,3 +221,4 @@ def test_pytorchs_warning_of_too_many_workers_counts_until_the_wait_is_measured(
     assert (finding is not None) is shown
     if finding is not None:
         assert finding.sentence == "16 loader workers share 8 cores, which PyTorch warns about"
+        assert finding.remedies[0].title.startswith("workers 16 → ")

@@ -6,6 +6,7 @@ import re
 from statistics import median
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
@@ -170,6 +171,9 @@ def worker_warning(situation: Situation) -> Finding | None:
     if warning is None or (situation.state.rates.data_wait_share is not None and is_warmed_up(situation)):
         return None  # measured: the rule on data wait says whether they are too many
     cores = f"{warning[2]} {'core' if warning[2] == '1' else 'cores'}"
+    settings = situation.settings
+    if settings is not None:  # of a program that is not observed they are those that a launch would have
+        situation = replace(situation, settings=replace(settings, dataloader_num_workers=int(warning[1])))
     return finding("too-many-workers", situation, warning[0], workers=warning[1], cores=cores)
 
 
