@@ -43,9 +43,9 @@ SETTINGS_OF_TOOLS = ("names", "values", "defaults", "also_read", "computed", "wh
 """Parts of a tool in `tools.yaml` whose keys are names of settings."""
 
 
-def misspelled(row: Mapping[str, Any], required: Collection[str], known: Collection[str]) -> Iterator[str]:
+def misspelled(row: Mapping[str, Any], required: Collection[str], allowed: Collection[str]) -> Iterator[str]:
     yield from (f"lacks {key}" for key in required if key not in row)
-    yield from (f"has an unknown key {key}" for key in row if key not in known)
+    yield from (f"has an unknown key {key}" for key in row if key not in allowed)
 
 
 def test_crashes() -> None:

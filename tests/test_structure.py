@@ -120,7 +120,9 @@ def test_a_class_name_has_one_meaning(modules: dict[str, Path]) -> None:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(module)
-    repeated = [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
+    repeated = [
+        f"{name}: {', '.join(modules_of_name)}" for name, modules_of_name in places.items() if len(modules_of_name) > 1
+    ]
     assert not repeated, "\n".join(repeated)
 
 

@@ -231,9 +231,9 @@ def test_a_busy_gpu_in_fp32_can_do_better() -> None:
 
 
 def test_another_process_on_the_gpu_is_told_only_where_ours_is_seen_too() -> None:
-    ours, other = GpuProcess(PID, GB), GpuProcess(99, 3 * GB, "python")
-    assert causes(samples=samples(gpu={"processes": (ours, other)})) == ["other-process"]
-    assert causes(samples=samples(gpu={"processes": (GpuProcess(7, GB), other)})) == []
+    ours, foreign = GpuProcess(PID, GB), GpuProcess(99, 3 * GB, "python")
+    assert causes(samples=samples(gpu={"processes": (ours, foreign)})) == ["other-process"]
+    assert causes(samples=samples(gpu={"processes": (GpuProcess(7, GB), foreign)})) == []
 
 
 def test_a_loss_scaler_may_search_for_its_scale() -> None:
@@ -305,15 +305,15 @@ def test_the_worst_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("xid", "said", "remedy"),
+    ("xid", "error_sentence", "remedy"),
     [
         (48, "GPU 0 reported Xid 48: uncorrectable ECC memory error (double bit)", "reset"),
         (31, "GPU 0 reported Xid 31: page fault: a kernel used an illegal address", "CUDA_LAUNCH_BLOCKING"),
     ],
 )
-def test_an_error_of_the_driver(xid: int, said: str, remedy: str) -> None:
+def test_an_error_of_the_driver(xid: int, error_sentence: str, remedy: str) -> None:
     (finding,) = diagnose(situation(samples=samples(gpu={"xid": xid, "xid_age_s": 12.0})))
-    assert (finding.cause, finding.sentence) == ("gpu-error", said)
+    assert (finding.cause, finding.sentence) == ("gpu-error", error_sentence)
     assert remedy in finding.remedies[0].title
     assert diagnose(situation(samples=samples(gpu={}))) == ()
 

@@ -29,14 +29,14 @@ def batch(micro: int, accumulation: int = 1) -> dict[str, Any]:
 
 
 def running(
-    used_gb: float, settings: dict[str, Any], total_gb: float = 24, busy_pct: float = 96.0, **known: Any
+    used_gb: float, settings: dict[str, Any], total_gb: float = 24, busy_pct: float = 96.0, **extra: Any
 ) -> Situation:
     """A training that holds `used_gb` of its GPU."""
     gpu = {
         "memory_used_bytes": int(used_gb * GB), "memory_total_bytes": int(total_gb * GB), "utilisation_pct": busy_pct,
     }  # fmt: skip
     inventory = box(make_gpu(memory_total_bytes=int(total_gb * GB)))
-    now = situation(samples=samples(gpu=gpu, workers=(50.0,) * 8), inventory=inventory, **known)
+    now = situation(samples=samples(gpu=gpu, workers=(50.0,) * 8), inventory=inventory, **extra)
     assert now.settings is not None
     return replace(now, settings=now.settings.changed(**settings))
 
@@ -84,7 +84,9 @@ def test_the_estimate_is_corrected_by_what_the_run_measured() -> None:
     job = BuiltinJob(model="bert-base")
     small, large = batch(8), batch(16)
     plain = Situation(RunState(), NOW, Settings(**small), box(make_gpu()), job=job)
-    first, second = (peak_of(plain, one).peak_bytes for one in (batch(8) | {"precision": "bf16"}, large))
+    first, second = (
+        peak_of(plain, settings_of_one).peak_bytes for settings_of_one in (batch(8) | {"precision": "bf16"}, large)
+    )
     assert second > first
     state = observed(peak_gb=12, held_gb=4)
     measured = peak_of(running(12.5, small | {"precision": "fp32"}, state=state, job=job), large)
@@ -180,7 +182,7 @@ def test_counters_without_an_allocator_are_no_measurement() -> None:
     assert expected_peak(situation(samples=(), state=replace(training(), ranks=ranks)), {"optim": "sgd"}) is None
 
 
-def out_of_host_memory(**known: Any) -> Situation:
+def out_of_host_memory(**extra: Any) -> Situation:
     """A Trainer on the CPU whose allocator was refused memory."""
     message = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 201326592 bytes."
     state = RunState(
@@ -189,7 +191,7 @@ def out_of_host_memory(**known: Any) -> Situation:
         exited=Exited(t=NOW, exit_code=1),
         finished=Finished(t=NOW, outcome="out-of-memory", sentence="Out of memory while training."),
     )
-    return situation(state=state, samples=(), **known)
+    return situation(state=state, samples=(), **extra)
 
 
 def test_a_batch_far_too_large_for_the_host_is_cut_to_what_fits_in_one_step() -> None:

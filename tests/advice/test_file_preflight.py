@@ -33,7 +33,7 @@ def resolved(**values: Any) -> Resolved:
 
 
 def checks(
-    values: dict[str, Any], found: Resolved, there: tuple[str, ...] = (), free_gib: float = 100, **changes: Any
+    values: dict[str, Any], parsed: Resolved, there: tuple[str, ...] = (), free_gib: float = 100, **changes: Any
 ) -> dict[str, PreflightCheck]:
     files = FileSystem(
         exists=lambda name: name in there,
@@ -41,7 +41,7 @@ def checks(
         free_bytes=lambda name: int(free_gib * GIB),
         find_program=lambda name: None if name == "axolotl" and "axolotl" not in there else f"/bin/{name}",
     )
-    file = TrainingFile(Path("/work/my.yml"), values, found, JOB)
+    file = TrainingFile(Path("/work/my.yml"), values, parsed, JOB)
     folder = changes.pop("state_folder", "/state")
     inventory = replace(box(), **changes)
     all_checks = file_checks(file, inventory, python(accelerate="1.15.0"), files, folder)

@@ -36,7 +36,7 @@ def test_a_good_box_has_nothing_but_good_marks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inventory", "name", "state", "said"),
+    ("inventory", "name", "state", "expected"),
     [
         (box(T4, shm_mib=64), "Shared memory", "warning", "64 MiB are free"),
         (box(T4, disk=Space("/runs", GIB, GIB // 2)), "Disk", "wrong", "0.5 GiB are free in /runs"),
@@ -52,8 +52,8 @@ def test_a_good_box_has_nothing_but_good_marks() -> None:
         (box(make_gpu("V100", gib=15.8)), "torch and GPU", "wrong", "no kernels for NVIDIA V100"),
     ],
 )
-def test_what_is_wrong_with_a_box(inventory: Inventory, name: str, state: str, said: str) -> None:
-    result = [check for check in checks(inventory) if check.name == name and said in check.sentence]
+def test_what_is_wrong_with_a_box(inventory: Inventory, name: str, state: str, expected: str) -> None:
+    result = [check for check in checks(inventory) if check.name == name and expected in check.sentence]
     assert [check.state for check in result] == [state]
     assert result[0].advice
 

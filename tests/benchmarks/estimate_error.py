@@ -106,8 +106,8 @@ def by_calibration(device: Device) -> Foretelling:
         ]
         shape, settings = shape_of(case), settings_of(case)
 
-        def plain(other: Settings) -> MemoryEstimate:
-            return estimate(shape, other, device)
+        def plain(changed: Settings) -> MemoryEstimate:
+            return estimate(shape, changed, device)
 
         return calibrate(plain(settings), settings, True, runs, plain).tensor_bytes(case.batch)
 
@@ -118,8 +118,8 @@ def prediction_errors(way: Foretelling, measured: list[Measured]) -> Errors:
     """Errors of `way` for the largest batches of each series."""
     collected = []
     for group in series(measured):
-        for one in group[PROBES.stop :]:
-            estimated_bytes, peak = way(group[PROBES], one.case), one.peak_bytes
+        for larger in group[PROBES.stop :]:
+            estimated_bytes, peak = way(group[PROBES], larger.case), larger.peak_bytes
             if estimated_bytes is not None and peak:
                 collected.append(estimated_bytes / peak - 1)
     return Errors(tuple(collected))
@@ -153,9 +153,9 @@ def report_families(path: Path, folder: Path, tracing: bool) -> None:
             for outcome in measurements
             if shape_from_config(models[outcome.case.model], "", "causal-lm") is not None
         ]
-        own = [measured for measured in with_shape if not shape_of(measured.case).approximates]
+        modelled = [measured for measured in with_shape if not shape_of(measured.case).approximates]
         near = [measured for measured in with_shape if shape_of(measured.case).approximates]
-        print(line(f"closed form, own family{words}", errors(closed_form(device), own)))
+        print(line(f"closed form, own family{words}", errors(closed_form(device), modelled)))
         print(line(f"closed form, nearest family{words}", errors(closed_form(device), near)))
         for name, way in ways:
             traceable = [outcome for outcome in measurements if outcome.case.model not in UNTRACEABLE]

@@ -40,14 +40,14 @@ def main() -> None:
         report("python -c pass", starts)
 
 
-def report(what: str, pairs: Sequence[tuple[float, float]]) -> None:
+def report(title: str, pairs: Sequence[tuple[float, float]]) -> None:
     """Print one line: the median without the observer, and the difference."""
     differences = sorted((with_s - without_s) * 1e6 for without_s, with_s in pairs)
     middle, around = len(differences) / 2, 0.98 * math.sqrt(len(differences))
     low, high = differences[max(0, int(middle - around))], differences[min(len(differences) - 1, int(middle + around))]
     without = statistics.median(without_s for without_s, _ in pairs) * 1e6
     added = statistics.median(differences)
-    print(f"{what:34}{without:10.1f} {added:+8.1f} ({low:+.1f} … {high:+.1f}) {added / without:+7.1%}", flush=True)
+    print(f"{title:34}{without:10.1f} {added:+8.1f} ({low:+.1f} … {high:+.1f}) {added / without:+7.1%}", flush=True)
 
 
 def start_s(environment: dict[str, str]) -> float:

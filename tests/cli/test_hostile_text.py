@@ -118,7 +118,7 @@ def test_the_notification_at_the_end_controls_the_terminal_and_is_no_text(tmp_pa
     with Terminal([*PROGRAM, *words], environment(tmp_path), tmp_path) as terminal:
         while not terminal.ended:
             output += terminal.read(0.2)
-    own = output.split(b"\x1b]9;r001: ")
-    assert len(own) == 2
-    assert b"]9;" not in own[0] + own[1]
-    assert found(own[0]) == []
+    notifications = output.split(b"\x1b]9;r001: ")
+    assert len(notifications) == 2
+    assert b"]9;" not in notifications[0] + notifications[1]
+    assert found(notifications[0]) == []

@@ -65,12 +65,12 @@ def test_the_commands_printed_for_a_run_elsewhere_name_that_run(shell: Shell, tm
     """A run of the same id in this shell's own state folder is not touched."""
     job = ("--apply", "none", "--", sys.executable, shell.script(SLEEPS))
     assert shell("run", "--detach", *job).stdout == "r001\n"
-    own = dict(shell.environ)
+    environment = dict(shell.environ)
     shell.environ["TUNER_STATE_DIR"] = str(tmp_path / "else where")
     assert shell("run", "--detach", *job, "elsewhere").stdout == "r001\n"
     elsewhere, failed = shell.folder("r001"), shell.folder("r002")
     assert shell("run", "--apply", "none", "--", sys.executable, "-c", "raise SystemExit(1)").returncode == 1
-    shell.environ |= own
+    shell.environ |= environment
 
     printed = shell("stop", str(elsewhere.path)).stderr
     printed += shell("logs", "-f", "--events", str(failed.path)).stderr

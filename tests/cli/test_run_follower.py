@@ -32,6 +32,6 @@ def test_settings_in_effect_leave_out_what_is_unknown(tmp_path: Path, capsys: py
 def test_a_long_list_of_settings_ends_after_a_whole_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values = {f"setting_{number}": number for number in range(100)}
     end = Finished(t=3.0, outcome="completed", sentence="Completed.")
-    [line] = [one for one in followed(tmp_path, capsys, InEffect(t=2.0, values=values), end) if "in effect" in one]
+    [line] = [text for text in followed(tmp_path, capsys, InEffect(t=2.0, values=values), end) if "in effect" in text]
     assert line.endswith(", …")
     assert len(line) <= 212

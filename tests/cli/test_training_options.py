@@ -113,9 +113,9 @@ def test_what_is_no_size(text: str) -> None:
         parse_size_option("--memory-limit", text)
 
 
-@pytest.mark.parametrize(("text", "said"), [("24", "24 bytes"), ("900k", "900,000 bytes")])
-def test_a_size_without_its_unit_is_asked_for_it(text: str, said: str) -> None:
-    with pytest.raises(SettingsError, match=f"--memory: '{text}' is only {said}; add a unit"):
+@pytest.mark.parametrize(("text", "expected"), [("24", "24 bytes"), ("900k", "900,000 bytes")])
+def test_a_size_without_its_unit_is_asked_for_it(text: str, expected: str) -> None:
+    with pytest.raises(SettingsError, match=f"--memory: '{text}' is only {expected}; add a unit"):
         parse_size_option("--memory", text)
 
 

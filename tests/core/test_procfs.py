@@ -49,10 +49,10 @@ def test_a_command_line_keeps_empty_arguments_but_those_at_its_end(tmp_path: Pat
 
 
 def test_this_process_and_its_child_are_found():
-    own = identify_process(os.getpid())
-    assert own is not None
-    assert is_alive(own)
-    assert not is_alive(ProcessId(own.pid, own.start_ticks + 1))
+    identity = identify_process(os.getpid())
+    assert identity is not None
+    assert is_alive(identity)
+    assert not is_alive(ProcessId(identity.pid, identity.start_ticks + 1))
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as child:
         assert child.pid in [stat.pid for stat in descendants_in(all_processes(), [os.getpid()])]
         child.kill()

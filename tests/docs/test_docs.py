@@ -57,10 +57,10 @@ def test_links_lead_to_files(page: Path) -> None:
 def test_commands_and_options_exist(page: Path) -> None:
     reference = commands()
     code = "\n".join(CODE.findall((ROOT / page).read_text("utf-8")))
-    known = {*re.findall(r"^## tuner-tui ([a-z]+)", reference, re.MULTILINE), *ALIASES}
-    assert set(COMMAND.findall(code)) <= known
-    said = {option for line in code.splitlines() if "tuner-tui" in line for option in OPTION.findall(line)}
-    assert said - FOREIGN_OPTIONS <= set(OPTION.findall(reference))
+    command_names = {*re.findall(r"^## tuner-tui ([a-z]+)", reference, re.MULTILINE), *ALIASES}
+    assert set(COMMAND.findall(code)) <= command_names
+    options_used = {option for line in code.splitlines() if "tuner-tui" in line for option in OPTION.findall(line)}
+    assert options_used - FOREIGN_OPTIONS <= set(OPTION.findall(reference))
 
 
 CAUSE = re.compile(r"^\| `([\w-]+)` \|", re.MULTILINE)

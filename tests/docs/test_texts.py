@@ -50,14 +50,14 @@ def test_texts_of_every_kind_are_found(texts: list[Text], module: str, words: st
 
 
 def test_docstrings_and_expressions_are_left_out(texts: list[Text]) -> None:
-    said = {text.words for text in texts if text.path == PACKAGE / "runs/log_parsing/failures.py"}
-    assert not any("The above exception was" in words for words in said)
-    assert not any(words.startswith("Failures, launchers' reports") for words in said)
+    collected = {text.words for text in texts if text.path == PACKAGE / "runs/log_parsing/failures.py"}
+    assert not any("The above exception was" in words for words in collected)
+    assert not any(words.startswith("Failures, launchers' reports") for words in collected)
 
 
 def test_an_f_string_is_one_text_with_its_expressions() -> None:
-    [said] = [text for text in texts_of(PACKAGE / "settings/resolve.py") if "must be at least 1" in text.words]
-    assert said.words == "--processes {options.processes}: must be at least 1."
+    [collected] = [text for text in texts_of(PACKAGE / "settings/resolve.py") if "must be at least 1" in text.words]
+    assert collected.words == "--processes {options.processes}: must be at least 1."
 
 
 def test_the_page_ends_with_what_people_wrote() -> None:

@@ -44,10 +44,10 @@ def python(
     torch: str = "2.13.0", cuda: str | None = "13.0", *, names: Any = NEWEST_NAMES, **packages: str
 ) -> Interpreter:
     """A Python with torch, transformers and peft, and what is named besides."""
-    known = {"torch": torch, "transformers": "5.23.0", "peft": "0.21.2"}
+    versions = {"torch": torch, "transformers": "5.23.0", "peft": "0.21.2"}
     given = {name.replace("_", "-"): version for name, version in packages.items()}
     fields = None if names is None else dict.fromkeys(names)
-    return Interpreter("/env/bin/python", "3.11.7", {**known, **given}, cuda, training_arguments=fields)
+    return Interpreter("/env/bin/python", "3.11.7", {**versions, **given}, cuda, training_arguments=fields)
 
 
 gpus = st.builds(

@@ -50,7 +50,7 @@ class ListedSearch(Search, frozen=True):
     @property
     def best(self) -> CompletedTrial | None:
         fit = [entry for entry in self.trials if entry.measurement.throughput is not None]
-        return max(fit, key=lambda one: one.measurement.throughput or 0.0, default=None)
+        return max(fit, key=lambda completed: completed.measurement.throughput or 0.0, default=None)
 
     @cached_property
     def skipped(self) -> tuple[SkippedChange, ...]:

@@ -47,5 +47,5 @@ def two_runs() -> ComparisonScene:
 
 def two_jobs() -> ComparisonScene:
     """Two runs that trained different jobs and logged no loss."""
-    other = view(job=BuiltinJob(model="gpt2"), created_t=2.0)
-    return compare_views(("r006", view()), ("r007", other))
+    second = view(job=BuiltinJob(model="gpt2"), created_t=2.0)
+    return compare_views(("r006", view()), ("r007", second))

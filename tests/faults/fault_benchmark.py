@@ -171,10 +171,10 @@ def judge(fault: Fault, outcome: Found) -> bool:
 
 def run_fault(fault: Fault) -> Found:
     """Run one fault from launch to result, and clean up."""
-    with tempfile.TemporaryDirectory() as place, ExitStack() as burning:
+    with tempfile.TemporaryDirectory() as folder_name, ExitStack() as burning:
         for _ in range(2 * (os.cpu_count() or 1) if fault.burners else 0):
             burning.callback(subprocess.Popen(BURN).kill)
-        folder = start(fault, Path(place))
+        folder = start(fault, Path(folder_name))
         try:
             return first_finding(folder, fault.watch_s, fault.causes)
         finally:

@@ -71,8 +71,8 @@ def whole_folder(folder: RunFolder) -> None:
     """What every list and command asks of a run."""
     list_run(folder, 10.0)
     view = RunReader(folder).poll()
-    for other in (continuation_of(folder, view.state), *map(RunFolder, lineage(folder))):
-        assert other is None or other.path.parent == folder.path.parent
+    for related in (continuation_of(folder, view.state), *map(RunFolder, lineage(folder))):
+        assert related is None or related.path.parent == folder.path.parent
     newest_checkpoint(folder)
 
 
@@ -226,10 +226,10 @@ def test_a_name_that_is_a_path_is_no_run(run: RunFolder, name: str) -> None:
         read_queued(run)
     stored = json.loads(run.record.read_text())
     for key, value in (("parent", name), ("lineage", [name]), ("id", name), ("tuning", name)):
-        other = whole_run(run.path.parent)
-        other.record.write_text(json.dumps({**stored, key: value}))
+        related = whole_run(run.path.parent)
+        related.record.write_text(json.dumps({**stored, key: value}))
         with pytest.raises(RecordError, match=key):
-            read_record(other)
+            read_record(related)
 
 
 @pytest.mark.parametrize("pid", [-1, -(2**31), 2**31, 10**30, 1.5, "1", True, None])

@@ -35,7 +35,7 @@ def stranger() -> Iterator[pwd.struct_passwd]:
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def shared_folder() -> Iterator[Path]:
     """A folder that everybody may enter."""
     made = Path(tempfile.mkdtemp(prefix="tuner-shared-"))
     made.chmod(0o755)
@@ -49,8 +49,8 @@ def run_as(user: pwd.struct_passwd, *command: str) -> subprocess.CompletedProces
     )
 
 
-def test_the_stranger_reads_and_changes_no_run(stranger: pwd.struct_passwd, place: Path) -> None:
-    state = place / "state"
+def test_the_stranger_reads_and_changes_no_run(stranger: pwd.struct_passwd, shared_folder: Path) -> None:
+    state = shared_folder / "state"
     mask = os.umask(0)
     try:
         ran = tuner(state, "run", "--", sys.executable, "-c", "print('step 1 loss 0.5')")
@@ -65,8 +65,10 @@ def test_the_stranger_reads_and_changes_no_run(stranger: pwd.struct_passwd, plac
     assert run_as(stranger, "touch", str(state / "runs" / "r002")).returncode != 0
 
 
-def test_a_state_folder_that_everybody_may_change_is_taken_back(stranger: pwd.struct_passwd, place: Path) -> None:
-    runs = place / "state" / "runs"
+def test_a_state_folder_that_everybody_may_change_is_taken_back(
+    stranger: pwd.struct_passwd, shared_folder: Path
+) -> None:
+    runs = shared_folder / "state" / "runs"
     runs.mkdir(parents=True)
     for folder in (runs.parent, runs):
         folder.chmod(0o777)
@@ -75,12 +77,12 @@ def test_a_state_folder_that_everybody_may_change_is_taken_back(stranger: pwd.st
     assert run_as(stranger, "mv", str(runs), str(runs.parent / "mine")).returncode != 0
 
 
-def test_a_state_folder_of_the_stranger_is_refused(stranger: pwd.struct_passwd, place: Path) -> None:
-    runs = place / "state" / "runs"
+def test_a_state_folder_of_the_stranger_is_refused(stranger: pwd.struct_passwd, shared_folder: Path) -> None:
+    runs = shared_folder / "state" / "runs"
     runs.mkdir(parents=True)
     runs.chmod(0o777)
     os.chown(runs, stranger.pw_uid, stranger.pw_gid)
-    ran = tuner(place / "state", "run", "--", sys.executable, "-c", "pass")
+    ran = tuner(shared_folder / "state", "run", "--", sys.executable, "-c", "pass")
     assert ran.returncode != 0
     assert f"It may be changed by user {NAME}" in ran.stderr
     assert list(runs.glob("r*")) == []
@@ -88,20 +90,20 @@ def test_a_state_folder_of_the_stranger_is_refused(stranger: pwd.struct_passwd, 
 
 @pytest.mark.parametrize("how", ["file", *(pytest.param(how, marks=pytest.mark.full) for how in ("folder", "mode"))])
 def test_presets_that_the_stranger_may_change_are_refused(
-    stranger: pwd.struct_passwd, place: Path, how: str, monkeypatch: pytest.MonkeyPatch
+    stranger: pwd.struct_passwd, shared_folder: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(place))
-    presets = place / "tuner-tui" / "presets"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(shared_folder))
+    presets = shared_folder / "tuner-tui" / "presets"
     presets.mkdir(parents=True)
     (presets / "evil.yaml").write_text("about: runs as you\njob:\n  command: [touch, /tmp/evil]\n")
     if how == "mode":
         presets.chmod(0o777)
     else:
         os.chown(presets if how == "folder" else presets / "evil.yaml", stranger.pw_uid, stranger.pw_gid)
-    shown = tuner(place / "state", "presets", "show", "evil")
+    shown = tuner(shared_folder / "state", "presets", "show", "evil")
     assert shown.returncode == 2
     assert "may be changed by" in shown.stderr
-    listed = json.loads(tuner(place / "state", "presets", "list", "--json").stdout)
+    listed = json.loads(tuner(shared_folder / "state", "presets", "list", "--json").stdout)
     (evil,) = [preset for preset in listed if preset["name"] == "evil"]
     assert "may be changed by" in evil["problem"]
 
@@ -113,25 +115,27 @@ def preset_of(path: Path, command: str = "touch started", owner: pwd.struct_pass
     return path
 
 
-def test_a_project_file_of_the_stranger_starts_nothing(stranger: pwd.struct_passwd, place: Path) -> None:
-    project = preset_of(place / "tuner.yaml", owner=stranger)
-    ran = tuner(place / "state", "run")
+def test_a_project_file_of_the_stranger_starts_nothing(stranger: pwd.struct_passwd, shared_folder: Path) -> None:
+    project = preset_of(shared_folder / "tuner.yaml", owner=stranger)
+    ran = tuner(shared_folder / "state", "run")
     assert ran.returncode == 2
     assert ran.stderr.splitlines()[-1] == (
         f"{project}: It may be changed by user {NAME}, who could have commands run as you; set TUNER_TRUSTED={project} "
         "to allow it."
     )
-    assert not (place / "started").exists()
-    assert tuner(place / "state", "run", TUNER_TRUSTED=str(place)).returncode == 0  # as in a container
-    assert (place / "started").exists()
+    assert not (shared_folder / "started").exists()
+    assert tuner(shared_folder / "state", "run", TUNER_TRUSTED=str(shared_folder)).returncode == 0  # as in a container
+    assert (shared_folder / "started").exists()
     project.write_text("settings:\n  learning_rate: 1e-5\n")
-    assert tuner(place / "state", "run", "--", "true").returncode == 0  # nothing of the file is started
+    assert tuner(shared_folder / "state", "run", "--", "true").returncode == 0  # nothing of the file is started
 
 
 @pytest.mark.parametrize("how", ["file", "folder", "mode", "link"])
-def test_a_preset_named_by_its_path_is_read_and_not_started(stranger: pwd.struct_passwd, place: Path, how: str) -> None:
-    (place / "shared").mkdir()
-    preset = preset_of(place / "shared" / "theirs.yaml", owner=stranger if how == "file" else None)
+def test_a_preset_named_by_its_path_is_read_and_not_started(
+    stranger: pwd.struct_passwd, shared_folder: Path, how: str
+) -> None:
+    (shared_folder / "shared").mkdir()
+    preset = preset_of(shared_folder / "shared" / "theirs.yaml", owner=stranger if how == "file" else None)
     if how == "folder":
         os.chown(preset.parent, stranger.pw_uid, stranger.pw_gid)
     elif how == "mode":
@@ -140,16 +144,16 @@ def test_a_preset_named_by_its_path_is_read_and_not_started(stranger: pwd.struct
         preset.rename(preset.with_suffix(".yml"))
         preset.symlink_to(preset.with_suffix(".yml"))
         os.lchown(preset, stranger.pw_uid, stranger.pw_gid)
-    assert tuner(place / "state", "presets", "show", str(preset)).returncode == 0
+    assert tuner(shared_folder / "state", "presets", "show", str(preset)).returncode == 0
     for words in (["run", "--preset"], ["run", "--detach", "--when-free", "--preset"]):
-        ran = tuner(place / "state", *words, str(preset))
+        ran = tuner(shared_folder / "state", *words, str(preset))
         assert ran.returncode == 2
         assert "may be changed by" in ran.stderr
-    assert not (place / "started").exists()
+    assert not (shared_folder / "started").exists()
 
 
-def test_a_run_folder_of_the_stranger_is_not_signalled(stranger: pwd.struct_passwd, place: Path) -> None:
-    theirs = place / "theirs" / "runs"
+def test_a_run_folder_of_the_stranger_is_not_signalled(stranger: pwd.struct_passwd, shared_folder: Path) -> None:
+    theirs = shared_folder / "theirs" / "runs"
     folder = whole_run(theirs)
     with subprocess.Popen(["sleep", "100"]) as victim:
         process = identify_process(victim.pid)
@@ -158,7 +162,7 @@ def test_a_run_folder_of_the_stranger_is_not_signalled(stranger: pwd.struct_pass
         for path in (theirs.parent, theirs, folder.path, *folder.path.iterdir()):
             os.chown(path, stranger.pw_uid, stranger.pw_gid)
         for words in (["stop", "--now"], ["stop"], ["run", "--detach", "--resume"]):
-            ran = tuner(place / "state", *words, str(folder.path))
+            ran = tuner(shared_folder / "state", *words, str(folder.path))
             assert ran.returncode in (1, 2)
             assert f"may be changed by user {NAME}" in ran.stderr
         assert victim.poll() is None
@@ -167,9 +171,9 @@ def test_a_run_folder_of_the_stranger_is_not_signalled(stranger: pwd.struct_pass
 
 @pytest.mark.parametrize(("words", "mode"), [(["stop"], 0o600), (["stop", "--now"], 0o666)])
 def test_a_state_that_the_stranger_may_write_signals_nothing(
-    stranger: pwd.struct_passwd, place: Path, words: list[str], mode: int
+    stranger: pwd.struct_passwd, shared_folder: Path, words: list[str], mode: int
 ) -> None:
-    folder = whole_run(place / "state" / "runs")
+    folder = whole_run(shared_folder / "state" / "runs")
     with subprocess.Popen(["sleep", "100"]) as victim:
         process = identify_process(victim.pid)
         assert process is not None
@@ -177,15 +181,15 @@ def test_a_state_that_the_stranger_may_write_signals_nothing(
         folder.state.chmod(mode)
         if mode == 0o600:
             os.chown(folder.state, stranger.pw_uid, stranger.pw_gid)
-        ran = tuner(place / "state", *words, folder.id)
+        ran = tuner(shared_folder / "state", *words, folder.id)
         assert ran.returncode in (1, 2)
         assert f"{folder.state}: It may be changed by " in ran.stderr
         assert victim.poll() is None
         victim.kill()
 
 
-def test_a_state_folder_below_one_that_everybody_may_change(stranger: pwd.struct_passwd, place: Path) -> None:
-    shared = place / "shared"
+def test_a_state_folder_below_one_that_everybody_may_change(stranger: pwd.struct_passwd, shared_folder: Path) -> None:
+    shared = shared_folder / "shared"
     (shared / "mine").mkdir(parents=True)
     shared.chmod(0o777)
     for words in (["run"], ["run", "--detach", "--when-free"]):
@@ -196,16 +200,16 @@ def test_a_state_folder_below_one_that_everybody_may_change(stranger: pwd.struct
 
 
 def test_a_config_folder_that_everybody_may_change(
-    stranger: pwd.struct_passwd, place: Path, monkeypatch: pytest.MonkeyPatch
+    stranger: pwd.struct_passwd, shared_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(place / "config"))
-    presets = place / "config" / "tuner-tui" / "presets"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(shared_folder / "config"))
+    presets = shared_folder / "config" / "tuner-tui" / "presets"
     presets.mkdir(parents=True)
     preset_of(presets / "mine.yaml")
-    for shared in (place / "config", presets.parent):
+    for shared in (shared_folder / "config", presets.parent):
         shared.chmod(0o777)
-        ran = tuner(place / "state", "run", "--preset", "mine")
+        ran = tuner(shared_folder / "state", "run", "--preset", "mine")
         assert ran.returncode == 2
         assert f"{shared}: It may be changed by every user" in ran.stderr
         shared.chmod(0o755)
-    assert tuner(place / "state", "run", "--preset", "mine").returncode == 0
+    assert tuner(shared_folder / "state", "run", "--preset", "mine").returncode == 0

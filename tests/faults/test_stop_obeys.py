@@ -45,11 +45,11 @@ def is_launch_recorded(folder: RunFolder) -> bool:
 class Run:
     """A run started by the command line in `state`."""
 
-    def __init__(self, place: Path, state: Path, script: str, rank: str = DEAF) -> None:
+    def __init__(self, workspace: Path, state: Path, script: str, rank: str = DEAF) -> None:
         self.state = state
-        (place / "train.py").write_text(script)
-        (place / "rank.py").write_text(rank)
-        launched = tuner(state, "run", "--detach", "--", sys.executable, str(place / "train.py"))
+        (workspace / "train.py").write_text(script)
+        (workspace / "rank.py").write_text(rank)
+        launched = tuner(state, "run", "--detach", "--", sys.executable, str(workspace / "train.py"))
         assert launched.returncode == 0, launched
         self.folder = RunFolder(state / "runs" / launched.stdout.strip())
         supervision = supervisor_state(self.folder)
@@ -96,8 +96,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def start(runs: list[Run], place: Path, script: str, state: Path | None = None, rank: str = DEAF) -> Run:
-    run = Run(place, state or place / "state", script, rank)
+def start(runs: list[Run], workspace: Path, script: str, state: Path | None = None, rank: str = DEAF) -> Run:
+    run = Run(workspace, state or workspace / "state", script, rank)
     runs.append(run)
     return run
 

@@ -86,8 +86,8 @@ def build_model(case: Case, job: JobArguments) -> Any:
     torch.manual_seed(0)
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": END}
     if case.model in EVERY:
-        own = dict(EVERY[case.model])
-        config = AutoConfig.for_model(own.pop("model_type"), **own, **special)
+        model_row = dict(EVERY[case.model])
+        config = AutoConfig.for_model(model_row.pop("model_type"), **model_row, **special)
     else:
         config = shape_config(case.model, case.task, SimpleNamespace(**special))
     family = AutoModelForCausalLM if case.task == "causal-lm" else AutoModelForSequenceClassification

@@ -47,9 +47,9 @@ def test_what_was_there_before_is_left_out() -> None:
 
 def test_shared_weights_count_once() -> None:
     layer = torch.nn.Linear(10, 10, bias=False)
-    other = torch.nn.Linear(10, 10, bias=False)
-    other.weight = layer.weight
-    assert meters.storage_bytes(torch.nn.ModuleList([layer, other])) == 400
+    second_layer = torch.nn.Linear(10, 10, bias=False)
+    second_layer.weight = layer.weight
+    assert meters.storage_bytes(torch.nn.ModuleList([layer, second_layer])) == 400
 
 
 @pytest.mark.full

@@ -19,8 +19,8 @@ def process(pid: int, parent: int, *command: str, group: int | None = None, torc
     """A process, by default in its own group; it started in the order of its number."""
     comm = command[0].rpartition("/")[2][:15] if command else "hidden"
     comm = COMM if any("child_guard" in word for word in command) else comm
-    own = pid if group is None else group
-    return HostProcess(pid, parent, own, 1, comm, pid, "ann", command, float(pid), torch)
+    group_id = pid if group is None else group
+    return HostProcess(pid, parent, group_id, 1, comm, pid, "ann", command, float(pid), torch)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table["name"])

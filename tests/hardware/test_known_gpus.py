@@ -80,8 +80,8 @@ def test_a_name_or_a_size(text: str, memory_gib: list[int] | None, capability: t
 
 
 def test_a_list_with_counts() -> None:
-    one, eight = parse_planned_gpus("T4, 8xH200")
-    assert (len(one.gpus), len(eight.gpus)) == (1, 8)
+    t4, eight = parse_planned_gpus("T4, 8xH200")
+    assert (len(t4.gpus), len(eight.gpus)) == (1, 8)
     assert [gpu.index for gpu in eight.gpus] == list(range(8))
     assert eight.label == "8 × H200 141 GiB"
     assert [len(gpus.gpus) for gpus in parse_planned_gpus("T4, cpu")] == [1, 0]

@@ -83,9 +83,9 @@ def test_a_run_that_goes_on_as_its_parent_is_faithful(goes_on: bool) -> None:
 
 
 def test_random_numbers_do_not_matter_where_the_losses_are_the_same() -> None:
-    other = child(random_states={"torch": 1, "python": 1})
-    assert compare(other).mismatches == ()
-    noisy = RankHistory(other.states, [replace(each, losses=(2.13,)) for each in other.batches])
+    reseeded = child(random_states={"torch": 1, "python": 1})
+    assert compare(reseeded).mismatches == ()
+    noisy = RankHistory(reseeded.states, [replace(each, losses=(2.13,)) for each in reseeded.batches])
     assert [each.part for each in compare(noisy).mismatches] == ["random numbers"]
     restored = RankHistory([replace(noisy.states[0], restored=(110,))], noisy.batches)
     assert compare(restored).mismatches == (), "the loader drew from them since"

@@ -90,7 +90,7 @@ def test_a_rank_that_does_not_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "kind", "words"),
+    ("mismatched", "kind", "words"),
     [
         (entry(9, "broadcast"), "other-collective", "rank 0 in all_reduce; rank 1 in broadcast"),
         (entry(9, sizes="[[4]]"), "other-shape", "rank 0 gave [[3]]; rank 1 gave [[4]]"),
@@ -99,8 +99,8 @@ def test_a_rank_that_does_not_answer() -> None:
         (entry(9), "unknown", "All ranks are in all_reduce no. 9"),
     ],
 )
-def test_ranks_in_collectives_that_do_not_match(other: RecordedCollective, kind: str, words: str) -> None:
-    hang = explain(WAITS, rank(1, *IN_BACKWARD, entries=[entry(8, done=True), other]))
+def test_ranks_in_collectives_that_do_not_match(mismatched: RecordedCollective, kind: str, words: str) -> None:
+    hang = explain(WAITS, rank(1, *IN_BACKWARD, entries=[entry(8, done=True), mismatched]))
     assert hang.kind == kind
     assert words in hang.sentence
 

@@ -41,12 +41,12 @@ def answer(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_main_thread_comes_first_and_the_observer_is_left_out() -> None:
-    main, other = parse_stacks(STACKS)
+    main, second = parse_stacks(STACKS)
     assert main.frames[1] == StackFrame('/home/a "quoted" name/model.py', 12, "forward")
     assert main.frames[2].line is None
     assert main.own_frame == main.frames[1]
-    assert other.frames == (StackFrame("/v/lib/python3.11/threading.py", 331, "wait"),)
-    assert other.own_frame is None
+    assert second.frames == (StackFrame("/v/lib/python3.11/threading.py", 331, "wait"),)
+    assert second.own_frame is None
 
 
 @pytest.mark.parametrize("text", ["", "Thread 0x1 (most", "  File", STACKS[:60], "\0\0\0"])

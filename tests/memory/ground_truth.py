@@ -67,8 +67,8 @@ def settings_of(case: Case) -> Settings:
 def shape_of(case: Case) -> ModelShape:
     """The case's model."""
     task = convert({"task": case.task}, BuiltinJob).task
-    own = EVERY.get(case.model)
-    shape = known_shape(case.model, task) if own is None else shape_from_config(own, case.model, task)
+    shape_name = EVERY.get(case.model)
+    shape = known_shape(case.model, task) if shape_name is None else shape_from_config(shape_name, case.model, task)
     assert shape is not None, case.model
     return shape
 
@@ -128,6 +128,6 @@ def series(measured: Iterable[Measured]) -> list[list[Measured]]:
             }
         )
 
-    ordered = sorted(measured, key=lambda one: (rest(one), one.case.batch))
+    ordered = sorted(measured, key=lambda measurement: (rest(measurement), measurement.case.batch))
     groups = [list(group) for _, group in groupby(ordered, key=rest)]
     return [group for group in groups if len(group) >= 4]

@@ -79,14 +79,14 @@ def test_the_measured_slack_takes_the_place_of_the_assumed_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
+    "other_settings",
     [
         {"max_length": 64}, {"precision": "bf16"}, {"optim": "sgd"}, {"gradient_checkpointing": True},
         {"peft_method": "lora"}, {"attn_implementation": "eager"}, {"gradient_accumulation_steps": 2},
     ],
 )  # fmt: skip
-def test_a_run_of_other_settings_says_nothing(other: dict[str, Any]) -> None:
-    assert fix(settings(), run("r001", settings(**other), 1.5)) == estimate_on_gpu(settings())
+def test_a_run_of_other_settings_says_nothing(other_settings: dict[str, Any]) -> None:
+    assert fix(settings(), run("r001", settings(**other_settings), 1.5)) == estimate_on_gpu(settings())
 
 
 def test_what_takes_no_memory_may_differ() -> None:
@@ -177,11 +177,11 @@ def test_one_size_says_nothing_of_another() -> None:
 
 
 def test_an_unknown_size_counts_only_where_none_is_asked_for() -> None:
-    own = replace(cpu_run(1, 8, 1000), settings=replace(GIVEN, per_device_train_batch_size=0))
-    estimated = estimate_from_runs((own,), GIVEN, HOST)
+    unknown_size = replace(cpu_run(1, 8, 1000), settings=replace(GIVEN, per_device_train_batch_size=0))
+    estimated = estimate_from_runs((unknown_size,), GIVEN, HOST)
     assert isinstance(estimated, MeasuredEstimate)
     assert estimated.estimate.total_bytes == 1000 * MEBIBYTE
-    assert estimate_from_runs((own,), GIVEN, HOST, 8) is None
+    assert estimate_from_runs((unknown_size,), GIVEN, HOST, 8) is None
 
 
 def test_sizes_off_the_floor_tell_the_others_and_the_largest_that_fits() -> None:

@@ -240,10 +240,10 @@ def test_no_sample_is_longer_than_the_positions_of_the_model() -> None:
 
 
 def test_the_first_gpu_gathers_the_logits_of_all_in_fp32() -> None:
-    one, four = (
+    one_gpu, four = (
         activation_bytes(TINY_DECODER, settings(max_length=64), replace(GPU, gpu_count=gpus)) for gpus in (1, 4)
     )
-    assert four.loss_forward - one.loss_forward == four.evaluation - one.evaluation == 4 * 4 * 64 * 4096
+    assert four.loss_forward - one_gpu.loss_forward == four.evaluation - one_gpu.evaluation == 4 * 4 * 64 * 4096
 
 
 @pytest.mark.parametrize(

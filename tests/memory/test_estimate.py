@@ -64,8 +64,8 @@ def test_the_peak_of_a_language_model_is_at_its_logits() -> None:
 
 
 def test_several_processes_keep_their_gradients_twice() -> None:
-    one, two = of(), of(processes=2)
-    assert two.total_bytes - one.total_bytes >= 4 * count_parameters(BERT, Settings()).total
+    single, two = of(), of(processes=2)
+    assert two.total_bytes - single.total_bytes >= 4 * count_parameters(BERT, Settings()).total
 
 
 def test_evaluation_can_set_the_peak() -> None:
@@ -75,9 +75,9 @@ def test_evaluation_can_set_the_peak() -> None:
 
 def test_a_training_without_evaluation_has_none_in_its_peak() -> None:
     large: dict[str, Any] = {"per_device_eval_batch_size": 64, "eval_strategy": "no", "optim": "sgd"}
-    one, three = (of(GPT2, per_device_train_batch_size=batch, **large) for batch in (1, 3))
-    assert one.total_bytes < three.total_bytes
-    assert "evaluation" not in one.peak_phase
+    single, three = (of(GPT2, per_device_train_batch_size=batch, **large) for batch in (1, 3))
+    assert single.total_bytes < three.total_bytes
+    assert "evaluation" not in single.peak_phase
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def test_a_compiled_training_may_take_much_less_and_no_more() -> None:
 def test_the_first_of_several_gpus_gathers_logits_and_gradients() -> None:
     values: dict[str, Any] = {"precision": "bf16", "optim": "adamw_torch_fused"}
     for batch in (1, 64):
-        one, four = (
+        single, four = (
             of(GPT2, replace(GPU, gpu_count=gpus), per_device_train_batch_size=batch, **values) for gpus in (1, 4)
         )
-        assert four.total_bytes > 1.05 * one.total_bytes
-        assert four.uncertainty > one.uncertainty
+        assert four.total_bytes > 1.05 * single.total_bytes
+        assert four.uncertainty > single.uncertainty
         assert "DataParallel" in four.rests_on

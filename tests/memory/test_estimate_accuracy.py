@@ -53,9 +53,9 @@ def test_of_other_architectures_the_truth_lies_within_the_uncertainty(file: Path
     shapes = {name: shape_from_config(config, name, "causal-lm") for name, config in {**FAMILIES, **UNSEEN}.items()}
     with_shape = [measured for measured in results(file) if shapes[measured.case.model] is not None]
     near = [measured for measured in with_shape if shape_of(measured.case).approximates]
-    own = [measured for measured in with_shape if not shape_of(measured.case).approximates]
+    modelled = [measured for measured in with_shape if not shape_of(measured.case).approximates]
     assert len({measured.case.model for measured in near}) >= 15
-    assert max(abs(share) for share in errors(closed_form(device_of(file)), own).shares) <= CLOSED_FORM_UNCERTAINTY
+    assert max(abs(share) for share in errors(closed_form(device_of(file)), modelled).shares) <= CLOSED_FORM_UNCERTAINTY
     shares = errors(closed_form(device_of(file)), near).shares
     assert all(1 - NEAREST_FAMILY_UNCERTAINTY < 1 / (1 + share) < 1 + NEAREST_FAMILY_UNCERTAINTY for share in shares)
 

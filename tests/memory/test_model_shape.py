@@ -107,8 +107,8 @@ def test_deberta_is_counted_where_its_attention_is_that_of_version_3() -> None:
     shape = shape_from_config(config, "m", "classification")
     assert shape is not None
     assert (shape.family, shape.relative, shape.approximates) == ("bert", True, "")
-    for other in ({"conv_kernel_size": 3}, {"share_att_key": False}, {"position_buckets": 128}):
-        assert shape_from_config({**config, **other}, "m", "classification") is None
+    for variant in ({"conv_kernel_size": 3}, {"share_att_key": False}, {"position_buckets": 128}):
+        assert shape_from_config({**config, **variant}, "m", "classification") is None
 
 
 @pytest.mark.parametrize(

@@ -255,11 +255,11 @@ def test_the_parts_of_a_traced_peak() -> None:
 def test_the_first_of_several_gpus_adds_up_gradients_next_to_its_own() -> None:
     """40 of weights, twice 40 of gradients, 80 of states; without the sum the optimizer step takes 180."""
     trace = replace(TRACE, step_bytes=180 * MIB)
-    one, two = (
+    single, two = (
         estimate_from_trace(trace, Settings(per_device_train_batch_size=2), replace(GPU, gpu_count=count))
         for count in (1, 2)
     )
-    assert (one.peak_phase, one.tensor_bytes(2) / MIB) == ("optimizer step", 180)
+    assert (single.peak_phase, single.tensor_bytes(2) / MIB) == ("optimizer step", 180)
     assert (two.peak_phase, two.tensor_bytes(2) / MIB) == ("end of backward", 200)
 
 

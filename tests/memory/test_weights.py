@@ -258,8 +258,8 @@ def test_a_loop_that_holds_its_graph_keeps_the_inputs_of_two_micro_batches() -> 
     size = shape("qwen2.5-7b")
     held = activation_bytes(size, settings, GPU, TrainingCode(keeps_inputs=True, holds_graph=True)).held
     assert held == 28 * 128 * 2 * (2 * 3584 + 28 * 128 + 18_944)
-    for other in (TrainingCode(keeps_inputs=True), TrainingCode(holds_graph=True)):
-        assert activation_bytes(size, settings, GPU, other).held == 0
+    for variant in (TrainingCode(keeps_inputs=True), TrainingCode(holds_graph=True)):
+        assert activation_bytes(size, settings, GPU, variant).held == 0
     checkpointed = settings.changed(gradient_checkpointing=True)
     assert activation_bytes(size, checkpointed, GPU, TrainingCode(keeps_inputs=True, holds_graph=True)).held == 0
 

@@ -74,10 +74,10 @@ def main() -> None:
         killed = try_all(tried, copies)
     shares = []
     for target in targets:
-        own = [mutant in killed for name, mutant in sample if name == target]
-        low, high = interval(sum(own), len(own))
-        shares.append(sum(own) / len(own))
-        print(f"{target}: {sum(own)} of {len(own)} killed, {shares[-1]:.0%} ({low:.0%} to {high:.0%})")
+        killed_here = [mutant in killed for name, mutant in sample if name == target]
+        low, high = interval(sum(killed_here), len(killed_here))
+        shares.append(sum(killed_here) / len(killed_here))
+        print(f"{target}: {sum(killed_here)} of {len(killed_here)} killed, {shares[-1]:.0%} ({low:.0%} to {high:.0%})")
     sys.exit(min(shares) < chosen.goal)
 
 

@@ -147,8 +147,8 @@ def _name(node: ast.expr) -> str:
 
 def _is_text(node: ast.BinOp) -> bool:
     return any(
-        isinstance(one, ast.JoinedStr) or (isinstance(one, ast.Constant) and isinstance(one.value, str))
-        for one in (node.left, node.right)
+        isinstance(operand, ast.JoinedStr) or (isinstance(operand, ast.Constant) and isinstance(operand.value, str))
+        for operand in (node.left, node.right)
     )
 
 

@@ -193,8 +193,8 @@ def test_a_guessed_length_that_proves_wrong_is_dropped() -> None:
     assert fold_all(RunState(), [guess, steps[0]]).total_steps == 10
     assert fold_all(RunState(), [guess, *steps[:2]]).total_steps == 11  # it counts from 0 to 10
     assert fold_all(RunState(), [guess, steps[0], Steps(t=9.0, rank=0, step=20, own_steps=20)]).total_steps is None
-    said = Plan(t=0.0, rank=0, total_steps=30)
-    assert fold_all(RunState(), [said, guess]).total_steps == 30
+    planned = Plan(t=0.0, rank=0, total_steps=30)
+    assert fold_all(RunState(), [planned, guess]).total_steps == 30
 
 
 def test_batches_fetched_before_the_mode_changes_are_counted_where_they_belong(sections: ObservedProcess) -> None:

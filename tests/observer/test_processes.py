@@ -35,19 +35,19 @@ def test_isolated_interpreter_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_own_sitecustomize_still_runs(tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "sitecustomize.py").write_text("import builtins; builtins.mine = __file__\n")
+    site_folder = tmp_path / "own"
+    site_folder.mkdir()
+    (site_folder / "sitecustomize.py").write_text("import builtins; builtins.mine = __file__\n")
     code = "import sitecustomize, sys; print(mine, sitecustomize.__file__, '_tuner_observer' in sys.modules)"
-    result = observe(tmp_path, "-c", code, first=str(own))
-    assert result.output.split() == [str(own / "sitecustomize.py")] * 2 + ["True"]
+    result = observe(tmp_path, "-c", code, first=str(site_folder))
+    assert result.output.split() == [str(site_folder / "sitecustomize.py")] * 2 + ["True"]
 
 
 def test_error_in_own_sitecustomize_is_shown_as_ever(tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "sitecustomize.py").write_text("raise RuntimeError('my own fault')\n")
-    result = observe(tmp_path, "-c", "print('alive')", first=str(own))
+    site_folder = tmp_path / "own"
+    site_folder.mkdir()
+    (site_folder / "sitecustomize.py").write_text("raise RuntimeError('my own fault')\n")
+    result = observe(tmp_path, "-c", "print('alive')", first=str(site_folder))
     assert result.output == "alive\n"
     assert "my own fault" in result.errors
 
@@ -162,10 +162,10 @@ def test_processes_without_ranks_that_train_together_are_all_counted(tmp_path: P
 
 
 def test_a_run_of_independent_processes_ends_with_the_last_of_them() -> None:
-    one, other = (Started(t=1.0, rank=rank, pid=rank + 1, independent=rank == 1) for rank in range(2))
+    leader, second = (Started(t=1.0, rank=rank, pid=rank + 1, independent=rank == 1) for rank in range(2))
     plans = [Plan(t=2.0, rank=rank, total_steps=30, guessed=True) for rank in range(2)]
     counters = [Steps(t=3.0, rank=rank, step=10, own_steps=10, train_s=1.0) for rank in range(2)]
-    state = fold_all(RunState(), [one, other, *plans, *counters])
+    state = fold_all(RunState(), [leader, second, *plans, *counters])
     assert (state.step, state.total_steps) == (20, 60)
     assert state.rates.steps_s is None
     faster = fold_all(state, [Steps(t=4.0, rank=rank, step=20, own_steps=20, train_s=2.0) for rank in range(2)])

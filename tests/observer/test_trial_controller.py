@@ -155,8 +155,8 @@ def test_recordings_that_a_sampler_yields_are_compared_by_their_duration() -> No
         [SimpleNamespace(duration=20.0)],
     ]
     loader = SimpleNamespace(dataset=object(), batch_size=None, batch_sampler=None, sampler=batches)
-    said = longest_batch.put_longest_batch_first(loader, lambda: True, 2.0)
-    assert said == "largest batch first, of 3 batches: 24 × 1, 1 × 20"
+    reason = longest_batch.put_longest_batch_first(loader, lambda: True, 2.0)
+    assert reason == "largest batch first, of 3 batches: 24 × 1, 1 × 20"
     assert next(iter(loader.sampler)) is batches[1]
 
 
@@ -287,8 +287,8 @@ def test_equal_lengths_are_read_for_a_quarter_of_the_time() -> None:
 
 def test_where_all_samples_are_alike_no_batch_is_put_first() -> None:
     loader = SimpleNamespace(dataset=[[0.0] * 7] * 100, batch_size=4, batch_sampler=object())
-    said = longest_batch.put_longest_batch_first(loader, lambda: True, 2.0)
-    assert said == "the longest batch is any batch: 100 of 100 samples have 7"
+    reason = longest_batch.put_longest_batch_first(loader, lambda: True, 2.0)
+    assert reason == "the longest batch is any batch: 100 of 100 samples have 7"
     assert type(loader.batch_sampler) is object
 
 

@@ -25,9 +25,9 @@ class Event:
     def record(self) -> None:
         self.ms = self._gpu.ms
 
-    def elapsed_time(self, other: Event) -> float:
+    def elapsed_time(self, later: Event) -> float:
         assert self._gpu.synchronised, "nobody waited for the GPU"
-        return other.ms - self.ms
+        return later.ms - self.ms
 
 
 class GpuOccupancy:

@@ -64,15 +64,15 @@ def test_what_reaches_a_command(example: dict[str, Any]) -> None:
     values = example.get("settings")
     job = CommandJob(command=tuple(shlex.split(example["command"])), apply=example["apply"], **example.get("job", {}))
     settings = SETTINGS if values is None else Settings(**values)
-    own = copy.deepcopy(example.get("own"))
+    own_values = copy.deepcopy(example.get("own"))
     chosen = CHOSEN if values is None else tuple(values)
-    command = build_command(job, settings, None, "/runs/1/out", chosen=chosen, own_config=own)
+    command = build_command(job, settings, None, "/runs/1/out", chosen=chosen, own_config=own_values)
     assert shlex.join(command.argv) == example["argv"]
     if "config" in example:
         assert yaml.safe_load(command.config_yaml or "") == example["config"]
     assert command.inject == example.get("inject")
     assert list(command.not_applied) == example.get("not_applied", list(command.not_applied))
-    assert own == example.get("own"), "the command's own file is not changed"
+    assert own_values == example.get("own"), "the command's own file is not changed"
 
 
 def test_the_target_interpreter_decides_the_names():
@@ -84,13 +84,13 @@ def test_the_target_interpreter_decides_the_names():
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "expected"),
     [("{learning_rat}", "did you mean {learning_rate}?"), ("{zzz}", "is not a setting"), ("{tf32}", "which is empty")],
 )
-def test_a_placeholder_nobody_can_fill_is_an_error(word, said):
+def test_a_placeholder_nobody_can_fill_is_an_error(word, expected):
     with pytest.raises(FieldError) as caught:
         applied(f"python t.py {word}", "placeholders")
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(

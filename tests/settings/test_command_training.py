@@ -104,8 +104,8 @@ def test_the_task_is_that_of_the_classes_in_the_script(tmp_path: Path, line: str
 
 
 def test_a_configuration_file_in_the_arguments(tmp_path: Path) -> None:
-    own = "model:\n  name: whatever\n  model_name_or_path: Qwen/Qwen2.5-0.5B\nper_device_train_batch_size: 4\n"
-    imported = training(tmp_path, "python train.py --config run.yaml", run_yaml=own, train_py="import torch\n")
+    file_text = "model:\n  name: whatever\n  model_name_or_path: Qwen/Qwen2.5-0.5B\nper_device_train_batch_size: 4\n"
+    imported = training(tmp_path, "python train.py --config run.yaml", run_yaml=file_text, train_py="import torch\n")
     assert imported.model == "Qwen/Qwen2.5-0.5B"
     assert training(tmp_path, "python train.py --config=run.yaml --model gpt2").model == "gpt2"
 

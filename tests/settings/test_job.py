@@ -72,7 +72,7 @@ def test_each_row_matches_its_examples_and_not_its_counter_examples(part: str, r
 
 
 @pytest.mark.parametrize(
-    ("words", "model", "task", "other"),
+    ("words", "model", "task", "is_other"),
     [
         ("run_image_classification.py --model_name_or_path google/vit-base-patch16-224", None, None, True),
         ("train.py --model openai/whisper-small", None, "causal-lm", True),
@@ -84,10 +84,10 @@ def test_each_row_matches_its_examples_and_not_its_counter_examples(part: str, r
     ],
 )
 def test_what_trains_on_images_or_sound_is_not_taken_for_text(
-    words: str, model: str | None, task: str | None, other: bool
+    words: str, model: str | None, task: str | None, is_other: bool
 ) -> None:
     job = job_from_json({"kind": "command", "command": ["python", *words.split()], "model": model, "task": task})
-    assert trains_other_task(job) == other
+    assert trains_other_task(job) == is_other
 
 
 @pytest.mark.parametrize(

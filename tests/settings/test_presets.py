@@ -94,9 +94,9 @@ def test_a_job_without_a_kind_is_the_built_in_one():
     assert job == BuiltinJob(model="gpt2", trust_remote_code=True, max_samples=100)
 
 
-@pytest.mark.parametrize(("text", "said"), EXAMPLES["what is wrong is said with file and line"])
-def test_what_is_wrong_is_said_with_file_and_line(text, said):
-    assert refused(text) == said
+@pytest.mark.parametrize(("text", "expected"), EXAMPLES["what is wrong is said with file and line"])
+def test_what_is_wrong_is_said_with_file_and_line(text, expected):
+    assert refused(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -406,10 +406,10 @@ def test_a_preset_that_others_may_change_is_refused(
     file = folder / "mine.yaml"
     file.write_text("version: 1\nname: mine\njob:\n  kind: command\n  command: [python, t.py]\n")
     assert find_preset("mine").preset.name == "mine"
-    place = folder if shared == "folder" else file
-    place.chmod(0o777)
+    opened = folder if shared == "folder" else file
+    opened.chmod(0o777)
     with pytest.raises(PresetError, match="may be changed by every user"):
         find_preset("mine")
     entry = next(preset for preset in list_presets() if preset.name == "mine")
-    assert str(place) in str(entry.problem)
+    assert str(opened) in str(entry.problem)
     assert find_preset(str(file)).preset.name == "mine"  # named by the user: not found, chosen

@@ -82,7 +82,7 @@ def test_variables_of_the_program_itself_are_no_settings():
 def test_a_bad_value_names_its_source(tmp_path):
     project = tmp_path / "tuner.yaml"
     project.write_text("settings:\n  seed: x\n")
-    for sources, said in (
+    for sources, expected in (
         ({"flags": {"seed": "x"}}, "--set: seed must be a whole number"),
         ({"flags": {"sed": "1"}}, "--set: unknown setting 'sed'; did you mean 'seed'?"),
         ({"environment": {"TUNER_SEED": "x"}}, "TUNER_SEED: seed must be a whole number"),
@@ -91,7 +91,7 @@ def test_a_bad_value_names_its_source(tmp_path):
     ):
         with pytest.raises(SettingsError) as caught:
             resolve_training(LaunchOptions(**{"project": None, **sources}))
-        assert said in str(caught.value)
+        assert expected in str(caught.value)
 
 
 def test_flags_are_names_and_texts():
@@ -101,13 +101,13 @@ def test_flags_are_names_and_texts():
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "expected"),
     [("seed", "use name=value"), ("sede=1", "did you mean 'seed'?"), ("=1", "unknown setting ''")],
 )
-def test_a_flag_that_says_nothing_is_an_error(word, said):
+def test_a_flag_that_says_nothing_is_an_error(word, expected):
     with pytest.raises(SettingsError) as caught:
         parse_flags([word])
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_several_processes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (LaunchOptions(command=("t.py",), processes=2), "need --launcher"),
         (LaunchOptions(command=("t.py",), launcher="torchrun", processes=0), "at least 1"),
@@ -154,8 +154,8 @@ def test_several_processes() -> None:
         (LaunchOptions(command=("t.py",), apply="hf_args"), "did you mean hf-args"),
     ],
 )
-def test_what_cannot_be_meant(words: LaunchOptions, said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
+def test_what_cannot_be_meant(words: LaunchOptions, expected: str) -> None:
+    with pytest.raises(SettingsError, match=expected):
         apply_job_options(None, words)
 
 

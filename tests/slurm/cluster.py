@@ -162,10 +162,10 @@ def _idle(cluster: SlurmCluster) -> bool:
         return False
 
 
-def _wait(done: Callable[[], bool], what: str, folder: Path) -> None:
+def _wait(done: Callable[[], bool], purpose: str, folder: Path) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while not done():
         if time.monotonic() > deadline:
             logs = [path.read_text()[-500:] for path in sorted(folder.glob("*.log"))]
-            raise NoClusterError(f"{what} does not start: {' '.join(logs)}")
+            raise NoClusterError(f"{purpose} does not start: {' '.join(logs)}")
         time.sleep(0.1)

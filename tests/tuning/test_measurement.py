@@ -137,8 +137,8 @@ def test_a_trainer_says_its_micro_batch_itself() -> None:
     """Its batches may be packed: one long row."""
     seen = state(in_effect={"per_device_train_batch_size": 8}, accepts_orders=True)
     assert measurement(rank(batch_shape=(1, 512)), run=seen).outcome == "measured"
-    other = state(in_effect={"per_device_train_batch_size": 16}, accepts_orders=True)
-    assert measurement(rank(), run=other).outcome == "not-applied"
+    trainer_state = state(in_effect={"per_device_train_batch_size": 16}, accepts_orders=True)
+    assert measurement(rank(), run=trainer_state).outcome == "not-applied"
 
 
 def test_a_knob_that_was_not_taken() -> None:

@@ -88,12 +88,16 @@ def test_without_a_worker_that_can_run_trials_it_says_why() -> None:
 
 
 def test_a_worker_sees_the_folder_of_its_own_tuning_only(tmp_path: Path) -> None:
-    one, own, folder = TrialWorker(on_gpu=False, cores=2), tuning_record(cwd=str(tmp_path)), TuningFolder(tmp_path)
-    assert "all nodes must share the state folder" in one.describe(folder, own).problem
-    write_tuning_record(folder, own)
-    description = one.describe(folder, own)
+    trial_worker, record, folder = (
+        TrialWorker(on_gpu=False, cores=2),
+        tuning_record(cwd=str(tmp_path)),
+        TuningFolder(tmp_path),
+    )
+    assert "all nodes must share the state folder" in trial_worker.describe(folder, record).problem
+    write_tuning_record(folder, record)
+    description = trial_worker.describe(folder, record)
     assert (description.problem, description.gpu, description.inventory.cpu.usable_cores <= 2) == ("", None, True)
-    another = structs.replace(own, created_t=2.0)  # a folder of the same name on a disk of the node's own
-    assert "all nodes must share" in one.describe(folder, another).problem
+    another = structs.replace(record, created_t=2.0)  # a folder of the same name on a disk of the node's own
+    assert "all nodes must share" in trial_worker.describe(folder, another).problem
     write_tuning_record(folder, moved := tuning_record(cwd=str(tmp_path / "gone")))
-    assert "The folder of the training" in one.describe(folder, moved).problem
+    assert "The folder of the training" in trial_worker.describe(folder, moved).problem

@@ -54,7 +54,7 @@ class Gpus:
     ran: list[tuple[str | None, Trial]] = field(default_factory=list)
     starts: list[Settings] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    own: Settings | None = None
+    script_start: Settings | None = None
     gpus: tuple[str | None, ...] = GPUS
     inventory: Inventory = field(default_factory=box)
 
@@ -70,7 +70,7 @@ class Gpus:
         finally:
             with self.lock:
                 self.busy.remove(gpu)
-        return TrialReport(measured, self.own or trial.settings)
+        return TrialReport(measured, self.script_start or trial.settings)
 
 
 class Bench:
@@ -205,16 +205,16 @@ def test_a_stopped_tuning_ends_all_trials_and_goes_on_where_it_was(bench: Bench)
 
 
 def test_the_settings_that_a_script_sets_itself_are_the_start_on_each_gpu(bench: Bench) -> None:
-    own = TRAINING.start.changed(learning_rate=1e-3)
+    script_start = TRAINING.start.changed(learning_rate=1e-3)
 
     def only_first(trial: Trial, callbacks: TrialCallbacks) -> None:
-        gpus.own = own if trial.number == 1 else None
+        gpus.script_start = script_start if trial.number == 1 else None
 
     gpus = Gpus(only_first)
     bench.tune(gpus)
     assert gpus.ran[0][1].settings == TRAINING.start
     assert all(trial.settings.learning_rate == 1e-3 for _, trial in gpus.ran[1:])
-    assert set(gpus.starts[1:]) == {own}
+    assert set(gpus.starts[1:]) == {script_start}
 
 
 def uuids(*names: str) -> tuple[str, ...]:

@@ -105,8 +105,8 @@ def test_a_trial_is_a_run_like_any_other(trials: Trials) -> None:
 def test_a_trainer_would_take_its_own_number_of_steps(trials: Trials, max_steps: int | None, steps: int) -> None:
     """200 samples, 6 × 2 a step and 3 epochs: 17 steps an epoch. The trial itself sets another `max_steps`."""
     text = HF_SCRIPT.read_text()
-    own = text if max_steps is None else text.replace("use_cpu=True", f"use_cpu=True, max_steps={max_steps}")
-    (trials.root / "train.py").write_text(own)
+    script_text = text if max_steps is None else text.replace("use_cpu=True", f"use_cpu=True, max_steps={max_steps}")
+    (trials.root / "train.py").write_text(script_text)
     job = CommandJob(command=(sys.executable, "train.py", str(trials.root / "out")), apply="inject")
     request = LaunchRequest(
         job=job, resolved=resolved(), interpreter=sys.executable, cwd=trials.root, environ=ENVIRON,

@@ -60,13 +60,13 @@ def test_it_trains_as_the_winner_did() -> None:
     assert "hf_abc" not in " ".join(preset.job.command)
 
 
-@pytest.mark.parametrize(("own", "won"), [((2, 8), (16, 1)), ((1, 8), (8, 1))])
+@pytest.mark.parametrize(("current", "won"), [((2, 8), (16, 1)), ((1, 8), (8, 1))])
 def test_a_value_that_won_is_kept_though_it_equals_a_default_of_ours(
-    own: tuple[int, int], won: tuple[int, int]
+    current: tuple[int, int], won: tuple[int, int]
 ) -> None:
     """Without its accumulation, 16 × 1 would train as 16 × 8, and without both, 8 × 1 as 1 × 8."""
     micro, accumulation = "per_device_train_batch_size", "gradient_accumulation_steps"
-    seen = Resolved(Settings().changed(**{micro: own[0], accumulation: own[1]}))
+    seen = Resolved(Settings().changed(**{micro: current[0], accumulation: current[1]}))
     conclusion = TuningConclusion(winner=Settings().changed(**{micro: won[0], accumulation: won[1]}), sentence="")
     job = CommandJob(command=("python", "train.py"), apply="inject")
     assert tuned_preset("mine", conclusion, seen, job, box(), "t004").settings == {micro: won[0], accumulation: won[1]}

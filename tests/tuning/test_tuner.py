@@ -114,8 +114,8 @@ def test_the_view_while_a_trial_runs(bench: Bench) -> None:
     bench.tune(ListedGpus([measured()] * 4, before=lambda number: seen.append(reader.poll())))
     first, second = seen[:2]
     assert first.status == "running"
-    [one], [two] = first.running, second.running
-    assert (one.run, one.left_low_s) == ("r001", None)
+    [first_trial], [two] = first.running, second.running
+    assert (first_trial.run, first_trial.left_low_s) == ("r001", None)
     assert (two.run, two.trial.number, two.t, two.left_low_s, two.left_high_s) == ("r002", 2, NOON, 10.0, 20.0)
     assert len(second.tried) == 1
     assert TuningReader(bench.folder).poll().status == "finished", "though the lock is still held"
@@ -123,12 +123,12 @@ def test_the_view_while_a_trial_runs(bench: Bench) -> None:
 
 
 def test_the_first_trial_shows_what_nobody_chose(bench: Bench) -> None:
-    own = START.changed(per_device_train_batch_size=24)
-    runner = ListedGpus([measured()] * 4, seen=own, unreachable=frozenset({"precision"}))
+    shown_start = START.changed(per_device_train_batch_size=24)
+    runner = ListedGpus([measured()] * 4, seen=shown_start, unreachable=frozenset({"precision"}))
     bench.tune(runner)
     assert set(micros(runner)[1:]) <= {16, 24, 32}
-    assert runner.starts[1:] == [own] * 3
-    assert bench.known().trials[0].trial.settings == own
+    assert runner.starts[1:] == [shown_start] * 3
+    assert bench.known().trials[0].trial.settings == shown_start
     assert bench.known().unreachable == {"precision"}
 
 

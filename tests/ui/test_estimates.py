@@ -80,9 +80,9 @@ def test_the_bar_stands_against_the_gpu_with_its_doubt() -> None:
     ("batch", "mark", "words"), [(16, "✓", "fits"), (24, "!", "may not fit"), (40, "✗", "too large")]
 )
 def test_the_verdict_has_a_mark_and_words(batch: int, mark: str, words: str) -> None:
-    bar, said, _ = texts(MemoryOutlook(estimated(batch)))
+    bar, verdict, _ = texts(MemoryOutlook(estimated(batch)))
     assert f" {mark} " in bar
-    assert said.startswith(f"{words} · largest micro batch 22")
+    assert verdict.startswith(f"{words} · largest micro batch 22")
 
 
 def test_a_model_that_fits_at_no_batch_says_so() -> None:
@@ -116,23 +116,23 @@ def test_what_is_unknown_says_why_in_a_row() -> None:
 
 def test_the_expected_time_is_shown_next_to_the_memory_and_where_it_comes_from() -> None:
     # 24,000 samples at 100 to 120 samples/s and 10 % for evaluation and saving: 220 to 264 s.
-    known = DurationEstimate(24_000, 100.0, 120.0, 0.1, True, "measured here by r007 with these settings")
-    shown = MemoryOutlook(estimated(), duration=known)
+    duration = DurationEstimate(24_000, 100.0, 120.0, 0.1, True, "measured here by r007 with these settings")
+    shown = MemoryOutlook(estimated(), duration=duration)
     assert texts(shown, 90)[2] == "time 3 min 30 s to 4 min 30 s + start-up · measured here by r007 with these settings"
     assert texts(shown, 50)[2] == "time 3 min 30 s to 4 min 30 s + start-up"
     assert texts(shown, 36)[2] == "time 3 min 30 s to 4 min 30 s"
-    unsized = replace(known, samples=None)
+    unsized = replace(duration, samples=None)
     assert texts(MemoryOutlook(estimated(), duration=unsized), 60)[2].startswith(
         "time 100–120 samples/s; number of samples not known"
     )
 
 
 def test_the_data_has_a_row_of_its_own_that_begins_with_what_a_batch_loses() -> None:
-    known = DataOutlook(SampleLengths((10, 20, 30, 40), 4_000), cut_share=0.03, padding_share=0.21)
-    shown = MemoryOutlook(estimated(), data=known)
+    outlook = DataOutlook(SampleLengths((10, 20, 30, 40), 4_000), cut_share=0.03, padding_share=0.21)
+    shown = MemoryOutlook(estimated(), data=outlook)
     assert texts(shown, 80)[3] == "data 21 % padding · 3 % cut · half up to 20, longest 40 · 4,000 samples"
     assert texts(shown, 32)[3] == "data 21 % padding · 3 % cut · h…"
-    packed = known._replace(lengths=replace(known.lengths, packed=True))
+    packed = outlook._replace(lengths=replace(outlook.lengths, packed=True))
     assert texts(replace(shown, data=packed), 80)[3].startswith("data packed · 3 % cut")
 
 
@@ -163,15 +163,15 @@ def test_data_that_cannot_be_read_is_not_asked_for_again(tmp_path: Path) -> None
 
 
 def test_an_unknown_capacity_shows_the_figure_alone() -> None:
-    bar, said, _ = texts(MemoryOutlook(estimated(16, Device(True))))
+    bar, verdict, _ = texts(MemoryOutlook(estimated(16, Device(True))))
     assert "━" not in bar
     assert "56 GiB ± 2" in bar
-    assert "largest" not in said
+    assert "largest" not in verdict
 
 
 def test_no_more_samples_than_there_are() -> None:
-    said = texts(MemoryOutlook(replace(SMALL, samples=50), False))[1]
-    assert said.startswith("fits · largest micro batch 50 ·")
+    verdict = texts(MemoryOutlook(replace(SMALL, samples=50), False))[1]
+    assert verdict.startswith("fits · largest micro batch 50 ·")
 
 
 @given(st.integers(1, 300), st.integers(8, 120), st.floats(0.0, 0.5))
@@ -243,16 +243,16 @@ def test_the_memory_of_a_command_is_known_from_its_runs(tmp_path: Path, monkeypa
         took = Steps(t=2.0, step=9, own_steps=9, rss_peak_bytes=(2 + batch) * GIB)
         folder.events.write_bytes(encode_event(seen) + encode_event(took))
     box = replace(live_run.inventory(0), memory=HostMemory(64 * GIB, 60 * GIB))
-    own = MemoryEstimator().quick(request(job=script, inventory=box))
-    assert texts(own, 70)[1] == "fits · largest micro batch 58 · measured by run r003"
+    from_runs = MemoryEstimator().quick(request(job=script, inventory=box))
+    assert texts(from_runs, 70)[1] == "fits · largest micro batch 58 · measured by run r003"
     asked = MemoryEstimator().quick(
         request(job=script, inventory=box, resolved=resolved(per_device_train_batch_size=16))
     )
-    assert (own.estimate and own.estimate.batch, asked.estimate and asked.estimate.batch) == (4, 16)
+    assert (from_runs.estimate and from_runs.estimate.batch, asked.estimate and asked.estimate.batch) == (4, 16)
     seen_in_run = Resolved(Settings(optim="sgd"), {"optim": Origin(OriginKind.OBSERVED, "in r003")})
-    assert MemoryEstimator().quick(request(job=script, inventory=box, resolved=seen_in_run)) == own
-    other = request(32, job=structs.replace(script, command=("python", "y.py")), inventory=box)
-    assert MemoryEstimator().quick(other).unknown == UNMEASURED
+    assert MemoryEstimator().quick(request(job=script, inventory=box, resolved=seen_in_run)) == from_runs
+    different = request(32, job=structs.replace(script, command=("python", "y.py")), inventory=box)
+    assert MemoryEstimator().quick(different).unknown == UNMEASURED
 
 
 def test_what_does_not_fit_by_a_guess_of_the_imports_is_unknown() -> None:

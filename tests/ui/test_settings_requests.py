@@ -113,8 +113,8 @@ def test_saving_under_the_name_of_a_shipped_preset_asks_first() -> None:
     backend.save_preset("demo", config, True)
     [listed] = [preset for preset in backend.list_presets(None) if preset.name == "demo"]
     assert (listed.yours, listed.hides_shipped) == (True, True)
-    [other] = [preset for preset in backend.list_presets(None) if preset.name == "cpu"]
-    assert (other.yours, other.hides_shipped) == (False, False)
+    [cpu_preset] = [preset for preset in backend.list_presets(None) if preset.name == "cpu"]
+    assert (cpu_preset.yours, cpu_preset.hides_shipped) == (False, False)
     with pytest.raises(NameTakenError, match="Replace it"):
         backend.save_preset("demo", config, False)
 
@@ -280,8 +280,8 @@ def test_without_a_tools_file_the_settings_are_copied_for_the_jobs_tool() -> Non
     backend = Backend(flags={"learning_rate": "1e-5"})
     config = backend.load_preset("cpu")
     assert backend.update_of_file(config) is None
-    what, text = backend.export_settings(config)
-    assert what == "the settings for Hugging Face Trainer"
+    title, text = backend.export_settings(config)
+    assert title == "the settings for Hugging Face Trainer"
     assert "learning_rate: 1.0e-05" in text.splitlines()
 
 

@@ -98,13 +98,13 @@ def test_a_given_value_that_the_run_does_not_use_is_named_until_it_is_edited() -
     assert state.values_in_effect == {BATCH: ValueInEffect("in effect 16")}
     assert not state.with_edit(BATCH, "8").values_in_effect
     assert not following({BATCH: 16}).values_in_effect, "the command brought it"
-    other = CommandJob(command=("python", "other.py"))
-    assert not following({BATCH: 16}, job=other, per_device_train_batch_size=4).values_in_effect
+    different_job = CommandJob(command=("python", "other.py"))
+    assert not following({BATCH: 16}, job=different_job, per_device_train_batch_size=4).values_in_effect
 
 
 def test_the_values_of_another_job_are_not_taken_over() -> None:
-    other = CommandJob(command=("python", "other.py"))
-    assert shown(following({BATCH: 16}, job=other)) == (8, "default")
+    different_job = CommandJob(command=("python", "other.py"))
+    assert shown(following({BATCH: 16}, job=different_job)) == (8, "default")
 
 
 def test_the_failure_of_a_run_is_said_of_its_own_settings_only() -> None:

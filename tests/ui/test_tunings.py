@@ -39,12 +39,12 @@ def tuning(job: BuiltinJob | CommandJob | None = None) -> TuningFolder:
 
 def test_a_plan_says_what_is_done_and_what_is_saved() -> None:
     plan = Tunings().plan(opened())
-    said = dict(plan.lines)
-    assert (plan.least_minutes, "It needs at least 1 min" in said["Time"]) == (1, True)
-    assert "short real runs" in said["Does"]
-    assert said["Keeps"].startswith("the effective batch (8")
-    assert "demo-tuned" in said["Saves"]
-    assert "trainer" in said["Command"]
+    plan_lines = dict(plan.lines)
+    assert (plan.least_minutes, "It needs at least 1 min" in plan_lines["Time"]) == (1, True)
+    assert "short real runs" in plan_lines["Does"]
+    assert plan_lines["Keeps"].startswith("the effective batch (8")
+    assert "demo-tuned" in plan_lines["Saves"]
+    assert "trainer" in plan_lines["Command"]
 
 
 def test_a_plan_offers_the_free_gpus_or_says_why_not() -> None:
@@ -52,8 +52,11 @@ def test_a_plan_offers_the_free_gpus_or_says_why_not() -> None:
     assert [*nothing.placements] == ["sequential"], "the machine has one GPU at most"
     several = Tunings(lambda job: ("GPU-a", "GPU-b")).plan(opened())
     assert several.placements == {"sequential": "one after another", "gpus": "one on each of 2 free GPUs"}
-    one = Tunings(lambda job: ("GPU-a",)).plan(opened())
-    assert ([*one.placements], dict(one.lines)["GPUs"]) == (["sequential"], "one trial at a time: only one is free")
+    tuning_plan = Tunings(lambda job: ("GPU-a",)).plan(opened())
+    assert ([*tuning_plan.placements], dict(tuning_plan.lines)["GPUs"]) == (
+        ["sequential"],
+        "one trial at a time: only one is free",
+    )
 
     def busy(job: Job) -> tuple[str, ...]:
         raise SettingsError("No GPU is free for trials (GPU 0: alice).")

@@ -46,8 +46,8 @@ findings = st.builds(
 
 
 @given(st.lists(findings, max_size=3), st.integers(0, 5), st.integers(30, 160))
-def test_no_row_is_wider_than_the_panel(found: list[Finding], selected: int, width: int) -> None:
-    assert all(line_width(row.line) <= width for row, _ in finding_rows(found, selected, width))
+def test_no_row_is_wider_than_the_panel(shown_findings: list[Finding], selected: int, width: int) -> None:
+    assert all(line_width(row.line) <= width for row, _ in finding_rows(shown_findings, selected, width))
 
 
 def test_what_is_too_long_is_folded_and_nothing_of_it_is_lost() -> None:

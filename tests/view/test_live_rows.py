@@ -198,8 +198,8 @@ def test_colour_means_state() -> None:
 
 def test_a_gpu_without_the_training_is_not_judged() -> None:
     first, second = samples(1, gpus=2)[-1].gpus
-    other = replace(second, memory_used_bytes=0)
-    sample = replace(samples(1)[-1], gpus=(first, other))
+    unused = replace(second, memory_used_bytes=0)
+    sample = replace(samples(1)[-1], gpus=(first, unused))
     assert gpus_in_use(sample) == {0}
     assert not gpus_in_use(sample, "cpu"), "what other programs hold is not of a training on the CPU"
 
@@ -222,7 +222,7 @@ def test_value_and_maximum_stand_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "mark", "said"),
+    ("changes", "mark", "expected"),
     [
         ({"memory_used_bytes": 78 * GIB, "memory_total_bytes": 80 * GIB}, " 1 ", "! GPU 1: memory nearly full"),
         ({"lost": True, "age_s": 42.0}, " 1 ", " 1  ✗ lost 42 s ago"),
@@ -236,10 +236,12 @@ def test_value_and_maximum_stand_in_words() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_gpu_is_marked_and_said_in_words(changes: dict[str, Any], mark: str, said: str) -> None:
+def test_what_is_wrong_with_a_gpu_is_marked_and_said_in_words(
+    changes: dict[str, Any], mark: str, expected: str
+) -> None:
     shown = texts(scene(None, **changes), 90, 30)
     assert any(row.startswith(mark) for row in shown)
-    assert any(row.startswith(said) for row in shown)
+    assert any(row.startswith(expected) for row in shown)
 
 
 def test_gpus_with_the_same_problem_share_a_row_and_the_power_cap_is_not_red() -> None:
@@ -291,7 +293,7 @@ def test_padding_that_was_estimated_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sentence", "limit", "said"),
+    ("sentence", "limit", "expected"),
     [
         (
             "Out of memory while training at step 12 of 400: [enforce fail at alloc_cpu.cpp:127] err == 0.",
@@ -302,8 +304,8 @@ def test_padding_that_was_estimated_says_so() -> None:
         ("The training failed: ValueError: nan.", GIB, "The training failed: ValueError: nan."),
     ],
 )
-def test_an_end_is_told_without_what_the_allocator_printed(sentence: str, limit: int | None, said: str) -> None:
-    assert outcome_sentence(finished("out-of-memory", sentence), limit) == said
+def test_an_end_is_told_without_what_the_allocator_printed(sentence: str, limit: int | None, expected: str) -> None:
+    assert outcome_sentence(finished("out-of-memory", sentence), limit) == expected
     assert outcome_sentence(running(), limit) == ""
 
 

@@ -23,8 +23,8 @@ def sample(time_s: float, cpu_pct: float | None = 50.0) -> Sample:
     return Sample(time_s, (), HostSample(cpu_pct=cpu_pct))
 
 
-def cpu(one: Sample) -> float | None:
-    return one.host.cpu_pct
+def cpu(sample: Sample) -> float | None:
+    return sample.host.cpu_pct
 
 
 def columns_of(moments: list[tuple[float, int | None]], now_s: float, column_s: float) -> list[float | None]:
@@ -77,8 +77,8 @@ def test_a_second_without_a_sample_leaves_no_gap_but_a_longer_pause_does() -> No
 def test_only_what_is_new_is_looked_at() -> None:
     recent, asked = SampleHistory(600), []
 
-    def figure(one: Sample) -> float:
-        asked.append(one.time_s)
+    def figure(sample: Sample) -> float:
+        asked.append(sample.time_s)
         return 1.0
 
     for second in range(301):
@@ -117,11 +117,11 @@ def test_an_old_sample_keeps_what_is_charted_alone() -> None:
     for second in range(60):
         gpu = GpuSample(0, "A100", 50.0, 8, power_w=300.0)
         recent.append(Sample(START_S + second, (gpu,), HostSample(cpu_pct=50.0, per_core_pct=(40.0, 60.0))))
-    assert [(one.gpus[0].power_w, len(one.host.per_core_pct)) for one in (recent[0], recent[-1])] == [
+    assert [(measured.gpus[0].power_w, len(measured.host.per_core_pct)) for measured in (recent[0], recent[-1])] == [
         (None, 0),
         (300, 2),
     ]
-    for figure in (cpu, lambda one: one.gpus[0].utilisation_pct):
+    for figure in (cpu, lambda sample: sample.gpus[0].utilisation_pct):
         assert {*history_columns(recent, figure, figure, START_S + 59, 50, Past(50))} == {50.0}
 
 

@@ -62,9 +62,9 @@ def test_every_field_has_one_row_under_its_group() -> None:
     assert sorted(row.name for row in rows if row.name) == sorted(FIELDS)
     group = ""
     assert tuple(row.name for row in rows[: len(KNOBS)]) == KNOBS
-    for one in rows[len(KNOBS) :]:
-        group = one.group if one.name is None else group
-        assert one.name is None or FIELDS[one.name].group == group
+    for field_row in rows[len(KNOBS) :]:
+        group = field_row.group if field_row.name is None else group
+        assert field_row.name is None or FIELDS[field_row.name].group == group
 
 
 def test_a_folded_group_is_one_row() -> None:
@@ -134,9 +134,9 @@ def test_the_effective_batch_counts_processes() -> None:
 
 def test_a_command_may_or_may_not_share_a_step_among_the_gpus() -> None:
     of = view()
-    said = replace(of, spread=DataParallel(perhaps=4))
-    assert effective_batch(said, 60).endswith("(× 4 GPUs with a Trainer)")
-    assert effective_batch(said, 34) == "batch 8 = 8 × 1 (× 4 GPUs?)"
+    adjusted = replace(of, spread=DataParallel(perhaps=4))
+    assert effective_batch(adjusted, 60).endswith("(× 4 GPUs with a Trainer)")
+    assert effective_batch(adjusted, 34) == "batch 8 = 8 × 1 (× 4 GPUs?)"
 
 
 def test_a_narrow_border_has_the_batch_and_its_factors() -> None:

@@ -29,10 +29,10 @@ def test_no_row_is_wider_than_its_place(width: int) -> None:
 
 
 def test_the_cursor_is_always_in_sight() -> None:
-    for place in job_places(JOBS, OPENED):
-        rows = job_rows(JobScene(JOBS, 0.0, opened=OPENED, cursor=place), 120, 7)
+    for position in job_places(JOBS, OPENED):
+        rows = job_rows(JobScene(JOBS, 0.0, opened=OPENED, cursor=position), 120, 7)
         assert len(rows) == 7
-        assert any(f" {place[1] or place[0]} " in plain_text(row.line) for row in rows)
+        assert any(f" {position[1] or position[0]} " in plain_text(row.line) for row in rows)
 
 
 def test_equal_jobs_keep_their_order_by_age() -> None:

@@ -85,7 +85,7 @@ def test_a_message_that_says_what_to_do_is_followed(message: str, advice: str) -
 
 
 @pytest.mark.parametrize(
-    ("message", "place"),
+    ("message", "position"),
     [
         ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.", 1),
         ("RuntimeError: CUDA out of memory. Please lower --max-num-seqs.", 0),
@@ -96,10 +96,10 @@ def test_a_message_that_says_what_to_do_is_followed(message: str, advice: str) -
         ("ValueError: Asking to pad but the tokenizer does not have a padding token. Use `tokenizer.add_pad`.", 1),
     ],
 )
-def test_what_the_message_says_comes_before_what_is_said_for_the_cause(message: str, place: int | None) -> None:
+def test_what_the_message_says_comes_before_what_is_said_for_the_cause(message: str, position: int | None) -> None:
     titles = [remedy.title for remedy in remedies(trace(message, *STEP))]
-    assert len(titles) > 1 or place is None
-    assert (titles.index("do as the message says") if "do as the message says" in titles else None) == place
+    assert len(titles) > 1 or position is None
+    assert (titles.index("do as the message says") if "do as the message says" in titles else None) == position
 
 
 @pytest.mark.parametrize(
@@ -140,10 +140,10 @@ def explanation_of(text: str, packages: tuple[str, ...]) -> Explanation | None:
 def test_an_error_of_python_is_explained_by_its_line_and_message(row: dict[str, Any]) -> None:
     packages = ("spam",) if "foreign" in row else ()
     form = re.sub(r"\\{\w+\\}", ".*", re.escape(row["say"]))
-    explanation, other = (explanation_of(row[name], packages) for name in ("example", "counter_example"))
+    explanation, counter_explanation = (explanation_of(row[name], packages) for name in ("example", "counter_example"))
     assert explanation is not None
     assert re.fullmatch(form, explanation.sentence)
-    assert other is None or not re.fullmatch(form, other.sentence)
+    assert counter_explanation is None or not re.fullmatch(form, counter_explanation.sentence)
     assert len(explanation.remedies) == len(row["fix"])
     assert "{" not in str([(remedy.title, remedy.why) for remedy in explanation.remedies]).replace("{key: type", "")
 
@@ -272,8 +272,8 @@ def test_pytorch_warning_of_too_many_workers_is_a_hint() -> None:
 def test_advice_in_a_later_paragraph_belongs_to_the_message() -> None:
     error = "datasets.exceptions.DatasetGenerationCastError: no table\n\nPlease give `rows.csv` a header (see docs)\n"
     assert "Please give `rows.csv` a header" in remedies(trace(error, "main"))[1].why
-    other = remedies(trace(f"{error.partition('Please')[0]}Please wait = 4\n", "main"))
-    assert not any("Please" in remedy.why for remedy in other)
+    counter_explanation = remedies(trace(f"{error.partition('Please')[0]}Please wait = 4\n", "main"))
+    assert not any("Please" in remedy.why for remedy in counter_explanation)
 
 
 def test_words_about_kernels_fit_the_maker_of_the_gpu() -> None:

@@ -16,8 +16,8 @@ HEAD = "Traceback (most recent call last):\n"
 def frames(*places: str) -> str:
     """A traceback of `file:function|statement`, outermost first; a file of a package begins with @."""
     lines = []
-    for place in places:
-        file, _, rest = place.partition(":")
+    for frame_text in places:
+        file, _, rest = frame_text.partition(":")
         function, _, statement = rest.partition("|")
         lines += [f'  File "{file.replace("@", PACKAGES)}", line 7, in {function}', f"    {statement or 'call()'}"]
     return HEAD + "\n".join(lines) + "\n"

@@ -222,17 +222,17 @@ ONE_OF_SEVERAL = frozenset({"title"})
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.id)
 def test_the_program_says_what_the_document_asks_for(item: Item) -> None:
     kind, *arguments = item.ask
-    said = QUESTIONS[kind](*arguments)
+    program_answer = QUESTIONS[kind](*arguments)
     if kind in PART_OF_A_SENTENCE | ONE_OF_SEVERAL:
-        assert item.answer in said
+        assert item.answer in program_answer
     elif kind == "minutes":
-        assert said == pytest.approx(item.answer, rel=0.2)
+        assert program_answer == pytest.approx(item.answer, rel=0.2)
     elif kind == "grows":
-        assert item.answer[0] <= said <= item.answer[1]
+        assert item.answer[0] <= program_answer <= item.answer[1]
     elif isinstance(item.answer, float):
-        assert said == pytest.approx(item.answer)
+        assert program_answer == pytest.approx(item.answer)
     else:
-        assert said == item.answer
+        assert program_answer == item.answer
 
 
 def test_every_document_and_every_item_of_the_issue_is_here() -> None:

@@ -47,7 +47,7 @@ def test_values_that_a_log_shows(logged: list[tuple[str, str]], sentence: str | 
 
 
 @pytest.mark.parametrize(
-    ("losses", "found"),
+    ("losses", "expected"),
     [
         ([2.3, 2701.0, 2650.0, 2712.0], True),
         ([2.3, 0.4, 0.1, 1.2, 3.4, 2.9], True),
@@ -61,8 +61,8 @@ def test_values_that_a_log_shows(logged: list[tuple[str, str]], sentence: str | 
         ([2.3, 0.4, 0.1, 20.0, 60.0, 15.0, 50.0, 12.0, 40.0], True),  # it swings only since it diverged
     ],
 )
-def test_losses_that_rise_tenfold_and_stay(losses: list[float], found: bool) -> None:
-    assert (diverged(situation(state=logged(losses))) is not None) is found
+def test_losses_that_rise_tenfold_and_stay(losses: list[float], expected: bool) -> None:
+    assert (diverged(situation(state=logged(losses))) is not None) is expected
 
 
 def test_the_loss_of_one_of_two_adversaries_may_rise() -> None:
@@ -70,7 +70,7 @@ def test_the_loss_of_one_of_two_adversaries_may_rise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("losses", "found"),
+    ("losses", "expected"),
     [
         ([1.0, 10.0, 10.0, 10.0], True),
         ([1.0, 9.9, 9.9, 9.9], False),
@@ -79,9 +79,9 @@ def test_the_loss_of_one_of_two_adversaries_may_rise() -> None:
         ([], False),
     ],
 )
-def test_printed_losses_that_rise_tenfold_and_stay(losses: list[float], found: bool) -> None:
+def test_printed_losses_that_rise_tenfold_and_stay(losses: list[float], expected: bool) -> None:
     log = tuple(f"step {n} loss {loss}" for n, loss in enumerate(losses))
-    assert (diverged(situation(state=training(loss=None), log=log)) is not None) is found
+    assert (diverged(situation(state=training(loss=None), log=log)) is not None) is expected
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,9 @@ LIMITS: tuple[tuple[FindingRule, dict[str, Any], dict[str, Any]], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("rule", "at", "beyond"), LIMITS, ids=lambda one: getattr(one, "__name__", ""))
+@pytest.mark.parametrize(
+    ("rule", "at", "beyond"), LIMITS, ids=lambda rule_or_value: getattr(rule_or_value, "__name__", "")
+)
 def test_a_rule_speaks_at_its_limit_and_not_before(
     rule: FindingRule, at: dict[str, Any], beyond: dict[str, Any]
 ) -> None:

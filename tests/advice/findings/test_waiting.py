@@ -49,7 +49,7 @@ def rank(number: int, data_wait_s: float, rank_wait_s: float | None, between_s: 
 
 
 def of_ranks(*ranks: RankState) -> Situation:
-    state = training(ranks={one.rank: one for one in ranks})
+    state = training(ranks={rank_times_of.rank: rank_times_of for rank_times_of in ranks})
     return situation(state=replace(state, rates=rates_of(ranks)), samples=())
 
 
@@ -154,7 +154,7 @@ def test_the_straggler_of_a_real_training_is_named(box: Sandbox, kind: str, aver
     )
     assert wait_ended(folder).outcome == "completed", folder.output_log.read_text()
     now = situation_of_run(folder)
-    fast, late = sorted(rank_times(now.state.ranks.values()), key=lambda one: one.rank)
+    fast, late = sorted(rank_times(now.state.ranks.values()), key=lambda rank_times_of: rank_times_of.rank)
     slept_s = (late.data_wait_s if kind == "input" else late.own_s) - (
         fast.data_wait_s if kind == "input" else fast.own_s
     )

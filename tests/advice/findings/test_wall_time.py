@@ -102,8 +102,8 @@ def test_where_the_queue_is_not_counted_looks_at_the_process_tell(
 )
 def test_workers_are_too_many_only_where_it_is_they_who_fill_the_cores(workers: tuple[float, ...], where: str) -> None:
     waiting = training(rates={"data_wait_share": 0.6})
-    ((cause, place),) = causes_and_locations(state=waiting, samples=on_cpu(5.0, workers))
-    assert (cause, place) == ("too-many-workers" if where == "cpu" else "data-wait", where)
+    ((cause, location),) = causes_and_locations(state=waiting, samples=on_cpu(5.0, workers))
+    assert (cause, location) == ("too-many-workers" if where == "cpu" else "data-wait", where)
 
 
 @pytest.mark.parametrize(("workers", "expected"), [(12, "too-many-workers"), (3, "data-wait")])

@@ -191,8 +191,8 @@ def test_a_command_counts_with_the_settings_that_it_was_seen_to_use() -> None:
     seen = {"per_device_train_batch_size": 1, "attn_implementation": "sdpa", "tf32": False}
     run = earlier_run(view(state={"in_effect": seen}, job=job))
     assert run is not None
-    own = Settings(per_device_train_batch_size=1, max_steps=60)
-    duration = estimate_duration(job, own, 1, (run, replace(run, settings=Settings(), low_samples_s=1.0)))
+    observed = Settings(per_device_train_batch_size=1, max_steps=60)
+    duration = estimate_duration(job, observed, 1, (run, replace(run, settings=Settings(), low_samples_s=1.0)))
     assert duration is not None
     assert duration.rests_on == "measured here by r001 with these settings"
     assert duration.low_samples_s == pytest.approx(14.4)
@@ -200,11 +200,11 @@ def test_a_command_counts_with_the_settings_that_it_was_seen_to_use() -> None:
 
 def test_the_range_of_a_duration_is_that_of_its_speed_and_its_overhead() -> None:
     # 9,000 samples at 100 and at 90 a second are 90 and 100 s; a tenth more is spent outside the steps.
-    known = DurationEstimate(9_000, 90.0, 100.0, 0.1, True, "a run")
-    assert known.seconds(9_000) == pytest.approx((99.0, 110.0))
-    assert "min" in summarise_duration(replace(known, samples=90_000))
-    assert summarise_duration(replace(known, samples=None)) == "90–100 samples/s; number of samples not known"
-    assert summarise_duration(replace(known, samples=None, low_samples_s=100.0)).startswith("100 samples/s")
+    estimate = DurationEstimate(9_000, 90.0, 100.0, 0.1, True, "a run")
+    assert estimate.seconds(9_000) == pytest.approx((99.0, 110.0))
+    assert "min" in summarise_duration(replace(estimate, samples=90_000))
+    assert summarise_duration(replace(estimate, samples=None)) == "90–100 samples/s; number of samples not known"
+    assert summarise_duration(replace(estimate, samples=None, low_samples_s=100.0)).startswith("100 samples/s")
 
 
 def test_a_secret_in_the_command_does_not_hide_its_runs() -> None:

@@ -40,13 +40,13 @@ TABLE = yaml.load(Path(__file__).with_name("recommendations.yaml").read_text("ut
 ROWS = [pytest.param(row, id=rule) for rule, rows in TABLE.items() if rule != "anchors" for row in rows]
 
 
-def reason(found: Recommendation, name: str) -> str:
-    return next(value.reason for value in found.advised if value.name == name)
+def reason(advice: Recommendation, name: str) -> str:
+    return next(value.reason for value in advice.advised if value.name == name)
 
 
-def left(found: Recommendation, name: str, value: Any) -> str:
+def left(advice: Recommendation, name: str, value: Any) -> str:
     """Why a value was not recommended."""
-    return next(rejection.reason for rejection in found.rejected if (rejection.name, rejection.value) == (name, value))
+    return next(rejection.reason for rejection in advice.rejected if (rejection.name, rejection.value) == (name, value))
 
 
 def machine(names: list[str], **changes: Any) -> Inventory:
@@ -220,7 +220,7 @@ def test_longer_samples_leave_room_for_fewer(model):
 
 
 @pytest.mark.parametrize(
-    ("inventory", "workers", "prefetch", "said"),
+    ("inventory", "workers", "prefetch", "expected"),
     [
         (box(T4, cores=16), 8, 4, "16 usable cores"),
         (box(T4, cores=128), 8, 4, "128 usable cores"),
@@ -236,12 +236,12 @@ def test_longer_samples_leave_room_for_fewer(model):
         (box(cores=64), 0, None, "on the CPU"),
     ],
 )
-def test_loader(inventory, workers, prefetch, said):
+def test_loader(inventory, workers, prefetch, expected):
     recommended = recommend(inventory, python())
     settings = recommended.settings
     assert (settings.dataloader_num_workers, settings.dataloader_prefetch_factor) == (workers, prefetch)
     assert settings.dataloader_persistent_workers is (workers > 0)
-    assert said in reason(recommended, "dataloader_num_workers")
+    assert expected in reason(recommended, "dataloader_num_workers")
     assert settings.dataloader_pin_memory is bool(inventory.gpus)
 
 

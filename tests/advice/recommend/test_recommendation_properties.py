@@ -20,9 +20,9 @@ from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Setti
 from tuner_tui.settings.rules import Problem, find_problems
 
 
-def wrong(found: Settings, inventory: Inventory, interpreter: Interpreter | None, job: Any) -> tuple[Problem, ...]:
+def wrong(tried: Settings, inventory: Inventory, interpreter: Interpreter | None, job: Any) -> tuple[Problem, ...]:
     cores = inventory.cpu.usable_cores
-    problems = find_problems(found, gpus=gpus_of_job(inventory, job), interpreter=interpreter, job=job, cores=cores)
+    problems = find_problems(tried, gpus=gpus_of_job(inventory, job), interpreter=interpreter, job=job, cores=cores)
     # How many processes there are the job says, and no recommendation changes it.
     return tuple(problem for problem in problems if "each needs one of its own" not in problem.sentence)
 
@@ -46,7 +46,9 @@ def test_what_is_recommended_fits_what_is_given(
         for recommended_setting in wrong(recommended.settings, inventory, interpreter, job)
         if recommended_setting.fields not in before
     ]
-    assert [one for one in new if one.severity == "error" and recommended.values.keys() & set(one.fields)] == []
+    assert [
+        finding for finding in new if finding.severity == "error" and recommended.values.keys() & set(finding.fields)
+    ] == []
 
 
 @given(inventories, interpreters, jobs)
@@ -81,20 +83,20 @@ METHODS = [("none", "none"), ("lora", "none"), ("lora", "nf4")]
 ADAMW = ("adamw_torch_fused", "adamw_torch", "adamw_bnb_8bit")
 
 
-def method(found: Recommendation) -> tuple[int, ...]:
+def method(advice: Recommendation) -> tuple[int, ...]:
     """What little memory makes a training do without: less of it compares as smaller."""
-    chosen = found.settings
+    chosen = advice.settings
     return (
         METHODS.index((chosen.peft_method, chosen.quantization)),
         ADAMW.index(chosen.optim),
         int(chosen.gradient_checkpointing),
-        -found.replicas,  # one process uses several GPUs for small models only
+        -advice.replicas,  # one process uses several GPUs for small models only
     )
 
 
 @settings(deadline=None)
 @given(
-    known=st.sampled_from(sorted(OF_EACH_ARCHITECTURE.values(), key=lambda known: known.name)),
+    gpu_model=st.sampled_from(sorted(OF_EACH_ARCHITECTURE.values(), key=lambda gpu_model: gpu_model.name)),
     model=st.sampled_from(
         ["bert-base-uncased", "bert-large-uncased", "microsoft/deberta-v2-xxlarge", "gpt2", "Qwen/Qwen2.5-0.5B",
          "meta-llama/Llama-3.2-3B", "Qwen/Qwen2.5-7B"]
@@ -105,14 +107,19 @@ def method(found: Recommendation) -> tuple[int, ...]:
     max_samples=st.none() | st.integers(1, 5000),
 )  # fmt: skip
 def test_more_memory_never_gives_a_smaller_batch(
-    known: KnownGpu, model: str, interpreter: Interpreter | None, max_length: int, count: int, max_samples: int | None
+    gpu_model: KnownGpu,
+    model: str,
+    interpreter: Interpreter | None,
+    max_length: int,
+    count: int,
+    max_samples: int | None,
 ) -> None:
     """For every memory size that is sold. A smaller micro batch comes with a better method, a worse method never."""
     task: Literal["classification", "causal-lm"] = "classification" if "bert" in model else "causal-lm"
     job = BuiltinJob(model=model, task=task, max_samples=max_samples)
     before: Recommendation | None = None
     for gib in SIZES_GIB:
-        gpus = (make_gpu(known.name, index, gib=gib) for index in range(count))
+        gpus = (make_gpu(gpu_model.name, index, gib=gib) for index in range(count))
         recommended = recommend(box(*gpus), interpreter, job, {"max_length": max_length})
         if before is not None:
             assert method(recommended) <= method(before), gib
@@ -140,13 +147,13 @@ def test_the_effective_batch_stays_sensible(
     assert all(outcome.reason and outcome.source for outcome in recommended.rejected)
 
 
-def not_one_sample(found: Recommendation) -> bool:
-    return any("not even one sample" in note for note in found.notes)
+def not_one_sample(advice: Recommendation) -> bool:
+    return any("not even one sample" in note for note in advice.notes)
 
 
 @settings(deadline=None)
 @given(
-    known=st.sampled_from(known_gpus()),
+    gpu_model=st.sampled_from(known_gpus()),
     model=st.sampled_from(
         ["bert-base-uncased", "roberta-large", "microsoft/deberta-v3-large", "gpt2", "meta-llama/Llama-3.2-1B",
          "microsoft/phi-2", "meta-llama/Llama-2-7b-hf", "Qwen/Qwen2.5-32B"]
@@ -157,17 +164,17 @@ def not_one_sample(found: Recommendation) -> bool:
     bitsandbytes=st.booleans(),
 )  # fmt: skip
 def test_more_gpus_get_no_less_than_one(
-    known: KnownGpu, model: str, max_length: int, max_samples: int | None, count: int, bitsandbytes: bool
+    gpu_model: KnownGpu, model: str, max_length: int, max_samples: int | None, count: int, bitsandbytes: bool
 ) -> None:
     """Neither a smaller step, nor less that is trained, nor a training that does not fit where it fitted one."""
     task: Literal["classification", "causal-lm"] = "classification" if "bert" in model else "causal-lm"
     job = BuiltinJob(model=model, task=task, max_samples=max_samples)
     packages = {"bitsandbytes": "0.50.0"} if bitsandbytes else {}
-    one, several = (
+    finding, several = (
         recommend(
             box(
                 *(
-                    make_gpu(known.name, index, known.memory_gib[0] if known.memory_gib else None)
+                    make_gpu(gpu_model.name, index, gpu_model.memory_gib[0] if gpu_model.memory_gib else None)
                     for index in range(gpus)
                 )
             ),
@@ -178,14 +185,14 @@ def test_more_gpus_get_no_less_than_one(
         for gpus in (1, count)
     )
     assert several.replicas in (1, count)
-    assert several.effective_batch >= one.effective_batch
+    assert several.effective_batch >= finding.effective_batch
     first, second = (
         METHODS.index((recommended.settings.peft_method, recommended.settings.quantization))
-        for recommended in (one, several)
+        for recommended in (finding, several)
     )
     assert second <= first
-    assert several.settings.max_length == one.settings.max_length
-    assert not_one_sample(one) or not not_one_sample(several)
+    assert several.settings.max_length == finding.settings.max_length
+    assert not_one_sample(finding) or not not_one_sample(several)
     if several.replicas == 1:
-        assert several.values == one.values
+        assert several.values == finding.values
         assert any(f"--processes {count}" in note for note in several.notes)

@@ -132,11 +132,13 @@ def test_lengths_lead_to_recommendations() -> None:
 )
 def test_whether_packing_would_pay(lengths: Iterable[int], padded: bool, sentence: str) -> None:
     job, given = CommandJob(command=("train",)), {"max_length": 1024, "per_device_train_batch_size": 8}
-    known = SampleLengths(tuple(lengths), 100, padded=padded)
-    recommended = recommend(box(make_gpu("A100", gib=80.0)), python(), job, given, lengths=known)
+    lengths_known = SampleLengths(tuple(lengths), 100, padded=padded)
+    recommended = recommend(box(make_gpu("A100", gib=80.0)), python(), job, given, lengths=lengths_known)
     assert any(sentence in note for note in recommended.notes), recommended.notes
     classifier = BuiltinJob(task="classification")
-    assert not any("Packing" in note for note in recommend(box(), python(), classifier, given, lengths=known).notes)
+    assert not any(
+        "Packing" in note for note in recommend(box(), python(), classifier, given, lengths=lengths_known).notes
+    )
 
 
 def test_padding_follows_sampling_and_tool() -> None:

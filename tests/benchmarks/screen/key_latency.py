@@ -74,9 +74,9 @@ def measured(keys: int) -> list[float]:
         return taken
 
 
-def report(what: str, taken: list[float]) -> None:
+def report(title: str, taken: list[float]) -> None:
     """Print median, 95th percentile and maximum."""
-    print(f"{what:<36}{median(taken):>10.1f}{quantiles(taken, n=20)[-1]:>10.1f}{max(taken):>10.1f}")
+    print(f"{title:<36}{median(taken):>10.1f}{quantiles(taken, n=20)[-1]:>10.1f}{max(taken):>10.1f}")
 
 
 def main() -> None:

@@ -41,8 +41,8 @@ def fake_box(scenario: Scenario) -> Iterator[tuple[dict[str, str], Path]]:
         library = build_library(folder)
         if library is None:
             raise SystemExit(f"skipped: {NO_COMPILER}")
-        own = {key: str(folder / key.lower()) for key in ("TUNER_STATE_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")}
-        yield {**scenario.environment(library, folder), **own, **SSH_TERMINAL}, folder
+        folders = {key: str(folder / key.lower()) for key in ("TUNER_STATE_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")}
+        yield {**scenario.environment(library, folder), **folders, **SSH_TERMINAL}, folder
 
 
 def machine() -> str:

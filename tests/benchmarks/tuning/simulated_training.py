@@ -109,18 +109,18 @@ class SimulatedTraining:
 
     def step(self, knobs: Knobs) -> tuple[float, float, float, float]:
         """Seconds of forward and backward, of the optimizer and of waiting per step, and the share of padding."""
-        once, own = self.once_s, self.own_s
+        once, own_cost = self.once_s, self.own_s
         if knobs.precision != "fp32":
-            own /= self.sixteen_bit[0]
+            own_cost /= self.sixteen_bit[0]
         elif knobs.tf32:
-            own /= self.tf32
+            own_cost /= self.tf32
         if knobs.compiled:
-            once, own = once * self.compiling[0], own * self.compiling[1]
+            once, own_cost = once * self.compiling[0], own_cost * self.compiling[1]
         if knobs.checkpointing:
-            once, own = once * self.checkpointing[0], own * self.checkpointing[0]
+            once, own_cost = once * self.checkpointing[0], own_cost * self.checkpointing[0]
         spread = self.padding_grouped if knobs.grouped else self.padding
         padding = spread * (1 - 1 / (1 + 0.3 * (knobs.micro - 1)))
-        micro_s = once + own * knobs.micro / (1 - padding)
+        micro_s = once + own_cost * knobs.micro / (1 - padding)
         return (
             micro_s * knobs.accumulation * self.crowding(knobs),
             self.optimizer_s * (self.fused if knobs.fused else 1),
@@ -210,15 +210,15 @@ def random_training(seed: int) -> SimulatedTraining:
         dataloader_num_workers=rng.choice([0, 0, 1, 4]),
     )
     once, tf32 = 0.02, rng.uniform(1, 3)
-    own = once / 2 ** rng.uniform(-2, 6)
-    step = (once + own * micro) * start.gradient_accumulation_steps
+    own_cost = once / 2 ** rng.uniform(-2, 6)
+    step = (once + own_cost * micro) * start.gradient_accumulation_steps
     slope = (capacity - base) / (most + rng.random())
     floor = min(base * rng.choice([1.0, rng.uniform(1.0, 1.6)]), capacity * 0.9)
     prior = PeakModel(base * (1 + rng.gauss(0, 0.1)), slope * (1 + rng.gauss(0, 0.1)), floor)
     return SimulatedTraining(
         seed=seed, capacity=capacity, base=base, slope=slope, floor=floor, fragmentation=rng.uniform(0, 0.03),
-        once_s=once, own_s=own, optimizer_s=step * rng.uniform(0.005, 0.25),
-        loading_s=(once / micro + own) * rng.choice([0.0, rng.uniform(0, 0.1), rng.uniform(0.1, 2.5)]),
+        once_s=once, own_s=own_cost, optimizer_s=step * rng.uniform(0.005, 0.25),
+        loading_s=(once / micro + own_cost) * rng.choice([0.0, rng.uniform(0, 0.1), rng.uniform(0.1, 2.5)]),
         cores=rng.choice([2, 4, 8, 16]), padding=rng.uniform(0, 0.6), padding_grouped=rng.uniform(0, 0.08),
         sixteen_bit=(tf32 * rng.uniform(0.9, 2), rng.uniform(0.8, 1.25)), tf32=tf32,
         compiling=(rng.uniform(0.4, 1.1), rng.uniform(0.75, 1.1), rng.uniform(0.7, 1.05)),

@@ -99,7 +99,7 @@ def searched_on(training: SimulatedTraining, gpus: int) -> tuple[Search, float]:
                 running[gpu] = now + run.seconds, trials[0], run
         if not search.proposals:
             return search, now
-        gpu = min(running, key=lambda one: running[one][0])
+        gpu = min(running, key=lambda gpu_index: running[gpu_index][0])
         now, trial, run = running.pop(gpu)
         done = (*done, CompletedTrial(trial, run))
         search = replace(search, trials=comparable(done))

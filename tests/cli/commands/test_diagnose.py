@@ -38,9 +38,9 @@ run = partial(invoke, "diagnose")
 
 def document(result: Result) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert isinstance(found, dict)
-    return found
+    document_read = json.loads(result.stdout)
+    assert isinstance(document_read, dict)
+    return document_read
 
 
 def test_this_program_is_not_installed_by_its_name(tmp_path: Path) -> None:

@@ -272,8 +272,16 @@ def test_planned_gpus_are_estimated_for_the_code_of_the_command(call: Call) -> N
 
 def test_a_command_is_estimated_by_its_own_arguments(call: Call) -> None:
     """With `--set` in place of the command's arguments the figures are the same, but for what is recommended."""
-    own = ("--per_device_train_batch_size", "16", "--bf16", "--max_seq_length", "512", "--model_name_or_path", "gpt2")
-    result = call("--json", "--", "python", "train.py", *own)
+    arguments = (
+        "--per_device_train_batch_size",
+        "16",
+        "--bf16",
+        "--max_seq_length",
+        "512",
+        "--model_name_or_path",
+        "gpt2",
+    )
+    result = call("--json", "--", "python", "train.py", *arguments)
     document = json.loads(result.stdout)
     assert document["job"]["model"] == "gpt2"
     assert (document["settings"]["per_device_train_batch_size"], document["settings"]["precision"]) == (16, "bf16")
@@ -281,8 +289,10 @@ def test_a_command_is_estimated_by_its_own_arguments(call: Call) -> None:
     given = {name: document["settings"][name] for name in ("precision", "max_length", "optim", "attn_implementation")}
     flags = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
     same = ("--set", "per_device_train_batch_size=16", "--set", "gradient_accumulation_steps=1")
-    other = json.loads(call(*GPT2[:4], *flags, *same, "--set", "per_device_eval_batch_size=8", "--json").stdout)
-    assert document["parts"] == other["parts"]
+    second_estimate = json.loads(
+        call(*GPT2[:4], *flags, *same, "--set", "per_device_eval_batch_size=8", "--json").stdout
+    )
+    assert document["parts"] == second_estimate["parts"]
 
 
 def test_of_a_command_without_a_model_it_is_said_where_one_was_looked_for(call: Call) -> None:

@@ -52,7 +52,7 @@ def test_a_tools_file_becomes_a_preset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("a: [", "not valid YAML"),
         ("- a", "key: value"),
@@ -63,10 +63,10 @@ def test_a_tools_file_becomes_a_preset(tmp_path: Path) -> None:
         (f"a: {'[' * 3000}", "nested deeper than 16 levels"),
     ],
 )
-def test_a_file_that_gives_nothing(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_gives_nothing(tmp_path: Path, text: str, expected: str) -> None:
     result = run("import", str(written(tmp_path, text)), "--name", "x")
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert expected in result.stderr
 
 
 MANY = "settings: {warmup_steps: 0.1, max_length: 64, learning_rate: 1e-5, train_sampling_strategy: sequential}\n"

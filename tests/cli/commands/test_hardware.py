@@ -118,11 +118,11 @@ def test_a_preset_is_checked_against_the_gpus_that_a_training_would_see(
 ) -> None:
     environment = box(library, scenario.t4, tmp_path) | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
     done = tuner(environment, "presets", "check", "t4-16gb", "cpu", "--json")
-    other = {
+    problems_by_preset = {
         item["name"]: [w["sentence"] for w in item["warnings"] if "different hardware" in w["sentence"]]
         for item in json.loads(done)
     }
-    assert [name for name, said in other.items() if not said] == [fits]
+    assert [name for name, problems in problems_by_preset.items() if not problems] == [fits]
 
 
 @pytest.mark.parametrize("terminal", [True, False])

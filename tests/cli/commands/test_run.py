@@ -126,9 +126,9 @@ def test_a_flag_that_does_not_choose_what_starts_the_command_says_so(shell: Shel
     link = shell.home / "python3"
     link.symlink_to(sys.executable)
     done = shell("run", "--interpreter", str(link), "--", sys.executable, "-c", "pass")
-    other = shell("run", "--interpreter", sys.executable, "--", sys.executable, "-c", "pass")
-    assert done.returncode == other.returncode == 0
-    assert ("only used to look up packages" in done.stderr, "only used" in other.stderr) == (True, False)
+    refused = shell("run", "--interpreter", sys.executable, "--", sys.executable, "-c", "pass")
+    assert done.returncode == refused.returncode == 0
+    assert ("only used to look up packages" in done.stderr, "only used" in refused.stderr) == (True, False)
 
 
 def test_run_json_is_json_lines_and_ends_with_finished(shell: Shell) -> None:

@@ -93,7 +93,7 @@ def classify(
 
 
 @pytest.mark.parametrize(
-    ("other", "silent", "evaluated"),
+    ("second_loader", "silent", "evaluated"),
     [
         (iterator(10, 40, 9), (), (10, 50)),
         (iterator(10, 20, 2), ((12, 14),), (10, 50)),
@@ -107,10 +107,10 @@ def classify(
     ids=["many", "silent", "whole", "after-the-batch", "after-and-silent", "few", "stepped-before", "in-turns"],
 )
 def test_a_block_of_batches_of_another_loader(
-    other: IteratorStats, silent: tuple[Span, ...], evaluated: Span | None
+    second_loader: IteratorStats, silent: tuple[Span, ...], evaluated: Span | None
 ) -> None:
-    evaluations, spans = classify([other, iterator(50, 51, stepped=True)], *silent)
-    assert evaluations == ([] if evaluated is None else [other])
+    evaluations, spans = classify([second_loader, iterator(50, 51, stepped=True)], *silent)
+    assert evaluations == ([] if evaluated is None else [second_loader])
     assert spans == ([] if evaluated is None else [evaluated])
 
 
@@ -120,15 +120,15 @@ def test_at_the_start_of_an_epoch_the_newest_batch_is_the_trainings() -> None:
 
 
 def test_a_loader_that_delivers_step_after_step_is_the_trainings() -> None:
-    between, other = StepGapClassifier(), iterator(10, 40, 9)
-    assert classify([other, iterator(50, 51, stepped=True)], between=between)[0] == [other]
-    assert classify([other, iterator(50, 51, stepped=True)], between=between)[0] == []
+    between, second_loader = StepGapClassifier(), iterator(10, 40, 9)
+    assert classify([second_loader, iterator(50, 51, stepped=True)], between=between)[0] == [second_loader]
+    assert classify([second_loader, iterator(50, 51, stepped=True)], between=between)[0] == []
 
 
 def test_one_that_delivers_now_and_then_is_not() -> None:
-    between, other = StepGapClassifier(), iterator(10, 40, 9)
+    between, second_loader = StepGapClassifier(), iterator(10, 40, 9)
     for _ in range(3):
-        assert classify([other, iterator(50, 51, stepped=True)], between=between)[0] == [other]
+        assert classify([second_loader, iterator(50, 51, stepped=True)], between=between)[0] == [second_loader]
         between.skipped = True
 
 

@@ -109,8 +109,8 @@ def test_its_trainer_takes_what_is_injected_and_the_checkpoint(
     }
     assert given.of(Injected)[-1].not_found == ("warmup_steps",)
     final = last_steps(given.events)
-    own = 13 - plan.first_step
-    assert (final.step, final.own_steps, final.micro_steps) == (13, own, own)
+    steps_left = 13 - plan.first_step
+    assert (final.step, final.own_steps, final.micro_steps) == (13, steps_left, steps_left)
     assert settings_in_effect(given.events)["autocast_dtype"] == "bfloat16"
 
 

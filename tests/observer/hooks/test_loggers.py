@@ -47,23 +47,23 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("name", [*SOURCES, *INSTALLED])
 def test_what_is_logged_is_seen_and_still_logged(runs: dict[str, Path], name: str) -> None:
     """The loss of each step is a quarter of the last, from 1; the evaluations come after steps 4 and 8."""
-    found, source = observed_in(runs[name]), SOURCES.get(name, name)
-    theirs = [event for event in found.of(Metrics) if event.source != BACKWARD]
+    events_seen, source = observed_in(runs[name]), SOURCES.get(name, name)
+    theirs = [event for event in events_seen.of(Metrics) if event.source != BACKWARD]
     assert {event.source for event in theirs} == {source}
     assert all(event.loss == 0.25 ** (event.step - 1) for event in theirs)
     assert (theirs[-1].step, theirs[-1].learning_rate, theirs[-1].summary) == (8, 0.25, False)
-    evaluations = [(event.step, event.source, event.metrics) for event in found.of(Evaluated) if event.source]
+    evaluations = [(event.step, event.source, event.metrics) for event in events_seen.of(Evaluated) if event.source]
     assert evaluations == [
         (4, source, {"eval_loss": 0.25**4, "eval_acc": 0.5}),
         (8, source, {"eval_loss": 0.25**8, "eval_acc": 0.75}),
     ]
-    state = fold_all(RunState(), found.events)
+    state = fold_all(RunState(), events_seen.events)
     assert (state.loss, state.loss_trust, state.step) == (0.25**7, trust(source), 8)
     assert [(event.step, event.source, event.seconds is not None) for event in state.evaluations] == [
         (4, source, True),
         (8, source, True),
     ]
-    assert name in INSTALLED or "val_acc" in found.output
+    assert name in INSTALLED or "val_acc" in events_seen.output
 
 
 @pytest.mark.train
@@ -83,9 +83,9 @@ def test_a_logger_of_another_form_works_as_without_the_observer(tmp_path: Path) 
     assert observed.of(Metrics) == []
 
 
-@pytest.mark.parametrize(("name", "what", "key"), EXAMPLES["a name says what its value is"])
-def test_a_name_says_what_its_value_is(name: str, what: str, key: str) -> None:
-    assert kind_of(name)[:2] == (what, key)
+@pytest.mark.parametrize(("name", "meaning", "key"), EXAMPLES["a name says what its value is"])
+def test_a_name_says_what_its_value_is(name: str, meaning: str, key: str) -> None:
+    assert kind_of(name)[:2] == (meaning, key)
 
 
 def test_of_several_losses_the_total_is_the_trainings() -> None:

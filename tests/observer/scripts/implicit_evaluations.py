@@ -104,8 +104,10 @@ def singles() -> Iterator[torch.Tensor]:
 
 def pairs() -> Iterator[torch.Tensor]:
     """Two loaders for one training."""
-    for (one,), (other,) in zip(DataLoader(data, batch_size=4), DataLoader(data, batch_size=4), strict=True):
-        yield one + other
+    for (first_batch,), (second_batch,) in zip(
+        DataLoader(data, batch_size=4), DataLoader(data, batch_size=4), strict=True
+    ):
+        yield first_batch + second_batch
 
 
 def timed(act: Act) -> float:
@@ -280,8 +282,8 @@ def averages() -> float:
         train(optimizer, model(batch).mean())
         if step % EVERY == 0:
             with torch.no_grad():
-                for parameter, other in zip(teacher.parameters(), model.parameters(), strict=True):
-                    slow(parameter).lerp_(other, 0.1)
+                for parameter, second_batch in zip(teacher.parameters(), model.parameters(), strict=True):
+                    slow(parameter).lerp_(second_batch, 0.1)
     return 0.0
 
 

@@ -16,8 +16,10 @@ from tuner_tui.runs.events.progress import MAX_POINTS, WINDOW_S, HistoryBuilder,
 from tuner_tui.runs.events.run_state import RankState, RunState
 
 
-def steps(t: float, own: int, train_s: float, rank: int = 0, **more: Any) -> ev.Steps:
-    plain = ev.Steps(t=t, rank=rank, step=own, own_steps=own, train_s=train_s, samples=own * 8)
+def steps(t: float, steps_of_rank: int, train_s: float, rank: int = 0, **more: Any) -> ev.Steps:
+    plain = ev.Steps(
+        t=t, rank=rank, step=steps_of_rank, own_steps=steps_of_rank, train_s=train_s, samples=steps_of_rank * 8
+    )
     return replace(plain, **more)
 
 

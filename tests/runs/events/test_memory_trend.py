@@ -62,6 +62,6 @@ def test_any_order_of_any_steps_stays_small_and_holds_the_lowest(points: list[tu
     for step, value in points:
         lows = with_value(lows, step, value)
     assert len(lows.values) <= MAX_WINDOWS
-    known = [value for step, value in points if value is not None and step >= 0]
-    assert min((value for value in lows.values if value is not None), default=None) == min(known, default=None)
+    measured = [value for step, value in points if value is not None and step >= 0]
+    assert min((value for value in lows.values if value is not None), default=None) == min(measured, default=None)
     find_growth(lows, 7)

@@ -216,6 +216,6 @@ def test_settings_go_into_a_copy_of_the_commands_file(box: Sandbox) -> None:
     folder = launch(prepare(replace(box.request("", job=job), resolved=chosen)))
     box.folders.append(folder)
     assert wait_ended(folder).outcome == "completed"
-    own = {"dataset_name": "data", "per_device_train_batch_size": 2}
-    assert yaml.safe_load(folder.output_log.read_text()) == own | {"max_length": 8}
-    assert yaml.safe_load((box.root / "sft.yaml").read_text()) == own, "the person's own file is left as it is"
+    file_values = {"dataset_name": "data", "per_device_train_batch_size": 2}
+    assert yaml.safe_load(folder.output_log.read_text()) == file_values | {"max_length": 8}
+    assert yaml.safe_load((box.root / "sft.yaml").read_text()) == file_values, "the person's own file is left as it is"

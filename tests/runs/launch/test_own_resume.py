@@ -113,12 +113,12 @@ def test_weights_alone_are_a_checkpoint_only_for_the_scripts_own_option(box: San
     prepared = prepare(LaunchRequest.resume(folder, read_record(folder)))
     assert prepared.own_resume is not None
     without = LOOP.replace('"--resume"', '"--begin"').replace("args.resume", "args.begin")
-    other = box.launch(without, "--weights-only")
-    assert wait_ended(other).outcome == "completed"
+    weights_launch = box.launch(without, "--weights-only")
+    assert wait_ended(weights_launch).outcome == "completed"
     with pytest.raises(LaunchError, match=r"last\.pt holds weights only"):
-        prepare(LaunchRequest.resume(other, read_record(other)))
+        prepare(LaunchRequest.resume(weights_launch, read_record(weights_launch)))
     with pytest.raises(NoCheckpointError):
-        plan_restart(other)
+        plan_restart(weights_launch)
     whole = box.launch(without)
     assert wait_ended(whole).outcome == "completed"
     with pytest.raises(LaunchError, match="its script has no known option to resume"):

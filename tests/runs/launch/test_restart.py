@@ -70,12 +70,12 @@ def test_a_running_trainer_saves_ends_and_goes_on(box: Sandbox, fifo: Fifo) -> N
     assert fifo.word() == "nothing"
     seen_to_train(folder)
     before = read_record(folder).resolved
-    other = replace(
+    second = replace(
         before,
         settings=before.settings.changed(seed=7),
         origins={"seed": Origin(OriginKind.REMEDY, "test")},
     )
-    plan = plan_restart(folder, resolved=other, stop_timeouts=QUICK_STOP)
+    plan = plan_restart(folder, resolved=second, stop_timeouts=QUICK_STOP)
     assert (plan.live, plan.saves, plan.step, plan.lost_steps) == (True, True, 5, 0)
     assert read_status(folder).kind == "running"
     new = restart(plan)
@@ -86,7 +86,7 @@ def test_a_running_trainer_saves_ends_and_goes_on(box: Sandbox, fifo: Fifo) -> N
     assert read_status(folder).outcome == "stopped"
     record = read_record(new)
     assert (record.parent, record.lineage, record.resumed_from) == (folder.id, (folder.id,), str(checkpoint))
-    assert record.resolved == other
+    assert record.resolved == second
     send_order(new, "terminate")
     assert wait_ended(new).outcome == "stopped"
 

@@ -29,13 +29,13 @@ def test_a_folder_that_both_commands_name(box: Sandbox, fifo: Fifo) -> None:
     first = box.launch(WAITS, job=job(box, fifo, "--output_dir", "out"))
     fifo.word()
     second = prepare(box.request(WAITS, job=job(box, fifo, f"--out-dir={box.root}/x/../out")))
-    said = f"run {first.id} writes to {box.root}/out too"
-    assert second.shared_outputs == (said,)
-    assert ("Warning", f"{said}: checkpoints overwrite each other") in launch_summary(second)
+    warning = f"run {first.id} writes to {box.root}/out too"
+    assert second.shared_outputs == (warning,)
+    assert ("Warning", f"{warning}: checkpoints overwrite each other") in launch_summary(second)
     folder = launch(second)
     box.folders.append(folder)
     [finding] = [finding for finding in diagnose(situation_of_run(folder)) if finding.cause == "shared-output"]
-    assert said in finding.sentence
+    assert warning in finding.sentence
     assert prepare(box.request(WAITS, job=job(box, fifo, "--output_dir", "other"))).shared_outputs == ()
 
 

@@ -61,8 +61,8 @@ def test_the_role_and_the_location_of_a_stack(
     stack: list[tuple[str, str]], role: str | None, location: str | None
 ) -> None:
     frames = [CodeFrame(*frame) for frame in stack]
-    known = role_of(frames)
-    assert (None if known is None else known.name) == role
+    frame_role = role_of(frames)
+    assert (None if frame_role is None else frame_role.name) == role
     assert location_of(frames) == location
 
 
@@ -84,5 +84,5 @@ def test_what_an_import_runs_is_not_the_work_of_its_package() -> None:
     ],
 )
 def test_a_path_in_the_message_gives_the_role_where_no_frame_does(message: str, role: str | None) -> None:
-    known = role_of((), message)
-    assert (None if known is None else known.name) == role
+    frame_role = role_of((), message)
+    assert (None if frame_role is None else frame_role.name) == role

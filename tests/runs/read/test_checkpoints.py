@@ -77,8 +77,8 @@ def run(root: Path, **changes: Any) -> RunFolder:
     return folder
 
 
-def path_of(found: SavedCheckpoint | None) -> Path | None:
-    return None if found is None else found.path
+def path_of(checkpoint: SavedCheckpoint | None) -> Path | None:
+    return None if checkpoint is None else checkpoint.path
 
 
 def test_the_lineage_is_searched_from_its_end(tmp_path: Path) -> None:

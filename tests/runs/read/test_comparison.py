@@ -31,9 +31,9 @@ COMMAND = CommandJob(command=("python", "train.py"), apply="inject")
 
 
 def changed(first: RunView, second: RunView) -> list[tuple[str, object, object]]:
-    known = {"not known": "?"}
+    labels = {"not known": "?"}
     return [
-        (row.name, known.get(row.first_origin.kind, row.first), known.get(row.second_origin.kind, row.second))
+        (row.name, labels.get(row.first_origin.kind, row.first), labels.get(row.second_origin.kind, row.second))
         for row in compare(first, second).settings
     ]
 

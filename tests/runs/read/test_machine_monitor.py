@@ -73,7 +73,7 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def machine(tmp_path: Path) -> Iterator[Place]:
     made = Place(tmp_path, FakeHandle())
     yield made
     for watch in made.watches:
@@ -84,51 +84,51 @@ def commands(view: MachineView) -> list[str]:
     return [" ".join(job.command) for job in view.jobs]
 
 
-def test_a_job_on_a_gpu_has_its_workers_and_its_memory(place: Place) -> None:
-    view = place.watch().look()
+def test_a_job_on_a_gpu_has_its_workers_and_its_memory(machine: Place) -> None:
+    view = machine.watch().look()
     job = next(job for job in view.jobs if job.gpus)
     assert [process.pid for process in job.processes] == [7, 8]
     assert (job.gpus, job.gpu_memory_bytes, job.user) == ((0,), 8, getpass.getuser())
     assert job.role == "1+1"
 
 
-def test_secrets_of_a_command_line_are_not_shown(place: Place) -> None:
-    assert "/env/bin/python -u /home/ann/train.py --token [hidden]" in commands(place.watch().look())
+def test_secrets_of_a_command_line_are_not_shown(machine: Place) -> None:
+    assert "/env/bin/python -u /home/ann/train.py --token [hidden]" in commands(machine.watch().look())
 
 
-def test_a_training_without_a_gpu_is_a_job_and_an_editor_is_not(place: Place) -> None:
-    assert "/env/bin/python cpu_train.py" in commands(place.watch().look())
-    assert not any("vim" in command for command in commands(place.watch().look()))
+def test_a_training_without_a_gpu_is_a_job_and_an_editor_is_not(machine: Place) -> None:
+    assert "/env/bin/python cpu_train.py" in commands(machine.watch().look())
+    assert not any("vim" in command for command in commands(machine.watch().look()))
 
 
-def test_one_job_alone_whatever_it_is_until_it_ends(place: Place) -> None:
-    watch = place.watch()
+def test_one_job_alone_whatever_it_is_until_it_ends(machine: Place) -> None:
+    watch = machine.watch()
     assert commands(watch.look(30)) == ["vim notes"]
-    (place.proc / "30" / "stat").unlink()
+    (machine.proc / "30" / "stat").unlink()
     watch.look(30)
     watch.look(30)
     assert watch.look(30).jobs == ()
 
 
-def test_in_a_container_the_gpus_processes_are_not_taken_for_ours(place: Place) -> None:
-    view = place.watch(host_pids=False).look()
+def test_in_a_container_the_gpus_processes_are_not_taken_for_ours(machine: Place) -> None:
+    view = machine.watch(host_pids=False).look()
     assert view.notes == (HOST_PIDS_NOTE,)
     assert all(job.gpus == () for job in view.jobs)
     assert len(view.jobs) == 2
 
 
-def test_a_process_the_host_does_not_show_is_shown_with_what_the_driver_knows(place: Place) -> None:
+def test_a_process_the_host_does_not_show_is_shown_with_what_the_driver_knows(machine: Place) -> None:
     for name in ("7", "8"):
-        (place.proc / name / "stat").unlink()
-    job = next(job for job in place.watch().look().jobs if job.gpus)
+        (machine.proc / name / "stat").unlink()
+    job = next(job for job in machine.watch().look().jobs if job.gpus)
     assert (job.pid, job.command, job.gpu_memory_bytes, job.cpu_pct) == (7, (), 8, None)
 
 
-def test_jobs_of_this_program_are_named(place: Place) -> None:
-    folder = place.run_of(7)
+def test_jobs_of_this_program_are_named(machine: Place) -> None:
+    folder = machine.run_of(7)
     lock = acquire_lock(folder.lock)
     try:
-        job = next(job for job in place.watch().look().jobs if job.gpus)
+        job = next(job for job in machine.watch().look().jobs if job.gpus)
         assert job.run is not None
         assert (job.run.run, job.run.preset, job.run.total_steps) == (folder.id, "demo", 90)
     finally:

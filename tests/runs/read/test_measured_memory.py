@@ -46,10 +46,10 @@ def test_on_a_cpu_the_resident_set_is_all_there_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [BuiltinJob(task="causal-lm", model="tiny"), BuiltinJob(model="gpt2"), CommandJob(command=("x",))]
+    "different_job", [BuiltinJob(task="causal-lm", model="tiny"), BuiltinJob(model="gpt2"), CommandJob(command=("x",))]
 )
-def test_other_jobs_say_nothing(tmp_path: Path, other: BuiltinJob | CommandJob) -> None:
-    run(tmp_path, GPU, job=other)
+def test_other_jobs_say_nothing(tmp_path: Path, different_job: BuiltinJob | CommandJob) -> None:
+    run(tmp_path, GPU, job=different_job)
     assert measured_runs(JOB, tmp_path) == ()
 
 

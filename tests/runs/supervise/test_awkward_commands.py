@@ -46,15 +46,15 @@ def test_one_that_writes_no_text(box: Sandbox) -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "said"),
+    ("job", "expected"),
     [
         (CommandJob(command=("no-such-program",)), "'no-such-program' was not found on PATH"),
         (CommandJob(command=("/no/such/python", "train.py")), "'/no/such/python' does not exist"),
         (CommandJob(command=(sys.executable, "train.py"), cwd="gone"), "gone does not exist"),
     ],
 )
-def test_what_cannot_start_leaves_no_run(box: Sandbox, job: CommandJob, said: str) -> None:
-    with pytest.raises(LaunchError, match=said):
+def test_what_cannot_start_leaves_no_run(box: Sandbox, job: CommandJob, expected: str) -> None:
+    with pytest.raises(LaunchError, match=expected):
         box.launch("", job=job)
     assert not (box.root / "runs").exists()
 

@@ -262,8 +262,8 @@ def test_the_process_and_a_free_port_are_named(message: str) -> None:
         assert holder.startswith(f"port {port} is used by process {os.getpid()} (")
         number = int(free.removeprefix("port ").removesuffix(" is free"))
         assert number != port
-        with socket.socket() as other:
-            other.bind(("", number))
+        with socket.socket() as second_socket:
+            second_socket.bind(("", number))
 
 
 @pytest.mark.parametrize("log", ["", "port: 29500 is used", "[Errno 98] Address already in use"])

@@ -83,10 +83,10 @@ def test_it_is_shown_before_and_only_from_within(box: Sandbox) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "said"), [("from transformers import Trainer\nTrainer(None).train()", True), ("import torch", False)]
+    ("script", "expected"), [("from transformers import Trainer\nTrainer(None).train()", True), ("import torch", False)]
 )
-def test_it_is_said_where_there_is_a_trainer(box: Sandbox, script: str, said: bool) -> None:
+def test_it_is_said_where_there_is_a_trainer(box: Sandbox, script: str, expected: bool) -> None:
     pytest.importorskip("transformers", minversion="5")
     prepared = prepare(box.request(script, job=command(box)))
     assert prepared.added_env[SIGTERM_CHECKPOINT_VARIABLE] == "1"
-    assert any(label == "On SIGTERM" for label, _ in launch_summary(prepared)) is said
+    assert any(label == "On SIGTERM" for label, _ in launch_summary(prepared)) is expected

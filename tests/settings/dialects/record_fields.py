@@ -33,8 +33,8 @@ def record(folder: Path) -> dict[str, object]:
     """The record, made of the wheels in `folder`."""
     sources = [_source(folder, release) for release in RELEASES]
     fields = [_fields(source) for source in sources]
-    names = sorted({name for found in fields for name in found})
-    letters = {name: "".join(found.get(name, "-") for found in fields) for name in names}
+    names = sorted({name for field_names in fields for name in field_names})
+    letters = {name: "".join(field_names.get(name, "-") for field_names in fields) for name in names}
     return {"releases": RELEASES, "fields": letters}
 
 
@@ -79,10 +79,10 @@ def _warned(model: ast.ClassDef) -> Iterator[str]:
         if not isinstance(node, ast.If):
             continue
         tested = {child.attr for child in ast.walk(node.test) if isinstance(child, ast.Attribute)}
-        said = " ".join(_text(statement) for statement in node.body if isinstance(statement, ast.Expr))
-        if DEPRECATED.search(said):
+        warning = " ".join(_text(statement) for statement in node.body if isinstance(statement, ast.Expr))
+        if DEPRECATED.search(warning):
             # "using `EvaluationStrategy` for `eval_strategy` is deprecated" is about a value of it.
-            yield from (name for name in tested if re.search(rf"(?<!for )(?<!for `)\b{name}\b", said))
+            yield from (name for name in tested if re.search(rf"(?<!for )(?<!for `)\b{name}\b", warning))
 
 
 def _text(node: ast.AST) -> str:

@@ -101,8 +101,8 @@ def test_what_is_exported_is_imported_again(tool: Dialect, settings: Settings) -
 def test_keys_of_covers_all_that_is_written(settings: Settings) -> None:
     for tool in dialects().values():
         for name in FIELDS:
-            own = replace(tool, complete=None)  # a key that it completes belongs to several settings
-            assert set(write_settings(own, settings, None, [name]).values) <= dialect_keys(tool, name)
+            file_values = replace(tool, complete=None)  # a key that it completes belongs to several settings
+            assert set(write_settings(file_values, settings, None, [name]).values) <= dialect_keys(tool, name)
 
 
 def test_plain_hugging_face_is_the_dialect_without_words() -> None:
@@ -164,11 +164,11 @@ def test_quantized_weights_are_read(tool: str, values: dict[str, Any], settings:
 
 
 def test_a_qlora_file_keeps_an_adapter_when_it_is_changed() -> None:
-    own = {"base_model": "m", "adapter": "qlora", "load_in_4bit": True}
+    file_values = {"base_model": "m", "adapter": "qlora", "load_in_4bit": True}
     axolotl = dialects()["axolotl"]
-    off = file_changes(axolotl, own, Settings(peft_method="lora"), ["quantization"]).values
+    off = file_changes(axolotl, file_values, Settings(peft_method="lora"), ["quantization"]).values
     assert off == {("load_in_4bit",): False, ("load_in_8bit",): False, ("adapter",): "lora"}
-    dora = file_changes(axolotl, own, Settings(peft_method="dora", quantization="nf4"), ["peft_method"]).values
+    dora = file_changes(axolotl, file_values, Settings(peft_method="dora", quantization="nf4"), ["peft_method"]).values
     assert dora == {("peft_use_dora",): True}
     plain = {"base_model": "m", "adapter": "lora"}
     on = file_changes(axolotl, plain, Settings(peft_method="lora", quantization="nf4"), ["quantization"]).values

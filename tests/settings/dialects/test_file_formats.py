@@ -100,9 +100,9 @@ def sections(tool: Dialect) -> set[str]:
 @pytest.mark.parametrize("tool", OTHER_TOOLS)
 @given(settings=all_settings)
 def test_a_patched_file_gives_the_settings(tool: Dialect, settings: Settings) -> None:
-    own = {"unknown": {"kept": 1}, **unflatten({f"{section}.x": 1 for section in sections(tool)})}
-    text = yaml.safe_dump(own)
-    changes = file_changes(tool, own, settings, FIELDS)
+    file_values = {"unknown": {"kept": 1}, **unflatten({f"{section}.x": 1 for section in sections(tool)})}
+    text = yaml.safe_dump(file_values)
+    changes = file_changes(tool, file_values, settings, FIELDS)
     patched = yaml.safe_load(patch_text(text, changes.values, "x"))
     assert patched["unknown"] == {"kept": 1}
     again = file_changes(tool, patched, settings, [n for n in FIELDS if n in read_settings(tool, patched).settings])
@@ -111,6 +111,6 @@ def test_a_patched_file_gives_the_settings(tool: Dialect, settings: Settings) ->
 
 def test_an_old_name_in_another_section_stays() -> None:
     """It is a key of the user's own: the file has the new name where the script reads it."""
-    own = {"data": {"max_length": 128, "batch_size": 16}, "model": {"max_seq_len": 128, "seed": 1}}
-    changes = file_changes(dialects()["hf-sections"], own, Settings(max_length=256), ["max_length"])
+    file_values = {"data": {"max_length": 128, "batch_size": 16}, "model": {"max_seq_len": 128, "seed": 1}}
+    changes = file_changes(dialects()["hf-sections"], file_values, Settings(max_length=256), ["max_length"])
     assert changes.values == {("data", "max_length"): 256}

@@ -75,9 +75,9 @@ def test_files_are_read_and_changed(case: dict[str, Any], tmp_path: Path) -> Non
 def test_commands_take_settings(case: dict[str, Any], tmp_path: Path) -> None:
     job, path, expected = load_preset(case["path"]).preset.job, case["path"], case["apply"]
     assert isinstance(job, CommandJob)
-    own = read_tool_file(path).values if "config" in expected else None
+    file_values = read_tool_file(path).values if "config" in expected else None
     chosen = expected["set"]
-    applied = build_command(job, Settings(**chosen), None, "out", chosen=chosen, own_config=own)
+    applied = build_command(job, Settings(**chosen), None, "out", chosen=chosen, own_config=file_values)
     assert shlex.join(applied.argv).replace(str(tmp_path), "ROOT") == expected["command"]
     assert yaml.safe_load(applied.config_yaml or "null") == expected.get("config")
 

@@ -86,7 +86,7 @@ def test_old_and_new_spellings_are_read(values, settings):
 @pytest.mark.parametrize(("values", "note"), EXAMPLES["what is no setting is left out with a note"])
 def test_what_is_no_setting_is_left_out_with_a_note(values, note):
     imported = from_hf(values)
-    assert any(said.startswith(note) for said in imported.notes)
+    assert any(expected.startswith(note) for expected in imported.notes)
     assert set(imported.ignored) <= set(values)
     assert imported.ignored
 
@@ -96,11 +96,11 @@ def test_a_translation_is_told(values, note):
     assert from_hf(values).notes == (note,)
 
 
-@pytest.mark.parametrize(("values", "said"), EXAMPLES["bad values are errors"])
-def test_bad_values_are_errors(values, said):
+@pytest.mark.parametrize(("values", "expected"), EXAMPLES["bad values are errors"])
+def test_bad_values_are_errors(values, expected):
     with pytest.raises(FieldError) as caught:
         from_hf(values)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
     assert caught.value.field in values
 
 

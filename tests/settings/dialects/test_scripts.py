@@ -39,8 +39,14 @@ def patched(path: Path, settings: Settings, *names: str) -> str:
 
 def notebook(*sources: str) -> str:
     cells: list[dict[str, object]] = [
-        {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": one.splitlines(True)}
-        for one in sources
+        {
+            "cell_type": "code",
+            "execution_count": None,
+            "metadata": {},
+            "outputs": [],
+            "source": source_text.splitlines(True),
+        }
+        for source_text in sources
     ]
     cells.insert(1, {"cell_type": "markdown", "metadata": {}, "source": ["TrainingArguments(seed=9)"]})
     return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
@@ -66,7 +72,7 @@ def test_a_notebook_that_starts_a_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "expected"),
     [
         ("a.py", "def f(:\n", "a.py:1: is not valid Python"),
         ("a.ipynb", "{}", "is not a notebook"),
@@ -80,8 +86,8 @@ def test_a_notebook_that_starts_a_script(tmp_path: Path) -> None:
         ("a.json", '{"architectures": ["A"], "model_type": "a", "torch_dtype": "bfloat16"}', "a model's configuration"),
     ],
 )
-def test_what_is_no_training_ends_in_a_sentence(tmp_path: Path, name: str, text: str, said: str) -> None:
-    with pytest.raises(PresetError, match=said):
+def test_what_is_no_training_ends_in_a_sentence(tmp_path: Path, name: str, text: str, expected: str) -> None:
+    with pytest.raises(PresetError, match=expected):
         opened(tmp_path, name, text)
 
 

@@ -45,17 +45,17 @@ def test_what_the_file_says_beyond_the_settings_stays(tmp_path: Path) -> None:
     path = tmp_path / "my.yaml"
     training = resolve_training(LaunchOptions(str(path), {"per_device_train_batch_size": "4"}, project=None))
     assert isinstance(training.job, CommandJob)
-    own = read_tool_file(path).values
+    file_values = read_tool_file(path).values
     applied = build_command(
-        training.job, training.resolved.settings, None, "out", chosen=training.resolved.chosen, own_config=own
+        training.job, training.resolved.settings, None, "out", chosen=training.resolved.chosen, own_config=file_values
     )
     assert applied.argv == ("axolotl", "train", "{config}")
     assert applied.config_yaml is not None
-    assert yaml.safe_load(applied.config_yaml) == own | {"micro_batch_size": 4}
+    assert yaml.safe_load(applied.config_yaml) == file_values | {"micro_batch_size": 4}
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("model_name_or_path: a\ntemplate: t\ninfer_backend: vllm\n", "do not train"),
         ("# tune run x_eval --config a\nmodel: {_component_: a}\ncheckpointer: {a: b}\ntasks: [b]\n", "not train"),
@@ -65,8 +65,8 @@ def test_what_the_file_says_beyond_the_settings_stays(tmp_path: Path) -> None:
          "aliases expand"),
     ],
 )  # fmt: skip
-def test_a_file_that_trains_nothing_or_is_unsafe_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(PresetError, match=said):
+def test_a_file_that_trains_nothing_or_is_unsafe_is_refused(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(PresetError, match=expected):
         opened(tmp_path, text)
 
 
@@ -94,16 +94,16 @@ def test_one_common_key_makes_no_file_of_a_tool(values: dict[str, object]) -> No
 def test_accelerate_gets_no_deepspeed_section_without_deepspeed() -> None:
     exported = write_settings(dialects()["accelerate"], Settings(), None, ["gradient_accumulation_steps", "precision"])
     assert exported.values == {"mixed_precision": "no"}
-    own = {"distributed_type": "DEEPSPEED", "deepspeed_config": {"gradient_accumulation_steps": 4}}
-    assert read_settings(dialects()["accelerate"], own).settings == {"gradient_accumulation_steps": 4}
+    file_values = {"distributed_type": "DEEPSPEED", "deepspeed_config": {"gradient_accumulation_steps": 4}}
+    assert read_settings(dialects()["accelerate"], file_values).settings == {"gradient_accumulation_steps": 4}
 
 
 def applied(path: Path, **flags: str) -> AppliedCommand:
     """The command on the file at `path`, with settings of the person."""
     training = resolve_training(LaunchOptions(str(path), flags, project=None))
     assert isinstance(training.job, CommandJob)
-    own, chosen = read_tool_file(path).values, training.resolved.chosen
-    return build_command(training.job, training.resolved.settings, None, "out", chosen=chosen, own_config=own)
+    file_values, chosen = read_tool_file(path).values, training.resolved.chosen
+    return build_command(training.job, training.resolved.settings, None, "out", chosen=chosen, own_config=file_values)
 
 
 def test_a_file_for_deepspeed_takes_settings_and_stays_json(tmp_path: Path) -> None:

@@ -40,14 +40,16 @@ def test_two_batches_are_traced_and_the_others_lie_on_the_lines_of_their_tensors
     """The highest of 400 + 10 a sample and 1100 + 2 a sample: 1104, 1116, 1164, then 1680 with the copy."""
     traced = tracer.trace_batches(BATCHES, step)
     assert sorted(traced) == [2, 8]
-    result = [(one["batch"], one["total"], one["gradients"], one["copies"]) for one in tracer.peaks(traced, BATCHES)]
+    result = [
+        (peak["batch"], peak["total"], peak["gradients"], peak["copies"]) for peak in tracer.peaks(traced, BATCHES)
+    ]
     assert result == [(2, 1104, 1000, 0), (8, 1116, 1000, 0), (32, 1164, 1000, 0), (128, 1680, 0, 300)]
 
 
 def test_batches_that_differ_in_the_order_of_events_are_all_traced() -> None:
     traced = tracer.trace_batches(BATCHES, other_step)
     assert sorted(traced) == [2, 8, 32, 128]
-    assert [one["total"] for one in tracer.peaks(traced, BATCHES)] == [1104, 6008, 6032, 6128]
+    assert [peak["total"] for peak in tracer.peaks(traced, BATCHES)] == [1104, 6008, 6032, 6128]
 
 
 @pytest.mark.parametrize("batches", [(2, 8), (4, 128)])
@@ -58,4 +60,6 @@ def test_two_batches_need_no_lines(batches: tuple[int, int]) -> None:
         asked.append(batch)
         return other_step(batch)
 
-    assert [one["batch"] for one in tracer.peaks(tracer.trace_batches(batches, trace), batches)] == asked == [*batches]
+    assert (
+        [peak["batch"] for peak in tracer.peaks(tracer.trace_batches(batches, trace), batches)] == asked == [*batches]
+    )

@@ -22,7 +22,7 @@ def test_boxes_fill_the_place_without_overlap(size: tuple[int, int], page: str, 
     boxes = [Region(*box) for name, box in shown.boxes.items() if name != STRIP or not in_border]
     assert all(box.area and whole.contains_region(box) for box in boxes)
     assert sum(box.area for box in boxes) == whole.area
-    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert not any(first_box.overlaps(second) for first_box, second in combinations(boxes, 2))
 
 
 @given(sizes, st.sampled_from(PAGES), st.integers(0, 40), st.booleans())

@@ -49,7 +49,7 @@ def test_there_and_back(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "text", "said"),
+    ("line", "text", "expected"),
     [
         ("command", "", "Enter a command"),
         ("command", "python 'x", "not a valid shell line"),
@@ -61,8 +61,8 @@ def test_there_and_back(job: Job) -> None:
         ("processes", "0", "at least 1"),
     ],
 )
-def test_what_cannot_be_read_names_its_line(line: str, text: str, said: str) -> None:
-    with pytest.raises(FieldError, match=said) as caught:
+def test_what_cannot_be_read_names_its_line(line: str, text: str, expected: str) -> None:
+    with pytest.raises(FieldError, match=expected) as caught:
         parse_job({**format_job(COMMAND_JOB), line: text})
     assert caught.value.field == line
 

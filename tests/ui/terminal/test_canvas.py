@@ -83,9 +83,9 @@ async def test_figures_far_apart_are_written_apart() -> None:
 
 
 async def test_a_row_more_is_written_alone() -> None:
-    one, two = (Row(line("first")),), (Row(line("first")), Row(line("second")))
-    assert await written(one, two) == "\x1b[2;1Hsecond"
-    assert await written(two, one) == "\x1b[2;1H      "
+    single, two = (Row(line("first")),), (Row(line("first")), Row(line("second")))
+    assert await written(single, two) == "\x1b[2;1Hsecond"
+    assert await written(two, single) == "\x1b[2;1H      "
 
 
 async def test_rows_that_do_not_fit_leave_a_sign_and_can_be_scrolled_to() -> None:

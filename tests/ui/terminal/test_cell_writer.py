@@ -32,8 +32,8 @@ wide = st.sampled_from(STYLES).map(lambda style: (("日", style), ("", style)))
 pieces = st.lists(st.one_of(cells.map(lambda cell: (cell,)), wide), min_size=WIDTH, max_size=WIDTH)
 
 
-def fitted(found: Sequence[Row]) -> Row:
-    row = tuple(cell for piece in found for cell in piece)[:WIDTH]
+def fitted(all_rows: Sequence[Row]) -> Row:
+    row = tuple(cell for piece in all_rows for cell in piece)[:WIDTH]
     return (*row[:-1], ("x", None)) if row[-1][0] == "日" else row
 
 

@@ -76,10 +76,10 @@ def private_names(owner: type) -> frozenset[str]:
 def names_used(path: Path) -> Iterator[str]:
     """Attributes a file reads or defines but does not assign, and the private modules of Textual it imports."""
     tree = ast.parse(path.read_text())
-    own = assigned_names(tree)
+    defined = assigned_names(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            if node.attr in own:
+            if node.attr in defined:
                 continue
             yield node.attr
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -106,7 +106,7 @@ def test_only_the_terminal_package_uses_private_attributes() -> None:
             continue
         used = {name for name in names_used(path) if name in private or name.startswith("textual._")}
         if path.parent.name == "terminal":
-            own = {"_exit"}  # os._exit
-            assert {name for name in used if not name.startswith("textual._")} - listed - own == set(), path
+            defined = {"_exit"}  # os._exit
+            assert {name for name in used if not name.startswith("textual._")} - listed - defined == set(), path
         else:
             assert used == set(), path
