@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from enum import IntEnum
 from io import TextIOWrapper
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     from tuner_tui.tuning.store import TuningFolder
     from tuner_tui.view.cells import Row
 
-DONE, FAILED, USAGE, OUT_OF_MEMORY, ALREADY_RUNNING, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 130, 143
+
+class ExitCode(IntEnum):
+    DONE, FAILED, USAGE, OUT_OF_MEMORY, ALREADY_RUNNING, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 130, 143
 
 
-def fail(sentence: str, code: int = USAGE) -> NoReturn:
+def fail(sentence: str, code: int = ExitCode.USAGE) -> NoReturn:
     """Print `sentence` to standard error and exit with `code`."""
     print_note(sentence)
     raise SystemExit(code)
@@ -49,7 +52,7 @@ def exit_on_interrupt() -> None:
     first frame there is nothing to clean up.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the terminal has to be restored
-        signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(ExitCode.INTERRUPTED))
 
 
 def print_note(sentence: str) -> None:
@@ -189,7 +192,7 @@ def report_io_errors() -> Iterator[None]:
         yield
     except BrokenPipeError:
         _discard_stdout()
-        raise SystemExit(FAILED) from None
+        raise SystemExit(ExitCode.FAILED) from None
     except OSError as error:
         if error.filename is not None:
             fail(f"{error.filename}: {error.strerror}.")
@@ -199,7 +202,7 @@ def report_io_errors() -> Iterator[None]:
             raise
         _discard_stdout()
         sys.stderr.write(f"Standard output cannot be written: {error.strerror}.\n")
-        raise SystemExit(FAILED) from None
+        raise SystemExit(ExitCode.FAILED) from None
 
 
 def _discard_stdout() -> None:

@@ -14,10 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from tuner_tui.cli.console import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    TERMINATED,
+    ExitCode,
     Interrupts,
     fail,
     find_run_or_exit,
@@ -117,14 +114,14 @@ def _print_texts(next_text: Callable[[], tuple[str, bool]], once: bool, interrup
             text, last = next_text()
             print_line(text)
             if once or last:
-                return DONE
+                return ExitCode.DONE
             interrupts.wait(PERIOD_S)
     except BrokenPipeError:
         if once:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing is left to flush into the closed pipe
-        return DONE
-    return TERMINATED if interrupts.terminated else INTERRUPTED
+        return ExitCode.DONE
+    return ExitCode.TERMINATED if interrupts.terminated else ExitCode.INTERRUPTED
 
 
 def _watch_hosts(
@@ -170,4 +167,6 @@ def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
                 break
             interrupts.wait(0.1)
         code = _print_texts(next_text, once, interrupts)
-    return FAILED if once and code == DONE and not any(view.machine for view in watcher.look()) else code
+    return (
+        ExitCode.FAILED if once and code == ExitCode.DONE and not any(view.machine for view in watcher.look()) else code
+    )

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any, cast
 
 from tuner_tui.cli.commands import ALIASES, COMMANDS
-from tuner_tui.cli.console import INTERRUPTED, fail, protect_streams, reopen_closed_streams, report_io_errors
+from tuner_tui.cli.console import ExitCode, fail, protect_streams, reopen_closed_streams, report_io_errors
 
 GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completion")
 
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> None:
         with report_io_errors():
             dispatch(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(ExitCode.INTERRUPTED) from None
 
 
 def dispatch(words: list[str]) -> None:

@@ -11,17 +11,7 @@ from typing import Any
 
 from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.situation import situation_of_run
-from tuner_tui.cli.console import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    OUT_OF_MEMORY,
-    TERMINATED,
-    Interrupts,
-    control_terminal,
-    print_line,
-    print_note,
-)
+from tuner_tui.cli.console import ExitCode, Interrupts, control_terminal, print_line, print_note
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.text import format_observed, terminal_notification
 from tuner_tui.core.units import format_rough_duration, format_share
@@ -191,7 +181,7 @@ def follow(folder: RunFolder, json: bool, interrupts: Interrupts, leaves: bool =
         code = follower.follow()
         following = follower.following()
         if following is None:
-            if code in (FAILED, OUT_OF_MEMORY) and not json:
+            if code in (ExitCode.FAILED, ExitCode.OUT_OF_MEMORY) and not json:
                 _print_cause(folder)
             return code
         folder = following
@@ -215,8 +205,8 @@ def _print_cause(folder: RunFolder) -> None:
 def exit_code(outcome: str | None, interrupted: bool = False) -> int:
     """Return the exit code for the outcome of a run."""
     if outcome == "stopped":
-        return INTERRUPTED if interrupted else TERMINATED
-    return {"completed": DONE, "out-of-memory": OUT_OF_MEMORY}.get(outcome or "", FAILED)
+        return ExitCode.INTERRUPTED if interrupted else ExitCode.TERMINATED
+    return {"completed": ExitCode.DONE, "out-of-memory": ExitCode.OUT_OF_MEMORY}.get(outcome or "", ExitCode.FAILED)
 
 
 class _RunFollower:
@@ -251,7 +241,7 @@ class _RunFollower:
                 if self._progress != before:  # while it evaluates or saves there is nothing new
                     print_line(self._progress)
             if self._act():
-                return INTERRUPTED
+                return ExitCode.INTERRUPTED
             self._signals.wait(POLL_S)
 
     def following(self) -> RunFolder | None:

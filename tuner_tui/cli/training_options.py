@@ -14,7 +14,7 @@ from msgspec.structs import fields, replace
 
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import limit_gpu_memory
-from tuner_tui.cli.console import ALREADY_RUNNING, USAGE, fail, print_note
+from tuner_tui.cli.console import ExitCode, fail, print_note
 from tuner_tui.cli.machine import ReadMachine, parse_size_option, refuse_no_python
 from tuner_tui.cli.options import (
     AssumedMemory,
@@ -187,9 +187,9 @@ def taking(options: type[TrainingOptions | PlanOptions]) -> Callable[[Callable[.
             try:
                 function(training, **values.arguments)
             except (DuplicateRunError, AlreadyTuningError) as error:
-                fail(str(error), ALREADY_RUNNING)
+                fail(str(error), ExitCode.ALREADY_RUNNING)
             except (SettingsError, LaunchError, SlurmError) as error:
-                fail(str(error), USAGE)
+                fail(str(error), ExitCode.USAGE)
 
         command.__doc__ = function.__doc__
         # Typer reads the options of a command from its signature.
@@ -258,5 +258,5 @@ def with_notify_target(request: LaunchRequest, target: str | None) -> LaunchRequ
         return request
     wrong = target_problem(target)
     if wrong is not None:
-        fail(wrong, USAGE)
+        fail(wrong, ExitCode.USAGE)
     return replace(request, environ={**request.environ, NOTIFY_VARIABLE: target})

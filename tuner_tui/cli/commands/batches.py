@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_line
+from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_json, print_line
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.cli.report_text import WIDTH
 from tuner_tui.core.json_struct import to_json
@@ -32,12 +32,15 @@ def batches(
     folder = find_run_or_exit(run)
     recorded = read_batches(folder)
     if not recorded:
-        fail(f"{folder.id} has recorded no steps: its observer was not there, or no DataLoader was read.", FAILED)
+        fail(
+            f"{folder.id} has recorded no steps: its observer was not there, or no DataLoader was read.",
+            ExitCode.FAILED,
+        )
     replay = read_replay(folder)
     if step is not None:
         chosen = [batch for batch in recorded if batch.step == step]
         if not chosen:
-            fail(f"Step {step:,} is not recorded; steps {_span(recorded)} are.", FAILED)
+            fail(f"Step {step:,} is not recorded; steps {_span(recorded)} are.", ExitCode.FAILED)
         texts = {} if replay is None else replay.texts
         if as_json:
             print_json([{**to_json(batch, whole=True), "texts": texts.get(batch.rank, {})} for batch in chosen])

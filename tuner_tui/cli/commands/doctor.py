@@ -13,7 +13,7 @@ import typer
 from tuner_tui.advice.preflight import FileSystem, PreflightCheck, TrainingFile, file_checks, preflight_checks
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, recommend, with_recommended
 from tuner_tui.cli.commands.diagnose import diagnose
-from tuner_tui.cli.console import FAILED, print_json, print_line, print_rows, report_width
+from tuner_tui.cli.console import ExitCode, print_json, print_line, print_rows, report_width
 from tuner_tui.cli.machine import ReadMachine, read_local_machine, start_reading_inventory
 from tuner_tui.cli.options import AsJson, InterpreterPath, PresetName, SettingValues
 from tuner_tui.cli.report_text import hanging_lines
@@ -65,7 +65,7 @@ def doctor(
 
     if file is not None and preset is None and not values and Path(file).is_file() and is_log(Path(file)):
         if diagnose(file, kept=False, as_json=as_json):
-            raise typer.Exit(FAILED)
+            raise typer.Exit(ExitCode.FAILED)
         return
     preset = file if preset is None else preset
     training = resolve_training(LaunchOptions(preset, parse_flags(values or []), os.environ, default_job=DEFAULT_JOB))
@@ -98,7 +98,7 @@ def doctor(
     else:
         typer.echo("\n".join(line for check in checks for line in _check_lines(check)))
     if any(check.state == "wrong" for check in checks):
-        raise typer.Exit(FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _print_hardware(interpreter: Path | None, as_json: bool) -> None:

@@ -6,18 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    TERMINATED,
-    Interrupts,
-    fail,
-    find_run_or_exit,
-    json_text,
-    print_line,
-    print_note,
-)
+from tuner_tui.cli.console import ExitCode, Interrupts, fail, find_run_or_exit, json_text, print_line, print_note
 from tuner_tui.cli.options import RunName
 from tuner_tui.cli.run_follower import attach, print_events
 from tuner_tui.runs.read.log_reader import LogReader, LogWindow
@@ -71,11 +60,11 @@ def _follow(folder: RunFolder, printer: LogPrinter) -> int:
             status = read_status(folder)
             printer.print_rest(last=not status.live)
             if status.kind == "broken":  # the folder was deleted meanwhile
-                fail(status.sentence, FAILED)
+                fail(status.sentence, ExitCode.FAILED)
             if not status.live and status.kind != "waiting":
-                return DONE
+                return ExitCode.DONE
             interrupts.wait(LOOK_EVERY_S)
-    return TERMINATED if interrupts.terminated else INTERRUPTED
+    return ExitCode.TERMINATED if interrupts.terminated else ExitCode.INTERRUPTED
 
 
 class LogPrinter:

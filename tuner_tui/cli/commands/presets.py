@@ -13,7 +13,7 @@ import typer
 from msgspec import structs, to_builtins
 from msgspec.structs import replace
 
-from tuner_tui.cli.console import USAGE, copy_to_clipboard, fail, print_json, print_line, print_note
+from tuner_tui.cli.console import ExitCode, copy_to_clipboard, fail, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson, SettingValues, complete_preset
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_gpus
@@ -125,7 +125,7 @@ def check(
         if item["error"]:
             print_note(item["error"])
     if any(item["error"] for item in checks):
-        raise typer.Exit(USAGE)
+        raise typer.Exit(ExitCode.USAGE)
 
 
 def _read_source(source: str | None, name: str) -> LoadedPreset:

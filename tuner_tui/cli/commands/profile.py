@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from tuner_tui.cli.console import (
-    FAILED,
+    ExitCode,
     fail,
     find_run_or_exit,
     print_json,
@@ -51,12 +51,15 @@ def profile(
                 else read_peaks(folder, RunReader(folder).poll().state)
             )
             if not peaks:
-                fail(f"{folder.id} has ended, and its memory was not recorded: only CUDA's allocator can be.", FAILED)
+                fail(
+                    f"{folder.id} has ended, and its memory was not recorded: only CUDA's allocator can be.",
+                    ExitCode.FAILED,
+                )
             print_json(list(map(peak_document, peaks))) if as_json else print_line("\n".join(peak_report(peaks)))
             return
         result = profile_folder(folder, steps, tell)
     except InspectionError as error:
-        fail(str(error), FAILED)
+        fail(str(error), ExitCode.FAILED)
     if as_json:
         print_json(result)
     else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner_tui.cli.console import FAILED, print_json, print_line, print_note
+from tuner_tui.cli.console import ExitCode, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson
 from tuner_tui.cli.report_text import hanging_lines
 from tuner_tui.core.text import format_table, single_line
@@ -48,7 +48,7 @@ def queue(
     else:
         print_line("The queue is empty. `tuner-tui run --when-free ...` adds a run.")
     if failed:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def queue_report(lines: Sequence[QueueLine], now: float) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_note, print_rows, report_width
+from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_json, print_note, print_rows, report_width
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.tuning.replayed_run import replay_run
@@ -29,5 +29,5 @@ def replay(
     try:
         result = replay_run(find_run_or_exit(run), step, tell=lambda state: None if as_json else print_note(state))
     except LaunchError as error:
-        fail(str(error), FAILED)
+        fail(str(error), ExitCode.FAILED)
     print_json(result) if as_json else print_rows(replay_rows(result, report_width()))

@@ -15,17 +15,7 @@ from msgspec.structs import replace
 
 from tuner_tui.cli.commands.diagnose import resume_document
 from tuner_tui.cli.commands.queue import wake_waiter
-from tuner_tui.cli.console import (
-    DONE,
-    FAILED,
-    USAGE,
-    Interrupts,
-    fail,
-    print_folder,
-    print_json,
-    print_line,
-    print_note,
-)
+from tuner_tui.cli.console import ExitCode, Interrupts, fail, print_folder, print_json, print_line, print_note
 from tuner_tui.cli.machine import LocalMachine, read_training_machine
 from tuner_tui.cli.options import Detached, complete_run, complete_setting
 from tuner_tui.cli.run_follower import launch_and_follow
@@ -97,12 +87,12 @@ def run(
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
     if after is not None and after_success is not None:
-        fail("--after and --after-success exclude each other.", USAGE)
+        fail("--after and --after-success exclude each other.", ExitCode.USAGE)
     stop_after_s = None if stop_after is None else parse_duration(stop_after)
     if stop_after is not None and not stop_after_s:
         raise SettingsError(f"--stop-after: {stop_after!r} is not a time (try 4h, 90min or 1h30min).")
     if prove and (training.resume is None or when_free or detach):
-        fail("--prove goes with --resume, and not with --detach or --when-free.", USAGE)
+        fail("--prove goes with --resume, and not with --detach or --when-free.", ExitCode.USAGE)
     if when_free:
         combinations = [training.parse(*words) for words in expand_sweep(sweep or ())]
         raise typer.Exit(
@@ -110,7 +100,7 @@ def run(
                    after_success=after_success, as_json=as_json)
         )  # fmt: skip
     if (gpus, sweep, after, after_success) != (None, None, None, None):
-        fail("--gpus, --sweep, --after and --after-success go with --when-free.", USAGE)
+        fail("--gpus, --sweep, --after and --after-success go with --when-free.", ExitCode.USAGE)
     request = with_notify_target(launch_request(training.parse(), read_training_machine), training.notify)
     # Neither the nodes nor the time of a run that is resumed.
     request = replace(request, stop_after_s=stop_after_s, nodes=None)
@@ -160,12 +150,12 @@ def _prove(prepared: PreparedLaunch, steps: int, as_json: bool) -> int:
     if check is None:
         fail(
             f"{folder.id} made no step that could be compared; `tuner-tui diagnose {folder.argument}` says more.",
-            FAILED,
+            ExitCode.FAILED,
         )
     print_json(resume_document(check)) if as_json else print_line(
         "\n".join([f"{check.sentence}.", *(f"- {each.sentence}" for each in check.mismatches[1:])])
     )
-    return DONE if check.verdict == "faithful" else FAILED
+    return ExitCode.DONE if check.verdict == "faithful" else ExitCode.FAILED
 
 
 LARGEST_SWEEP = 1_000
@@ -217,7 +207,7 @@ def _queue(
     wake_waiter(first.request.runs_root)
     wanted = "the processor" if not need.gpus else "1 GPU" if need.gpus == 1 else f"{need.gpus} GPUs"
     print_note(f"Queued for {wanted}. `tuner-tui queue` says why a run waits, `tuner-tui stop RUN` removes it.")
-    return DONE
+    return ExitCode.DONE
 
 
 def _warn_of_logout() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_rows, report_width
+from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_json, print_rows, report_width
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.runs.read.live_inspection import inspect_folder
 from tuner_tui.runs.read.status import InspectionError
@@ -18,7 +18,7 @@ def stacks(run: RunName = None, as_json: AsJson = False) -> None:
     try:
         inspection = inspect_folder(find_run_or_exit(run))
     except InspectionError as error:
-        fail(str(error), FAILED)
+        fail(str(error), ExitCode.FAILED)
     if as_json:
         print_json(inspection)
     else:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import asdict
 
-from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_line, print_note
+from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson, complete_run
 from tuner_tui.runs.events.run_state import checkpoint_refusal
 from tuner_tui.runs.launch.command import LaunchError
@@ -43,22 +43,22 @@ def stop(
     if status.kind in ("foreign", "broken"):
         fail(status.sentence)
     if status.kind == "waiting" and checkpoint_only:
-        fail("The run has not started yet.", FAILED)
+        fail("The run has not started yet.", ExitCode.FAILED)
     if status.kind == "waiting":
         try:
             give_order(folder, "stop")
         except (LaunchError, OSError) as error:
-            fail(f"The run cannot be removed: {error}", FAILED)
+            fail(f"The run cannot be removed: {error}", ExitCode.FAILED)
         status = read_status(folder)
     elif status.live:
         why_not = checkpoint_refusal(RunReader(folder).poll().state)
         if checkpoint_only and why_not is not None:
-            fail(why_not, FAILED)
+            fail(why_not, ExitCode.FAILED)
         order: Order = "checkpoint" if checkpoint_only else "kill" if now else "stop"
         try:
             give_order(folder, order, print_note)
         except (LaunchError, OSError) as error:
-            fail(f"The request could not be sent: {error}", FAILED)
+            fail(f"The request could not be sent: {error}", ExitCode.FAILED)
         if checkpoint_only:
             print_note(f"Run {folder.id} was asked to save a checkpoint.")
         else:
@@ -71,13 +71,13 @@ def stop(
             try:
                 wait_ended(folder, order, print_note)
             except LaunchError as error:
-                fail(str(error), FAILED)
+                fail(str(error), ExitCode.FAILED)
         status = read_status(folder)
     elif not checkpoint_only:
         try:
             end_leftovers(folder, "kill" if now else "stop", print_note)
         except LaunchError as error:
-            fail(str(error), FAILED)
+            fail(str(error), ExitCode.FAILED)
     if as_json:
         print_json({"run": folder.id, **asdict(status)})
     else:

@@ -12,12 +12,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from tuner_tui.cli.console import (
-    ALREADY_RUNNING,
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    OUT_OF_MEMORY,
-    TERMINATED,
+    ExitCode,
     Interrupts,
     fail,
     print_folder,
@@ -137,14 +132,14 @@ def _exit_code(
             print_note(f"The tuner process died; see {folder.log}.")
         print_note(f"`tuner-tui tune --resume {folder.argument}` continues.")
         if ended is None:
-            return FAILED
-        return TERMINATED if interrupts.terminated and not interrupts.interrupts else INTERRUPTED
+            return ExitCode.FAILED
+        return ExitCode.TERMINATED if interrupts.terminated and not interrupts.interrupts else ExitCode.INTERRUPTED
     verdict = ended.verdict
     if ended.status == "finished" and verdict is not None and verdict.best is not None:
         # With time for the initial settings only, there is no winner to continue with.
-        return FAILED if ended.early and ended.preset is None else DONE
+        return ExitCode.FAILED if ended.early and ended.preset is None else ExitCode.DONE
     out_of_memory = last is not None and last.tried.measurement.outcome == "out-of-memory"
-    return OUT_OF_MEMORY if out_of_memory else FAILED
+    return ExitCode.OUT_OF_MEMORY if out_of_memory else ExitCode.FAILED
 
 
 @taking(TrainingOptions)
@@ -239,7 +234,10 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -
         wanted = structs.replace(wanted, gpu_uuids=gpus)
     twin = find_duplicate_run(request)
     if twin is not None:
-        fail(f"This training is running as {twin.id}; trials at the same time would measure nothing.", ALREADY_RUNNING)
+        fail(
+            f"This training is running as {twin.id}; trials at the same time would measure nothing.",
+            ExitCode.ALREADY_RUNNING,
+        )
     prepare_announced(request, options.interpreter)
     time_needed(request).ensure(wanted.most_minutes)
     folder = create_tuning(request, wanted)
@@ -255,6 +253,6 @@ def _resumed_tuning(name: str, options: LaunchOptions, minutes: float) -> tuple[
     except (TuningNotFoundError, RecordError) as error:
         raise SettingsError(str(error)) from error
     if folder.live:
-        fail(f"{folder.id} is already running.", ALREADY_RUNNING)
+        fail(f"{folder.id} is already running.", ExitCode.ALREADY_RUNNING)
     job = apply_job_options(record.job, options) or record.job
     return folder, TunerSpec(job, dict(os.environ), minutes)
