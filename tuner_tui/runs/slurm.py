@@ -321,17 +321,13 @@ def parse_options(named: Mapping[str, str | None], others: Sequence[str]) -> Slu
         name, equals, text = word.removeprefix("--").partition("=")
         values[name] = text if equals else None
     for name, value in values.items():
-        _check_option(name, value)
+        if not _NAME.fullmatch(name):
+            raise SlurmError(f"{name!r} is not the long name of an option of sbatch, such as account=PROJECT.")
+        if name in OWN_OPTIONS or name in UNSUPPORTED:
+            raise SlurmError(f"The option --{name} of sbatch cannot be set here.")
+        if value is not None and (_CONTROL.search(value) or redact_text(f"{name}={value}") != f"{name}={value}"):
+            raise SlurmError(f"The value of --{name} contains a secret or a control character.")
     return SlurmOptions(values)
-
-
-def _check_option(name: str, value: str | None) -> None:
-    if not _NAME.fullmatch(name):
-        raise SlurmError(f"{name!r} is not the long name of an option of sbatch, such as account=PROJECT.")
-    if name in OWN_OPTIONS or name in UNSUPPORTED:
-        raise SlurmError(f"The option --{name} of sbatch cannot be set here.")
-    if value is not None and (_CONTROL.search(value) or redact_text(f"{name}={value}") != f"{name}={value}"):
-        raise SlurmError(f"The value of --{name} contains a secret or a control character.")
 
 
 def render_script(options: SlurmOptions, run: Path, argv: Sequence[str]) -> str:

@@ -222,7 +222,10 @@ def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
         return state
     for index in range(last, max(-1, last - RECENT_EVALUATIONS), -1):
         if _is_same_evaluation(earlier[index], event, newest=index == last):
-            merged = _merged(earlier[index], event)
+            best, lesser = sorted(
+                (earlier[index], event), key=lambda each: (bool(each.metrics), ev.trust(each.source)), reverse=True
+            )
+            merged = replace(best, metrics={**lesser.metrics, **best.metrics}, seconds=best.seconds or lesser.seconds)
             return replace(state, evaluations=(*earlier[:index], merged, *earlier[index + 1 :]))
     index = len(earlier)
     while index and _is_late(event, earlier[index - 1]):
@@ -246,12 +249,6 @@ def _is_same_evaluation(before: ev.Evaluated, event: ev.Evaluated, newest: bool)
     return before.step == event.step or near
 
 
-def _merged(before: ev.Evaluated, event: ev.Evaluated) -> ev.Evaluated:
-    """The metrics of both, and the source of most of them."""
-    best, lesser = sorted((before, event), key=lambda each: (bool(each.metrics), ev.trust(each.source)), reverse=True)
-    return replace(best, metrics={**lesser.metrics, **best.metrics}, seconds=best.seconds or lesser.seconds)
-
-
 def _injected(state: RunState, event: ev.Injected) -> RunState:
     """Several places may take settings; what remains in `not_injected` was taken by none."""
     injected = {**state.injected, **event.values}
@@ -273,7 +270,12 @@ def _steps(state: RunState, event: ev.Steps) -> RunState:
     before = state.ranks.get(number) or RankState(rank=number)
     after = with_counters(before, event)
     first = len(after.recent) == 1 and after.recent[0] is event  # of the rank, or of its new process
-    after = _with_memory(after, event, started=first)
+    allocated, anonymous = (NO_MINIMA, NO_MINIMA) if first else (after.allocated_minima, after.anonymous_minima)
+    after = replace(
+        after,
+        allocated_minima=with_value(allocated, event.own_steps, event.allocated_bytes),
+        anonymous_minima=with_value(anonymous, event.own_steps, event.anonymous_bytes),
+    )
     step = _step(state, before, event)
     changed: dict[str, Any] = {"ranks": {**state.ranks, number: after}, "step": step, "source": event.source}
     changed |= _without_wrong_guess(state, step)
@@ -294,15 +296,6 @@ def _without_wrong_guess(state: RunState, step: int) -> dict[str, Any]:
     if step == state.total_steps + 1:
         return {"total_steps": step}
     return {"total_steps": None, "total_guessed": False, "planned_epochs": None}
-
-
-def _with_memory(rank: RankState, event: ev.Steps, started: bool) -> RankState:
-    allocated, anonymous = (NO_MINIMA, NO_MINIMA) if started else (rank.allocated_minima, rank.anonymous_minima)
-    return replace(
-        rank,
-        allocated_minima=with_value(allocated, event.own_steps, event.allocated_bytes),
-        anonymous_minima=with_value(anonymous, event.own_steps, event.anonymous_bytes),
-    )
 
 
 def _stepped(state: RunState, event: ev.Steps) -> dict[str, Any]:

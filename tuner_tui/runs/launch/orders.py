@@ -58,7 +58,12 @@ def pass_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
     """The same for an order that Slurm gives: its job may be requeued."""
     status, job = read_status(folder), read_job(folder.path)
     if status.kind == "waiting":
-        _remove_from_queue(folder, order)
+        if order == "checkpoint":
+            raise LaunchError("The run has not started yet.")
+        try:
+            end_waiting(folder, "stopped", "Removed from the queue before it started.")
+        except LockedError as error:
+            raise LaunchError("It is being started at this moment; try again.") from error
         return
     if status.kind == "pending":
         if order == "checkpoint":
@@ -97,16 +102,6 @@ def pass_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
         send_signal(supervision.supervisor, signal.SIGTERM)  # which means the order `terminate`
         if order == "kill":
             _kill_later(folder)
-
-
-def _remove_from_queue(folder: RunFolder, order: Order) -> None:
-    """End a waiting run. Raises `LaunchError`, and `OSError` where that cannot be recorded."""
-    if order == "checkpoint":
-        raise LaunchError("The run has not started yet.")
-    try:
-        end_waiting(folder, "stopped", "Removed from the queue before it started.")
-    except LockedError as error:
-        raise LaunchError("It is being started at this moment; try again.") from error
 
 
 def _cancel(folder: RunFolder, job: SlurmJob | None) -> None:

@@ -95,7 +95,9 @@ def newest_checkpoint(folder: RunFolder, before: float = math.inf) -> SavedCheck
         return None
     reported = _reported(folder, Checkpoint)
     for event in reversed(reported):
-        saved = _existing_checkpoint(event)
+        path = Path(event.path)
+        is_file = os.path.isfile(path)  # noqa: PTH113  Path.is_file raises for what may not be looked at
+        saved = SavedCheckpoint(path, event.step) if is_file else read_checkpoint(path)
         if saved is not None and saved.step < before:
             return replace(saved, by_trainer=True)
     shared = {*named_dirs(folder, record), *(Path(event.path).parent for event in reported[-1:])}
@@ -127,13 +129,6 @@ def _reported(folder: RunFolder, kind: type[E]) -> list[E]:
     word = f'"{kind.kind}"'.encode()
     lines = (line for path in folder.event_files() for line in sampled_lines(path, last_line_end(path)) if word in line)
     return [event for event in decode_events(lines) if isinstance(event, kind)]
-
-
-def _existing_checkpoint(event: Checkpoint) -> SavedCheckpoint | None:
-    """A reported checkpoint, which was complete, if it still exists. Lightning's is a single file."""
-    path = Path(event.path)
-    is_file = os.path.isfile(path)  # noqa: PTH113  Path.is_file raises for what may not be looked at
-    return SavedCheckpoint(path, event.step) if is_file else read_checkpoint(path)
 
 
 OUTPUT_NAMES = frozenset({

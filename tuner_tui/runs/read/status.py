@@ -324,15 +324,10 @@ def await_slurm(folders: Iterable[RunFolder]) -> None:
             return
 
 
-def is_fallback_pending(folder: RunFolder) -> bool:
-    """Whether the fallback process may still continue the run. Raises `OSError`."""
-    return is_locked(folder.fallback_lock)
-
-
 def wait_for_fallback(folder: RunFolder) -> None:
     """Block until the fallback process has continued the ended run or given up; the events of the run then say
     which."""
-    if is_fallback_pending(folder):
+    if is_locked(folder.fallback_lock):
         wait_unlocked(folder.fallback_lock)
 
 

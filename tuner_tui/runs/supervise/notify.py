@@ -20,7 +20,7 @@ from pathlib import Path
 from tuner_tui.core.child_process import run_command
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
+from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 
 NOTIFY_VARIABLE = "TUNER_NOTIFY"
 NOTIFY_TIMEOUT_S = 120.0
@@ -65,7 +65,8 @@ def main(folder: RunFolder, environ: Mapping[str, str]) -> int:
     target = environ.get(NOTIFY_VARIABLE, "")
     if supervision is None or not target:
         return 2
-    text = notification_text(folder.id, supervision)
+    sentence = f": {redact_text(supervision.sentence)}" if supervision.sentence else ""
+    text = f"{folder.id} {supervision.outcome or 'ended'}{sentence}"
     signal.alarm(int(2 * NOTIFY_TIMEOUT_S))  # it ends this process where Apprise hangs
     if _ADDRESS.match(target):
         return _by_apprise(target, f"tuner-tui {folder.id}: {supervision.outcome}", text)
@@ -77,12 +78,6 @@ def main(folder: RunFolder, environ: Mapping[str, str]) -> int:
         return 1
     sys.stderr.write((done.output + done.errors).decode("utf-8", "replace"))
     return done.exit_code
-
-
-def notification_text(run: str, supervision: SupervisorState) -> str:
-    """`r007 completed: All 9,000 steps are done.`"""
-    sentence = f": {redact_text(supervision.sentence)}" if supervision.sentence else ""
-    return f"{run} {supervision.outcome or 'ended'}{sentence}"
 
 
 def _by_apprise(target: str, title: str, text: str) -> int:
