@@ -17,10 +17,11 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from tests.tuning.builders import resolved
+from tuner_tui.core.files import is_locked
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import launch, start_fallback
 from tuner_tui.runs.read.reader import RunReader, RunView
-from tuner_tui.runs.read.status import continuation_of, is_fallback_pending, wait_for_fallback
+from tuner_tui.runs.read.status import continuation_of, wait_for_fallback
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.job import BuiltinJob
@@ -98,7 +99,7 @@ def test_it_goes_on_from_the_checkpoint_as_if_nothing_had_happened(data: Path, t
         root=tmp_path / "runs",
     )
     first = launch(prepare(request))
-    assert is_fallback_pending(first)
+    assert is_locked(first.fallback_lock)
     views = chain(first)
     assert [view.state.outcome for _, view in views] == ["out-of-memory", "completed"], describe(views)
     (_, view), (following, after) = views
@@ -144,7 +145,7 @@ def test_a_run_that_ends_well_is_left_alone(tmp_path: Path) -> None:
     folder = watched(request, 3)
     state = ended(folder).state
     assert (state.outcome, state.fell_back, state.fallback_ended) == ("completed", None, None)
-    assert not is_fallback_pending(folder)
+    assert not is_locked(folder.fallback_lock)
     start_fallback(folder, read_record(folder).job, request.environ)
 
 

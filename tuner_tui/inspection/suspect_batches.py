@@ -165,14 +165,11 @@ def _common_rows(suspects: Sequence[Suspect], batches: Sequence[StepBatch]) -> t
     in_all = Counter(row for batch in batches for row in set(batch.rows_of(None)))
     size = len(in_suspects) and in_suspects.total() / len(suspects)
 
-    def by_chance(count: int) -> float:
-        """How many rows so many random batches of this size would share."""
-        return float(len(in_all) * (size / max(1, len(in_all))) ** count)
-
     guilty = [
         row
         for row, count in in_suspects.items()
-        if count >= max(MIN_COMMON, MIN_GUILTY_SHARE * in_all[row]) and by_chance(count) < MOST_BY_CHANCE
+        if count >= max(MIN_COMMON, MIN_GUILTY_SHARE * in_all[row])
+        and float(len(in_all) * (size / max(1, len(in_all))) ** count) < MOST_BY_CHANCE
     ]
     most = max((in_suspects[row] for row in guilty), default=0)
     return tuple(sorted(row for row in guilty if in_suspects[row] == most))

@@ -72,7 +72,17 @@ def measure_trial(finished: FinishedTrial, trial: Trial) -> Measurement:
         return replace(
             figures, outcome="failed", sentence="Its batches cannot be observed, so there is no speed to compare."
         )
-    return _checked(figures, finished, trial)
+    wrong = _wrong_batch(finished, trial.settings)
+    if wrong is not None:
+        return replace(figures, outcome="not-applied", sentence=wrong, not_applied=(MICRO,))
+    marks = [mark for mark in differing_settings(finished.situation) if mark.name in trial.changed]
+    if not marks:
+        return figures
+    details = "; ".join(
+        f"{mark.name}: requested {format_observed(mark.asked)}, observed {format_observed(mark.seen)}" for mark in marks
+    )
+    names, sentence = tuple(mark.name for mark in marks), f"It ignores its settings: {details}."
+    return replace(figures, outcome="not-applied", sentence=sentence, not_applied=names)
 
 
 def _unmeasured(finished: FinishedTrial) -> Measurement:
@@ -216,21 +226,6 @@ def _is_training_at(time_s: float, situation: Situation) -> bool:
 
 def _share(part: float | None, seconds: float) -> float | None:
     return None if part is None or seconds <= 0 else min(1.0, part / seconds)
-
-
-def _checked(figures: Measurement, finished: FinishedTrial, trial: Trial) -> Measurement:
-    """Return the figures, with the outcome `not-applied` if the training used other settings than requested."""
-    wrong = _wrong_batch(finished, trial.settings)
-    if wrong is not None:
-        return replace(figures, outcome="not-applied", sentence=wrong, not_applied=(MICRO,))
-    marks = [mark for mark in differing_settings(finished.situation) if mark.name in trial.changed]
-    if not marks:
-        return figures
-    details = "; ".join(
-        f"{mark.name}: requested {format_observed(mark.asked)}, observed {format_observed(mark.seen)}" for mark in marks
-    )
-    names, sentence = tuple(mark.name for mark in marks), f"It ignores its settings: {details}."
-    return replace(figures, outcome="not-applied", sentence=sentence, not_applied=names)
 
 
 def _wrong_batch(finished: FinishedTrial, settings: Settings) -> str | None:

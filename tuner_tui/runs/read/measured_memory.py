@@ -64,7 +64,10 @@ def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
 
 def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
     """Memory used by one run so far; None before `MIN_STEPS` steps, unless it ran out of memory."""
-    events = last_events(folder.events)
+    tail = LineTail(folder.events)
+    tail.skip_to(max(0, tail.size() - END_BYTES))  # the torn line there decodes to nothing
+    lines = (line for line in tail.lines() if any(kind in line for kind in (b'"steps"', b'"finished"', b"memory")))
+    events = list(decode_events(lines))
     last = next((event for event in reversed(events) if isinstance(event, Steps)), None)
     words = _out_of_memory_words(events) if record.host == this_machine().host else ()
     ran_out = _memory_that_ran_out(words, last)
@@ -81,14 +84,6 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
         ran_out=ran_out,
         limit_bytes=min(filter(None, limits), default=None),
     )
-
-
-def last_events(path: Path) -> list[Event]:
-    """The newest counters and the end, of the last `END_BYTES` of an event file."""
-    tail = LineTail(path)
-    tail.skip_to(max(0, tail.size() - END_BYTES))  # the torn line there decodes to nothing
-    lines = (line for line in tail.lines() if any(kind in line for kind in (b'"steps"', b'"finished"', b"memory")))
-    return list(decode_events(lines))
 
 
 def _out_of_memory_words(events: Sequence[Event]) -> Sequence[str]:
