@@ -15,17 +15,7 @@ from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.record import redact_job, resolved_to_json
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
-from tuner_tui.tuning.store import (
-    WHY_EXCLUSIVE,
-    AlreadyTuningError,
-    TuningFolder,
-    TuningOptions,
-    TuningRecord,
-    create_tuning_folder,
-    ensure_no_other_tuning,
-    tunings_dir,
-    write_tuning_record,
-)
+from tuner_tui.tuning import store
 from tuner_tui.tuning.time_budget import expected_trial_s, least_minutes
 from tuner_tui.tuning.trial import DEFAULT_MINUTES
 
@@ -39,16 +29,16 @@ class TunerSpec(ProcessSpec, frozen=True):
     minutes: float = DEFAULT_MINUTES
 
 
-def create_tuning(request: LaunchRequest, options: TuningOptions) -> TuningFolder:
+def create_tuning(request: LaunchRequest, options: store.TuningOptions) -> store.TuningFolder:
     """Create the folder of a tuning of what `request` would launch.
 
     Raises `LaunchError` if it cannot be written, `AlreadyTuningError` if another tuning is running.
     """
     job = redact_job(request.job)
     try:
-        ensure_no_other_tuning(tunings_dir(request.environ))
-        folder = create_tuning_folder(tunings_dir(request.environ))
-        record = TuningRecord(
+        store.ensure_no_other_tuning(store.tunings_dir(request.environ))
+        folder = store.create_tuning_folder(store.tunings_dir(request.environ))
+        record = store.TuningRecord(
             id=folder.id,
             title=tuning_title(request.preset, job),
             created_t=time.time(),
@@ -60,7 +50,7 @@ def create_tuning(request: LaunchRequest, options: TuningOptions) -> TuningFolde
             memory_limit_bytes=request.memory_limit_bytes,
             **structs.asdict(options),
         )
-        write_tuning_record(folder, record)
+        store.write_tuning_record(folder, record)
     except OSError as error:
         raise LaunchError(f"The tuning folder cannot be written: {error.strerror} ({error.filename}).") from error
     return folder
@@ -104,28 +94,26 @@ def tuning_title(preset: str | None, job: Job) -> str:
     return title if len(title) <= MAX_TITLE else title[: MAX_TITLE - 1] + "…"
 
 
-def start_tuning(folder: TuningFolder, spec: TunerSpec) -> None:
+def start_tuning(folder: store.TuningFolder, spec: TunerSpec) -> None:
     """Start the tuner process in `folder`, for a new tuning or to resume one.
 
     Raises `LaunchError` if it does not start, and `AlreadyTuningError` if another tuning is running or starting at the
     same moment; the folder of a tuning that never ran is then removed.
     """
     try:
-        ensure_no_other_tuning(folder.path.parent, folder)
+        store.ensure_no_other_tuning(folder.path.parent, folder)
         folder.control.unlink(missing_ok=True)
-        _start_process(folder, spec)
-    except AlreadyTuningError:
+        try:
+            start_detached(TUNER_MODULE, folder.path, spec, folder.log, "The tuner")
+        except LaunchError as error:
+            # Another tuner may have taken the lock in the meantime: then that is the reason to report.
+            store.ensure_no_other_tuning(folder.path.parent, folder)
+            if is_locked(folder.machine_lock):
+                raise store.AlreadyTuningError(
+                    f"Another tuning is starting on this machine; {store.WHY_EXCLUSIVE}."
+                ) from error
+            raise
+    except store.AlreadyTuningError:
         if not folder.trials.exists():
             shutil.rmtree(folder.path, ignore_errors=True)
-        raise
-
-
-def _start_process(folder: TuningFolder, spec: TunerSpec) -> None:
-    try:
-        start_detached(TUNER_MODULE, folder.path, spec, folder.log, "The tuner")
-    except LaunchError as error:
-        # Another tuner may have taken the lock in the meantime: then that is the reason to report.
-        ensure_no_other_tuning(folder.path.parent, folder)
-        if is_locked(folder.machine_lock):
-            raise AlreadyTuningError(f"Another tuning is starting on this machine; {WHY_EXCLUSIVE}.") from error
         raise

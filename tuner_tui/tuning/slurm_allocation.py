@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from tuner_tui.core.files import LockedError, acquire_lock
 from tuner_tui.core.redaction import HIDDEN
+from tuner_tui.runs import slurm
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.orders import pass_order
 from tuner_tui.runs.launch.restart import plan_restart, restart
@@ -31,17 +32,6 @@ from tuner_tui.runs.launch.start import adopt, private_memory_limit, start_fallb
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint
 from tuner_tui.runs.read.reader import read_brief
 from tuner_tui.runs.read.status import continuation_of, read_status, wait_for_fallback
-from tuner_tui.runs.slurm import (
-    LIMIT_SIGNAL,
-    SlurmError,
-    SlurmJob,
-    SlurmRefusedError,
-    SlurmRunner,
-    is_cancelled,
-    read_job,
-    run_slurm,
-    write_job,
-)
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state, wait_supervisor_ended
@@ -49,7 +39,7 @@ from tuner_tui.runs.supervise.outcome import RunOutcome, record_end, slurm_end
 from tuner_tui.runs.supervise.training_process import LaunchSpec
 from tuner_tui.settings.job import Job, job_from_json
 
-LIMIT = signal.Signals[f"SIG{LIMIT_SIGNAL}"]
+LIMIT = signal.Signals[f"SIG{slurm.LIMIT_SIGNAL}"]
 """Slurm announces the time limit."""
 EXIT_CODES = {"completed": 0, "out-of-memory": 3, "stopped": 143, "time-limit": 143}
 FIRST_PORT, PORTS = 20_000, 10_000
@@ -63,7 +53,7 @@ def main(argv: list[str]) -> int:
     for number in (LIMIT, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: signals.add(number))
     folder = RunFolder(Path(argv[0]))
-    job = read_job(folder.path)
+    job = slurm.read_job(folder.path)
     if job is None or not folder.record.exists():
         return _say(f"The run folder {folder.path} is gone; nothing is started.")
     job = replace(job, job_id=os.environ["SLURM_JOB_ID"], requeued_t=None, continued_by=None)
@@ -87,7 +77,7 @@ def _say(sentence: str) -> int:
     return 1
 
 
-def rendezvous(environ: Mapping[str, str], run_command: SlurmRunner = run_slurm) -> dict[str, str]:
+def rendezvous(environ: Mapping[str, str], run_command: slurm.SlurmRunner = slurm.run_slurm) -> dict[str, str]:
     """The variables by which launchers find the other nodes of the allocation; none on a single node.
 
     torchrun reads the first three, accelerate and deepspeed get the others as options, on each node.
@@ -96,7 +86,7 @@ def rendezvous(environ: Mapping[str, str], run_command: SlurmRunner = run_slurm)
         return {}
     try:
         node = run_command(["scontrol", "show", "node", environ["SLURMD_NODENAME"]])
-    except (SlurmError, KeyError):
+    except (slurm.SlurmError, KeyError):
         node = ""
     match = re.search(r"\bNodeAddr=([\w.:-]+)", node)
     address = socket.gethostname() if match is None else match[1]
@@ -110,15 +100,15 @@ def rendezvous(environ: Mapping[str, str], run_command: SlurmRunner = run_slurm)
     }
 
 
-def _begin(folder: RunFolder, job: SlurmJob, hidden: Mapping[str, Any]) -> tuple[RunFolder, int]:
+def _begin(folder: RunFolder, job: slurm.SlurmJob, hidden: Mapping[str, Any]) -> tuple[RunFolder, int]:
     """Start the run, or continue it in a new one; return its folder and the step at which it starts."""
-    first = read_job(folder.path)
+    first = slurm.read_job(folder.path)
     if first is not None and first.job_id is None:  # its submitter was killed
-        write_job(folder.path, job)
+        slurm.write_job(folder.path, job)
     # Each start of the same job continues the run in a new folder; the script names the first one for ever.
-    while (job_record := read_job(folder.path)) is not None and job_record.continued_by is not None:
+    while (job_record := slurm.read_job(folder.path)) is not None and job_record.continued_by is not None:
         folder = RunFolder(folder.path.with_name(job_record.continued_by))
-    if is_cancelled(folder.path):
+    if slurm.is_cancelled(folder.path):
         raise LaunchError(f"Run {folder.id} was stopped; nothing is started.")
     record = read_record(folder)
     if read_supervisor_state(folder.state) is not None:
@@ -126,8 +116,8 @@ def _begin(folder: RunFolder, job: SlurmJob, hidden: Mapping[str, Any]) -> tuple
         # It goes on in a new run of the same lineage, which belongs to the same job.
         plan = plan_restart(folder, job=_job(record, hidden), environ=dict(os.environ), allow_from_scratch=True)
         following = restart(plan)
-        write_job(following.path, job)
-        write_job(folder.path, replace(read_job(folder.path) or job, continued_by=following.id))
+        slurm.write_job(following.path, job)
+        slurm.write_job(folder.path, replace(slurm.read_job(folder.path) or job, continued_by=following.id))
         return following, _step(folder)
     if HIDDEN in " ".join((*record.argv, *record.env.values())) and not hidden:
         raise LaunchError("The command contains a secret, which the environment of the job does not have.")
@@ -143,7 +133,7 @@ def _job(record: RunRecord, hidden: Mapping[str, Any]) -> Job:
     return job_from_json(hidden["job"]) if "job" in hidden else record.job
 
 
-def _record_interruption(folder: RunFolder, job: SlurmJob) -> None:
+def _record_interruption(folder: RunFolder, job: slurm.SlurmJob) -> None:
     """Record how the run ended whose node failed or was taken: Slurm starts no job twice at a time."""
     state = read_supervisor_state(folder.state)
     if state is None or state.outcome is not None:
@@ -163,7 +153,7 @@ def _step(folder: RunFolder) -> int:
     return 0 if checkpoint is None else checkpoint.step
 
 
-def _follow(folder: RunFolder, job: SlurmJob, signals: Set[int]) -> RunFolder:
+def _follow(folder: RunFolder, job: slurm.SlurmJob, signals: Set[int]) -> RunFolder:
     """Wait for the end of the run and of those that continue it after out of memory; return the last."""
     ordered = False
     while True:
@@ -183,44 +173,44 @@ def _follow(folder: RunFolder, job: SlurmJob, signals: Set[int]) -> RunFolder:
         if following is None:
             return folder
         with suppress(OSError):
-            write_job(following.path, job)
+            slurm.write_job(following.path, job)
         folder = following
 
 
 def _announce(folder: RunFolder) -> None:
     """Note that the time limit of the job has come, and that the job will continue the run if it may."""
-    job, now = read_job(folder.path), time.time()
+    job, now = slurm.read_job(folder.path), time.time()
     if job is not None:
         with suppress(OSError):  # on a full disk the job is requeued all the same
-            write_job(folder.path, replace(job, limit_t=now, requeued_t=now if job.requeues else None))
+            slurm.write_job(folder.path, replace(job, limit_t=now, requeued_t=now if job.requeues else None))
 
 
-def _mark(folder: RunFolder, requeued_t: float | None) -> SlurmJob | None:
+def _mark(folder: RunFolder, requeued_t: float | None) -> slurm.SlurmJob | None:
     """Note that the job will continue the run, or that it will not; return the job if it may be requeued."""
-    job = read_job(folder.path)
+    job = slurm.read_job(folder.path)
     if job is None or not job.requeues:
         return None
     with suppress(OSError):
-        write_job(folder.path, replace(job, requeued_t=requeued_t))
+        slurm.write_job(folder.path, replace(job, requeued_t=requeued_t))
     return job
 
 
 def _requeue(folder: RunFolder, first_step: int) -> None:
     """Put the job back into Slurm's queue. Not where nothing was saved: it would come to its limit again and again."""
     ended = read_status(folder).outcome in ("stopped", "killed", "time-limit") and _step(folder) > first_step
-    continues = ended and not is_cancelled(folder.path)
+    continues = ended and not slurm.is_cancelled(folder.path)
     job = _mark(folder, time.time() if continues else None)
     if job is None or job.job_id is None or not continues:
         return
     try:
-        run_slurm(["scontrol", "requeue", job.job_id])
-        if is_cancelled(folder.path):  # at this moment
+        slurm.run_slurm(["scontrol", "requeue", job.job_id])
+        if slurm.is_cancelled(folder.path):  # at this moment
             _mark(folder, None)
-            run_slurm(["scancel", job.job_id])
-    except SlurmRefusedError as error:
+            slurm.run_slurm(["scancel", job.job_id])
+    except slurm.SlurmRefusedError as error:
         _mark(folder, None)
         _say(str(error))
-    except SlurmError as error:  # a requeued job is killed, sometimes before its own scontrol has ended
+    except slurm.SlurmError as error:  # a requeued job is killed, sometimes before its own scontrol has ended
         _say(str(error))
 
 

@@ -43,6 +43,7 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.presets import save_preset
+from tuner_tui.tuning import trial_log
 from tuner_tui.tuning.create import TunerSpec
 from tuner_tui.tuning.ray_cluster import open_ray_workers
 from tuner_tui.tuning.search.search import Search, comparable, proposals_on
@@ -51,17 +52,6 @@ from tuner_tui.tuning.store import TuningFolder, TuningRecord, acquire_locks, re
 from tuner_tui.tuning.time_budget import TimeBudget, expected_trial_s, give_up_s, minutes_for
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TrialProtocol, TuningConclusion, WholeJob
 from tuner_tui.tuning.trial_gpus import NO_GPU_LEFT, GpuLostError, LocalGpus, TrialGpus, inventory_of_trial
-from tuner_tui.tuning.trial_log import (
-    LogEntry,
-    TrialCompleted,
-    TrialLog,
-    TrialStarted,
-    TuningEnded,
-    TuningEndStatus,
-    TuningReader,
-    TuningStarted,
-    read_entries,
-)
 from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner, end_run
 from tuner_tui.tuning.tuned_preset import (
     preset_mismatch,
@@ -105,7 +95,7 @@ class TrialHistory(Struct, frozen=True):
         return next((samples for samples in sizes if samples is not None), None)
 
     @staticmethod
-    def from_entries(start: Settings, entries: list[LogEntry]) -> TrialHistory:
+    def from_entries(start: Settings, entries: list[trial_log.LogEntry]) -> TrialHistory:
         """Return the history of a tuning that is resumed.
 
         Trials that were ended from outside are dropped, so that they are run again, and so is what could not be judged
@@ -114,9 +104,9 @@ class TrialHistory(Struct, frozen=True):
         """
         trials: tuple[CompletedTrial, ...] = ()
         for entry in entries:
-            if isinstance(entry, TrialCompleted):
+            if isinstance(entry, trial_log.TrialCompleted):
                 trials = (*trials, entry.tried)
-            elif isinstance(entry, TuningEnded):
+            elif isinstance(entry, trial_log.TuningEnded):
                 trials = tuple(completed for completed in trials if not completed.measurement.passing)
                 if entry.verdict is not None and entry.verdict.disturbed:
                     compared = tuple(completed for completed in trials if completed.trial.purpose != "confirm")
@@ -128,7 +118,7 @@ class TrialHistory(Struct, frozen=True):
                         else completed
                         for completed in trials
                     )
-        names = (name for entry in entries if isinstance(entry, TrialCompleted) for name in entry.unreachable)
+        names = (name for entry in entries if isinstance(entry, trial_log.TrialCompleted) for name in entry.unreachable)
         return TrialHistory(trials[0].trial.settings if trials else start, trials, frozenset(names))
 
 
@@ -148,7 +138,7 @@ class Tuner:
     """
 
     folder: TuningFolder
-    log: TrialLog
+    log: trial_log.TrialLog
     gpus: TrialGpus
     runner: TrialRunner
     search_from: SearchFactory
@@ -158,7 +148,7 @@ class Tuner:
     needed_s: float | None = None
     predicted_s: float | None = None
 
-    def tune(self, history: TrialHistory) -> TuningEnded:
+    def tune(self, history: TrialHistory) -> trial_log.TuningEnded:
         """Run trials to the end. Returns the last log entry without writing it. Raises `LaunchError`, `OSError`."""
         over = threading.Event()
         with ThreadPoolExecutor(len(self.gpus.gpus)) as pool:
@@ -167,7 +157,7 @@ class Tuner:
             finally:
                 over.set()  # ends the trials that are not needed any more
 
-    def _tune(self, history: TrialHistory, pool: ThreadPoolExecutor, over: threading.Event) -> TuningEnded:
+    def _tune(self, history: TrialHistory, pool: ThreadPoolExecutor, over: threading.Event) -> trial_log.TuningEnded:
         gpus, running = list(self.gpus.gpus), dict[Future[TrialReport], Trial]()
         while not self.folder.aborted():
             busy = {trial.gpu for trial in running.values()}
@@ -240,7 +230,7 @@ class Tuner:
 
         def launched(run: RunFolder) -> None:
             low, high = search.remaining_s() or (None, None)
-            entry = TrialStarted(
+            entry = trial_log.TrialStarted(
                 t=self.now(), trial=trial, run=run.id, left_low_s=low, left_high_s=high, expected_s=expected_s
             )
             self.log.add(entry)
@@ -255,7 +245,7 @@ class Tuner:
         search = self.search_from(history, False)
         limit = search.space.limit_bytes
         self.log.add(
-            TrialCompleted(
+            trial_log.TrialCompleted(
                 t=self.now(),
                 tried=history.trials[-1],
                 skipped=search.skipped,
@@ -266,7 +256,7 @@ class Tuner:
             )
         )
 
-    def interrupted(self, history: TrialHistory) -> TuningEnded:
+    def interrupted(self, history: TrialHistory) -> trial_log.TuningEnded:
         """The end of a tuning that was aborted, or whose time was over during a trial, with what was measured."""
         search = self.search_from(history, False)
         aborted = self.folder.aborted()
@@ -279,7 +269,7 @@ class Tuner:
         conclusion = replace(conclusion, sentence=f"{why} before the end. {conclusion.sentence}")
         return self.end("aborted" if aborted else "finished", conclusion)
 
-    def end(self, status: TuningEndStatus, conclusion: TuningConclusion | None) -> TuningEnded:
+    def end(self, status: trial_log.TuningEndStatus, conclusion: TuningConclusion | None) -> trial_log.TuningEnded:
         """Return the last entry of the log."""
         sentence, resume = "", f"tuner-tui tune --resume {self.folder.argument}"
         if self.early and self.needed_s is None:
@@ -288,14 +278,16 @@ class Tuner:
             minutes = minutes_for(self.needed_s)
             longer = f"`{resume} --most-minutes {minutes}` tries it."
             sentence = f"Time was short: the next trial needs {minutes} min; {longer}"
-        return TuningEnded(t=self.now(), status=status, verdict=conclusion, sentence=sentence, early=self.early)
+        return trial_log.TuningEnded(
+            t=self.now(), status=status, verdict=conclusion, sentence=sentence, early=self.early
+        )
 
 
 GPU_TIMEOUT_S = 5.0
 """Maximum wait for the GPU driver before the load of the GPUs counts as unknown."""
 
 
-def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
+def tune(folder: TuningFolder, spec: TunerSpec, log: trial_log.TrialLog) -> trial_log.TuningEnded:
     """Run or resume the tuning in `folder` and save its winner. Returns the last log entry without writing it.
 
     Raises `LaunchError`, `SettingsError` and `RecordError`.
@@ -313,7 +305,7 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
         ends_with=identify_process(os.getpid()),
         job_file=folder.record,
     )
-    reader = TuningReader(folder)
+    reader = trial_log.TuningReader(folder)
     entries = reader.entries()
     # The supervisors of trials that a killed tuner left running would share the GPU with the first trial from now on.
     for run in reader.running_trials():
@@ -335,7 +327,7 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
             quiet = replace(quiet, max_cpu_share=1.0)
         context = replace(context, quiet=quiet)
         log.add(
-            TuningStarted(
+            trial_log.TuningStarted(
                 t=time.time(),
                 capacity_bytes=space.capacity_bytes,
                 limit_bytes=None if space.limit_bytes is None else int(space.limit_bytes),
@@ -455,22 +447,22 @@ def estimate_prior(
 
 
 def _save_winner(
-    ended: TuningEnded,
+    ended: trial_log.TuningEnded,
     context: TuningContext,
     request: LaunchRequest,
     folder: TuningFolder,
-    earlier: Sequence[LogEntry],
+    earlier: Sequence[trial_log.LogEntry],
     gpus: TrialGpus,
-) -> TuningEnded:
+) -> trial_log.TuningEnded:
     """Save the preset of a confirmed winner after a run with it has shown that it trains as the winner did."""
     conclusion, record = ended.verdict, context.record
     if ended.status != "finished" or conclusion is None or not (conclusion.best and conclusion.best.throughput):
         return ended
-    history = TrialHistory.from_entries(record.resolved.settings, read_entries(folder))
+    history = TrialHistory.from_entries(record.resolved.settings, trial_log.read_entries(folder))
     if conclusion.winner == history.start:
         return structs.replace(ended, sentence=f"No preset was saved. {ended.sentence}".rstrip())
     # A finished tuning that is resumed keeps its preset.
-    before = next((entry for entry in reversed(earlier) if isinstance(entry, TuningEnded)), None)
+    before = next((entry for entry in reversed(earlier) if isinstance(entry, trial_log.TuningEnded)), None)
     if before is not None and before.verdict == conclusion and before.preset and Path(before.preset).exists():
         return structs.replace(ended, preset=before.preset)
     name = record.save_as or tuned_preset_name(record.preset, context.spec.job)
@@ -493,15 +485,15 @@ def main(argv: list[str]) -> None:
     """Tune in the folder `argv[0]`."""
     folder = TuningFolder(Path(argv[0]))
     spec, locks = detach(lambda data: (TunerSpec.load(data), acquire_locks(folder)))
-    log = TrialLog(folder)
+    log = trial_log.TrialLog(folder)
     try:
         ended = tune(folder, spec, log)
     except (LaunchError, SettingsError, RecordError) as error:
-        ended = TuningEnded(t=time.time(), status="failed", sentence=str(error))
+        ended = trial_log.TuningEnded(t=time.time(), status="failed", sentence=str(error))
     except Exception as error:  # noqa: BLE001  the log must say that the tuning has ended
         traceback.print_exc()
         sentence = f"The tuner failed: {type(error).__name__}: {error}. See {folder.log}."
-        ended = TuningEnded(t=time.time(), status="failed", sentence=sentence)
+        ended = trial_log.TuningEnded(t=time.time(), status="failed", sentence=sentence)
     log.add(ended)
     for lock in locks:
         os.close(lock)

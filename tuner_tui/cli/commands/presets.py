@@ -19,26 +19,13 @@ from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import default_interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.store.folder import state_dir
+from tuner_tui.settings import presets as preset_files
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.dialects.dialect import dialect_by_name, write_settings
 from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text, render_export
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Resolved, parse_value
-from tuner_tui.settings.presets import (
-    HardwareRequirements,
-    LoadedPreset,
-    Preset,
-    PresetEntry,
-    dump_preset,
-    find_preset,
-    import_tool_file,
-    list_presets,
-    parse_preset,
-    preset_path,
-    save_preset,
-    suiting_first,
-)
 from tuner_tui.settings.resolve import parse_flags, resolve
 from tuner_tui.settings.rules import Problem, RuleContext, find_problems
 from tuner_tui.settings.yaml_reader import MAX_BYTES
@@ -60,7 +47,7 @@ group = typer.Typer(help=__doc__, no_args_is_help=True, rich_markup_mode=None, a
 def list_all(context: typer.Context, as_json: AsJson = False) -> None:
     """List presets; those for this machine come first, marked with *."""
     machine = _rule_facts(context, with_python=False)
-    presets = suiting_first(list_presets(), machine.gpus or (), machine.cores)
+    presets = preset_files.suiting_first(preset_files.list_presets(), machine.gpus or (), machine.cores)
     documents = []
     for item in presets:
         if not as_json:
@@ -76,11 +63,11 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
 @group.command()
 def show(name: Annotated[str, typer.Argument(help="Name or file of a preset.")], as_json: AsJson = False) -> None:
     """Print a preset as YAML."""
-    loaded = find_preset(name)
+    loaded = preset_files.find_preset(name)
     if as_json:
         print_json(_document(loaded))
     else:
-        typer.echo(dump_preset(loaded.preset).rstrip())
+        typer.echo(preset_files.dump_preset(loaded.preset).rstrip())
     for text in loaded.notes:
         print_note(text)
 
@@ -96,7 +83,7 @@ def save(
     as_json: AsJson = False,
 ) -> None:
     """Save your own preset."""
-    path = preset_path(name)
+    path = preset_files.preset_path(name)
     loaded = _read_source(source, name)
     given = {field: parse_value(field, text) for field, text in parse_flags(flags or ()).items()}
     _write(loaded.preset.variant(path.stem, {**loaded.preset.settings, **given}), path, yes, loaded.path)
@@ -128,22 +115,22 @@ def check(
         raise typer.Exit(ExitCode.USAGE)
 
 
-def _read_source(source: str | None, name: str) -> LoadedPreset:
+def _read_source(source: str | None, name: str) -> preset_files.LoadedPreset:
     """Return the preset to start from. Raises `SettingsError`."""
     if source is None:
-        return LoadedPreset(Preset(name=name))
+        return preset_files.LoadedPreset(preset_files.Preset(name=name))
     if source != "-":
-        return find_preset(source)
+        return preset_files.find_preset(source)
     raw = sys.stdin.buffer.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
         raise SettingsError(f"standard input has more than {MAX_BYTES // 1024} KiB, too much for a preset")
-    return parse_preset(raw.decode("utf-8", "replace"), "standard input")
+    return preset_files.parse_preset(raw.decode("utf-8", "replace"), "standard input")
 
 
-def _write(preset: Preset, path: Path, replace_existing: bool, source: Path | None) -> None:
+def _write(preset: preset_files.Preset, path: Path, replace_existing: bool, source: Path | None) -> None:
     """Save a preset; exit with 2 if it exists and may not be replaced. Raises `SettingsError`."""
     try:
-        save_preset(preset, path, overwrite=replace_existing, source=source)
+        preset_files.save_preset(preset, path, overwrite=replace_existing, source=source)
     except PresetExistsError as error:
         fail(f"{error}; add --yes to replace it")
 
@@ -151,7 +138,7 @@ def _write(preset: Preset, path: Path, replace_existing: bool, source: Path | No
 def _check(name: str, machine: RuleContext) -> dict[str, Any]:
     """Return the result of checking one preset, as `--json` prints it."""
     try:
-        loaded = find_preset(name)
+        loaded = preset_files.find_preset(name)
         preset, resolved = loaded.preset, resolve(preset=loaded.preset)
         unapplied = _not_applied(preset, resolved)
     except SettingsError as error:
@@ -178,7 +165,7 @@ def _check_lines(check: dict[str, Any]) -> list[str]:
     return [f"{check['name']}: ok", *notes, *(f"  warning: {item['sentence']}" for item in check["warnings"])]
 
 
-def _not_applied(preset: Preset, resolved: Resolved) -> tuple[Problem, ...]:
+def _not_applied(preset: preset_files.Preset, resolved: Resolved) -> tuple[Problem, ...]:
     if preset.job is None:
         return ()
     missing = build_command(preset.job, resolved.settings, None, "", chosen=resolved.chosen).not_applied
@@ -186,7 +173,7 @@ def _not_applied(preset: Preset, resolved: Resolved) -> tuple[Problem, ...]:
     return (Problem(missing, "warning", sentence),) if missing else ()
 
 
-def _hardware(hardware: HardwareRequirements) -> str:
+def _hardware(hardware: preset_files.HardwareRequirements) -> str:
     parts = [
         hardware.gpu_text(),
         f"capability {hardware.capability} or newer" if hardware.capability else "",
@@ -195,7 +182,7 @@ def _hardware(hardware: HardwareRequirements) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _line(item: PresetEntry) -> str:
+def _line(item: preset_files.PresetEntry) -> str:
     if item.loaded is None:
         return f"{item.name:<24} cannot be read: {item.problem}"
     first = item.about.split(". ")[0].rstrip(".")
@@ -203,7 +190,7 @@ def _line(item: PresetEntry) -> str:
     return f"{item.name:<24} {first}{whose}".rstrip()
 
 
-def _document(loaded: LoadedPreset) -> dict[str, Any]:
+def _document(loaded: preset_files.LoadedPreset) -> dict[str, Any]:
     data = to_builtins(loaded.preset)
     return {**data, "path": None if loaded.path is None else str(loaded.path), "notes": loaded.notes}
 
@@ -235,7 +222,7 @@ def export(
         if asked.training_arguments is None:
             raise SettingsError(f"--interpreter: {asked.problem or f'{interpreter} has no transformers'}")
         targets = asked.training_arguments.keys()
-    loaded, tool = find_preset(preset).preset, dialect_by_name(to)
+    loaded, tool = preset_files.find_preset(preset).preset, dialect_by_name(to)
     resolved = resolve(preset=loaded)
     carried = write_settings(tool, resolved.settings, targets, resolved.chosen)
     if loaded.job is not None and loaded.job.model is not None and tool.programs:
@@ -269,8 +256,8 @@ def import_file(
     Keys that are not settings are listed.
     """
     parsed = parse_file(read_file_text(file), file)
-    loaded = import_tool_file(parsed, str(file), file, None if tool is None else dialect_by_name(tool))
-    path = preset_path(name or file.stem)
+    loaded = preset_files.import_tool_file(parsed, str(file), file, None if tool is None else dialect_by_name(tool))
+    path = preset_files.preset_path(name or file.stem)
     preset = structs.replace(loaded.preset, name=path.stem)
     _write(preset, path, yes, file)
     if as_json:

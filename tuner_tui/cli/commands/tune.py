@@ -31,16 +31,8 @@ from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.presets import preset_path
 from tuner_tui.settings.resolve import LaunchOptions, apply_job_options
+from tuner_tui.tuning import store
 from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable, start_tuning, time_needed
-from tuner_tui.tuning.store import (
-    NO_RAY,
-    TuningFolder,
-    TuningNotFoundError,
-    TuningOptions,
-    find_tuning,
-    read_tuning_record,
-    tunings_dir,
-)
 from tuner_tui.tuning.trial import DEFAULT_MINUTES, Objective, SkippedChange, group_by_reason
 from tuner_tui.tuning.trial_gpus import ensure_one_process, free_gpus
 from tuner_tui.tuning.trial_log import (
@@ -96,7 +88,7 @@ def skipped_lines(skipped: Sequence[SkippedChange]) -> Iterator[str]:
 POLL_S = 0.5
 
 
-def follow_tuning(folder: TuningFolder, as_json: bool, interrupts: Interrupts) -> int:
+def follow_tuning(folder: store.TuningFolder, as_json: bool, interrupts: Interrupts) -> int:
     """Print log entries until the tuning ends, and return the exit code.
 
     An interrupt ends the trial under way and the tuning; what was measured stays.
@@ -125,7 +117,7 @@ def follow_tuning(folder: TuningFolder, as_json: bool, interrupts: Interrupts) -
 
 
 def _exit_code(
-    folder: TuningFolder, ended: TuningEnded | None, last: TrialCompleted | None, interrupts: Interrupts
+    folder: store.TuningFolder, ended: TuningEnded | None, last: TrialCompleted | None, interrupts: Interrupts
 ) -> int:
     if ended is None or ended.status == "aborted":
         if ended is None:
@@ -194,8 +186,8 @@ def tune(
         if on not in (None, "ray"):
             raise SettingsError(f"--on: {on!r} is not ray.")
         if on == "ray" and find_spec("ray") is None:
-            raise SettingsError(NO_RAY)
-        wanted = TuningOptions(
+            raise SettingsError(store.NO_RAY)
+        wanted = store.TuningOptions(
             free_batch=free_batch,
             most_minutes=most_minutes,
             save_as=save_as,
@@ -220,7 +212,9 @@ def tune(
     raise typer.Exit(code)
 
 
-def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -> tuple[TuningFolder, TunerSpec]:
+def _new_tuning(
+    options: LaunchOptions, wanted: store.TuningOptions, parallel: bool
+) -> tuple[store.TuningFolder, TunerSpec]:
     """Create a tuning. Raises `SettingsError` and `LaunchError`, leaving no folder behind."""
     if wanted.save_as is not None:
         preset_path(wanted.save_as)
@@ -244,13 +238,13 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -
     return folder, TunerSpec(request.job, request.environ, wanted.most_minutes)
 
 
-def _resumed_tuning(name: str, options: LaunchOptions, minutes: float) -> tuple[TuningFolder, TunerSpec]:
+def _resumed_tuning(name: str, options: LaunchOptions, minutes: float) -> tuple[store.TuningFolder, TunerSpec]:
     """Return the folder of an earlier tuning and the spec to resume it. Raises `SettingsError` and `LaunchError`."""
 
     try:
-        folder = find_tuning(name, tunings_dir(os.environ))
-        record = read_tuning_record(folder)
-    except (TuningNotFoundError, RecordError) as error:
+        folder = store.find_tuning(name, store.tunings_dir(os.environ))
+        record = store.read_tuning_record(folder)
+    except (store.TuningNotFoundError, RecordError) as error:
         raise SettingsError(str(error)) from error
     if folder.live:
         fail(f"{folder.id} is already running.", ExitCode.ALREADY_RUNNING)

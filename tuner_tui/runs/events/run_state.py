@@ -13,20 +13,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from tuner_tui.runs.events.types import (
-    Checkpoint,
-    Evaluated,
-    Exited,
-    FellBack,
-    Finished,
-    Hung,
-    OutOfMemory,
-    Profiled,
-    Raised,
-    Saved,
-    Steps,
-    TrialMeasured,
-)
+from tuner_tui.runs.events import types as ev
 
 MAX_WINDOWS = 16
 """Between 8 and 16 windows cover the run: enough to tell even growth from growth that slows down."""
@@ -132,15 +119,15 @@ class RankState(Struct, frozen=True):
 
     rank: int
     pid: int | None = None
-    latest: Steps | None = None
-    recent: tuple[Steps, ...] = ()
+    latest: ev.Steps | None = None
+    recent: tuple[ev.Steps, ...] = ()
     allocated_minima: WindowMinima = NO_MINIMA
     anonymous_minima: WindowMinima = NO_MINIMA
     ended: bool = False
     independent: bool = False
     planned_steps: int | None = None
     exit_code: int | None = None
-    trial: TrialMeasured | None = None
+    trial: ev.TrialMeasured | None = None
     host: str | None = None
 
 
@@ -206,32 +193,32 @@ class RunState(Struct, frozen=True):
     rates: Rates = Rates()
     parameters: int | None = None
     trainable_parameters: int | None = None
-    evaluations: tuple[Evaluated, ...] = ()
+    evaluations: tuple[ev.Evaluated, ...] = ()
     evaluation_steps: tuple[int, ...] = ()
     printed_until: tuple[tuple[int, int], ...] = ()
     evaluation_output: tuple[tuple[int, int | None], ...] = ()
-    checkpoint: Checkpoint | None = None
+    checkpoint: ev.Checkpoint | None = None
     in_effect: Mapping[str, Any] = field(default_factory=dict)
     injected: Mapping[str, Any] = field(default_factory=dict)
     not_injected: tuple[str, ...] = ()
     injection_limits: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
-    saved: Saved | None = None
+    saved: ev.Saved | None = None
     unobserved: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     stop_requested: str | None = None
-    out_of_memory: OutOfMemory | None = None
-    raised: Raised | None = None
-    hung: Hung | None = None
-    profiled: Profiled | None = None
-    exited: Exited | None = None
-    finished: Finished | None = None
-    fell_back: FellBack | None = None
+    out_of_memory: ev.OutOfMemory | None = None
+    raised: ev.Raised | None = None
+    hung: ev.Hung | None = None
+    profiled: ev.Profiled | None = None
+    exited: ev.Exited | None = None
+    finished: ev.Finished | None = None
+    fell_back: ev.FellBack | None = None
     fallback_ended: str | None = None
 
     @property
-    def counters(self) -> list[Steps]:
+    def counters(self) -> list[ev.Steps]:
         """The latest counters of each rank that has any."""
         return [rank.latest for rank in self.ranks.values() if rank.latest is not None]
 

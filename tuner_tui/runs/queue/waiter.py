@@ -23,21 +23,8 @@ from tuner_tui.core.files import LockedError, acquire_lock, is_locked, opened_re
 from tuner_tui.core.ownership import require_unshared
 from tuner_tui.hardware.environment import VISIBLE_DEVICES
 from tuner_tui.hardware.sampler import Sampler, open_sampler
+from tuner_tui.runs.queue import queued_run
 from tuner_tui.runs.queue.gpu_occupancy import READY_TIMEOUT_S, ActiveRun, read_active, read_occupancies
-from tuner_tui.runs.queue.queued_run import (
-    QueuedRun,
-    QueueError,
-    end_waiting,
-    forget_start,
-    memory_folder,
-    name_waiter,
-    read_queued,
-    start_file,
-    waiter_lock,
-    waiting_run,
-    was_started,
-    write_queued,
-)
 from tuner_tui.runs.queue.turns import Applicant, take_turns
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
@@ -85,29 +72,29 @@ class Waiter:
                 self._give_turn(folder, turn.gpu_uuids)
         reasons = {turn.run: turn.reason for turn in turns if turn.gpu_uuids is None}
         if reasons != self._written:
-            write_atomic(memory_folder(self._root) / "reasons.json", json.dumps(reasons))
+            write_atomic(queued_run.memory_folder(self._root) / "reasons.json", json.dumps(reasons))
             self._written = reasons
 
-    def _read(self, snapshot: ProcessSnapshot) -> tuple[list[tuple[RunFolder, QueuedRun]], list[ActiveRun]]:
+    def _read(self, snapshot: ProcessSnapshot) -> tuple[list[tuple[RunFolder, queued_run.QueuedRun]], list[ActiveRun]]:
         """The waiting runs in their order, and the live ones. A run that cannot be read is left out."""
-        for path in memory_folder(self._root).glob("*.start"):
+        for path in queued_run.memory_folder(self._root).glob("*.start"):
             folder = RunFolder(self._root / path.stem)
-            with suppress(OSError, QueueError):
-                if not folder.path.is_dir() or was_started(folder):
-                    forget_start(folder)
+            with suppress(OSError, queued_run.QueueError):
+                if not folder.path.is_dir() or queued_run.was_started(folder):
+                    queued_run.forget_start(folder)
         waiting, live = [], []
         for folder in list_runs(self._root):
             if folder.id in self._over:
                 continue
             try:
-                queued = waiting_run(folder)
+                queued = queued_run.waiting_run(folder)
                 if queued is not None:
-                    waiting += [(folder, queued)] if start_file(folder).exists() else []
+                    waiting += [(folder, queued)] if queued_run.start_file(folder).exists() else []
                 elif (run := read_active(folder, snapshot)) is not None:
                     live.append(run)
                 elif (state := read_supervisor_state(folder.state)) is not None and state.outcome is not None:
                     self._over.add(folder.id)
-            except (OSError, QueueError) as error:
+            except (OSError, queued_run.QueueError) as error:
                 self.log(f"{folder.id}: {error}")
         return sorted(waiting, key=lambda pair: (pair[1].submitted_t, pair[0].id)), live
 
@@ -118,7 +105,7 @@ class Waiter:
             sys.stderr.write(message + "\n")
             sys.stderr.flush()
 
-    def _hindrance(self, folder: RunFolder, queued: QueuedRun) -> str | None:
+    def _hindrance(self, folder: RunFolder, queued: queued_run.QueuedRun) -> str | None:
         """Why the run is not ready; None if it is. One that can never be ready is ended."""
         sentence, until_s = self._retries.get(folder.id, ("", 0.0))
         if sentence and self._clock() < until_s:
@@ -135,7 +122,7 @@ class Waiter:
             return None
         sentence = f"Not started: run {queued.after}, which had to complete first, ended as {outcome}."
         with suppress(LockedError, OSError):  # it is looked at again
-            end_waiting(folder, "not-started", sentence)
+            queued_run.end_waiting(folder, "not-started", sentence)
         return sentence
 
     def _outcome_of(self, folder: RunFolder, before: frozenset[str] = frozenset()) -> str | None:
@@ -152,7 +139,7 @@ class Waiter:
         state = read_supervisor_state(folder.state)
         if state is not None and state.outcome not in (None, "out-of-memory"):
             return state.outcome
-        if os.path.lexists(folder.queue) and not was_started(folder):
+        if os.path.lexists(folder.queue) and not queued_run.was_started(folder):
             return None
         # Imported only here, for a run that lost its supervisor or may have been continued: the waiter stays small.
         from tuner_tui.runs.events.types import FellBack
@@ -175,9 +162,9 @@ class Waiter:
             # until the run has ended. Who is killed in between leaves it unlocked and not started, so it waits again.
             require_unshared(folder.path)
             lock = acquire_lock(folder.lock)
-            queued = None if was_started(folder) else read_queued(folder)
+            queued = None if queued_run.was_started(folder) else queued_run.read_queued(folder)
             if queued is not None:
-                write_queued(folder, replace(queued, gpu_uuids=gpu_uuids))
+                queued_run.write_queued(folder, replace(queued, gpu_uuids=gpu_uuids))
                 self._start(folder, gpu_uuids, lock)
         except (OSError, ValueError, LockedError) as error:
             self.log(f"{folder.id}: {error}")
@@ -191,11 +178,11 @@ class Waiter:
 def start_run(folder: RunFolder, gpu_uuids: tuple[str, ...], lock: int) -> None:
     """Start the supervisor of a waiting run on `gpu_uuids`, and its OOM retries. Raises `OSError` and `ValueError`."""
     visible_devices = ",".join(gpu_uuids)
-    fallback = start_file(folder, "fallback")
+    fallback = queued_run.start_file(folder, "fallback")
     if fallback.exists():  # before the run, so that it cannot end unnoticed
         data = bound_fallback(read_regular(fallback), visible_devices)
         finish_start(open_detached(FALLBACK_MODULE, [str(folder.path)], folder.supervisor_log, subprocess.PIPE), data)
-    with opened_regular(start_file(folder)) as specification:
+    with opened_regular(queued_run.start_file(folder)) as specification:
         options = ["--lock", str(lock), "--gpus", visible_devices]
         process = open_detached(
             SUPERVISOR_MODULE, [str(folder.path), *options], folder.supervisor_log, specification, pass_fds=[lock]
@@ -228,13 +215,13 @@ def main(argv: list[str]) -> None:
     waiter = Waiter(root, sampler, start_run, time.monotonic)
     # Who queues a run writes its file before it looks for the lock, and the files are looked for here after the lock
     # was given up: so either this process sees the run, or the other one starts a new waiter.
-    while any(memory_folder(root).glob("*.start")):
+    while any(queued_run.memory_folder(root).glob("*.start")):
         try:
-            lock = acquire_lock(waiter_lock(root))
+            lock = acquire_lock(queued_run.waiter_lock(root))
         except LockedError:
             return
-        name_waiter(lock)
-        while any(memory_folder(root).glob("*.start")):
+        queued_run.name_waiter(lock)
+        while any(queued_run.memory_folder(root).glob("*.start")):
             try:
                 waiter.step()
             except OSError as error:

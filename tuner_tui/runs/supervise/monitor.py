@@ -26,14 +26,7 @@ from tuner_tui.runs.log_parsing.log_follower import PrintedMetrics
 from tuner_tui.runs.store.codec import decode_events, encode_event, encode_sample
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import NO_SPACE, Order, SupervisorState, read_order, write_supervisor_state
-from tuner_tui.runs.supervise.outcome import (
-    NO_LOG,
-    ExitExaminer,
-    determine_outcome,
-    finished_event,
-    read_exit_log,
-    slurm_end,
-)
+from tuner_tui.runs.supervise import outcome
 from tuner_tui.runs.supervise.run_processes import (
     ApartProcesses,
     RunProcesses,
@@ -139,7 +132,7 @@ class TrainingMonitor:
         self._timeouts = timeouts
         self._escalation = StopEscalation(timeouts)
         self._apart = ApartProcesses(folder.path, training.process)
-        self._exit_examiner = ExitExaminer(folder.output_log)
+        self._exit_examiner = outcome.ExitExaminer(folder.output_log)
         self._printed = PrintedMetrics(folder.output_log)
         self._last_order_ns: int | None = None
         self._tails: dict[str, LineTail] = {}
@@ -323,10 +316,10 @@ class TrainingMonitor:
         succeeded = exited.exit_code == 0
         # On a full disk the last step that was recorded is not the one at which the training ended.
         state = replace(self._state, step=None) if self._writer.lacks_space else self._state
-        log = NO_LOG if succeeded else read_exit_log(self._folder.output_log)
-        judged = determine_outcome(state, exited, log)
+        log = outcome.NO_LOG if succeeded else outcome.read_exit_log(self._folder.output_log)
+        judged = outcome.determine_outcome(state, exited, log)
         if judged.outcome in ("stopped", "failed"):
-            judged = slurm_end(state, self._folder.path, log.failed_node) or judged
+            judged = outcome.slurm_end(state, self._folder.path, log.failed_node) or judged
         names = orphans.names()
         sentence = judged.sentence + (f" Processes still running: {names}." if names else "")
         if self._writer.lacks_space:
@@ -334,7 +327,7 @@ class TrainingMonitor:
             last = "" if step is None else f": nothing is recorded after step {step:,}"
             sentence += f" The disk of the state folder was full{last}."
         judged = replace(judged, sentence=sentence)
-        self._record(finished_event(now.wall_s, judged, state))
+        self._record(outcome.finished_event(now.wall_s, judged, state))
         self._writer.update(
             ended_t=exited.t,
             exit_code=exited.exit_code,
