@@ -116,12 +116,10 @@ def report_width() -> int:
 
 
 def print_rows(rows: Iterable[Row]) -> None:
-    """Print what the screen shows as plain text."""
     print_line("\n".join(row_lines(rows)))
 
 
 def row_lines(rows: Iterable[Row]) -> list[str]:
-    """Return the text of what the screen shows, without styles."""
     from tuner_tui.view.cells import plain_text
 
     return [plain_text(row.line).rstrip() for row in rows]

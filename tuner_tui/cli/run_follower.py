@@ -203,7 +203,6 @@ def _print_cause(folder: RunFolder) -> None:
 
 
 def exit_code(outcome: str | None, interrupted: bool = False) -> int:
-    """Return the exit code for the outcome of a run."""
     if outcome == "stopped":
         return ExitCode.INTERRUPTED if interrupted else ExitCode.TERMINATED
     return {"completed": ExitCode.DONE, "out-of-memory": ExitCode.OUT_OF_MEMORY}.get(outcome or "", ExitCode.FAILED)
@@ -258,7 +257,6 @@ class _RunFollower:
         return continuation_of(self._folder, self._reader.state)
 
     def _tell(self, sentence: str) -> None:
-        """Send a terminal notification."""
         if sys.stderr.isatty():
             control_terminal(terminal_notification(f"{self._folder.id}: {sentence}", os.environ))
 

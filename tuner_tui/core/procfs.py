@@ -62,7 +62,6 @@ class Machine(Struct, frozen=True):
 
 
 def this_machine() -> Machine:
-    """The machine, boot and pid namespace of this process."""
     try:
         namespace: str | None = str((PROC / "self/ns/pid").readlink())
     except OSError:

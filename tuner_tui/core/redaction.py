@@ -145,7 +145,6 @@ def redact_argv(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def redact_text(text: str) -> str:
-    """Free text or a command without secrets."""
     # From the surest to the vaguest: known shapes and places first, so that the rules by name find [hidden] where they
     # could have cut a secret in half; words that only look random last, as they may be part of what is hidden already.
     rules = _rules()

@@ -93,7 +93,6 @@ class XidMeaning(NamedTuple):
 
 @cache
 def xid_meanings() -> dict[int, XidMeaning]:
-    """The meaning of each Xid that `xids.yaml` has."""
     return {number: XidMeaning(**row) for number, row in parse_data_file(XIDS_FILE).items()}
 
 

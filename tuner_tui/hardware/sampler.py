@@ -191,7 +191,6 @@ class Sampler:
         return all(monitor.answered.wait(max(0.0, ends_s - self._clock())) for monitor in self._monitors)
 
     def close(self) -> None:
-        """Stops reading; a thread that is blocked in the driver ends with the program."""
         self._closing.set()
         self._polling.set()
 

@@ -92,7 +92,6 @@ class ResumeCheck(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """The verdict, and what it rests on."""
         start = f"step {self.step:,} of {self.parent}"
         if self.verdict == "unknown":
             return f"Whether it resumed faithfully from {start} is unknown: too little of both runs is recorded"

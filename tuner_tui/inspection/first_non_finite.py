@@ -151,7 +151,6 @@ class Replay(Struct, frozen=True):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What the answer rests on."""
         start = f"the checkpoint at step {self.resumed_at:,}" if self.resumed_at else "the start"
         compared = f"{self.compared:,} losses since {start} are those of the run" if self.compared else ""
         facts = [compared if self.differs is None else "", single_line(self.report.consequence) if self.report else ""]

@@ -100,7 +100,6 @@ class Suspects(Struct, frozen=True):
         return tuple(each for each in self.of_kind("spike") if not set(self.common_rows).isdisjoint(each.rows))
 
     def of_kind(self, kind: Kind) -> tuple[Suspect, ...]:
-        """The suspects of one kind, in the order of their steps."""
         return tuple(suspect for suspect in self.suspects if suspect.kind == kind)
 
 

@@ -379,7 +379,6 @@ class MemoryPhase(Struct, frozen=True):
         return self.weights + self.gradients + self.optimizer + self.temporary
 
     def bytes_at(self, batch: int) -> float:
-        """Bytes at micro batch `batch`."""
         return self.base_bytes + self.sample * batch
 
 
@@ -451,7 +450,6 @@ def evaluation_phases(
 
 
 def fixed_sizes(shape: ModelShape, settings: Settings, processes: int = 1, code: TrainingCode = BUILT_IN) -> FixedSizes:
-    """The fixed sizes of one of `processes`."""
     shape = loaded_shape(shape, settings)
     numbers = count_parameters(shape, settings, code.adapted)
     full, mixed = settings.peft_method == "none", settings.precision != "fp32"

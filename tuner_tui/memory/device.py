@@ -108,7 +108,6 @@ class RuntimeOverhead(Struct, frozen=True):
 
     @property
     def uncertainty_bytes(self) -> float:
-        """The uncertainty of the whole."""
         return self.context_uncertainty_bytes + self.reserved_uncertainty_bytes
 
     def slack(self, tensor_bytes: float, batch: int) -> float:
@@ -130,7 +129,6 @@ def interpolate(points: Sequence[tuple[int, float]], batch: int) -> float:
 
 
 def runtime_overhead(device: Device) -> RuntimeOverhead:
-    """The overhead on `device`."""
     if not device.on_gpu:
         return RuntimeOverhead(
             device.context_bytes, CPU_SLACK_SHARE, 0.0,

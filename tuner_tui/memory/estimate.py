@@ -68,7 +68,6 @@ class MemoryParts(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """The sum of the parts."""
         return self.weights + self.gradients + self.optimizer + self.activations + self.context + self.slack
 
 
@@ -109,7 +108,6 @@ class MemoryEstimate(Struct, frozen=True, dict=True):
 
     @cached_property
     def parts(self) -> MemoryParts:
-        """The parts of the peak."""
         top, ratio = self._highest(self.batch), self.ratio(self.batch)
         tensors = top.bytes_at(self.batch) * ratio
         fixed = top.weights + top.gradients + top.optimizer
@@ -135,12 +133,10 @@ class MemoryEstimate(Struct, frozen=True, dict=True):
 
     @property
     def low_bytes(self) -> int:
-        """The lower end of the uncertainty."""
         return self.total_bytes - max(self.uncertainty_bytes, round(self.total_bytes * self.possible_saving))
 
     @property
     def high_bytes(self) -> int:
-        """The upper end of the uncertainty."""
         return self.total_bytes + self.uncertainty_bytes
 
     @property

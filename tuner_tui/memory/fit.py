@@ -64,15 +64,12 @@ class PeakModel(Struct, frozen=True):
     slope_uncertainty_bytes: float = 0.0
 
     def peak_bytes(self, batch: int) -> float:
-        """The expected peak at `batch`."""
         return max(self.floor_bytes, self.base_bytes + self.slope_bytes * batch)
 
     def scaled(self, factor: float) -> PeakModel:
-        """The model with every part multiplied by `factor`."""
         return PeakModel(self.base_bytes * factor, self.slope_bytes * factor, self.floor_bytes * factor)
 
     def steeper(self, factor: float) -> PeakModel:
-        """The model with the slope multiplied by `factor`."""
         return PeakModel(self.base_bytes, self.slope_bytes * factor, self.floor_bytes)
 
     def largest_batch(self, limit_bytes: float) -> int:

@@ -115,7 +115,6 @@ class FamilyForm(Struct, frozen=True, kw_only=True):
 
 @cache
 def family_form(family: Family) -> FamilyForm:
-    """The form of the family."""
     return FamilyForm(**read_data_file(FAMILIES_FILE)[family])
 
 
@@ -489,7 +488,6 @@ class ParameterCounts(Struct, frozen=True):
 
 
 def linear_layers(shape: ModelShape) -> tuple[LinearLayer, ...]:
-    """The linear layers of one block."""
     form, widths = family_form(shape.family), block_widths(shape)
     biased = 3 if shape.qkv_bias else form.biased
     sizes = ((widths[inputs], sum(widths[name] for name in outputs.split(" + "))) for inputs, outputs in form.layers)

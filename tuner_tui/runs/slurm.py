@@ -109,7 +109,6 @@ class JobState(Struct, frozen=True):
 
     @property
     def ended(self) -> bool:
-        """Whether it will not run any more."""
         return self.state in read_data_file(TABLE)["ends"]
 
     @property
@@ -120,7 +119,6 @@ class JobState(Struct, frozen=True):
 
     @property
     def reason_words(self) -> str:
-        """Why it waits."""
         since = f" (expected start {self.start.replace('T', ' ')})" if self.start else ""
         return f"{read_data_file(TABLE)['reasons'].get(self.reason, self.reason)}{since}"
 
@@ -177,7 +175,6 @@ class SlurmJob(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """How it is called in sentences."""
         return "The Slurm job" if self.job_id is None else f"Slurm job {self.job_id}"
 
     @property

@@ -56,7 +56,6 @@ def shape_tokenizer() -> Any:
 
 
 def shape_config(name: str, task: str, tokenizer: Any) -> Any:
-    """The configuration of the shape `name` for `task`, with the special tokens of `tokenizer`."""
     tasks = yaml.safe_load(SHAPES_FILE.read_text("utf-8"))[name]
     if task not in tasks:
         raise JobError(

@@ -95,7 +95,6 @@ def build_trainer(
     data: SplitData,
     term: CheckpointOnSigterm,
 ) -> JobTrainer:
-    """The Trainer for this task and data."""
     evaluation = data.evaluation
     if evaluation is None and str(arguments.eval_strategy.value) != "no":
         print("not enough data for an evaluation split: no evaluation")

@@ -55,7 +55,6 @@ class FinishedTrial(Struct, frozen=True):
 
 
 def measure_trial(finished: FinishedTrial, trial: Trial) -> Measurement:
-    """Return the measurement of `trial`."""
     if finished.aborted:
         return _no_figures(finished, "aborted", finished.aborted)
     memory = out_of_memory_finding(finished.situation)

@@ -78,7 +78,6 @@ class TuningFolder(Struct, frozen=True):
         write_atomic(self.control, ABORT + "\n")
 
     def aborted(self) -> bool:
-        """Return whether an abort was requested."""
         try:
             return read_regular(self.control).decode("ascii", "replace").strip() == ABORT
         except OSError:
@@ -86,7 +85,6 @@ class TuningFolder(Struct, frozen=True):
 
 
 def tunings_dir(environ: Mapping[str, str]) -> Path:
-    """Return the directory of all tuning folders."""
     return state_dir(environ) / "tunings"
 
 

@@ -103,7 +103,6 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
     @property
     def unit(self) -> str:
-        """Unit of `throughput`."""
         return "tokens/s" if self.tokens_s is not None else "samples/s"
 
     def other_data(self, start: Measurement) -> str:

@@ -90,7 +90,6 @@ class TrialHistory(Struct, frozen=True):
 
     @property
     def dataset_samples(self) -> int | None:
-        """The number of training samples."""
         sizes = (completed.measurement.dataset_samples for completed in self.trials)
         return next((samples for samples in sizes if samples is not None), None)
 
@@ -270,7 +269,6 @@ class Tuner:
         return self.end("aborted" if aborted else "finished", conclusion)
 
     def end(self, status: trial_log.TuningEndStatus, conclusion: TuningConclusion | None) -> trial_log.TuningEnded:
-        """Return the last entry of the log."""
         sentence, resume = "", f"tuner-tui tune --resume {self.folder.argument}"
         if self.early and self.needed_s is None:
             sentence = f"The time limit was short: `{resume}` tries more."

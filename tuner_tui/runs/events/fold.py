@@ -34,7 +34,6 @@ BEFORE_TRAINING = ("starting", "loading-model", "loading-data", "compiling", "sk
 
 
 def fold(state: RunState, event: ev.Event) -> RunState:
-    """The state after one event."""
     return fold_all(state, (event,))
 
 

@@ -331,7 +331,6 @@ class DownsampledSeries:
             self._spacing = (self._points[-1][0] - self._points[0][0]) / (MAX_SERIES_POINTS / 2)
 
     def series(self) -> Series:
-        """The points so far."""
         points = list(self._points)
         if self._newest is not None and (not points or points[-1] != self._newest):
             points.append(self._newest)

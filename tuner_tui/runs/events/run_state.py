@@ -272,7 +272,6 @@ class RunState(Struct, frozen=True):
 
     @property
     def first_rank(self) -> RankState | None:
-        """The rank with the lowest number."""
         return self.ranks[min(self.ranks)] if self.ranks else None
 
     @property

@@ -143,7 +143,6 @@ class LaunchRequest(Struct, frozen=True):
 
     @property
     def runs_root(self) -> Path:
-        """The folder in which the run folder is created."""
         return self.root or runs_dir(self.environ)
 
 
@@ -235,7 +234,6 @@ class PreparedLaunch(Struct, frozen=True):
 
     @property
     def env(self) -> dict[str, str]:
-        """The complete environment of the training process."""
         return {**self.request.environ, **self.added_env}
 
     def in_folder(self, folder: RunFolder) -> PreparedLaunch:

@@ -115,7 +115,6 @@ def _write_folder(prepared: PreparedLaunch) -> LaunchSpec:
 
 
 def spec_of(prepared: PreparedLaunch) -> LaunchSpec:
-    """What the supervisor starts of a prepared launch."""
     request = prepared.request
     return LaunchSpec(
         prepared.argv,

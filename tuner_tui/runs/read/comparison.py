@@ -100,7 +100,6 @@ class Comparison(Struct, frozen=True):
 
 
 def compare(first: RunView, second: RunView) -> Comparison:
-    """The differences between two runs, live or ended."""
     facts = _facts(first), _facts(second)
     return Comparison(
         settings=changed_settings(first, second),
@@ -175,7 +174,6 @@ def _same(first: Value, second: Value) -> bool:
 
 
 def compare_figures(first: RunView, second: RunView) -> tuple[MeasuredFigure, ...]:
-    """Figures measured over the whole of each run."""
     rows = measured_figures(first), measured_figures(second)
     units = {name: unit for name, unit, _ in (*rows[0], *rows[1])}
     before, after = ({name: value for name, _, value in figures} for figures in rows)
@@ -263,7 +261,6 @@ def package_versions(view: RunView) -> dict[str, Any]:
 
 
 def provenance(view: RunView) -> dict[str, Any]:
-    """Job, working folder, host and commit of the run."""
     record = view.record
     if record is None:
         return {}

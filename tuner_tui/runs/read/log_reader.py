@@ -83,14 +83,12 @@ class LogReader:
         self.path = path
 
     def total_bytes(self) -> int:
-        """The size of the log."""
         try:
             return self.path.lstat().st_size
         except OSError:
             return 0
 
     def tail(self, count: int) -> LogWindow:
-        """The last `count` lines."""
         return self.before(self.total_bytes(), count)
 
     def window(self, anchor: int, count: int) -> LogWindow:

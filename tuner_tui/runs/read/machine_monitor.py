@@ -186,7 +186,6 @@ class MachineMonitor:
         return self._sampler.wait_ready(timeout_s)
 
     def close(self) -> None:
-        """Stop sampling."""
         self._sampler.close()
 
     def _job(

@@ -260,7 +260,6 @@ def list_run(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = N
 
 
 def damage_line(folder: RunFolder, problem: str) -> str:
-    """Return the sentence that names a damaged run."""
     return f"{folder.id} is damaged: {problem.removeprefix(f'{folder.path}/')}"
 
 

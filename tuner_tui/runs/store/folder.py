@@ -95,7 +95,6 @@ def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder of all run folders."""
     return state_dir(environ) / "runs"
 
 

@@ -83,7 +83,6 @@ class _StoredSettings(Struct):
 
 
 def redact_job(job: Job) -> Job:
-    """The job with the secrets of its command and environment hidden."""
     if not isinstance(job, CommandJob):
         return job
     return structs.replace(job, command=redact_argv(job.command), env=redact_env(job.env))

@@ -203,7 +203,6 @@ class TrainingMonitor:
         return not self._waits_for_orphans(orphans, now) and self._finish(orphans, now)
 
     def _follow(self) -> None:
-        """Fold what the training reports."""
         # Any process of the training can write to the event files. One that writes `exited` or `finished` must not end
         # the run, or turn its failure into a success: while this process is the parent, it sees the exit itself.
         for path in self._folder.event_files():
@@ -265,7 +264,6 @@ class TrainingMonitor:
         return None if self._saving is None else self._saving[1]
 
     def _signal(self, number: signal.Signals) -> None:
-        """Signal the processes of the training."""
         # SIGTERM goes to the session of the launcher first: processes that it started in sessions of their own are
         # terminated by the launcher, and by the supervisor only after it is gone. Loader workers are left to their
         # trainer, which needs their batches if it saves on SIGTERM. SIGKILL goes to the group of the leader in one

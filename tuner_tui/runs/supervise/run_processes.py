@@ -99,7 +99,6 @@ class ProcessSnapshot:
 
     @cached_property
     def processes(self) -> list[procfs.ProcessStat]:
-        """All running processes."""
         return [each for each in procfs.all_processes() if each.is_running]
 
     def names_run(self, pid: int, run: Path) -> bool:

@@ -58,7 +58,6 @@ class Wakeups:
         os.set_blocking(self._writing, False)
 
     def __enter__(self) -> Self:
-        """Install the handlers."""
         signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(number, self._nothing)

@@ -88,7 +88,6 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run the operation and count its new storages."""
         grouped = GROUPED_MM is not None and func is GROUPED_MM.default
         result = (empty_grouped_mm if grouped else func)(*args, **(kwargs or {}))
         for tensor in tree_iter(result):

@@ -73,7 +73,6 @@ class BatchSearch(Struct, frozen=True):
     careful: bool = False
 
     def record(self, probe: BatchProbe) -> BatchSearch:
-        """Return the search with `probe` added."""
         return replace(self, probes=(*self.probes, probe))
 
     @property

@@ -47,7 +47,6 @@ class MicroBatchSizes(Struct, frozen=True):
 
     @property
     def micro(self) -> int:
-        """The present size."""
         return self.current.micro
 
     @property
@@ -141,7 +140,6 @@ class MicroBatchSizes(Struct, frozen=True):
         return fit(self._memory_points(self.current)) or self._prior()
 
     def with_micro(self, micro: int) -> Settings:
-        """Return the present settings with another micro batch."""
         return self.context.space.with_micro(self.current.settings, self.context.start, micro)
 
     def largest_allowed(self, micro: int) -> int:

@@ -53,7 +53,6 @@ class SettingsResult(Struct, frozen=True, dict=True):
 
     @property
     def micro(self) -> int:
-        """The micro batch size."""
         return self.settings.per_device_train_batch_size
 
     @cached_property
@@ -125,7 +124,6 @@ class SettingsResult(Struct, frozen=True, dict=True):
 
     @property
     def last(self) -> Measurement:
-        """The latest run."""
         return self.runs[-1]
 
 
@@ -169,7 +167,6 @@ class SearchResults(Struct, frozen=True, dict=True):
         return {result.settings: result for result in self.results}
 
     def get(self, settings: Settings) -> SettingsResult | None:
-        """Return the result of these settings, or None if they were not tried."""
         return self._by_settings.get(settings)
 
     @cached_property

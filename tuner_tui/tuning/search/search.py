@@ -52,7 +52,6 @@ class Search(Struct, frozen=True, dict=True):
         return self._confirmation.next(gpu, under_way)
 
     def record(self, trial: Trial, measurement: Measurement) -> Search:
-        """Return the search with the measurement of `trial` added."""
         return replace(self, trials=(*self.trials, CompletedTrial(trial, measurement)))
 
     @property
@@ -65,7 +64,6 @@ class Search(Struct, frozen=True, dict=True):
 
     @cached_property
     def skipped(self) -> tuple[SkippedChange, ...]:
-        """The changes that are not tried, and why."""
         return (*self.space.rejected, *self._candidates.skipped())
 
     @cached_property

@@ -148,7 +148,6 @@ class SearchSpace(Struct, frozen=True, kw_only=True):
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the training runs on GPUs."""
         return bool(self.machine.gpus) and not self.machine.no_gpu
 
     @property
@@ -241,7 +240,6 @@ def _capacity(target: TrainingTarget, limit_bytes: int | None) -> int | None:
 
 
 def with_candidates(space: SearchSpace, start: Settings) -> SearchSpace:
-    """Return the space with its candidates and rejected values."""
     candidates: dict[str, tuple[Value, ...]] = {}
     rejected: list[SkippedChange] = []
     for name, values in (*KNOB_VALUES.items(), (WORKERS, worker_counts(space))):

@@ -84,7 +84,6 @@ class Observer:
             self.exit_reporter.at_exit()
 
     def exits(self, status: Any) -> None:
-        """Note the code of `sys.exit`."""
         if self.instrumentation is not None:
             self.exit_reporter.exits(status)
 

@@ -85,7 +85,6 @@ class FiniteCheck:
     # called by the hooks
 
     def hook(self, name: str, module: Any) -> None:
-        """Hook the module `name` after its import."""
         if name == "torch.nn.modules.module":
             around_module_calls(self._torch, self._enter, self._leave)
         elif name == "torch.optim.optimizer":

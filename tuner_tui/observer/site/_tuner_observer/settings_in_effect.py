@@ -63,7 +63,6 @@ class SettingsInEffect:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was reported, in a forked child."""
         self._reported: dict[str, Any] = {}
         self._current: dict[str, Any] = {}
         self._framework: dict[str, Any] = {}
@@ -167,7 +166,6 @@ class SettingsInEffect:
         self._session.report("in-effect", values=values)
 
     def update(self, values: dict[str, Any]) -> None:
-        """Add settings reported by a framework."""
         self._current.update(values)
         self._framework.update(values)
 
@@ -179,7 +177,6 @@ class SettingsInEffect:
                 self._current[name] = str(version)
 
     def read_model(self, model: Any) -> None:
-        """Read the settings of a model provided by a framework."""
         self._model_searched = True
         call_safely(self._inspect_model, model)
 

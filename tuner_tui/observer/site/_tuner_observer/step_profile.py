@@ -292,7 +292,6 @@ class _Recording:
         self._ended(answer, None)
 
     def restore(self) -> None:
-        """Remove all hooks."""
         while self._restore:
             self._restore.pop()()
 

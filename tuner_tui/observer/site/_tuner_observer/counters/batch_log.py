@@ -41,7 +41,6 @@ class BatchLog:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, in a forked child."""
         self.losses.clear()
         self._steps: list[Step] = []
         self._copied: tuple[list[int], HostCopy, list[Step]] | None = None

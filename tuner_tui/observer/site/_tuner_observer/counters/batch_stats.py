@@ -269,7 +269,6 @@ class IteratorStats:
             self._add(before)
 
     def end(self) -> None:
-        """The iterator is exhausted: add the prefetched batch."""
         self.exhausted = True
         if self.prefetched is not None:
             self._add(self.prefetched)

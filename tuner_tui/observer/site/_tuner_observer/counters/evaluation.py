@@ -46,7 +46,6 @@ class EvaluationDetector:
         self.reset()
 
     def reset(self) -> None:
-        """Discard the state, in a forked child."""
         self.depth = 0
         self.has_stepped = False
         self._model: Any = None

@@ -72,7 +72,6 @@ class RecordBuffer:
         self.clear()
 
     def clear(self) -> None:
-        """Reset everything."""
         self.records.clear()
         self.optimizers.clear()
         self.no_grad_spans.clear()
@@ -159,7 +158,6 @@ class StepCounters:
         session.get_step = lambda: self.step
 
     def reset(self) -> None:
-        """Discard all counts, in a forked child."""
         self.buffer.clear()
         self.evaluation.reset()
         self.evaluation_sites = EvaluationSites()
@@ -362,7 +360,6 @@ class StepCounters:
         return began
 
     def end_pause(self) -> None:
-        """Resume training after a pause."""
         self.read()
         self.clock.end_pause(perf_counter())
 

@@ -66,7 +66,6 @@ class TrainingStates:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, in a forked child."""
         self._optimizer: Any = None
         self._left = FIRST_STEPS
         self._checkpoints = 0

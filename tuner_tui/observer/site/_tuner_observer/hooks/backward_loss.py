@@ -67,7 +67,6 @@ class BackwardLoss:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, in a forked child."""
         self._thread = get_ident()
         self.groups = GradientGroups(self._counters, self._settings)
         self._code: Any = None

@@ -58,7 +58,6 @@ class NoGradTracker:
         counters.on_evaluation = self._await_train
 
     def enter(self) -> None:
-        """Enter a context."""
         if get_ident() == self.thread:
             if not self.count:
                 self.since_s = perf_counter()

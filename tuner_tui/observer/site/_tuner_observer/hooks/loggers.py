@@ -147,7 +147,6 @@ class LoggedValues:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, in a forked child."""
         self._thread = get_ident()
         self._kinds: dict[str, Kind] = {}
         self._device_read_s: dict[str, float] = {}

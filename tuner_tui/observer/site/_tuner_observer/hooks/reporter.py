@@ -47,7 +47,6 @@ class FrameworkReporter:
         self.session.enter_phase(phase)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Write the last counters and metrics."""
         self.write_metrics()
         self.counters.trainer_ended()
         self.session.enter_phase("ending")
@@ -74,7 +73,6 @@ class FrameworkReporter:
             self.session.failure = (id(error), phase)
 
     def paused_s(self) -> float | None:
-        """Seconds of the current pause so far."""
         seconds = self.counters.clock.paused_s(time.perf_counter())
         return None if seconds is None else round(seconds, 6)
 

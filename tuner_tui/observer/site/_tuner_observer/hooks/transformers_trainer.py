@@ -64,7 +64,6 @@ class TransformersReporter(FrameworkReporter):
             control.should_training_stop = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Report loss, learning rate and gradient norm."""
         logs = logs or {}
         if "loss" not in logs:
             return
@@ -74,11 +73,9 @@ class TransformersReporter(FrameworkReporter):
         self.report_metrics(fields)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
-        """Report the numeric metrics."""
         self.report_evaluation(state.global_step, metrics)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Report a completed checkpoint."""
         path = os.path.join(os.path.abspath(args.output_dir), f"checkpoint-{state.global_step}")
         if self.session.is_open and getattr(state, "is_world_process_zero", True):
             self.session.report("checkpoint", step=state.global_step, path=path, seconds=self.saving_s)
