@@ -13,9 +13,18 @@ from pathlib import Path, PurePath
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core import procfs
 from tuner_tui.core.child_guard import COMM as HELPER_COMM
 from tuner_tui.core.ownership import user_name
+from tuner_tui.core.procfs import (
+    PROC,
+    TICKS_PER_S,
+    ProcessStat,
+    children_by_parent,
+    list_pids,
+    read_command,
+    read_stat,
+    read_text,
+)
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
 from tuner_tui.hardware.inventory import GpuProcess
@@ -25,7 +34,7 @@ MAX_COMMAND_LENGTH, MAX_BRIEF_WORDS = 40, 8
 
 
 def identify_gpu_processes(
-    processes: tuple[GpuProcess, ...] | None, proc: Path = procfs.PROC
+    processes: tuple[GpuProcess, ...] | None, proc: Path = PROC
 ) -> tuple[GpuProcess, ...] | None:
     """The processes with a brief command and their owner.
 
@@ -39,7 +48,7 @@ def identify_gpu_processes(
     )
 
 
-def with_command_line(process: GpuProcess, proc: Path = procfs.PROC) -> GpuProcess:
+def with_command_line(process: GpuProcess, proc: Path = PROC) -> GpuProcess:
     """The process with its whole command line, secrets hidden, and its owner, as far as this user may read them."""
     words = redact_argv(_command_words(process.pid, proc))
     return replace(process, command=" ".join(words) or None, user=read_owner(process.pid, proc))
@@ -58,7 +67,7 @@ def brief_command(words: Sequence[str]) -> str | None:
     return name[:MAX_COMMAND_LENGTH]
 
 
-def read_owner(pid: int, proc: str | Path = procfs.PROC) -> str | None:
+def read_owner(pid: int, proc: str | Path = PROC) -> str | None:
     """The owner's name, or the user id where it has no name; None when the process has ended."""
     try:
         owner = os.stat(f"{proc}/{pid}").st_uid  # noqa: PTH116
@@ -69,9 +78,9 @@ def read_owner(pid: int, proc: str | Path = procfs.PROC) -> str | None:
 
 def _command_words(pid: int, proc: Path) -> tuple[str, ...]:
     """The command line, or the kernel's name of the process where that is hidden; empty when it has ended."""
-    if command := procfs.read_command(pid, proc):
+    if command := read_command(pid, proc):
         return command
-    name = procfs.read_text(proc / str(pid) / "comm").strip()
+    name = read_text(proc / str(pid) / "comm").strip()
     return (name,) if name else ()
 
 
@@ -172,7 +181,7 @@ class ProcessSampler:
     `clock` is monotonic, in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float], proc: Path = procfs.PROC) -> None:
+    def __init__(self, clock: Callable[[], float], proc: Path = PROC) -> None:
         self._clock = clock
         self._proc = proc
         self._roots: tuple[int, ...] = ()
@@ -191,7 +200,7 @@ class ProcessSampler:
         return tuple(sample for sample in samples if sample is not None)
 
     def _sample_one(self, process: TrainingProcess, before: CpuReading | None) -> ProcessSample | None:
-        stat = procfs.read_stat(process.pid, self._proc)
+        stat = read_stat(process.pid, self._proc)
         if stat is None or not stat.is_running:
             return None
         role = process.role
@@ -222,9 +231,9 @@ def find_training_processes(proc: Path, roots: Sequence[int]) -> tuple[TrainingP
     children = child_finder(proc)
     while pending:
         pid, parent = pending.pop()
-        stat = procfs.read_stat(pid, proc)
+        stat = read_stat(pid, proc)
         if stat is not None and stat.is_running and pid not in training:
-            command = procfs.read_command(pid, proc)
+            command = read_command(pid, proc)
             role = role_of(command, stat.comm, None if parent is None else (parent.command, parent.role))
             inherited = None if parent is None else parent.rank  # a worker has the rank of its trainer
             rank = read_rank(proc, pid) if role is Role.MAIN else inherited
@@ -237,7 +246,7 @@ def find_training_processes(proc: Path, roots: Sequence[int]) -> tuple[TrainingP
 
 def read_rank(proc: Path, pid: int) -> int | None:
     """The rank that torchrun and accelerate set in the environment; None in a training of one process."""
-    match = RANK.search(procfs.read_text(proc / str(pid) / "environ"))
+    match = RANK.search(read_text(proc / str(pid) / "environ"))
     return None if match is None else int(match[1])
 
 
@@ -246,7 +255,7 @@ def read_queued_s(proc: Path, pid: int) -> float | None:
 
     None where the kernel does not count them: all figures of the file are 0 then.
     """
-    fields = procfs.read_text(proc / str(pid) / "schedstat").split()
+    fields = read_text(proc / str(pid) / "schedstat").split()
     counted = len(fields) == 3 and all(field.isdigit() for field in fields) and int(fields[0]) > 0
     return int(fields[1]) / 1e9 if counted else None
 
@@ -257,7 +266,7 @@ def child_finder(proc: Path) -> Callable[[int], list[int]]:
     # is read. Without it all processes are read once, and the tree is built from their parents.
     if (proc / "self" / "task").is_dir() and next((proc / "self" / "task").glob("*/children"), None) is not None:
         return lambda pid: _listed_children(proc, pid)
-    children = procfs.children_by_parent(proc)
+    children = children_by_parent(proc)
     return lambda pid: [child.pid for child in children.get(pid, ()) if child.is_running]
 
 
@@ -266,7 +275,7 @@ def _listed_children(proc: Path, pid: int) -> list[int]:
         threads = os.listdir(proc / str(pid) / "task")  # noqa: PTH208
     except OSError:
         return []
-    lists = (procfs.read_text(proc / str(pid) / "task" / thread / "children") for thread in threads)
+    lists = (read_text(proc / str(pid) / "task" / thread / "children") for thread in threads)
     return [int(child) for children in lists for child in children.split()]
 
 
@@ -332,12 +341,12 @@ class ProcessTable:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
         *,
-        proc: Path = procfs.PROC,
+        proc: Path = PROC,
     ) -> None:
         self._clock = clock
         self._wall_clock = wall_clock
         self._proc = str(proc)
-        boot_s = procfs.read_text(proc / "stat").partition("btime ")[2].split(None, 1)[:1]
+        boot_s = read_text(proc / "stat").partition("btime ")[2].split(None, 1)[:1]
         self._boot_s = float(boot_s[0]) if boot_s else None  # seconds since the epoch
         self._entries: dict[int, _TableEntry] = {}
         self._ignored: frozenset[int] = frozenset()
@@ -351,7 +360,7 @@ class ProcessTable:
         if not is_scan:
             self._read_each(wanted)
             return False
-        pids = set(procfs.list_pids(self._proc))
+        pids = set(list_pids(self._proc))
         self._entries = {pid: entry for pid, entry in self._entries.items() if pid in pids}
         self._read_each(self._due(pids - self._ignored, frozenset(wanted)))
         self._ignored = frozenset(pids - self._entries.keys())
@@ -380,13 +389,13 @@ class ProcessTable:
 
     def _read_each(self, pids: Collection[int]) -> None:
         for pid in pids:
-            stat = procfs.read_stat(pid, self._proc)
+            stat = read_stat(pid, self._proc)
             if stat is None or not stat.is_running or KERNEL_THREADS in (pid, stat.parent):
                 self._entries.pop(pid, None)
             else:
                 self._update(stat)
 
-    def _update(self, stat: procfs.ProcessStat) -> None:
+    def _update(self, stat: ProcessStat) -> None:
         entry, now_s = self._entries.get(stat.pid), self._clock()
         if entry is None or entry.process.start_ticks != stat.start_ticks:
             self._add(stat, now_s)
@@ -404,14 +413,14 @@ class ProcessTable:
                 entry.torch_checks = 0
             entry.process = process
 
-    def _add(self, stat: procfs.ProcessStat, now_s: float) -> None:
+    def _add(self, stat: ProcessStat, now_s: float) -> None:
         process = self._identify(stat)
         settled = process.started_s is None or self._wall_clock() - process.started_s > YOUNG_S
         self._entries[stat.pid] = _TableEntry(process, stat.cpu_s, now_s, ProcessLoad(None, stat.rss_bytes), settled)
 
-    def _identify(self, stat: procfs.ProcessStat, torch: bool | None = None) -> HostProcess:
-        started_s = None if self._boot_s is None else self._boot_s + stat.start_ticks / procfs.TICKS_PER_S
-        user, command = read_owner(stat.pid, self._proc), procfs.read_command(stat.pid, self._proc)
+    def _identify(self, stat: ProcessStat, torch: bool | None = None) -> HostProcess:
+        started_s = None if self._boot_s is None else self._boot_s + stat.start_ticks / TICKS_PER_S
+        user, command = read_owner(stat.pid, self._proc), read_command(stat.pid, self._proc)
         ids = (stat.pid, stat.parent, stat.group, stat.session)
         return HostProcess(*ids, stat.comm, stat.start_ticks, user, command, started_s, torch)
 

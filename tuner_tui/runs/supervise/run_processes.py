@@ -26,8 +26,20 @@ from typing import IO
 
 from msgspec import Struct
 
-from tuner_tui.core import procfs
 from tuner_tui.core.files import open_to_append
+from tuner_tui.core.procfs import (
+    PROC,
+    TICKS_PER_S,
+    ProcessId,
+    ProcessStat,
+    all_processes,
+    descendants_in,
+    end_group,
+    is_alive,
+    read_command,
+    read_text,
+    send_signal,
+)
 from tuner_tui.hardware.processes import is_python, read_owner
 from tuner_tui.runs.store.folder import RunFolder
 
@@ -46,13 +58,13 @@ class RunProcesses(Struct, frozen=True):
     `detached` started their own session, as a daemon does. `tied` are the pids that are known to be of the run by
     themselves, not by what is above them."""
 
-    members: tuple[procfs.ProcessStat, ...] = ()
-    detached: tuple[procfs.ProcessStat, ...] = ()
+    members: tuple[ProcessStat, ...] = ()
+    detached: tuple[ProcessStat, ...] = ()
     tied: frozenset[int] = frozenset()
 
     def names(self) -> str:
         """Pids and commands in one line, of those that are still alive; empty if there are none."""
-        processes = [each for each in (*self.members, *self.detached) if procfs.is_alive(each)]
+        processes = [each for each in (*self.members, *self.detached) if is_alive(each)]
         named = ", ".join(f"{each.pid} ({_describe(each.pid)})" for each in processes[:3])
         return named + (f" and {len(processes) - 3} more" if len(processes) > 3 else "")
 
@@ -64,13 +76,13 @@ class RunProcesses(Struct, frozen=True):
 
     def of_others(self) -> RunProcesses:
         """The living ones that only another user can end, as after `sudo`."""
-        members = tuple(each for each in self.members if procfs.is_alive(each) and _other_user(each.pid) is not None)
+        members = tuple(each for each in self.members if is_alive(each) and _other_user(each.pid) is not None)
         return RunProcesses(members, (), self.tied)
 
 
 def _describe(pid: int) -> str:
     """The command of a process, and its user if only that one can end it."""
-    command, user = " ".join(procfs.read_command(pid))[:MAX_COMMAND_LENGTH], _other_user(pid)
+    command, user = " ".join(read_command(pid))[:MAX_COMMAND_LENGTH], _other_user(pid)
     return command if user is None else f"{command}; only {user} can end it"
 
 
@@ -98,8 +110,9 @@ class ProcessSnapshot:
         self._written: dict[int, frozenset[tuple[int, int]]] = {}
 
     @cached_property
-    def processes(self) -> list[procfs.ProcessStat]:
-        return [each for each in procfs.all_processes() if each.is_running]
+    def processes(self) -> list[ProcessStat]:
+        """All running processes."""
+        return [each for each in all_processes() if each.is_running]
 
     def names_run(self, pid: int, run: Path) -> bool:
         """Whether the environment of the process names the run folder."""
@@ -117,7 +130,7 @@ class ProcessSnapshot:
 def _written_files(pid: int) -> frozenset[tuple[int, int]]:
     """Device and inode of each file that the process has open for writing; empty where that cannot be read."""
     try:
-        links = list(Path(f"{procfs.PROC}/{pid}/fd").iterdir())
+        links = list(Path(f"{PROC}/{pid}/fd").iterdir())
     except OSError:  # it has ended, or belongs to another user
         return frozenset()
     # The mode of the link is that of the descriptor: who only reads, such as `tail -f`, does not count.
@@ -134,11 +147,11 @@ def _mode(link: Path) -> int:
 
 def find_processes(
     run: Path | None,
-    training: procfs.ProcessId,
+    training: ProcessId,
     observed: Collection[int] = (),
     subreaper: int | None = None,
     snapshot: ProcessSnapshot | None = None,
-    recorded: Collection[procfs.ProcessId] = (),
+    recorded: Collection[ProcessId] = (),
 ) -> RunProcesses:
     """The living processes of a run, the training among them.
 
@@ -157,14 +170,14 @@ def find_processes(
         each.pid
         for each in processes
         if run is not None and each.start_ticks >= training.start_ticks and each.pid not in (os.getpid(), subreaper)
-        if procfs.ProcessId(each.pid, each.start_ticks) in recorded
+        if ProcessId(each.pid, each.start_ticks) in recorded
         or snapshot.names_run(each.pid, run)
         or snapshot.writes(each.pid, output)
     )
     by_pid = {each.pid: each for each in processes if each.pid in tied}
-    alive = procfs.is_alive(training)
+    alive = is_alive(training)
     roots = ([subreaper] if subreaper is not None else []) + ([training.pid] if alive else [])
-    by_pid |= {each.pid: each for each in procfs.descendants_in(processes, [*roots, *tied])}
+    by_pid |= {each.pid: each for each in descendants_in(processes, [*roots, *tied])}
     if alive:
         by_pid |= {each.pid: each for each in processes if each.session == training.pid}
     sessions = {training.pid, *observed}
@@ -194,31 +207,28 @@ class ApartProcesses:
     in the background from inside a training is not of its run.
     """
 
-    def __init__(self, run: Path, training: procfs.ProcessId) -> None:
+    def __init__(self, run: Path, training: ProcessId) -> None:
         self._run = run
         self._training = training
-        self._judged: dict[procfs.ProcessId, bool] = {}
+        self._judged: dict[ProcessId, bool] = {}
 
-    def look(self) -> tuple[procfs.ProcessId, ...]:
+    def look(self) -> tuple[ProcessId, ...]:
         """Those that live now, the newest ones where they are many."""
-        processes = list(procfs.all_processes())
-        living = {
-            procfs.ProcessId(each.pid, each.start_ticks): each
-            for each in procfs.descendants_in(processes, [os.getpid()])
-        }
+        processes = list(all_processes())
+        living = {ProcessId(each.pid, each.start_ticks): each for each in descendants_in(processes, [os.getpid()])}
         new = [each for identity, each in living.items() if identity not in self._judged]
-        detached = {each.pid for each in new if _is_detached(procfs.read_command(each.pid))}
-        below = {each.pid for each in procfs.descendants_in(processes, detached)} if detached else set()
+        detached = {each.pid for each in new if _is_detached(read_command(each.pid))}
+        below = {each.pid for each in descendants_in(processes, detached)} if detached else set()
         judged = {
             identity: self._judged.get(identity, each.pid not in detached | below and self._is_apart(each))
             for identity, each in living.items()
         }
         # A young process may still be `env` or `su`, which becomes the rank in a moment.
-        settled_ticks = (time.clock_gettime(time.CLOCK_BOOTTIME) - SETTLED_S) * procfs.TICKS_PER_S
+        settled_ticks = (time.clock_gettime(time.CLOCK_BOOTTIME) - SETTLED_S) * TICKS_PER_S
         self._judged = {identity: apart for identity, apart in judged.items() if identity.start_ticks < settled_ticks}
         return tuple(identity for identity, apart in judged.items() if apart)[-MAX_APART:]
 
-    def _is_apart(self, process: procfs.ProcessStat) -> bool:
+    def _is_apart(self, process: ProcessStat) -> bool:
         return process.session != self._training.pid and not is_named(self._run, named_run(process.pid))
 
 
@@ -227,13 +237,13 @@ def left_out_observer(pid: int) -> str | None:
     if str(OBSERVER_SITE) not in (_read_variable(pid, "PYTHONPATH") or "").split(os.pathsep):
         reason = "the command replaces PYTHONPATH, which starts the observer: extend it, PYTHONPATH=src:$PYTHONPATH"
     else:
-        command = procfs.read_command(pid)
+        command = read_command(pid)
         options = takewhile(lambda word: word.startswith("-"), command[1:] if is_python(command) else ())
         option = next(filter(_WITHOUT_SITE.match, options), None)
         if option is None:
             return None
         reason = f"python {option} ignores PYTHONPATH, which starts the observer: leave the option out"
-    return reason if "libtorch" in procfs.read_text(f"{procfs.PROC}/{pid}/maps") else None
+    return reason if "libtorch" in read_text(f"{PROC}/{pid}/maps") else None
 
 
 def named_run(pid: int) -> str | None:
@@ -243,7 +253,7 @@ def named_run(pid: int) -> str | None:
 
 def _read_variable(pid: int, name: str) -> str | None:
     try:
-        with open(f"{procfs.PROC}/{pid}/environ", "rb") as file:  # noqa: PTH123  read for every process of the machine
+        with open(f"{PROC}/{pid}/environ", "rb") as file:  # noqa: PTH123  read for every process of the machine
             environment = file.read()
     except OSError:
         return None
@@ -258,12 +268,12 @@ def is_named(run: Path, named: str | None) -> bool:
     return named == str(run) or (Path(named).name == run.name and os.path.realpath(named) == os.path.realpath(run))
 
 
-def signal_processes(processes: Iterable[procfs.ProcessStat], number: signal.Signals) -> None:
+def signal_processes(processes: Iterable[ProcessStat], number: signal.Signals) -> None:
     """Signal each process that still is the same one, and wake those that are stopped: they would not notice."""
     for process in processes:
-        procfs.send_signal(process, number)
+        send_signal(process, number)
         if process.state == "T":
-            procfs.send_signal(process, signal.SIGCONT)
+            send_signal(process, signal.SIGCONT)
 
 
 SUPERVISOR_MODULE = "tuner_tui.runs.supervise.supervisor"
@@ -322,5 +332,5 @@ def finish_start(
         try:
             return process.communicate(data, timeout_s)[0] or b""
         except subprocess.TimeoutExpired:
-            procfs.end_group(process.pid)
+            end_group(process.pid)
     return b""
