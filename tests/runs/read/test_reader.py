@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.runs.read.long_run import event_number, write_events
 from tests.runs.store.test_codec import events
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.events.progress import MAX_SERIES_POINTS, DownsampledSeries, HistoryBuilder
+from tuner_tui.runs.events.progress import MAX_SERIES_POINTS, DownsampledSeries, HistoryBuilder, Series
 from tuner_tui.runs.events.types import (
     BACKWARD,
     Checkpoint,
@@ -146,7 +146,7 @@ def test_any_events_have_a_history(story: list[Event]) -> None:
 
 @given(st.integers(1, 5000))
 def test_a_series_is_bounded_even_and_keeps_its_newest(count: int) -> None:
-    series = DownsampledSeries("x", "")
+    series = DownsampledSeries(Series("x", ""))
     for n in range(count):
         series.add(float(n), float(n))
     result = series.series()

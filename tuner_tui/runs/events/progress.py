@@ -13,7 +13,7 @@ from statistics import median
 from typing import TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tuner_tui.runs.events.run_state import RankState, Rates, RunState
 from tuner_tui.runs.events.types import BACKWARD, Evaluated, Event, Metrics, Steps, trust
@@ -306,8 +306,8 @@ MAX_SERIES_POINTS = 600
 class DownsampledSeries:
     """Keeps at most `MAX_SERIES_POINTS` points, evenly spaced over the whole series, and always the newest."""
 
-    def __init__(self, name: str, unit: str) -> None:
-        self._empty = Series(name, unit)
+    def __init__(self, empty: Series) -> None:
+        self._empty = empty
         self._points: list[tuple[float, float | None]] = []
         self._spacing = 0.0
         self._newest: tuple[float, float | None] | None = None
@@ -334,8 +334,7 @@ class DownsampledSeries:
         points = list(self._points)
         if self._newest is not None and (not points or points[-1] != self._newest):
             points.append(self._newest)
-        xs, ys = tuple(x for x, _ in points), tuple(y for _, y in points)
-        return Series(self._empty.name, self._empty.unit, xs, ys)
+        return replace(self._empty, xs=tuple(x for x, _ in points), ys=tuple(y for _, y in points))
 
 
 class _RankCounters(Struct):
@@ -350,13 +349,8 @@ class HistoryBuilder:
     """Builds the history from events. Events may have large gaps; cumulative counters bridge them."""
 
     def __init__(self) -> None:
-        self._loss = DownsampledSeries("loss", "")
-        self._eval_loss = DownsampledSeries("eval loss", "")
+        self._series = {name: DownsampledSeries(series) for name, series in asdict(History()).items()}
         self._evaluated_step: int | None = None
-        self._samples_s = DownsampledSeries("throughput", "samples/s")
-        self._memory = DownsampledSeries("peak memory", "B")
-        self._grad_norm = DownsampledSeries("gradient norm", "")
-        self._learning_rate = DownsampledSeries("learning rate", "")
         self._ranks: dict[int, _RankCounters] = {}
         self._loss_trust = -1
         self._parts: set[str] = set()
@@ -372,7 +366,7 @@ class HistoryBuilder:
                 if event.step == self._evaluated_step:
                     return  # of the best weights, loaded again after the training, or on other data
                 self._evaluated_step = event.step
-                self._eval_loss.add(event.step, finite(event.metrics["eval_loss"]))
+                self._series["eval_loss"].add(event.step, finite(event.metrics["eval_loss"]))
             case _:
                 return
         self._built = None
@@ -380,37 +374,39 @@ class HistoryBuilder:
     def history(self) -> History:
         """The history so far; the same object until an event is added."""
         if self._built is None:
-            series = (
-                self._loss, self._eval_loss, self._samples_s, self._memory, self._grad_norm, self._learning_rate
-            )  # fmt: skip
-            self._built = History(*(each.series() for each in series))
+            self._built = History(**{name: series.series() for name, series in self._series.items()})
         return self._built
 
     def _add_metrics(self, event: Metrics) -> None:
-        if event.rank in (None, 0) and event.grad_norm is not None:
-            self._grad_norm.add(event.step, finite(event.grad_norm))
-        if event.rank in (None, 0) and event.learning_rate is not None:
-            self._learning_rate.add(event.step, finite(event.learning_rate))
+        if event.rank not in (None, 0):
+            return
+        if event.grad_norm is not None:
+            self._series["grad_norm"].add(event.step, finite(event.grad_norm))
+        if event.learning_rate is not None:
+            self._series["learning_rate"].add(event.step, finite(event.learning_rate))
         # Losses of two sources differ (one batch, a mean of the last hundred), so a plot has only those of the best
         # source.
         new_trust = trust(event.source, event.summary, event.part)
-        if event.parts and event.rank in (None, 0):
+        if event.parts:
             self._parts.update(event.parts)
             if len(self._parts) > 1 and self._loss_trust <= (0 if event.source == BACKWARD else -1):
-                self._loss, self._loss_trust = DownsampledSeries("loss", ""), 0  # it was one of them
-        if event.rank in (None, 0) and event.loss is not None and new_trust >= self._loss_trust:
+                self._begin_loss(0)  # it was one of them
+        if event.loss is not None and new_trust >= self._loss_trust:
             if new_trust > self._loss_trust:
-                self._loss, self._loss_trust = DownsampledSeries("loss", ""), new_trust
-            self._loss.add(event.step, finite(event.loss))
+                self._begin_loss(new_trust)
+            self._series["loss"].add(event.step, finite(event.loss))
+
+    def _begin_loss(self, trusted: int) -> None:
+        self._series["loss"], self._loss_trust = DownsampledSeries(History().loss), trusted
 
     def _add_steps(self, event: Steps) -> None:
         rank = self._ranks.setdefault(event.rank or 0, _RankCounters(base=event))
         _advance(rank, event)
         if (event.rank or 0) != min(self._ranks):  # one point a second, not one for each rank
             return
-        self._memory.add(event.step, known_sum(rank.peak_bytes for rank in self._ranks.values()))
+        self._series["memory_bytes"].add(event.step, known_sum(rank.peak_bytes for rank in self._ranks.values()))
         if rank.base is event and rank.samples_s is not None:
-            self._samples_s.add(event.step, known_sum(rank.samples_s for rank in self._ranks.values()))
+            self._series["samples_s"].add(event.step, known_sum(rank.samples_s for rank in self._ranks.values()))
 
 
 RATE_SPAN_S = 5.0
