@@ -61,7 +61,8 @@ class RunReader:
         self._state = RunState()
         self._history = HistoryBuilder()
         self._tails: dict[Path, LineTail] = {}
-        self._samples = _RecentSamples(folder.samples)
+        self._samples_tail = LineTail(folder.samples)
+        self._samples: deque[Sample] = deque(maxlen=RECENT_SAMPLES)
         self._host: str | None = None  # the supervisor's, which does not change
         self._record: RunRecord | None = None
         self._log_follower: LogOnlyFollower | None = None
@@ -71,7 +72,7 @@ class RunReader:
     def poll(self) -> RunView:
         """Read what is new and return the current view. Reads files: not for an event loop."""
         self.events()
-        samples = self._samples.read()
+        self._read_samples()
         record, problem = self.record()
         if self._host is None:
             supervisor = read_supervisor_state(self.folder.state)
@@ -80,8 +81,8 @@ class RunReader:
             state=self._state,
             history=self._history.history(),
             status=read_status(self.folder),
-            sample=samples[-1] if samples else None,
-            samples=samples,
+            sample=self._samples[-1] if self._samples else None,
+            samples=tuple(self._samples),
             record=record,
             record_problem=problem,
             host=self._host,
@@ -131,6 +132,12 @@ class RunReader:
         started = bool(self._state.ranks) or any(isinstance(event, Started) for event in events)
         return self._log_follower.events(time.time(), over=over, observed=started)
 
+    def _read_samples(self) -> None:
+        tail = self._samples_tail
+        if tail.size() - tail.offset > SAMPLES_TAIL_BYTES:
+            tail.skip_to(tail.size() - SAMPLES_TAIL_BYTES)  # the torn line there decodes to nothing
+        self._samples += (sample for line in tail.lines() if (sample := decode_sample(line)) is not None)
+
     def record(self) -> tuple[RunRecord | None, str | None]:
         """The record, or None and a sentence that says what is wrong with it."""
         if self._record is None:
@@ -139,21 +146,6 @@ class RunReader:
             except RecordError as error:
                 return None, str(error)
         return self._record, None
-
-
-class _RecentSamples:
-    """The newest samples of a file."""
-
-    def __init__(self, path: Path) -> None:
-        self._tail = LineTail(path)
-        self._recent: deque[Sample] = deque(maxlen=RECENT_SAMPLES)
-
-    def read(self) -> tuple[Sample, ...]:
-        tail = self._tail
-        if tail.size() - tail.offset > SAMPLES_TAIL_BYTES:
-            tail.skip_to(tail.size() - SAMPLES_TAIL_BYTES)  # the torn line there decodes to nothing
-        self._recent += (sample for line in tail.lines() if (sample := decode_sample(line)) is not None)
-        return tuple(self._recent)
 
 
 def _is_observed(event: Event) -> bool:
