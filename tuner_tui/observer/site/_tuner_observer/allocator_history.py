@@ -146,16 +146,12 @@ class AllocatorHistory:
                     owners.setdefault(address or 0, kind)
         return owners
 
-    def _label_of(self, module: Any) -> str | None:
-        """The name of a module in the model: the one that is called outside of all others."""
+    def _enter(self, module: Any) -> str | None:
         if not self._labels and module not in self._modules:
             self._roots.add(module)
             for name, each in module.named_modules():
                 self._modules[each] = BLOCK_NUMBER.sub(".*", WRAPPERS.sub("", name)) or type(module).__name__
-        return self._modules.get(module)
-
-    def _enter(self, module: Any) -> str | None:
-        label = self._label_of(module)
+        label = self._modules.get(module)
         if label is not None:
             self._labels.append(label)
             self._annotate(label)

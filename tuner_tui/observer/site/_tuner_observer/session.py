@@ -191,10 +191,7 @@ class Session:
             device=_device(),
         )
         self._write_phase()
-        self._register_multiprocessing_exit()
-
-    def _register_multiprocessing_exit(self) -> None:
-        """Children of `multiprocessing` skip `atexit` but run their own finalizers."""
+        # Children of `multiprocessing` skip `atexit` but run their own finalizers.
         util = sys.modules.get("multiprocessing.util")
         processes = sys.modules.get("multiprocessing.process")
         if util is not None and processes is not None and processes.parent_process() is not None:

@@ -186,7 +186,14 @@ class _Recording:
                 return
             self._tell({"state": "profiling"})
             self._name_modules()
-            self._give_way()
+            # A profiler that the training starts itself would raise an error as long as this one runs.
+            module = self._torch.autograd.profiler
+            for owner, name in ((module.profile, "_prepare_trace"), (module.profile, "_start_trace"),
+                                (module.emit_nvtx, "__enter__"), (module.emit_itt, "__enter__")):  # fmt: skip
+                original = owner.__dict__.get(name)
+                if original is not None:
+                    setattr(owner, name, self._giving_way(original))
+                    self._restore.append(partial(setattr, owner, name, original))
         else:
             # Longer than the training's own clock says: an evaluation or a checkpoint.
             paused = totals["train_s"] - before[0][1] < (now - before[0][0]) / 2
@@ -265,16 +272,6 @@ class _Recording:
 
         leave = lambda mark, _: mark.__exit__(None, None, None)  # noqa: E731
         self._restore.append(around_module_calls(self._torch, enter, leave))
-
-    def _give_way(self) -> None:
-        """Stop when the training starts a profiler of its own, which would raise an error otherwise."""
-        module = self._torch.autograd.profiler
-        for owner, name in ((module.profile, "_prepare_trace"), (module.profile, "_start_trace"),
-                            (module.emit_nvtx, "__enter__"), (module.emit_itt, "__enter__")):  # fmt: skip
-            original = owner.__dict__.get(name)
-            if original is not None:
-                setattr(owner, name, self._giving_way(original))
-                self._restore.append(partial(setattr, owner, name, original))
 
     def _giving_way(self, original: Any) -> Any:
         def start(*args: Any, **kwargs: Any) -> Any:

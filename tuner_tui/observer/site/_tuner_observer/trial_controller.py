@@ -358,28 +358,24 @@ def hook_trial(name: str, module: Any, trial: TrialController, session: Session)
         call_before(module.DataLoader, "__iter__", trial.loader_opened)
         call_after(module._BaseDataLoaderIter, "__next__", trial.batch_delivered)
     elif name == "torch.optim.optimizer":
-        _hook_optimizers(module, trial)
+        is_compiling = is_compiling_function()
+
+        def begins(_: Any, args: Any, kwargs: Any) -> None:
+            if not is_compiling():
+                call_safely(trial.optimizer_begins, args, kwargs)
+
+        def ends(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if not is_compiling():
+                call_safely(trial.optimizer_ends, optimizer)
+
+        module.register_optimizer_step_pre_hook(begins)
+        module.register_optimizer_step_post_hook(ends)
     elif name == "torch._dynamo.callback":
         hook_compilation(module, (trial.compiling,))
     elif name == "transformers.training_args":
         inject_training_arguments(module, _SilentInjection(session, TRIAL_ARGUMENTS))
     elif name == "transformers.trainer":
         call_around(module.Trainer, "train", trial.set_trainer, trial.trainer_returned)
-
-
-def _hook_optimizers(module: Any, trial: TrialController) -> None:
-    is_compiling = is_compiling_function()
-
-    def begins(_: Any, args: Any, kwargs: Any) -> None:
-        if not is_compiling():
-            call_safely(trial.optimizer_begins, args, kwargs)
-
-    def ends(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not is_compiling():
-            call_safely(trial.optimizer_ends, optimizer)
-
-    module.register_optimizer_step_pre_hook(begins)
-    module.register_optimizer_step_post_hook(ends)
 
 
 class _SilentInjection(InjectionLog):

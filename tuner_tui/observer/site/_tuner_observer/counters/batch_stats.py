@@ -42,7 +42,11 @@ class BatchLayout:
         self.shape_at: Any = None
         self.tokens = self.packed = False
         self.parts: list[tuple[Any, Any]] = []
-        inputs = _input_keys(batch)
+        inputs = [
+            key
+            for key, value in _entries(batch)
+            if hasattr(value, "keys") and hasattr(value, "__getitem__") and any(name in value for name in TOKEN_NAMES)
+        ]
         self.inside = inputs[0] if inputs else None
         entries = _entries(batch if self.inside is None else batch[self.inside])
         tensors: dict[Any, Any] = {key: value for key, value in entries if isinstance(value, tensor_type)}
@@ -147,15 +151,6 @@ class Masks:
 
     def count_nonzero(self) -> int:
         return sum(int(mask.count_nonzero()) for mask in self.masks)
-
-
-def _input_keys(batch: Any) -> list[Any]:
-    """Keys of the named inputs in a tuple such as `(inputs, targets)`, none if the batch is not nested."""
-    return [
-        key
-        for key, value in _entries(batch)
-        if hasattr(value, "keys") and hasattr(value, "__getitem__") and any(name in value for name in TOKEN_NAMES)
-    ]
 
 
 WHOLE_BATCH = object()

@@ -135,7 +135,9 @@ class BackwardLoss:
         unscaled, self._unscaled = self._unscaled, None
         is_scaled = unscaled is not None and unscaled[0] == id(tensor)
         loss = _value_of(unscaled[1] if unscaled is not None and is_scaled else tensor)
-        caller = _script_frame(frame)
+        # A library, such as accelerate, may call `backward` for the script.
+        callers = calling_frames(frame, MAX_FRAMES)
+        caller = next((each for each in callers if kind_of_code(each.f_code.co_filename) == "script"), frame)
         self._tells_callers = len(buffer.optimizers) > 1
         call, source_line = _call_of(caller)
         compared = slice(2 + self._tells_callers)
@@ -241,12 +243,6 @@ def _call_of(caller: FrameType) -> tuple[tuple[CodeType, int, int], tuple[CodeTy
     if outer is None or kind_of_code(outer.f_code.co_filename) != "script":
         return (caller.f_code, caller.f_lasti, -1), (caller.f_code, caller.f_lineno, 0)
     return (caller.f_code, caller.f_lasti, outer.f_lasti), (caller.f_code, caller.f_lineno, outer.f_lineno)
-
-
-def _script_frame(frame: FrameType) -> FrameType:
-    """The function of the script from which a library, such as accelerate, calls `backward`; `frame` if it does so."""
-    callers = calling_frames(frame, MAX_FRAMES)
-    return next((each for each in callers if kind_of_code(each.f_code.co_filename) == "script"), frame)
 
 
 _ARGUMENT = re.compile(r"(?:backward|scale)\(\s*([A-Za-z_][\w.]*)\s*[,)]")

@@ -36,26 +36,20 @@ def hook_dataloaders(module: Any, counters: StepCounters, on_settings: SettingsC
     def started(before: tuple[Any, float], iterator: Any, error: BaseException | None) -> None:
         loader, began_s = before
         if error is None:  # starting the workers of an epoch counts as waiting for data
-            _iteration_started(loader, iterator, counters, on_settings, began_s)
+            stats = iterator.__dict__.get("_tuner_stats")
+            if stats is None:
+                stats = iterator._tuner_stats = IteratorStats(_prefetches(loader))
+            counters.read()
+            _start_epoch(stats, iterator, loader, counters, on_settings)
+            if not counters.evaluation.is_evaluating():
+                counters.batch_requested(began_s, stats)
+                stats.wait_s += perf_counter() - began_s
 
     call_around(module.DataLoader, "__iter__", lambda loader: (loader, perf_counter()), started)
     iterators = module._BaseDataLoaderIter
     call_after(iterators, "__init__", lambda _, made, loader: setattr(made, "_tuner_loader", ref(loader)))
     _hook_sampled_rows(iterators)
     _hook_next(iterators, counters, on_settings)
-
-
-def _iteration_started(
-    loader: Any, iterator: Any, counters: StepCounters, on_settings: SettingsCallback, began_s: float
-) -> None:
-    stats = iterator.__dict__.get("_tuner_stats")
-    if stats is None:
-        stats = iterator._tuner_stats = IteratorStats(_prefetches(loader))
-    counters.read()
-    _start_epoch(stats, iterator, loader, counters, on_settings)
-    if not counters.evaluation.is_evaluating():
-        counters.batch_requested(began_s, stats)
-        stats.wait_s += perf_counter() - began_s
 
 
 def _stats_of(iterator: Any, counters: StepCounters, on_settings: SettingsCallback) -> IteratorStats:
