@@ -34,7 +34,7 @@ from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sente
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding, Remedy
     from tuner_tui.advice.oom_analysis import MemoryFigures
-    from tuner_tui.hardware.sample import GpuSample, Sample
+    from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.progress import History
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.reader import RunView
@@ -202,7 +202,9 @@ def about_facts(scene: EndScene) -> list[Fact]:
     record, observed = scene.record, observed_values(scene.state.in_effect)
     if record is None:
         return []
-    chosen, names = chosen_settings(record.resolved, record.job), Counter(gpu.name for gpu in gpus_of(scene))
+    chosen, sample = chosen_settings(record.resolved, record.job), scene.sample
+    used = frozenset[int]() if sample is None else gpus_in_use(sample, scene.state.in_effect.get("device"))
+    names = Counter(gpu.name for gpu in (() if sample is None else sample.gpus) if gpu.index in used)
     facts = [
         Fact("date", time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_t))),
         Fact("model", named_model(record.job) or ""),
@@ -213,12 +215,6 @@ def about_facts(scene: EndScene) -> list[Fact]:
         if (value := observed.get(name, given)) is not None:
             facts.append(Fact(FIELDS[name].label, format_value(name, value)))
     return [fact for fact in facts if fact.text]
-
-
-def gpus_of(scene: EndScene) -> list[GpuSample]:
-    """Return the GPUs that the run used."""
-    used = scene.sample and gpus_in_use(scene.sample, scene.state.in_effect.get("device"))
-    return [] if scene.sample is None else [gpu for gpu in scene.sample.gpus if gpu.index in (used or ())]
 
 
 def _peak_text(scene: EndScene) -> str:

@@ -14,7 +14,7 @@ from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas, RowsPanel
-from tuner_tui.view.cells import Row
+from tuner_tui.view.cells import Row, join_fitting, text_width
 from tuner_tui.view.host_rows import LOW_CHART, host_rows
 from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window, shown_past
 from tuner_tui.view.watch_rows import (
@@ -195,8 +195,10 @@ class WatchScreen(SubScreen):
         view, width = self.view, max(1, self.size.width - 2 * FRAME)
         past = shown_past(self._seen, self.window, 0.0 if view is None else view.sample.time_s)
         if view is not None:
-            parts = [gpus_title(view), *([gpus_in_sum(view, self._seen), past.text] if view.sample.gpus else [])]
-            self.set_panel_title(self.gpus, " · ".join(filter(None, parts)))
+            states = gpus_in_sum(view, self._seen).split(" · ") if view.sample.gpus else []
+            shown = past.text if view.sample.gpus else ""
+            title = join_fitting([gpus_title(view), *states], width - text_width(shown) - FRAME)
+            self.set_panel_title(self.gpus, " · ".join(filter(None, [title, shown])))
             past = past._replace(text="") if view.sample.gpus else past
         if self.jobs.wanted_rows > self._job_rows:
             self._rows, self._job_rows = (0, 0), self.jobs.wanted_rows
