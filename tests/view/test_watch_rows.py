@@ -11,7 +11,9 @@ from tuner_tui.view.gpu_rows import format_indices
 from tuner_tui.view.watch_rows import (
     JobScene,
     format_command,
+    gpus_in_sum,
     gpus_of_runs,
+    gpus_title,
     job_places,
     job_rows,
     jobs_by_gpu,
@@ -33,6 +35,19 @@ def test_the_cursor_is_always_in_sight() -> None:
         rows = job_rows(JobScene(JOBS, 0.0, opened=OPENED, cursor=position), 120, 7)
         assert len(rows) == 7
         assert any(f" {position[1] or position[0]} " in plain_text(row.line) for row in rows)
+
+
+def test_the_gpus_of_a_job_have_a_column_that_takes_them() -> None:
+    job = replace(JOBS[0], pid=245710, gpus=(0, 1, 2, 3, 6, 7))
+    assert " 245710  0–3,6,7 " in plain_text(job_rows(JobScene((job,), 0.0), 80, 5)[1].line)
+
+
+def test_a_gpu_that_was_not_read_yet_is_unknown_and_not_busy() -> None:
+    shown = view()
+    silent = replace(shown.sample.gpus[0], name="GPU 0", utilisation_pct=None)
+    shown = replace(shown, sample=replace(shown.sample, gpus=(silent, shown.sample.gpus[1])))
+    assert gpus_title(shown) == "GPUs · 1 × unknown · 1 × H100 80GB HBM3"
+    assert gpus_in_sum(shown, ()).startswith("1 busy, 1 unknown · ")
 
 
 def test_equal_jobs_keep_their_order_by_age() -> None:

@@ -116,10 +116,11 @@ def sorted_jobs(jobs: Sequence[WatchedJob], sort: str) -> list[WatchedJob]:
 def job_rows(scene: JobScene, width: int, height: int) -> list[Row]:
     """Return the heading and as many rows as fit, always with the cursor; `↓ more lines` stands for hidden rows."""
     widest = max((text_width(format_indices(job.gpus, ",")) for job in scene.jobs), default=0)
-    fixed = (column for column in COLUMNS if width >= column.from_width)
+    gpu_width = min(WIDEST_GPUS, 2 + widest)
     columns = [
-        column._replace(width=min(WIDEST_GPUS, max(column.width, 2 + widest))) if column.name == "gpu" else column
-        for column in fixed
+        column._replace(width=max(column.width, gpu_width if column.name == "gpu" else 0))
+        for column in COLUMNS
+        if width >= column.from_width
     ]
     top = job_heading(columns, scene.sort, width)
     if not scene.jobs:
@@ -287,7 +288,7 @@ def remark_rows(text: str, width: int, mark: str = " ", style: Style = "dim") ->
 
 def gpus_title(view: MachineView) -> str:
     """Return a title such as `GPUs · 8 × A100-SXM4-80GB`."""
-    names = Counter("?" if gpu.name == f"GPU {gpu.index}" else gpu.name for gpu in view.sample.gpus)
+    names = Counter("unknown" if gpu.name == f"GPU {gpu.index}" else gpu.name for gpu in view.sample.gpus)
     return " · ".join(["GPUs", *(f"{number} × {name.removeprefix('NVIDIA ')}" for name, number in names.items())])
 
 
