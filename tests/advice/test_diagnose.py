@@ -266,7 +266,7 @@ def failed_run(log: str = "", oom: OutOfMemory | None = None, raised: Raised | N
         (failed_run("Received 1 death signal\nTraceback (most recent call last):\n  File \"a\", line 1, in b", exit_code=1), "interrupted", None),
         (failed_run("Sending process 7 closing signal SIGTERM", exit_code=1), "unknown", None),
         (failed_run("SignalException: Process 7 got sigval:1", exit_code=1), "interrupted", None),
-        (failed_run("Received signal 10\nKeyError: 'a'", exit_code=1), "unknown", None),
+        (failed_run("Received signal 10\nKeyError: 'a'", exit_code=1), "program-error", None),
         (failed_run("loss: nan", signal=15), "nan", None),
         (failed_run(signal=4), "gpu-software", None),
         (failed_run(exit_code=3), "unknown", None),

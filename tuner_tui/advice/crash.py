@@ -265,6 +265,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     ranks = read_ranks(lines, state)
     if cause == "collective-timeout" and topic is None and ranks.are_out_of_step:
         topic = "same-steps"
+    elif cause == "collective-timeout" and topic is None and _is_done(lines[: failure.first]):
+        sentence, topic = f"{sentence}, after the training was done", "after-training"
     name = (
         _relation_of_sizes(message, name) if topic == "shapes" else _relation_of_words(topic or cause, message)
     ) or name
@@ -288,6 +290,10 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     is_refusal = is_unsure and failure.calls[-1].raises and is_worded
     is_refusal = is_refusal or is_empty or (topic == "package-versions" and subject is None)
     return CrashCause(cause, sentence, confidence, evidence, where, subject, message, topic, name, checks, is_refusal)
+
+
+def _is_done(lines: Sequence[LogLine]) -> bool:
+    return any(matches_any("success", line.text) or "`Trainer.fit` stopped: `max_" in line.text for line in lines)
 
 
 def _relation_of_words(topic: str, message: str) -> str | None:

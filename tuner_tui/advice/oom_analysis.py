@@ -120,7 +120,13 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
     """What the figures say first. `has_own_limit`: the run was launched with a limit, which is a memory fraction."""
     tried, capacity, free = figures.tried, figures.capacity, figures.free
     limited = figures.allowed is not None
-    if figures.allowed is not None and not has_own_limit and (free is None or tried is None or free >= tried):
+    is_small = figures.allowed is not None and (capacity is None or figures.allowed < NEARLY * capacity)
+    if (
+        figures.allowed is not None
+        and is_small
+        and not has_own_limit
+        and (free is None or tried is None or free >= tried)
+    ):
         of_all = "" if capacity is None else f" of the GPU's {format_limit(capacity)}"
         sentence = f"A memory fraction allows the process {format_limit(figures.allowed)}{of_all}"
         return MemoryReading((remedy("memory-fraction"),), sentence=sentence, is_whole=True)

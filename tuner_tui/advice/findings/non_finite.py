@@ -24,6 +24,8 @@ from tuner_tui.runs.log_parsing.progress_lines import ProgressRecord, parse_line
 MIN_GRADIENT_NORMS = 3
 """Consecutive infinite gradient norms that a loss scaler searching for its scale does not explain."""
 
+MAX_ASSIGNMENTS = 40
+"""A line with more of them shows a configuration, whose figures are none of the training."""
 NonFiniteEvidence = tuple[str, tuple[str, ...], Confidence]
 
 
@@ -52,7 +54,8 @@ def find_non_finite(lines: Sequence[LogLine], *, parts: bool = False) -> NonFini
 
 def _logged(lines: Sequence[LogLine]) -> list[ProgressRecord]:
     """What the lines say that log a loss or a gradient norm."""
-    return [parse_line(line.text) for line in lines if "loss" in line.text.lower() or "grad" in line.text]
+    named = [line.text for line in lines if "loss" in line.text.lower() or "grad" in line.text]
+    return [parse_line(text) for text in named if text.count("=") < MAX_ASSIGNMENTS]
 
 
 def _count_trailing(values: Sequence[float]) -> int:

@@ -258,7 +258,7 @@ class _ExceptionParser:
                 hidden = source_follows or below.startswith("│")
                 frames.append(_frame(frame)._replace(statement="" if hidden else below))
                 first = line.number
-            elif line.blank and source_follows and not frames:
+            elif (line.blank and source_follows and not frames) or MARKS.fullmatch(line.text):
                 continue  # what marks the failing part of a line may have been stripped
             elif not (TRACE_LINE.match(line.text) or source_follows) or line.blank:
                 break
@@ -301,7 +301,7 @@ class _ExceptionParser:
             last = [after.text for after in self.lines[self.position :]]
             is_all = len(last) < MAX_MESSAGE_LINES and all(map(PROSE.match, last))
             return is_all or matches_any("announcements", before) or matches_any("advice", self._next_text())
-        begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME, LINK))
+        begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME, LINK, DRAWN))
         goes_on = BAR.search(line.text) or reports_progress(line.text) or matches_any("handled", line.text)
         ignored = matches_any("ignored-exceptions", line.text) or matches_any("launcher-errors", line.text)
         return not (line.level or goes_on or begins or ignored or line.text.startswith("{'"))

@@ -60,7 +60,7 @@ class _FailureContext:
 
     def __init__(self, lines: Sequence[LogLine], ended: bool) -> None:
         self._lines = lines
-        self._ended = ended
+        self.ended = ended
         # Numbers of the lines that are neither blank nor written by a process that crashes.
         self._ordinary = [
             line.number for line in lines if not line.blank and not matches_any("after-a-crash", line.text)
@@ -96,8 +96,12 @@ class _FailureContext:
         raised_again = any(again.uncaught and again.headline == failure.headline for again in later)
         return (self._is_handled(failure) and not raised_again) or (
             # A job system writes a summary below its report that it ended the job.
-            not self._ended and match.cause != "interrupted" and self._is_far_from_end(failure, later)
+            not self.ended and match.cause != "interrupted" and self._is_far_from_end(failure, later)
         )
+
+    def trains_after(self, match: FailureMatch) -> bool:
+        """Whether a logger reported progress after the failure."""
+        return bool(self._logged) and self._logged[-1].number > match.failure.last
 
     def _is_ended_after(self, failure: Failure) -> bool:
         """Whether only the time that a job system leaves a job to save follows what it says of the end."""
@@ -111,7 +115,7 @@ class _FailureContext:
 
     def _makes_progress_after(self, failure: Failure) -> bool:
         # When one rank fails the others train on until the launcher ends them, so their progress proves nothing.
-        if failure.rank is not None and self._ended:
+        if failure.rank is not None and self.ended:
             return False
         # Without ordinary output before the traceback, it may have been held back and written at exit, after it: then
         # only progress bars and lines of a logger count, which are written at once.
@@ -120,7 +124,7 @@ class _FailureContext:
         if failure.uncaught:  # a shell script says that it is done, whatever became of the program
             later = [line for line in later if matches_any("progress", line.text)]
         # The other ranks finish a step or two before they wait for the one that failed.
-        least = NEAR if failure.uncaught and (failure.rank is not None or self._ended) else 0
+        least = NEAR if failure.uncaught and (failure.rank is not None or self.ended) else 0
         return self._bars_advance(failure, least) or any(line.level or not buffered for line in later[least:])
 
     def _bars_advance(self, failure: Failure, least: int) -> bool:
@@ -199,7 +203,8 @@ class FailureMatch(Struct, frozen=True):
     @property
     def is_echo(self) -> bool:
         """Whether a process may report it because another one was interrupted. OpenBLAS interrupts a process itself."""
-        return self.cause in ECHOES and (self.pattern is None or self.pattern.topic != "process-limit")
+        echoes = self.cause in ECHOES or (self.pattern is not None and self.pattern.consequence)
+        return echoes and (self.pattern is None or self.pattern.topic != "process-limit")
 
 
 def find_fatal_failure(
@@ -210,7 +215,14 @@ def find_fatal_failure(
     matched = (*_match_exceptions(exceptions), *_match_bare_lines(lines, exceptions))
     matches = _keep_first_and_last(sorted(matched, key=lambda match: match.failure.first))
     context = _FailureContext(lines, ended=launcher.reported_failure or bool(exited_badly))
-    fatal = [match for match in matches if not context.survived(match, matches)]
+    survived = [match for match in matches if context.survived(match, matches)]
+    # An error that a program logs again and again while it trains is handled the last time too.
+    handled = set[object]() if context.ended else {_origin(match) for match in survived if context.trains_after(match)}
+    fatal = [
+        match
+        for match in matches
+        if match not in survived and (match.failure.uncaught or _origin(match) not in handled)
+    ]
     if any(_is_interrupt(match) and not match.failure.ignored for match in fatal):
         # Somebody stopped the training. What its processes then report of each other is no failure; an error of its
         # own, such as a full disk while it saved, still is.
@@ -225,6 +237,12 @@ def find_fatal_failure(
     # An exception shows the code of what native code said before it.
     shown = (match for match in fatal if match.failure.traceback and match.pattern is first.pattern)
     return first if first.failure.frames or first.pattern is None else next(shown, first)
+
+
+def _origin(match: FailureMatch) -> object:
+    """What is the same for an error that comes again: its class and the line that raised it, else its first line."""
+    failure = match.failure
+    return (failure.type, failure.frames[-1].place) if failure.frames else failure.headline
 
 
 def _is_interrupt(match: FailureMatch) -> bool:

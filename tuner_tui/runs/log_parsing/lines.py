@@ -121,6 +121,8 @@ SHOWN_CLASS = re.compile(
 """An exception's class as Python shows it, with or without the line that raised it, before its message."""
 SHOWN_EXCEPTION = re.compile(r"^((?:\w+\.)*[A-Z]\w*(?:Error|Exception))\(([\"'])(.{3,3900})\2,?\)$")
 """An exception as Python shows the object, alone on its line."""
+DOUBLED = re.compile(r"^([A-Z]\w+(?:Error|Exception))\1: : (.{3,500})\2$")
+"""An exception that two processes wrote at the same time, piece by piece."""
 REPEATED = re.compile(r" \[repeated \d+x across cluster\].*$")
 """What Ray writes after a line that several of its processes print."""
 MAX_PREFIXES = 4
@@ -245,6 +247,7 @@ def _without_prefixes(number: int, text: str) -> LogLine:
         text = text[match.end() :]
     if "'>" in text or text.endswith(")"):
         text = SHOWN_CLASS.sub(r"\1: ", SHOWN_EXCEPTION.sub(r"\1: \3", text))
+    text = DOUBLED.sub(r"\1: \2", text) if ": : " in text else text
     if "[repeated" in text:
         text = REPEATED.sub("", text)
     if "‘" in text or "“" in text:
