@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeVar
 
@@ -32,6 +33,10 @@ from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any, search_a
 
 NEAR = 4
 """Lines after a failure in which a program logs that it handled it."""
+ORIGIN_CHARS = 24
+"""What stays the same in messages that quote data begins so."""
+OFTEN = 5
+"""So often an error came, and the training went on after it, where the last time is handled as well."""
 FAR = 12
 """Ordinary lines after a failure that a process which ends does not write."""
 MESSAGE_ALONE = re.compile(r"(?:CUDA|HIP|cuDNN|NCCL) error: ")
@@ -87,7 +92,7 @@ class _FailureContext:
         if failure.traceback and not failure.headline:
             # The traceback was cut off before its exception: only one from the entry point can have ended the program.
             return not failure.uncaught
-        if self._makes_progress_after(failure):
+        if self.makes_progress_after(failure):
             return not (match.pattern is not None and match.pattern.outcome and self._is_ended_after(failure))
         if failure.uncaught:
             return False
@@ -99,10 +104,6 @@ class _FailureContext:
             not self.ended and match.cause != "interrupted" and self._is_far_from_end(failure, later)
         )
 
-    def trains_after(self, match: FailureMatch) -> bool:
-        """Whether a logger reported progress after the failure."""
-        return bool(self._logged) and self._logged[-1].number > match.failure.last
-
     def _is_ended_after(self, failure: Failure) -> bool:
         """Whether only the time that a job system leaves a job to save follows what it says of the end."""
         # A job that is started again writes to the same file: its bars go back, and nothing kills it at the end.
@@ -113,7 +114,7 @@ class _FailureContext:
         last = max((*(line.number for line in self._logged), *(bar.number for bar in later)))
         return any(search_any("signals", line.text) for line in self._lines[last + 1 :])
 
-    def _makes_progress_after(self, failure: Failure) -> bool:
+    def makes_progress_after(self, failure: Failure) -> bool:
         # When one rank fails the others train on until the launcher ends them, so their progress proves nothing.
         if failure.rank is not None and self.ended:
             return False
@@ -203,8 +204,8 @@ class FailureMatch(Struct, frozen=True):
     @property
     def is_echo(self) -> bool:
         """Whether a process may report it because another one was interrupted. OpenBLAS interrupts a process itself."""
-        echoes = self.cause in ECHOES or (self.pattern is not None and self.pattern.consequence)
-        return echoes and (self.pattern is None or self.pattern.topic != "process-limit")
+        topic = None if self.pattern is None else self.pattern.topic
+        return (self.cause in ECHOES and topic != "process-limit") or topic == "ended-from-outside"
 
 
 def find_fatal_failure(
@@ -217,11 +218,12 @@ def find_fatal_failure(
     context = _FailureContext(lines, ended=launcher.reported_failure or bool(exited_badly))
     survived = [match for match in matches if context.survived(match, matches)]
     # An error that a program logs again and again while it trains is handled the last time too.
-    handled = set[object]() if context.ended else {_origin(match) for match in survived if context.trains_after(match)}
+    origins = Counter(_origin(each) for each in survived if context.makes_progress_after(each.failure))
+    handled = set[object]() if context.ended else {origin for origin, times in origins.items() if times >= OFTEN}
     fatal = [
         match
         for match in matches
-        if match not in survived and (match.failure.uncaught or _origin(match) not in handled)
+        if match not in survived and (match.failure.uncaught or _names_cause(match) or _origin(match) not in handled)
     ]
     if any(_is_interrupt(match) and not match.failure.ignored for match in fatal):
         # Somebody stopped the training. What its processes then report of each other is no failure; an error of its
@@ -242,7 +244,11 @@ def find_fatal_failure(
 def _origin(match: FailureMatch) -> object:
     """What is the same for an error that comes again: its class and the line that raised it, else its first line."""
     failure = match.failure
-    return (failure.type, failure.frames[-1].place) if failure.frames else failure.headline
+    return failure.type, failure.frames[-1].place if failure.frames else failure.headline[:ORIGIN_CHARS]
+
+
+def _names_cause(match: FailureMatch) -> bool:
+    return match.pattern is not None and not _is_vague(match.pattern)
 
 
 def _is_interrupt(match: FailureMatch) -> bool:
