@@ -33,6 +33,7 @@ from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any, search_a
 
 NEAR = 4
 """Lines after a failure in which a program logs that it handled it."""
+NEVER_BEGUN = frozenset({"SyntaxError", "IndentationError", "TabError"})
 ORIGIN_CHARS = 24
 """What stays the same in messages that quote data begins so."""
 OFTEN = 5
@@ -234,6 +235,8 @@ def find_fatal_failure(
     fatal = [each for each in fatal if each.cause != "missing-package" or each.failure.first < built]
     if not fatal:
         return None
+    if fatal[-1].failure.type in NEVER_BEGUN and not fatal[-1].failure.traceback:
+        return fatal[-1]  # of a new start: a program that failed otherwise could be compiled
     any_cause = any(match.pattern is not None and not match.pattern.consequence for match in fatal)
     first = min(fatal, key=lambda match: _rank(match, launcher, any_cause))
     # An exception shows the code of what native code said before it.
