@@ -136,7 +136,9 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     first = "" if cause.topic == UNEXPLAINED or not remedies else remedies[0].name
     detail = _detail_of(cause.message)
     if first and (cause.is_refusal or first in read_data_file(FILE)["quoting"]):
-        named = (replace(remedies[0], why=f"{detail}{remedies[0].why}"), *remedies[1:])
+        objects = [name for name in _named_groups("objects", detail) if name not in remedies[0].title]
+        title = ": ".join((remedies[0].title, *objects[:1]))  # a file, an option or a key
+        named = (replace(remedies[0], title=title, why=f"{detail}{remedies[0].why}"), *remedies[1:])
         order = (*cause.checks, *named) if _says_what_is_asked(cause.checks) else (*named, *cause.checks)
         remedies = (*advice, *order) if detail or not cause.checks else (*advice, *cause.checks)
     elif not first:
