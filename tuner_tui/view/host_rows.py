@@ -21,14 +21,14 @@ from tuner_tui.view.cells import (
     text_width,
 )
 from tuner_tui.view.charts import blocks, gauge, is_flat
-from tuner_tui.view.gpu_rows import INDEX, SCALE, WIDEST_GAUGE, history_rows
+from tuner_tui.view.gpu_rows import INDEX, SCALE, TALLEST_HISTORY, WIDEST_GAUGE, history_rows
 from tuner_tui.view.sample_history import NO_PAST, Columns, Past, history_columns, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 
-LOW_CHART, TALLEST_CHART = 3, 16
-"""Rows of a history of the host next to GPUs, and without any."""
+LOW_CHART = 3
+"""Rows of a history of the host next to GPUs."""
 CORES_EVERY_S = 5.0
 """Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
 
@@ -41,7 +41,7 @@ def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, 
         return history_columns(recent, field, lambda past: getattr(past.host, field), now_s, number, past)
 
     history: Sequence[Row] = ()
-    if number and (height := min(LOW_CHART if sample.gpus else TALLEST_CHART, chart)) > 0:
+    if number and (height := min(LOW_CHART if sample.gpus else TALLEST_HISTORY, chart)) > 0:
         load, memory = (columns("cpu_pct"), 100.0), (columns("ram_used_bytes"), float(host.ram_total_bytes or 0))
         height = 1 if is_flat(*load) and is_flat(*memory) else height
         history = history_rows(load, memory, "gauge", height, "100 %")
