@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuner_tui.settings.command_training import CommandTraining, read_command
+from tuner_tui.settings.dialects.dialect import Dialect, dialects
 
 
 def training(folder: Path, command: str, **files: str) -> CommandTraining:
@@ -155,3 +156,8 @@ def test_what_a_branch_changes_in_a_dictionary_is_not_its_value(tmp_path: Path) 
     )
     settings = training(tmp_path, "python train.py", train_py=script).settings
     assert settings == {"num_train_epochs": 3, "learning_rate": 1e-3}
+
+
+@pytest.mark.parametrize("tool", [tool for tool in dialects().values() if tool.programs], ids=lambda tool: tool.name)
+def test_the_program_of_a_tool_is_read_alone(tool: Dialect) -> None:
+    assert read_command((tool.programs[0],), Path("/nowhere")).eval_strategy == tool.defaults.get("eval_strategy", "no")

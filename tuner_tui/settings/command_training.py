@@ -82,7 +82,7 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
         with suppress(SettingsError):
             files[path] = load_preset(path, options)
     tools = [dialect_of_command(words), *(file.dialect for file in files.values() if file.dialect is not None)]
-    evaluates = [tool.defaults["eval_strategy"] for tool in tools if "eval_strategy" in tool.defaults]
+    evaluates = ["no", *(tool.defaults["eval_strategy"] for tool in tools if "eval_strategy" in tool.defaults)]
     given = settings_of_options(options)
     of_files = {name: value for file in files.values() for name, value in file.preset.settings.items()}
     origins = {name: path.name for path, file in files.items() for name in file.preset.settings if name not in given}
