@@ -98,3 +98,24 @@ def test_a_loss_that_is_not_a_number() -> None:
     loss = parse_line("epoch 2: loss=nan").loss
     assert loss is not None
     assert math.isnan(loss)
+
+
+@pytest.mark.parametrize(
+    ("table", "loss", "evaluation"),
+    [
+        (
+            "  epoch    train_loss    valid_acc    valid_loss     dur\n-------  ------------  -----------  ---------\n"
+            "      3        \x1b[36m0.53\x1b[0m       0.86        0.37  1.17",
+            0.53,
+            {"eval_loss": 0.37, "eval_acc": 0.86},
+        ),
+        ("epoch     train_loss  valid_loss  time\n0         0.61      0.55      00:02", 0.61, {"eval_loss": 0.55}),
+        ("| Step | Training Loss | Validation Loss |\n| 500 | 2.11 | 2.01 |", 2.11, {"eval_loss": 2.01}),
+        ("epoch     loss  time\n0         0.61      0.55      00:02", None, {}),
+        ("name      size  time\n0         0.61      0.55", None, {}),
+    ],
+)
+def test_a_row_of_a_table_has_the_names_above_it(table: str, loss: float | None, evaluation: dict[str, float]) -> None:
+    records = list(parse_output(table))
+    assert [each.loss for each in records if each.loss is not None] == ([] if loss is None else [loss])
+    assert [each.evaluation for each in records if each.evaluation] == ([evaluation] if evaluation else [])

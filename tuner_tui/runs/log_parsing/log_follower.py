@@ -26,7 +26,9 @@ from tuner_tui.runs.log_parsing.progress_lines import (
     FIGURE_WORDS,
     LABEL_ALONE,
     LOG,
+    MIN_COLUMNS,
     ProgressRecord,
+    Table,
     parse_line,
     parse_output,
 )
@@ -101,6 +103,9 @@ _VALIDATES, _TESTS = re.compile(rb"(?i)(?<![a-z])val"), re.compile(rb"(?i)(?<![a
 _EVALUATION = (b"val", b"test", b"dev", b"acc@", b"accuracy of", b"accuracy on", b"'accuracy'")
 
 
+EVALUATION_LABEL = b"Eval: "
+
+
 class PrintedMetrics:
     """Reads the output `log` of one training once a second."""
 
@@ -111,6 +116,7 @@ class PrintedMetrics:
         self._trained, self._summarized = False, -2
         self._validates = self._counts_from_0 = False
         self._evaluations = PrintedEvaluations()
+        self._table = Table()
 
     def events(self, state: RunState, now: ClockReading, *, over: bool) -> list[Event]:
         """What was printed since the last call. Nothing before the observer has seen a step, or where a Trainer
@@ -186,9 +192,19 @@ class PrintedMetrics:
         for began, ended in reversed(state.evaluation_output):
             first, last = max(0, began - start), end if ended is None else max(0, ended - start)
             evaluation_lines = text[first:last].splitlines(keepends=True)
-            text = text[:first] + b"".join(b"Eval: " + line for line in evaluation_lines) + text[max(first, last) :]
+            text = (
+                text[:first] + b"".join(EVALUATION_LABEL + line for line in evaluation_lines) + text[max(first, last) :]
+            )
         text = _LABEL_ALONE.sub(rb"\n\1 ", _SUMMARY.sub(lambda match: b"\n" * match[0].count(b"\n"), text))
-        return list(zip(islice(ends, 1, None), text.split(b"\n"), strict=False))
+        return list(zip(islice(ends, 1, None), map(self._labelled, text.split(b"\n")), strict=False))
+
+    def _labelled(self, line: bytes) -> bytes:
+        """The line, with the names of its columns if it is a row of a table."""
+        if line.count(b"  ") + line.count(b"|") < MIN_COLUMNS - 1 or b"=" in line or b"%|" in line:
+            return line
+        label = EVALUATION_LABEL if line.startswith(EVALUATION_LABEL) else b""
+        row = line.removeprefix(label)[-MAX_LINE_BYTES:].decode("utf-8", "replace")
+        return label + self._table.labelled(row).encode()
 
 
 class EvaluationLine(Struct, frozen=True):
@@ -466,7 +482,7 @@ class LogOnlyFollower:
 
     def __init__(self, log: Path, first_look_bytes: int = FIRST_LOOK_BYTES) -> None:
         self._output = OutputTail(log, first_look_bytes, first_look_bytes)
-        self._builder = LogEventBuilder()
+        self._builder, self._table = LogEventBuilder(), Table()
         self._held: list[Event] = []
         self._advanced_t: float | None = None
         self._released = False
@@ -477,7 +493,7 @@ class LogOnlyFollower:
         `observed`: an observer has started in the training, and may still report steps.
         """
         _, text = self._output.read(b"\r\n", over)
-        self._held += self._builder.events(parse_output(text.decode("utf-8", "replace")), now)
+        self._held += self._builder.events(parse_output(text.decode("utf-8", "replace"), self._table), now)
         if self._builder.advanced and self._advanced_t is None:
             self._advanced_t = now
         grace_s = BAR_GRACE_S if observed and self._builder.bars_alone else GRACE_S

@@ -90,13 +90,39 @@ MAX_PIECE_CHARACTERS = 64 << 10
 """Of a longer line the end is parsed."""
 
 
-def parse_output(text: str) -> Iterator[ProgressRecord]:
+class Table:
+    """The names above the columns of figures that skorch and fastai print, which are in no row itself."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+
+    def labelled(self, line: str) -> str:
+        """The line, with its names if it is a row of the table."""
+        cells = _CELL_GAP.split(ANSI.sub("", line).strip(" \t|"))
+        if len(cells) < MIN_COLUMNS:
+            return line
+        if all(_CELL_NAME.fullmatch(cell) for cell in cells):
+            self._names = cells if any("loss" in cell.lower() for cell in cells) else []
+        elif len(cells) == len(self._names) and all(_CELL_VALUE.fullmatch(cell) for cell in cells):
+            return "  ".join(f"{name}: {cell}" for name, cell in zip(self._names, cells, strict=True))
+        return line
+
+
+MIN_COLUMNS = 3
+_CELL_GAP = re.compile(r"\s*\|\s*|\s{2,}|\t")
+_CELL_NAME = re.compile(r"[A-Za-z][\w /]*")
+_CELL_VALUE = re.compile(r"[-+]?[\d.,:]+(?:e[-+]?\d+)?%?|nan|[-+]?inf|No log|None|-")
+
+
+def parse_output(text: str, table: Table | None = None) -> Iterator[ProgressRecord]:
     """The progress records in `text`, which consists of whole lines or parts that end with a carriage return.
 
-    Of very many states of bars, records are given at even distances and where a bar ends or begins.
+    Of very many states of bars, records are given at even distances and where a bar ends or begins. `table` keeps the
+    names of columns from one call to the next.
     """
+    table = table or Table()
     for piece in _thinned(re.split(r"[\r\n]+", _LABEL_ALONE.sub(r"\1 ", text))):
-        yield from _parse_piece(piece[-MAX_PIECE_CHARACTERS:])
+        yield from _parse_piece(table.labelled(piece[-MAX_PIECE_CHARACTERS:]))
 
 
 def _thinned(pieces: list[str]) -> Iterator[str]:
