@@ -94,7 +94,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
     `COMMAND_TO_NAME` stands for a command that nothing near the file shows to read it. Paths are absolute, so that the
     job may be saved and started anywhere. Raises `SettingsError` for a file of the tool that trains nothing.
     """
-    flat: Mapping[str, Any] = flatten(without_alternatives(file.values)) if dialect.nested else file.values
+    flat = flatten(without_alternatives(file.values)) if dialect.nested else file.values
     if file.words or (dialect.form == "arguments" and path.suffix not in NO_PROGRAMS):
         return _job_of_shell(dialect, file, path, flat)
     words, environment, folder = _command_of_file(dialect, file, path)
@@ -105,8 +105,6 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
     if apply == "yaml" and (str(path.absolute()) not in " ".join(words) or path.suffix.lower() == ".toml"):
         apply = "inject"  # the script opens the file by a path of its own, or reads what is not written here
     apply = "inject" if words[0] == "bash" else apply  # a script takes no words of another command
-    for keys in (dialect.model_keys, dialect.data_keys):
-        flat = _named_by_script(flat, keys, Path(folder or "", _script_file(words)))
     model = _model_of(flat, dialect.model_keys) or _model_of(read_options(words), MODEL_NAMES)
     return CommandJob(
         command=words,
@@ -121,15 +119,6 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
         env=environment | {name: value for key, (name, value) in dialect.environment.items() if flat.get(key)},
         stated=stated_in({**read_options(words), **flat}, model),
     )
-
-
-def _named_by_script(flat: Mapping[str, Any], keys: Sequence[str], script: Path) -> Mapping[str, Any]:
-    """The values without those of `keys` that the script does not have, where it has others of them."""
-    source = "\n".join(text for _, text in own_modules(script)) if script.suffix == ".py" else ""
-    found = [path for path in flat if any(leaf_pattern(key).search(path) for key in keys)]
-    read = rf"[\"']{{0}}[\"']|(?:{words_of('parsed')})\.{{0}}"
-    named = [path for path in found if re.search(read.format(re.escape(path.rpartition(".")[2])), source)]
-    return {path: value for path, value in flat.items() if path in named or path not in found} if named else flat
 
 
 Started = tuple[tuple[str, ...], dict[str, str], Path | None]
