@@ -268,7 +268,8 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     job = None if training is None or training.is_unnamed else training
     is_recognised = imported.settings or imported.left_open or dialect.certain_keys
     silent = of_script and is_for_any_program(imported.settings, flatten(file.values))
-    if job is None and (silent or not (file.words or is_recognised)):
+    says_nothing = of_script and not is_recognised and (training is None or training.model is None)
+    if says_nothing or (job is None and (silent or not (file.words or is_recognised))):
         raise PresetError(
             f"{source}: neither a preset (`settings:` with `name: value` lines) nor a known configuration file; "
             f"{_what_it_is(file, path)}"

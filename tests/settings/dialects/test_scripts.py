@@ -81,6 +81,12 @@ def test_a_notebook_that_starts_a_script(tmp_path: Path) -> None:
         ("a.py", "(" * 5000, "is not valid Python"),
         ("a.py", "model = AutoModel.from_pretrained('acme', attn_implementation='sdpa')\nmodel(1)\n", "trains nothing"),
         ("tokenizer_train.sh", "python tokenizers/train.py --all\n", "contains no training command"),
+        (
+            "run.sh",
+            "python run_glue.py --do_eval --learning_rate 1\n",
+            "contains no training command",
+        ),
+        ("ci.sh", "python -m py_compile train_it.py other.py\n", "contains no training command"),
         ("a.yaml", "batch_size: 1000\nnum_workers: 8\nseed: 1\n", "is a setting of a training"),
         ("a.json", '{"lr": 0.1, "epochs": 3, "metrics": {"val_loss": 0.3}}', "is a record of a training"),
         ("a.json", '{"architectures": ["A"], "model_type": "a", "torch_dtype": "bfloat16"}', "a model's configuration"),

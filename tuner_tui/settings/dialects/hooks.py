@@ -19,7 +19,6 @@ from tuner_tui.settings.dialects.script_search import (
     names_file,
     names_other_work,
     needs_launcher,
-    own_modules,
     pattern_of,
     read_source,
     reads_keys,
@@ -301,15 +300,8 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
     shown = reads_keys(path, values, KNOWN)
     option = words_of("config_options")
     reads = rf"(?s)\A(?=.*(?:{words_of('reads_settings')}|{option}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
-
-    def opened(script: Path, _source: str) -> bool:
-        """Whether a module of a script that a project is started by opens the file."""
-        text = "\n".join(text for _, text in own_modules(script)) if named_for_training([script]) else ""
-        shows = all(re.search(part, text) for part in (words_of("reads_settings"), TRAINS))
-        return shows and names_file(pattern_of("default_text").sub("", text), path)
-
-    for marker, condition in ((words_of("parses_file"), shown), (reads, shown), ("__main__", opened)):
-        script = find_script(path, marker, condition)
+    for marker in (words_of("parses_file"), reads):
+        script = find_script(path, marker, shown)
         if script is None or script.name == "__main__.py":  # a program with commands of its own
             continue
         source = read_source(script)
@@ -335,6 +327,6 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
         if pattern_of("takes_words").search(source):
             return f"{words} {{config}}"
         # What an option has where it is not given opens nothing.
-        if condition is opened or names_file(pattern_of("default_text").sub("", source), path):
+        if names_file(pattern_of("default_text").sub("", source), path):
             return words
     return None

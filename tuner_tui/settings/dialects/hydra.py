@@ -14,8 +14,10 @@ from typing import Any
 from msgspec import Struct
 
 from tuner_tui.settings.dialects.dialect import set_nested, unflatten
+from tuner_tui.settings.dialects.hooks import TRAINS
 from tuner_tui.settings.dialects.python_source import TO_GIVE, overlaid
 from tuner_tui.settings.dialects.script_search import (
+    TRAINING,
     files_in,
     find_script,
     find_scripts,
@@ -142,6 +144,8 @@ def hydra_command(path: Path) -> str | None:
     script = find_script(path, HYDRA_MAIN, lambda _script, source: names_file(source, primary))
     script = script or find_script(path, HYDRA_MAIN, lambda near, source: _names_configuration(near, source, primary))
     if script is None or needs_launcher(script):
+        return None
+    if not (TRAINING.search(script.stem) or any(re.search(TRAINS, source) for _, source in own_modules(script))):
         return None
     words = f"python {shlex.quote(str(script))}"
     if group is not None:

@@ -315,10 +315,6 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
             if not words or words[0] in words_of("sets_variables") or words[0].startswith("-"):
                 continue  # or what is left of a command that a comment has ended
             only_set = False
-            if words[:1] == ("let",):
-                terms = [word.partition("=") for word in words[1:]]
-                values = {name: _arithmetic(_with_values(term, variables)) for name, _, term in terms}
-                variables |= {name: str(value) for name, value in values.items() if value is not None}
             unfilled = [f"it needs {name}" for name in filter(None, pattern_of("to_fill_in_shell").findall(line))]
             if words[:1] in (("cd",), ("pushd",)):
                 folder = str(PurePosixPath(folder, words[1])) if len(words) == 2 else folder
@@ -419,7 +415,8 @@ def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | Non
 def _does_other_work(words: tuple[str, ...]) -> bool:
     """Whether the options are those of an evaluation, of generating or serving, or of a trial of the program itself."""
     given = {**read_options(words), **read_overrides(words)}
-    return any(map(pattern_of("tries").match, words)) or is_for_other_work(given)
+    only_evaluates = not given.keys().isdisjoint(("do_eval", "do_predict")) and "do_train" not in given
+    return only_evaluates or any(map(pattern_of("tries").match, words)) or is_for_other_work(given)
 
 
 def script_of(words: tuple[str, ...]) -> PurePosixPath:

@@ -192,7 +192,9 @@ def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = F
         return next(command for command in commands if _script_file(command[0]) == programs[0])
     if len(others) > 1:  # together with others, of which nothing says which ones
         return UNKNOWN if for_others or all(len(named) > 1 for named in files) else None
-    return min(commands, key=lambda command: 0 if for_others else len(command[0]), default=None)
+    says = [TRAINING.search(" ".join(words[:4])) is None for words, _, _ in commands]  # `tool show` next to `tool fit`
+    ranks = [(says[n], len(row[0]), n) for n, row in enumerate(commands)]
+    return commands[0 if for_others else min(ranks)[2]] if commands else None
 
 
 def _scripts_for(path: Path, program: str | None = None) -> Iterator[Started]:
@@ -307,7 +309,8 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     name, other = word.rpartition("=")[2], _named_file(words, index, folder, config)
     modules = (f"{name.replace('.', '/')}.py" for option, name in pairwise(before) if option in MODULE)
     script = next((word for word in before if word.endswith(".py")), next(modules, None))
-    if not _methods(script or "") <= _methods(config.stem):
+    own = {*re.split(r"[\W_]+", config.stem)} | {*words_of("of_any_config")}
+    if names_other_work(config) or not _methods(" ".join(before)) <= _methods(config.stem):
         return False
     is_beside = other.parent in config.parents[:2]
     of_project = other.name == config.name and not script and not project_programs(config).isdisjoint(before)
@@ -315,6 +318,9 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         keys, others = flatten(values).keys(), flatten(values_of_file(other)).keys()
         given = (*before[before.index(script) + 1 if script in before else 0 :], *after)  # `--language go`
         its_own = any(part.lower() in other.stem.lower() for part in given if len(part) > 1)
+        # `tool-finetune conf/finetune.yaml` is none for `pretrain.yaml`.
+        said = {*re.split(r"[\W_]+", other.stem)} - own
+        its_own = its_own or not said.isdisjoint(re.split(r"[\W_]+", " ".join(before)))
         needed = 3 * len(keys if is_beside else min(keys, others, key=len))
         return not its_own and 5 * len(keys & others) >= needed > 0
     if script is None or not (folder / script).is_file():
@@ -386,8 +392,8 @@ def _starts_training(words: Sequence[str], folder: Path, programs: Collection[st
     started = [word for word in words if not re.fullmatch(rf"{LAUNCHERS}|run|-.*", word)][:2]
     if not started or started[0] not in programs:
         return False
-    said = [Path(word) for word in started if re.fullmatch(r"[\w-]+", word)]  # and its subcommand
-    return TRAINING.search(started[-1]) is not None or not any(map(names_other_work, said))
+    said = [Path(word) for word in started if re.fullmatch(r"[\w-]+", word)][-1:]  # its subcommand, or its name
+    return not any(map(names_other_work, said))
 
 
 def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[str, Any]) -> CommandJob:
