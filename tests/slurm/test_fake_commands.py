@@ -17,7 +17,7 @@ from tests.fakes.slurm import REQUEST, FakeCluster
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.restart import plan_restart
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.slurm import read_job
+from tuner_tui.runs.slurm import CANCEL_FILE, read_job
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.tuning.slurm_allocation import rendezvous
@@ -109,8 +109,13 @@ def test_the_time_limit_ends_in_a_checkpoint_from_which_the_requeued_job_resumes
     assert (job.job_id, job.continued_by) == ("7", "r002")
 
 
-SLOW = TRAINING.replace("def save(*_):\n", "def save(*_):\n    print('saving', flush=True)\n    time.sleep(3)\n", 1)
-SLOW = SLOW.replace("import json,", "import time, json,", 1)
+# Its checkpoint takes until a person has cancelled the job.
+SAVES = f"""def save(*_):
+    print("saving", flush=True)
+    while not pathlib.Path(os.environ["TUNER_RUN_DIR"], "{CANCEL_FILE}").exists():
+        time.sleep(0.05)
+"""
+SLOW = TRAINING.replace("def save(*_):\n", SAVES, 1).replace("import json,", "import time, json,", 1)
 
 
 def test_a_stop_during_the_checkpoint_of_the_time_limit_is_the_end(
