@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.cli.console import ExitCode, Interrupts
+from tuner_tui.cli.console import ExitCode
 from tuner_tui.cli.run_follower import follow
+from tuner_tui.core.signals import Signals
 from tuner_tui.runs.events.types import Event, Finished, InEffect, Launched
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
@@ -17,7 +18,7 @@ def followed(tmp_path: Path, capsys: pytest.CaptureFixture[str], *events: Event)
     folder = RunFolder(tmp_path / "r001")
     folder.path.mkdir()
     folder.events.write_bytes(b"".join(map(encode_event, events)))
-    with Interrupts() as interrupts:
+    with Signals() as interrupts:
         assert follow(folder, False, interrupts) == ExitCode.DONE
     return capsys.readouterr().out.splitlines()
 

@@ -14,7 +14,7 @@ from tests.fakes.listed_search import RUNNER, measured
 from tests.runs.store.test_record import record
 from tests.tuning.builders import SCRIPT, resolved
 from tuner_tui.cli.commands.tune import follow_tuning
-from tuner_tui.cli.console import Interrupts
+from tuner_tui.core.signals import Signals
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.events.types import Event, Finished, Launched, Steps
 from tuner_tui.runs.launch.prepare import LaunchRequest
@@ -135,7 +135,7 @@ def test_time_that_held_nothing_but_the_start_is_no_success(
     log.add(TuningStarted(t=1.0))
     verdict = TuningConclusion(winner=START, sentence="Only the current settings were tried.", best=measured())
     log.add(TuningEnded(t=2.0, status="finished", verdict=verdict, early=early, preset=preset))
-    with Interrupts() as interrupts:
+    with Signals() as interrupts:
         assert follow_tuning(folder, True, interrupts) == code
 
 

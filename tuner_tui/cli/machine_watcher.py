@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tuner_tui.cli.console import (
     ExitCode,
-    Interrupts,
     fail,
     find_run_or_exit,
     json_text,
@@ -25,6 +24,7 @@ from tuner_tui.cli.console import (
 )
 from tuner_tui.cli.watch_opener import open_machine_screen, run_watch_app
 from tuner_tui.core.procfs import identify_process
+from tuner_tui.core.signals import Signals
 from tuner_tui.runs.read.machine_monitor import open_machine_monitor
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
@@ -98,7 +98,7 @@ def _print_machine(pid: int | None, once: bool, as_json: bool) -> int:
         return text, pid is not None and not view.jobs
 
     try:
-        with Interrupts() as interrupts:
+        with Signals() as interrupts:
             machine.wait_ready(FIRST_ANSWER_S)
             machine.look(pid)  # not shown: load is the difference between two samples
             interrupts.wait(PERIOD_S)
@@ -107,7 +107,7 @@ def _print_machine(pid: int | None, once: bool, as_json: bool) -> int:
         machine.close()
 
 
-def _print_texts(next_text: Callable[[], tuple[str, bool]], once: bool, interrupts: Interrupts) -> int:
+def _print_texts(next_text: Callable[[], tuple[str, bool]], once: bool, interrupts: Signals) -> int:
     """Print texts until one comes with True, the pipe is closed or a signal arrives; return the exit code."""
     try:
         while not (interrupts.interrupts or interrupts.terminated):
@@ -160,7 +160,7 @@ def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
         rows = hosts_rows(views, {}, report_width())
         return "\n".join(row_lines(rows)) + "\n" * (not once), False
 
-    with Interrupts() as interrupts:
+    with Signals() as interrupts:
         ends_s = time.monotonic() + (HOSTS_ANSWER_S if once else FIRST_ANSWER_S)
         while time.monotonic() < ends_s and not (interrupts.interrupts or interrupts.terminated):
             if all(view.machine or view.problem for view in watcher.look()):

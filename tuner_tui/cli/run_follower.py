@@ -11,8 +11,9 @@ from typing import Any
 
 from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.situation import situation_of_run
-from tuner_tui.cli.console import ExitCode, Interrupts, control_terminal, print_line, print_note
+from tuner_tui.cli.console import ExitCode, control_terminal, print_line, print_note
 from tuner_tui.core.clock import ClockReading
+from tuner_tui.core.signals import Signals
 from tuner_tui.core.text import format_observed, terminal_notification
 from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.runs.events import types as ev
@@ -35,7 +36,7 @@ def attach(folder: RunFolder, as_json: bool) -> int:
     """Follow a run that was started elsewhere, and return its exit code. Ctrl-C stops following, not the run."""
     await_slurm([folder])
     _supervise_again(folder)
-    with Interrupts() as interrupts:
+    with Signals() as interrupts:
         return follow(folder, as_json, interrupts, leaves=True)
 
 
@@ -165,13 +166,13 @@ def launch_and_follow(start: Callable[[], RunFolder], json: bool) -> int:
 
     Raises `LaunchError`.
     """
-    with Interrupts() as interrupts:
+    with Signals() as interrupts:
         folder = start()
         print_note(f"Run {folder.id}, output in {folder.output_log}")
         return follow(folder, json, interrupts)
 
 
-def follow(folder: RunFolder, json: bool, interrupts: Interrupts, leaves: bool = False) -> int:
+def follow(folder: RunFolder, json: bool, interrupts: Signals, leaves: bool = False) -> int:
     """Print events and progress until the run, and the runs that continue it, have ended; return the exit code.
 
     Interrupted, it stops the run, harder each time, or leaves it alone and returns.
@@ -211,7 +212,7 @@ def exit_code(outcome: str | None, interrupted: bool = False) -> int:
 class _RunFollower:
     """Follows one run from its first line to its exit code."""
 
-    def __init__(self, folder: RunFolder, json: bool, interrupts: Interrupts, leaves: bool) -> None:
+    def __init__(self, folder: RunFolder, json: bool, interrupts: Signals, leaves: bool) -> None:
         self._folder = folder
         self._reader = RunReader(folder)
         self._json = json

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import ExitCode, Interrupts, fail, find_run_or_exit, json_text, print_line, print_note
+from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, json_text, print_line, print_note
 from tuner_tui.cli.options import RunName
 from tuner_tui.cli.run_follower import attach, print_events
+from tuner_tui.core.signals import Signals
 from tuner_tui.runs.read.log_reader import LogReader, LogWindow
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
@@ -55,7 +56,7 @@ def logs(
 
 def _follow(folder: RunFolder, printer: LogPrinter) -> int:
     """Print until the run ends or a signal arrives, and return the exit code."""
-    with Interrupts() as interrupts:
+    with Signals() as interrupts:
         while not (interrupts.interrupts or interrupts.terminated):
             status = read_status(folder)
             printer.print_rest(last=not status.live)

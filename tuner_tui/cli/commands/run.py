@@ -15,11 +15,12 @@ from msgspec.structs import replace
 
 from tuner_tui.cli.commands.diagnose import resume_document
 from tuner_tui.cli.commands.queue import wake_waiter
-from tuner_tui.cli.console import ExitCode, Interrupts, fail, print_folder, print_json, print_line, print_note
+from tuner_tui.cli.console import ExitCode, fail, print_folder, print_json, print_line, print_note
 from tuner_tui.cli.machine import LocalMachine, read_training_machine
 from tuner_tui.cli.options import Detached, complete_run, complete_setting
 from tuner_tui.cli.run_follower import launch_and_follow
 from tuner_tui.cli.training_options import RunOptions, launch_request, prepare_announced, taking, with_notify_target
+from tuner_tui.core.signals import Signals
 from tuner_tui.core.units import parse_duration
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import logout_warning
@@ -133,7 +134,7 @@ def _prove(prepared: PreparedLaunch, steps: int, as_json: bool) -> int:
 
     Raises `LaunchError`.
     """
-    with Interrupts() as interrupts:
+    with Signals() as interrupts:
         folder = launch(prepared, refuse_duplicate=True)
         print_note(f"Run {folder.id} makes {steps} steps and saves nothing; output in {folder.output_log}")
         reader = RunReader(folder)

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from tuner_tui.cli.console import (
     ExitCode,
-    Interrupts,
     fail,
     print_folder,
     print_line,
@@ -24,6 +23,7 @@ from tuner_tui.cli.console import (
 from tuner_tui.cli.machine import read_training_machine
 from tuner_tui.cli.options import Detached
 from tuner_tui.cli.training_options import TrainingOptions, launch_request, prepare_announced, taking
+from tuner_tui.core.signals import Signals
 from tuner_tui.core.units import format_gib
 from tuner_tui.runs.launch.prepare import build_request
 from tuner_tui.runs.launch.start import find_duplicate_run
@@ -88,7 +88,7 @@ def skipped_lines(skipped: Sequence[SkippedChange]) -> Iterator[str]:
 POLL_S = 0.5
 
 
-def follow_tuning(folder: store.TuningFolder, as_json: bool, interrupts: Interrupts) -> int:
+def follow_tuning(folder: store.TuningFolder, as_json: bool, interrupts: Signals) -> int:
     """Print log entries until the tuning ends, and return the exit code.
 
     An interrupt ends the trial under way and the tuning; what was measured stays.
@@ -117,7 +117,7 @@ def follow_tuning(folder: store.TuningFolder, as_json: bool, interrupts: Interru
 
 
 def _exit_code(
-    folder: store.TuningFolder, ended: TuningEnded | None, last: TrialCompleted | None, interrupts: Interrupts
+    folder: store.TuningFolder, ended: TuningEnded | None, last: TrialCompleted | None, interrupts: Signals
 ) -> int:
     if ended is None or ended.status == "aborted":
         if ended is None:
@@ -201,7 +201,7 @@ def tune(
         if any((training.preset, training.values, training.memory_limit, training.interpreter, *goals)):
             raise SettingsError("--resume continues a tuning unchanged: give only --most-minutes or a command.")
         folder, orders = _resumed_tuning(resume, training.options, most_minutes)
-    with Interrupts() as interrupts:
+    with Signals() as interrupts:
         start_tuning(folder, orders)
         print_note(f"Tuning {folder.id}, in {folder.path}")
         if detach:

@@ -7,14 +7,11 @@ is detached from every terminal, holds the lock of the run, and stays small: it 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
-from typing import Self
 
 from msgspec.structs import replace
 
@@ -22,6 +19,7 @@ from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.files import LockedError, acquire_lock
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive, this_machine
 from tuner_tui.core.redaction import redact_argv
+from tuner_tui.core.signals import Signals
 from tuner_tui.core.units import format_duration
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.events.types import Finished, Launched
@@ -39,49 +37,6 @@ from tuner_tui.runs.supervise.training_process import (
     SupervisedTraining,
     load_launch_spec,
 )
-
-
-class Wakeups:
-    """Signals that end a wait. A context manager for the main thread.
-
-    SIGCHLD: a child ended. SIGUSR1: an order was written. SIGHUP: ignored. SIGTERM and SIGINT set `terminated`.
-    """
-
-    # Python writes a byte for each signal to the wakeup descriptor, at once and from C. Waiting for that pipe with
-    # `select` has no gap in which a signal could arrive unnoticed before the wait begins, as a flag and `sleep` would
-    # have. All signals get a handler, even those that do nothing: an ignored signal stays ignored in child processes.
-
-    def __init__(self) -> None:
-        self.terminated = False
-        self._reading, self._writing = os.pipe()
-        os.set_blocking(self._reading, False)
-        os.set_blocking(self._writing, False)
-
-    def __enter__(self) -> Self:
-        signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP):
-            signal.signal(number, self._nothing)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._terminate)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Close the pipe; the handlers stay, since the process ends."""
-        signal.set_wakeup_fd(-1)
-        os.close(self._reading)
-        os.close(self._writing)
-
-    def wait(self, seconds: float) -> None:
-        """Wait for a signal, at most `seconds`."""
-        if select.select([self._reading], [], [], seconds)[0]:
-            os.read(self._reading, 4096)
-
-    def _nothing(self, number: int, frame: FrameType | None) -> None:
-        """Only wakes up `wait`."""
-
-    def _terminate(self, number: int, frame: FrameType | None) -> None:
-        self.terminated = True
-
 
 TICK_S = 1.0
 RECORD_S, STARTS_S = 5.0, 60.0
@@ -102,7 +57,8 @@ def main(argv: list[str]) -> None:
     # zombie.
     if os.fork():
         os._exit(0)
-    with Wakeups() as wakeups:
+    # SIGCHLD: a child ended. SIGUSR1: an order was written. SIGHUP: a terminal closed, which is nothing to it.
+    with Signals(signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP) as signals:
         try:
             # The kernel releases the lock however this process ends: who can take it knows that there is no supervisor.
             lock = int(options["--lock"]) if "--lock" in options else acquire_lock(folder.lock, needed=False)
@@ -116,7 +72,7 @@ def main(argv: list[str]) -> None:
             sys.exit(1)
         _answer("ok")
         timeouts = DEFAULT_TIMEOUTS if spec is None else spec.stop_timeouts
-        _supervise(folder, training, writer, timeouts, wakeups, None if spec is None else spec.ends_with)
+        _supervise(folder, training, writer, timeouts, signals, None if spec is None else spec.ends_with)
         os.close(lock)
         with suppress(OSError):  # the next run may take its place
             revive_waiter(folder.path.parent)
@@ -156,7 +112,7 @@ def _supervise(
     training: SupervisedTraining,
     writer: RunWriter,
     timeouts: StopTimeouts,
-    wakeups: Wakeups,
+    signals: Signals,
     starter: ProcessId | None,
 ) -> None:
     """Supervise until the training has ended; once the process `starter` is gone, it is ended."""
@@ -184,8 +140,8 @@ def _supervise(
                 if stop_at is not None and now >= stop_at:
                     stop_at = None
                     _stop_in_time(folder, monitor, writer)
-            wakeups.wait(max(0.0, next_sample - time.monotonic()))
-            if wakeups.terminated:
+            signals.wait(max(0.0, next_sample - time.monotonic()))
+            if signals.terminated or signals.interrupts:
                 monitor.terminate(ClockReading.now())
     finally:
         sampler.close()
