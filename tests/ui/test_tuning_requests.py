@@ -228,17 +228,17 @@ def test_a_lane_shows_what_changes_the_speed_as_a_bar_the_memory_and_the_state()
     assert lines(under_way(), 140)[7].count("━") == 0, "no speed, no bar"
 
 
-@pytest.mark.parametrize(("height", "rows_a_lane"), [(15, 1), (22, 2), (23, 3), (40, 3)])
-def test_room_below_the_lanes_is_used_for_long_bars(height: int, rows_a_lane: int) -> None:
-    rows = [plain_text(row.line).rstrip() for row in race_rows(under_way(), {}, 196, height)]
-    assert len(rows) == 8 * rows_a_lane - (rows_a_lane == 3)
-    assert rows[rows_a_lane * 5 + (rows_a_lane > 1)].count("━") == (44 if rows_a_lane == 1 else 193)
-
-
 def test_narrow_lanes_have_no_bar_but_all_else() -> None:
     lanes = lines(under_way(), 70)
     assert not any("━" in text for text in lanes)
     assert all(part in lanes[5] for part in ("6", "precision", "52.6k tokens/s", "44.0 GiB", "✓ best so far"))
+
+
+def test_at_80_columns_every_lane_is_shown_whole_below_a_heading_with_the_units() -> None:
+    heading, *lanes = [plain_text(row.line).rstrip() for row in race_rows(under_way(), {}, 76, 12)]
+    assert heading.split() == ["tokens/s", "GiB"]
+    assert lanes[2].split("  ")[-1] == "26 % faster"
+    assert not any("…" in lane for lane in lanes)
 
 
 def test_the_start_and_the_winner_are_named_where_they_are_run_again() -> None:

@@ -262,8 +262,8 @@ def test_an_old_sample_is_marked() -> None:
 
 
 def test_the_slowest_rank_is_named_with_a_bar_for_each() -> None:
-    row, *_ = rank_rows(running(START_S, ranks=8), 74)
-    assert "slowest is rank 3: 0.36 s per step, the others 0.32   ▆▆▆▇▆▆▆▆" in plain_text(row.line)
+    row, *_ = rank_rows(running(START_S, ranks=8), 80)
+    assert "slowest is rank 3: 0.36 s per step, the others 0.32   ▆ ▆ ▆ ▇ ▆ ▆ ▆ ▆" in plain_text(row.line)
     assert [span.text.strip() for span in row.line if span.style == "warn"] == ["▇"]
 
 

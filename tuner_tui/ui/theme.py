@@ -17,50 +17,34 @@ SIXTEEN_COLOURS: dict[str, Any] = {
     "primary": "#55ffff", "secondary": "#ff55ff", "accent": "#55ffff", "success": "#55ff55", "warning": "#ffff55",
     "error": "#ff5555", "foreground": "#ffffff", "background": "#000000", "surface": "#000000", "panel": "#000000",
 }  # fmt: skip
-SIXTEEN_VARIABLES = {"frame": "#555555", "quiet": "#aaaaaa", "gauge": "#00aaaa", "cursor": "#0000aa"}
+SIXTEEN_VARIABLES = {
+    "frame": "#555555",
+    "quiet": "#aaaaaa",
+    "gauge": "#00aaaa",
+    "cursor": "#0000aa",
+    "third": "#ffffff",
+}
 SIXTEEN = Theme(name="tuner-16", **SIXTEEN_COLOURS, variables=SIXTEEN_VARIABLES)
 """Dark, of the sixteen colours that every terminal has: the nearest of them to the soft ones of `DARK` are grey."""
-LIGHT = Theme(
-    name="tuner-light",
-    primary="#0a5cc2",
-    secondary="#7440c8",
-    accent="#0a5cc2",
-    success="#1a7f37",
-    warning="#8a5a00",
-    error="#c4232f",
-    foreground="#1f2328",
-    background="#fcfcfa",
-    surface="#fcfcfa",
-    panel="#eceef0",
-    dark=False,
-    variables={"frame": "#b4bcc5", "quiet": "#59636e", "gauge": "#4a719c", "cursor": "#d9e8fb"},
-)
+LIGHT_COLOURS: dict[str, Any] = {
+    "primary": "#0a5cc2", "secondary": "#7440c8", "accent": "#0a5cc2", "success": "#1a7f37", "warning": "#8a5a00",
+    "error": "#c4232f", "foreground": "#1f2328", "background": "#fcfcfa", "surface": "#fcfcfa", "panel": "#eceef0",
+}  # fmt: skip
+LIGHT_VARIABLES = {"frame": "#b4bcc5", "quiet": "#59636e", "gauge": "#4a719c", "cursor": "#d9e8fb"}
+LIGHT = Theme(name="tuner-light", **LIGHT_COLOURS, dark=False, variables=LIGHT_VARIABLES)
+PLAIN_VARIABLES = (
+    *LIGHT_VARIABLES, "ansi-background", "ansi-foreground", "border", "border-blurred", "block-cursor-foreground",
+    "block-cursor-background", "input-cursor-background", "input-cursor-foreground", "input-selection-background",
+    "input-selection-foreground", "screen-selection-background", "screen-selection-foreground",
+)  # fmt: skip
+PLAIN_COLOURS: dict[str, Any] = dict.fromkeys([*LIGHT_COLOURS, "boost"], "ansi_default")
 PLAIN = Theme(
     name="tuner-plain",
+    **PLAIN_COLOURS,
     ansi=True,
-    primary="ansi_default",
-    secondary="ansi_default",
-    accent="ansi_default",
-    success="ansi_default",
-    warning="ansi_default",
-    error="ansi_default",
-    foreground="ansi_default",
-    background="ansi_default",
-    surface="ansi_default",
-    panel="ansi_default",
-    boost="ansi_default",
     variables={
-        **dict.fromkeys(
-            (
-                "frame", "gauge", "quiet", "cursor", "ansi-background", "ansi-foreground", "border", "border-blurred",
-                "block-cursor-foreground", "block-cursor-background", "input-cursor-background",
-                "input-cursor-foreground", "input-selection-background", "input-selection-foreground",
-                "screen-selection-background", "screen-selection-foreground",
-            ),
-            "ansi_default",
-        ),
-        "block-cursor-text-style": "reverse",
-        "input-cursor-text-style": "reverse",
+        **dict.fromkeys(PLAIN_VARIABLES, "ansi_default"),
+        **dict.fromkeys(("block-cursor-text-style", "input-cursor-text-style"), "reverse"),
     },
-)  # fmt: skip
+)
 THEMES = (DARK, SIXTEEN, LIGHT, PLAIN)

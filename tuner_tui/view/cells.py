@@ -149,6 +149,38 @@ def shorten(text: str, width: int) -> str:
     return "" if width < 1 else cut_text(text, width - 1).rstrip() + "…"
 
 
+PHRASE_STARTS = (" than ", " as the ", ": ", ", ", " · ", "; ", " (")
+
+
+def shorten_phrases(text: str, width: int) -> str:
+    """Return `text` in at most `width` cells: without its last phrases if that is enough, else shortened with `…`."""
+    short = text
+    while text_width(short) > width and any(phrase in short for phrase in PHRASE_STARTS):
+        short = short[: max(map(short.rfind, PHRASE_STARTS))]
+    return short if text_width(short) <= width else shorten(text, width)
+
+
+def wrapped_parts(parts: Iterable[str], width: int, most: int) -> list[str]:
+    """Return as many of `parts`, joined by ` · `, as fit whole into `most` rows: half a sentence says nothing.
+
+    Of a first one that does not fit as many phrases are taken as do.
+    """
+    width, (first, *rest) = max(10, width), list(filter(None, parts)) or [""]
+    text = next(
+        (
+            short
+            for cells in range(most * width, 0, -width)
+            if len(wrap_text(short := shorten_phrases(first, cells), width)) <= most
+        ),
+        "",
+    )
+    for part in rest:
+        if text != first or len(wrap_text(f"{text} · {part}", width)) > most:
+            break
+        first = text = f"{text} · {part}"
+    return [shorten(row, width) for row in wrap_text(text, width)]
+
+
 def shorten_middle(text: str, width: int) -> str:
     """Return `text` in at most `width` cells: its start, `…` and its end."""
     if text_width(text) <= width:

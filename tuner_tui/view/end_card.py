@@ -122,7 +122,11 @@ def loss_scene(scene: EndScene) -> LossScene | None:
 
 def headline(scene: EndScene) -> list[TextSpan]:
     """Return the parts of the first line: outcome, run, steps and time, speed against earlier runs, energy."""
-    return [*outcome_parts(scene.state, f"{scene.name} {scene.title}".strip()), *_against_earlier_and_energy(scene)]
+    parts, figures = outcome_parts(scene.state, f"{scene.name} {scene.title}".strip()), error_figures(scene)
+    if figures is not None and figures.tried is not None:
+        free = "" if figures.free is None else f", {f.gib(figures.free)} GiB free"
+        parts.append(TextSpan(f"{f.gib(figures.tried)} GiB requested{free}", "bad"))
+    return [*parts, *_against_earlier_and_energy(scene)]
 
 
 def _against_earlier_and_energy(scene: EndScene) -> list[TextSpan]:
@@ -223,8 +227,7 @@ def _peak_text(scene: EndScene) -> str:
     if figures is None or used is None:
         return peak_memory(scene.state, scene.sample).removeprefix("peak ")
     of = "" if figures.capacity is None else f" of {f.gib(figures.capacity)}"
-    more = "" if figures.tried is None else f", {f.gib(figures.tried)} GiB more asked for"
-    return f"{f.gib(used)}{of} GiB{more}"
+    return f"{f.gib(used)}{of} GiB"
 
 
 def error_figures(scene: EndScene) -> MemoryFigures | None:

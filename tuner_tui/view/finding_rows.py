@@ -14,11 +14,12 @@ from tuner_tui.view.cells import (
     Style,
     TextSpan,
     fit,
-    labelled_rows,
     line,
     line_width,
     shorten,
+    shorten_phrases,
     text_width,
+    wrapped_parts,
 )
 
 if TYPE_CHECKING:
@@ -105,18 +106,33 @@ def _finding(finding: Finding, selected: bool, width: int, most: int) -> list[Ro
     doubt = "" if finding.confidence == "certain" else f" ({finding.confidence})"
     first, *more = _wrap(f"{finding.sentence}{doubt}", width - 2 - len(keys))
     head = line(TextSpan(*MARKS[finding.severity]), TextSpan(first, "strong"))
-    evidence = " · ".join(further_evidence(finding))
+    facts = further_evidence(finding)
+    evidence = " · ".join(facts)
     if evidence and not more and line_width(head) + len(GAP) + text_width(evidence) + len(keys) <= width:
         return [_with_keys(line(*head, TextSpan(GAP + evidence, "dim")), keys, width)]
     # What ended the run is read to its end; what merely slows it down is seen at a glance.
     most = most if finding.severity == "failed" else 1
-    below = labelled_rows("", evidence, width, "dim", 2, most) if evidence else []
-    return [_with_keys(head, keys, width), *(Row(line(TextSpan(f"  {part}", "strong"))) for part in more), *below]
+    rows = [Row(line(TextSpan(f"  {part}", "strong"))) for part in more]
+    rows += [Row(line(TextSpan(f"  {part}", "dim"))) for part in wrapped_parts(facts, width - 2, most)]
+    return [_with_keys(head, keys, width), *rows]
 
 
 def headline(finding: Finding, width: int) -> Line:
     """Return the mark and the sentence of a finding in one line."""
-    return line(TextSpan(*MARKS[finding.severity]), TextSpan(shorten(finding.sentence, width - 2), "strong"))
+    return line(TextSpan(*MARKS[finding.severity]), TextSpan(shorten_phrases(finding.sentence, width - 2), "strong"))
+
+
+def brief_rows(findings: Sequence[Finding], selected: int, width: int) -> list[ChoiceRow]:
+    """Return the finding of the selected choice and its remedy in a row each, as they stand above other panels."""
+    *before, (finding, remedy) = choices(findings)[: selected + 1]
+    number = len({id(choice.finding) for choice in before} | {id(finding)})
+    others = f"  {number} of {len(findings)}" if len(findings) > 1 else ""
+    rows = [_with_keys(headline(finding, width - len(others)), others, width)]
+    if remedy is None:
+        return [(rows[0], selected)]
+    keys = f"  {KEYS if remedy.can_apply else LOOK_KEYS}" * (width >= ROOM_FOR_KEYS)
+    title = shorten_phrases("; ".join(filter(None, (remedy.title, remedy.batch_note))), width - 4 - len(keys))
+    return [(rows[0], None), (_with_keys(line(TextSpan("  ▸ ", "curve"), title), keys, width), selected)]
 
 
 def further_evidence(finding: Finding) -> list[str]:
@@ -133,14 +149,17 @@ def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int) -> lis
         keys = keys[: keys.find("  [d]")]
     first, *more = _wrap(title, width - 4 - len(keys))
     mark = TextSpan("  ▸ ", "curve") if selected else TextSpan("  · ", "dim")
-    details = " · ".join(part for part in (remedy.gain, remedy.rests_on) if part)
+    parts = [part for part in (remedy.gain, remedy.rests_on) if part]
+    details = " · ".join(parts)
     room = width - 4 - len(keys) - text_width(first) - len(GAP)
     fits = text_width(details) <= room
     # The selected remedy is about to be applied: its effect and its peak are shown in full, below it.
-    below = [] if not details or (fits and not more) else _wrap(details, width - 4)[:MOST_DETAILS]
-    if not selected:
-        below = [shorten(details, width - 4)] if below else []
-    shown = GAP + shorten(details, room) if not below and details and room > ROOM_FOR_DETAILS and not more else ""
+    below = (
+        [] if not details or (fits and not more) else wrapped_parts(parts, width - 4, MOST_DETAILS if selected else 1)
+    )
+    shown = (
+        GAP + shorten_phrases(details, room) if not below and details and room > ROOM_FOR_DETAILS and not more else ""
+    )
     head = line(mark, first, TextSpan(shown, "dim"))
     rows = [_with_keys(head, keys, width), *(Row(line(f"    {part}")) for part in more)]
     return rows + [Row(line(TextSpan(f"    {part}", "dim"))) for part in below]

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.run_context import EarlierLoss
     from tuner_tui.view.end_card import EndScene
 
-LEAST_LOSS_ROWS, WANTED_LOSS_SHARE = 6, 0.55
-"""Rows of the loss chart for which figures and GPUs give way, and its share of the panel before details and blank rows
-have any: a third of the screen."""
+LEAST_LOSS_ROWS, LEAST_LOSS_SHARE, WANTED_LOSS_SHARE = 6, 0.4, 0.55
+"""Rows of the loss chart and its share of the panel for which figures and GPUs give way, and its share of the panel
+before details and blank rows have any: a third of the screen."""
 OLD_SAMPLE_S = 5.0
 
 
@@ -103,7 +103,8 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
         return join_sections([end_rows(scene.end, width, height - taken), *machine])
     # Without details and blank rows as soon as the loss would otherwise be too low to read.
     loss = loss_scene(scene)
-    least, wanted = (LEAST_LOSS_ROWS, round(height * WANTED_LOSS_SHARE)) if loss is not None else (0, 0)
+    least, wanted = max(LEAST_LOSS_ROWS, round(height * LEAST_LOSS_SHARE)), round(height * WANTED_LOSS_SHARE)
+    least, wanted = (0, 0) if loss is None else (least, wanted)
     parts = _parts(scene, width)
     for layout in LAYOUTS:
         below = join_sections(_sections(parts, layout), layout.apart)

@@ -176,7 +176,7 @@ def _figure_rows(scene: RunScene, width: int) -> list[Row]:
         speeds = [
             _amount(rates.tokens_s, "tokens/s"),
             _amount(rates.samples_s, "samples/s"),
-            "" if rates.padding_share is None else f"padding {_padding(rates.padding_share, state.counters)}",
+            _padding(rates.padding_share, state.counters),
             running,
         ]
         rows.append(_group("speed", f"{f.significant(rates.steps_s)} steps/s", speeds, width, style=past))
@@ -232,8 +232,9 @@ def _peak_of(size_bytes: int, total_bytes: int | None) -> str:
 
 
 def _padding(part: float | None, latest: Sequence[Steps]) -> str:
-    """Return the share of padding, marked with `~` if it is an estimate."""
-    return "~" * any(counters.tokens_estimated for counters in latest if part is not None) + format_share(part)
+    """Return the share of padding, marked with `~` if it is an estimate; nothing below a percent."""
+    is_estimate = any(counters.tokens_estimated for counters in latest)
+    return f"padding {'~' * is_estimate}{format_share(part)}" if part and part >= 0.01 else ""
 
 
 def finite_style(value: float | None) -> Style:
@@ -281,8 +282,10 @@ def rank_rows(state: RunState, width: int) -> list[Row]:
         others = [time for number, time in times.items() if number != slowest and time is not None]
         words = f"slowest is rank {slowest}: {f.significant(longest)} s per step"
         words += f", the others {f.significant(sum(others) / len(others))}" if others else ""
+    # Apart, lest equal ones melt into a block; where they are many they touch.
+    gap = " " * (2 * len(times) <= width - LABEL)
     bars = [
-        TextSpan(blocks([time], longest or 1.0), "warn" if number == slowest else "dim")
+        TextSpan(gap * (number > 0) + blocks([time], longest or 1.0), "warn" if number == slowest else "dim")
         for number, time in times.items()
         if slowest is not None
     ]

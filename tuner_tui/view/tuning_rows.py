@@ -10,7 +10,7 @@ from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_duration, format_share, format_short_duration
 from tuner_tui.settings.model import FIELDS, Settings, format_value
 from tuner_tui.tuning.search.results import SearchResults
-from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TuningConclusion
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TuningConclusion, group_by_reason
 from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
@@ -24,11 +24,10 @@ from tuner_tui.view.cells import (
     align_left,
     align_right,
     fit,
-    join_sections,
     labelled_rows,
     line,
     line_width,
-    shorten,
+    shorten_phrases,
     text_width,
     wrapped_rows,
 )
@@ -238,13 +237,13 @@ def _confirmation(view: TuningView, verdict: TuningConclusion) -> str:
 
 
 def skipped_rows(view: TuningView | None, width: int) -> list[Row]:
-    """Return the changes that were not tried, with reasons."""
+    """Return the changes that were not tried, together where they have the same reason."""
     if view is None or not view.skipped:
         return [Row(line(TextSpan("Nothing was skipped." if view and view.verdict else "Nothing yet.", "dim")))]
     rows: list[Row] = []
-    for change in view.skipped:
-        rows.append(Row(line(_field_label(change.knob), " ", change.value)))
-        rows += [Row(line(TextSpan(f"  {text}", "dim"))) for text in wrap_text(change.reason, max(12, width - 2))]
+    for reason, labels in group_by_reason(view.skipped).items():
+        rows += wrapped_rows(", ".join(labels), width)
+        rows += [Row(line(TextSpan(f"  {text}", "dim"))) for text in wrap_text(reason, max(12, width - 2))]
     return rows
 
 
@@ -273,7 +272,7 @@ class Lane(NamedTuple):
     number: str
     changes: str
     rate: float | None
-    peak: str
+    peak_bytes: int | None
     state: str
     style: Style
     bar_style: Style
@@ -289,8 +288,8 @@ LANE_GAP = 2
 def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: int, height: int = 0) -> list[Row]:
     """Return a lane for each trial, newest last: what it changes, its speed as a bar, its memory, its state.
 
-    `running` has what the runs of trials under way measure, by their names. Where `height` allows it, the bar of each
-    lane is a row of its own, and a blank row stands between lanes.
+    `running` has what the runs of trials under way measure, by their names. With a `height` a heading has the units;
+    without, each lane has them.
     """
     if view is None:
         return [Row(line(TextSpan("reading the tuning …", "dim")))]
@@ -300,27 +299,33 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
         lanes += [_running_lane(started, standing, running.get(started.run)) for started in view.running]
     if not lanes:
         return [Row(line(TextSpan("No trial yet.", "dim")))]
-    unit = standing.unit
-    speeds = [f"{f.significant(lane.rate)} {unit}" if lane.rate is not None else UNKNOWN for lane in lanes]
+    unit, size = ("", "") if height else (f" {standing.unit}", " GiB")
+    speeds = [f"{f.significant(lane.rate)}{unit}" if lane.rate is not None else UNKNOWN for lane in lanes]
+    peaks = [f"{f.gib(lane.peak_bytes)}{size}" if lane.peak_bytes is not None else UNKNOWN for lane in lanes]
     columns = [
         max(map(text_width, texts))
-        for texts in ([lane.number for lane in lanes], [lane.changes for lane in lanes], speeds,
-                      [lane.peak for lane in lanes], [lane.state for lane in lanes])
+        for texts in ([lane.number for lane in lanes], [lane.changes for lane in lanes],
+                      [*speeds, *[standing.unit] * bool(height)], peaks, [lane.state for lane in lanes])
     ]  # fmt: skip
     # What is left belongs to the bar. Without enough, the state is shortened first: a lane is known by its changes.
-    tall = 2 * len(lanes) <= height
-    bar = LEAST_BAR if width >= BAR_FROM and not tall else 0
+    bar = LEAST_BAR if width >= BAR_FROM else 0
     room = width - columns[0] - columns[2] - columns[3] - LANE_GAP * (5 if bar else 4)
     columns[4] = min(columns[4], MOST_STATE, max(LEAST_STATE, room - bar - columns[1]))
     columns[1] = min(columns[1], max(LEAST_CHANGES, room - bar - columns[4]))
     bar = min(MOST_BAR, room - columns[1] - columns[4]) if bar else 0
     fastest = max((lane.rate for lane in lanes if lane.rate is not None), default=0.0)
-    indent, rows = columns[0] + LANE_GAP, []
-    for lane, speed in zip(lanes, speeds, strict=True):
-        rows.append([Row(fit(_lane_line(lane, speed, columns, bar, fastest), width))])
-        if tall:
-            rows[-1].append(Row(line(" " * indent, *_lane_bar(lane, width - indent, fastest))))
-    return join_sections(rows, apart=3 * len(rows) <= height + 1)
+    rows = [
+        Row(fit(_lane_line(lane, speed, peak, columns, bar, fastest), width))
+        for lane, speed, peak in zip(lanes, speeds, peaks, strict=True)
+    ]
+    if not height:
+        return rows
+    indent = columns[0] + LANE_GAP
+    names = " " * (indent + columns[1] + LANE_GAP + (bar + LANE_GAP if bar else 0)) + align_right(
+        standing.unit, columns[2]
+    )
+    heading = Row(line(TextSpan(align_left(names + " " * LANE_GAP + align_right("GiB", columns[3]), width), "dim")))
+    return [heading, *rows]
 
 
 def _lane_bar(lane: Lane, width: int, fastest: float) -> Line:
@@ -328,7 +333,7 @@ def _lane_bar(lane: Lane, width: int, fastest: float) -> Line:
     return gauge(part, width, lane.bar_style)
 
 
-def _lane_line(lane: Lane, speed: str, columns: Sequence[int], bar: int, fastest: float) -> Line:
+def _lane_line(lane: Lane, speed: str, peak: str, columns: Sequence[int], bar: int, fastest: float) -> Line:
     gap = " " * LANE_GAP
     race = line(*_lane_bar(lane, bar, fastest), gap) if bar > 0 else ()
     return line(
@@ -337,8 +342,8 @@ def _lane_line(lane: Lane, speed: str, columns: Sequence[int], bar: int, fastest
         gap,
         *race,
         TextSpan(align_right(speed, columns[2]), "strong"),
-        TextSpan(gap + align_right(lane.peak, columns[3]) + gap, "dim"),
-        TextSpan(shorten(lane.state, columns[4]), lane.style),
+        TextSpan(gap + align_right(peak, columns[3]) + gap, "dim"),
+        TextSpan(shorten_phrases(lane.state, columns[4]), lane.style),
     )
 
 
@@ -347,9 +352,8 @@ def _finished_lane(view: TuningView, standing: TuningSummary, completed: Complet
     state, style = _trial_state(view, standing, completed)
     winner = None if view.verdict is None else view.verdict.winner
     bar_style: Style = "good" if style == "good" else "dim" if trial.settings == standing.given else "gauge"
-    peak = UNKNOWN if measurement.peak_bytes is None else f"{f.gib(measurement.peak_bytes)} GiB"
     changes = format_changes(trial, standing.given, winner)
-    return Lane(str(trial.number), changes, standing.rate(measurement), peak, state, style, bar_style)
+    return Lane(str(trial.number), changes, standing.rate(measurement), measurement.peak_bytes, state, style, bar_style)
 
 
 def _trial_state(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> tuple[str, Style]:
@@ -364,10 +368,11 @@ def _trial_state(view: TuningView, standing: TuningSummary, completed: Completed
     peak_bytes = measurement.peak_bytes
     if view.limit_bytes is not None and peak_bytes is not None and peak_bytes > view.limit_bytes:
         return f"{WARN} too little memory left", "warn"
-    if trial.settings == standing.best and (trial.settings != standing.given or view.status == "finished"):
+    is_given = trial.settings == standing.given
+    if trial.settings == standing.best and (not is_given or (view.status == "finished" and trial.purpose == "start")):
         final = "the start is kept" if is_start_best(view) else "winner"
         return f"{GOOD} {final if view.status == 'finished' else 'best so far'}", "good"
-    if trial.settings == standing.given:
+    if is_given:
         return "the start", "dim"
     base = None if trial.base is None else standing.results.get(trial.base)
     before = standing.start if base is None else base.throughput
@@ -397,4 +402,4 @@ def _running_lane(started: TrialStarted, standing: TuningSummary, live: LiveTria
         left = f", {format_short_duration(left_s)} left" if left_s > 0 else ", longer than expected"
     changes = format_changes(trial, standing.given)
     state = f"▸ running{at}{left}{on_gpu}"
-    return Lane(str(trial.number), changes, rate, UNKNOWN, state, "strong", "curve", grown=grown)
+    return Lane(str(trial.number), changes, rate, None, state, "strong", "curve", grown=grown)

@@ -22,7 +22,7 @@ BELOW = ("output", "plots")
 STRIP = "pages"
 WIDE_COLUMNS, WIDE_ROWS = 170, 46
 NORMAL_COLUMNS, NORMAL_ROWS = 96, 30
-TROUBLES_MOST_ROWS = 9
+TROUBLES_MOST_ROWS, BRIEF_ROWS = 9, 2
 LEAST_BELOW_ROWS, BELOW_PERCENT, WANTED_BELOW_PERCENT = 6, 16, 34
 """Rows of the panel below the findings, and its share of the height: the larger one while it is the page selected."""
 SETTINGS_COLUMNS = 40
@@ -113,14 +113,14 @@ def _normal(width: int, height: int, page: str, trouble_rows: int, below: bool) 
 
 
 def _paged(width: int, height: int, page: str, trouble_rows: int) -> Arrangement:
-    # 80 × 24 cells: one panel at a time. Findings stay visible above the other panels, as they are what must not be
-    # missed; a tall narrow terminal has room for the live figures too.
+    # 80 × 24 cells: one panel at a time. The selected finding stays visible above the other panels, in brief, as it is
+    # what must not be missed; a tall narrow terminal has room for the live figures too.
     if height == 1:
         return Arrangement({page: Box(0, 0, width, 1)}, PAGES, page)
     boxes = {STRIP: Box(0, 0, width, 1)}
     y = 1
     if trouble_rows and page != "troubles" and height >= 16:
-        boxes["troubles"] = Box(0, 1, width, min(trouble_rows + 2, max(6, height // 3)))
+        boxes["troubles"] = Box(0, 1, width, BRIEF_ROWS)
         y += boxes["troubles"].height
     rest = height - y
     if rest >= 34 and page not in ("live", "troubles"):

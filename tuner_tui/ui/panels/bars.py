@@ -144,6 +144,8 @@ class PageTabs(Widget):
     numbers: reactive[tuple[str, ...]] = reactive(())
     shown: reactive[str] = reactive("")
     trouble: reactive[tuple[int, str]] = reactive((0, ""))
+    ended: reactive[bool] = reactive(False)
+    """Whether the live panel shows how a run ended."""
 
     @dataclass
     class PageWanted(Message):
@@ -163,7 +165,8 @@ class PageTabs(Widget):
                 return
 
     def _parts(self) -> list[tuple[str, str, str]]:
-        for names, gap in ((NAMES, " "), (NAMES, "")):
+        all_names = NAMES | ({"live": "Result"} if self.ended else {})
+        for names, gap in ((all_names, " "), (all_names, "")):
             parts = [self._part(page, names, gap) for page in self.pages]
             if sum(cell_len(part) for _, part, _ in parts) <= self.size.width:
                 return parts

@@ -16,6 +16,7 @@ from tuner_tui.view.cells import READING, Row
 from tuner_tui.view.finding_rows import (
     ChoiceRow,
     FindingChoice,
+    brief_rows,
     choices,
     finding_rows,
     first_choice,
@@ -124,4 +125,6 @@ class TroubleshootingPanel(Canvas, can_focus=True):
         width = self.size.width
         if not self.findings:
             return [(row, None) for row in good_rows(self.quiet_line, width)]
+        if self.has_class("-brief"):
+            return brief_rows(self.findings, self.selected, width)
         return finding_rows(self.findings, self.selected, width, self.size.height)

@@ -14,7 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, MAIN_KEYS, OUTPUT_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
-from tuner_tui.ui.panels.arrangement import BELOW, PAGES, STRIP, arrange, panel_title
+from tuner_tui.ui.panels.arrangement import BELOW, BRIEF_ROWS, PAGES, STRIP, arrange, panel_title
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs, StatusLine
 from tuner_tui.ui.panels.layout import PanelGrid
 from tuner_tui.ui.panels.live import LivePanel, PlotsPanel
@@ -127,6 +127,8 @@ class MainScreen(FullScreen):
     def watch_run_name(self, name: str) -> None:
         self.next_run = bool(name)
         self.arrange_panels()
+        if name and not isinstance(self.focused, Input):
+            self.reveal("live")
 
     def watch_view(self, before: RunView | None, view: RunView | None) -> None:
         if view is None or before is None or view.status != before.status:
@@ -134,6 +136,7 @@ class MainScreen(FullScreen):
         ended = [run is not None and run.state.finished is not None for run in (before, view)]
         if ended[0] != ended[1]:  # setting a title repaints the border
             self.query_one("#live").border_title = "2 Result" if ended[1] else panel_title("live")
+            self.query_one(PageTabs).ended = ended[1]
 
     def watch_running(self) -> None:
         self._show_idle_keys()
@@ -178,6 +181,8 @@ class MainScreen(FullScreen):
         strip.pages, strip.numbers, strip.shown = arrangement.paged, PAGES, arrangement.active
         for page in BELOW:  # where the tabs name it, it has no title of its own
             self.query_one(f"#{page}").border_title = "" if page == arrangement.active else panel_title(page)
+        box = arrangement.boxes.get("troubles")
+        troubles.set_class(box is not None and box.height == BRIEF_ROWS, "-brief")
         self.query_one(PlotsPanel).loss = "live" not in arrangement.boxes
         grid.show(arrangement)
 
