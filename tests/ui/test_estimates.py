@@ -70,7 +70,7 @@ def texts(shown: MemoryOutlook | None, width: int = 60) -> list[str]:
 
 def test_the_bar_stands_against_the_gpu_with_its_doubt() -> None:
     assert texts(MemoryOutlook(estimated()), 44) == [
-        "peak memory ━━━━━━━━━──── ✓ 56 of 80 GiB ± 2",
+        "peak memory ━━━━━━━━━──── ✓ 56 ± 2 of 80 GiB",
         "fits · largest micro batch 22 · by formula",
         "time not known until a run measures it",
     ]
@@ -102,7 +102,7 @@ def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
     estimate = estimated(1, Device(False, None, 17 * GIB))
     assert texts(MemoryOutlook(estimate, False, "host memory"))[0].startswith("peak RAM ━")
     assert texts(MemoryOutlook(estimate, False, "host memory"))[0].endswith(
-        f" {estimate.total_bytes / GIB:.1f} of 17.0 GiB ± {estimate.uncertainty_bytes / GIB:.1f} host memory"
+        f" {estimate.total_bytes / GIB:.1f} ± {estimate.uncertainty_bytes / GIB:.1f} of 17.0 GiB host memory"
     )
 
 
@@ -165,7 +165,7 @@ def test_data_that_cannot_be_read_is_not_asked_for_again(tmp_path: Path) -> None
 def test_an_unknown_capacity_shows_the_figure_alone() -> None:
     bar, verdict, _ = texts(MemoryOutlook(estimated(16, Device(True))))
     assert "━" not in bar
-    assert "56 GiB ± 2" in bar
+    assert "56 ± 2 GiB" in bar
     assert "largest" not in verdict
 
 

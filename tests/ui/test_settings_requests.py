@@ -60,7 +60,7 @@ async def test_undo_brings_back_what_was_changed_before_a_preset_was_loaded() ->
 async def test_the_list_of_presets_says_that_a_cpu_only_torch_uses_no_gpu() -> None:
     cpu_only = replace(INTERPRETER, packages={**INTERPRETER.packages, "torch": "2.13.0+cpu"}, torch_cuda=None)
     async with on_screen(FakeBox(interpreter=cpu_only, presets=[listed("large", "For a large GPU")])) as pilot:
-        heading = "Fits GPU memory, which PyTorch here (CPU-only) does not use yet"
+        heading = "Fits the GPU (PyTorch here is CPU-only)"
         await press_until(pilot, lambda: heading in screen_text(pilot.app), "p")
 
 
@@ -77,7 +77,7 @@ async def test_a_list_filters_as_it_is_typed_and_says_what_an_item_changes() -> 
         assert 0 < text.index("Yours") < text.index("Fits this machine")
         assert "current" in text
         assert "for this machine" in text
-        assert "✓ 56 of 80 GiB" in text
+        assert "✓ 56 ± 2 of 80 GiB" in text
         await press_until(pilot, lambda: "filter: large▏  1 of 3" in screen_text(pilot.app), *"large")
         assert "For a large GPU" in screen_text(pilot.app)
         assert "micro batch 16 → 48" in screen_text(pilot.app)

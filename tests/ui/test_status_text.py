@@ -80,7 +80,7 @@ ROWS = SampleLengths((10, 20), 12_400)
         (
             opened(num_train_epochs=3.0),
             MemoryOutlook(estimated(), duration=TWELVE, data=DataOutlook(ROWS, 0.0, 0.1)),
-            "3 epochs of 12,400 samples, about 37 to 39 min, peak memory 56 of 80 GiB ± 2.",
+            "3 epochs of 12,400 samples, about 37 to 39 min, peak memory 56 ± 2 of 80 GiB.",
         ),
         (
             opened(num_train_epochs=1.0),
@@ -96,7 +96,7 @@ ROWS = SampleLengths((10, 20), 12_400)
         (
             opened(max_steps=1000),
             MemoryOutlook(estimated(23), duration=TWELVE),
-            "1,000 optimizer steps, about 37 to 39 min, peak memory 74 of 80 GiB ± 3, may not fit.",
+            "1,000 optimizer steps, about 37 to 39 min, peak memory 74 ± 3 of 80 GiB, may not fit.",
         ),
     ],
 )

@@ -275,7 +275,7 @@ class RunRequests(Requests):
         """Show what is read of the followed run, which has to be `live`."""
         folder = self._state.folder
         if folder is None or (live and not self._state.running):
-            self._app.show_note("There is no training to look into.", severity="warning")
+            self._app.show_note("No training is running.", severity="warning")
             return
         if note:
             self._app.show_note(note)

@@ -381,12 +381,12 @@ def preset_name_problem(name: str) -> str | None:
     return None
 
 
-READING_GROUP, FITTING_GROUP = f"what fits is being judged: {READING}", "fits this machine"
-UNUSED_GROUP = "fits GPU memory, which PyTorch here (CPU-only) does not use yet"
+READING_GROUP, FITTING_GROUP = "checking what fits …", "fits this machine"
+UNUSED_GROUP = "fits the GPU (PyTorch here is CPU-only)"
 PRESET_GROUPS = (
     "yours", READING_GROUP, FITTING_GROUP, "memory not known before a run", "for other machines", "tuning notes",
 )  # fmt: skip
-PRESET_COLUMNS = ("method", "peak of free memory, ! tight", "time here", "")
+PRESET_COLUMNS = ("method", "peak / free memory (! tight)", "time here", "")
 
 
 def preset_table(

@@ -124,7 +124,9 @@ def idle_line(state: UiState) -> str:
         return READING
     preset, command = state.loaded.preset, shlex.join(getattr(state.loaded.job, "command", ()))
     trains = "the demo" if preset == DEMO else shorten(command, 32) or preset or "these settings"
-    return f"No run open · t trains {trains} · e {'the job' if command else 'your own command'} · p a preset"
+    return (
+        f"No run open · t: train {trains} · e: {'the job' if command else 'use your own command'} · p: choose a preset"
+    )
 
 
 FIRST_KEYS = (

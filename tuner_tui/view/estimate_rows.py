@@ -108,26 +108,19 @@ def memory_bar(estimate: MemoryEstimate, width: int, style: Style) -> Line:
 
 
 def figures_of(estimate: MemoryEstimate) -> str:
-    """Return `61 of 80 GiB ± 2`, with one decimal for small sizes, or `612 MiB of 31 GiB ± 95 MiB`."""
-    capacity, doubt = estimate.capacity_bytes, estimate.uncertainty_bytes
+    """Return `61 ± 2 of 80 GiB`, with one decimal for small sizes, or `612 ± 95 MiB of 31 GiB`."""
+    capacity, total, doubt = estimate.capacity_bytes, estimate.total_bytes, estimate.uncertainty_bytes
     if estimate.refuted_by is not None and capacity:
         return f"over {_gib(capacity)} GiB"
-    if estimate.total_bytes < GIB:
-        of = f" of {_gib(capacity)} GiB" if capacity else ""
-        return f"{_mib(estimate.total_bytes)}{of} ± {_mib(doubt)}"
-    of = f" of {_gib(capacity)}" if capacity else ""
-    small = estimate.total_bytes < SMALL_BYTES or doubt < GIB / 2
-    if doubt < LEAST_GIB_BYTES:
-        return f"{_gib(estimate.total_bytes)}{of} GiB ± {_mib(doubt)}"
-    return f"{_gib(estimate.total_bytes)}{of} GiB ± {f.gib(doubt) if small else f.whole_gib(doubt)}"
+    of = f" of {_gib(capacity)} GiB" if capacity else ""
+    if total < GIB:
+        return f"{total / MIB:.0f} ± {doubt / MIB:.0f} MiB{of}"
+    number = f.gib if total < SMALL_BYTES or doubt < GIB / 2 else f.whole_gib
+    return f"{_gib(total)}{f' ± {number(doubt)}' if doubt >= LEAST_GIB_BYTES else ''}{of or ' GiB'}"
 
 
 def _gib(size_bytes: float) -> str:
     return f.gib(size_bytes) if size_bytes < SMALL_BYTES else f.whole_gib(size_bytes)
-
-
-def _mib(size_bytes: float) -> str:
-    return f"{size_bytes / MIB:.0f} MiB"
 
 
 def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ended: str) -> list[Row]:
@@ -151,8 +144,8 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
     least = 0 if "evaluation" in phase else LEAST_SOURCE  # what sets the peak and is easily changed, before the source
     if room - text_width(phase) >= least:
         words, room = line(*words, TextSpan(phase, "dim")), room - text_width(phase)
-    if room >= LEAST_SOURCE:
-        words = line(*words, TextSpan(f" · {source(estimate.rests_on, room - 3)}", "dim"))
+    if room >= LEAST_SOURCE and (rests_on := source(estimate.rests_on, room - 3)):
+        words = line(*words, TextSpan(f" · {rests_on}", "dim"))
     return [Row(words)]
 
 
@@ -164,6 +157,6 @@ def _nothing_fits(estimate: MemoryEstimate) -> str:
 
 
 def source(rests_on: str, width: int) -> str:
-    """Return the source of an estimate in `width` cells: `traced, corrected by run r007: ×1.02`, or its last part."""
+    """Return the source of an estimate in `width` cells: `traced, corrected by run r007: ×1.02`, its end or nothing."""
     later = rests_on.rpartition(", ")[2]
-    return next((words for words in (rests_on, later, later.partition(":")[0]) if text_width(words) <= width), later)
+    return next((words for words in (rests_on, later, later.partition(":")[0]) if text_width(words) <= width), "")

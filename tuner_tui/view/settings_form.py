@@ -174,7 +174,7 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     tone: FieldTone = "changed" if changed else ""
     origin = view.resolved.origin(spec.name).label
     if spec.name in view.unknown:
-        value_text, origin = UNKNOWN, READING if view.reading else "command's"
+        value_text, origin = UNKNOWN, READING if view.reading else "from command"
     else:
         value_text = format_field(spec, value)
     if spec.name in view.in_effect:
