@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections import Counter
 from types import FrameType
 from typing import Any, Self
 
 
 class Signals:
-    """A context manager for the main thread that counts signals; `wait` returns early when one of them arrives."""
+    """A context manager for the main thread: `wait` returns early when one of its signals arrives."""
 
     # Python writes a byte for each signal to the wakeup descriptor, at once and from C. Waiting for that pipe with
     # `select` has no gap in which a signal could arrive unnoticed before the wait begins, as a flag and `sleep` would
@@ -19,9 +18,9 @@ class Signals:
     # follows. A handler that does nothing is none in child processes, while an ignored signal stays ignored there.
 
     def __init__(self, *others: signal.Signals) -> None:
-        """Count SIGINT, SIGTERM and `others`."""
+        """Notice SIGINT, SIGTERM and `others`."""
         self._before: dict[int, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM, *others))
-        self._counts = Counter[int]()
+        self.interrupts, self.terminated = 0, False
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)
@@ -39,20 +38,11 @@ class Signals:
         os.close(self._reading)
         os.close(self._writing)
 
-    @property
-    def interrupts(self) -> int:
-        """How often SIGINT came."""
-        return self._counts[signal.SIGINT]
-
-    @property
-    def terminated(self) -> bool:
-        """Whether SIGTERM came."""
-        return self._counts[signal.SIGTERM] > 0
-
     def wait(self, seconds: float) -> None:
         """Sleep until a signal arrives or the time is up."""
         if select.select([self._reading], [], [], seconds)[0]:
             os.read(self._reading, 4096)
 
     def _count(self, number: int, frame: FrameType | None) -> None:
-        self._counts[number] += 1
+        self.interrupts += number == signal.SIGINT
+        self.terminated |= number == signal.SIGTERM

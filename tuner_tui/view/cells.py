@@ -165,20 +165,11 @@ def wrapped_parts(parts: Iterable[str], width: int, most: int) -> list[str]:
 
     Of a first one that does not fit as many phrases are taken as do.
     """
-    width, (first, *rest) = max(10, width), list(filter(None, parts)) or [""]
-    text = next(
-        (
-            short
-            for cells in range(most * width, 0, -width)
-            if len(wrap_text(short := shorten_phrases(first, cells), width)) <= most
-        ),
-        "",
-    )
-    for part in rest:
-        if text != first or len(wrap_text(f"{text} · {part}", width)) > most:
-            break
-        first = text = f"{text} · {part}"
-    return [shorten(row, width) for row in wrap_text(text, width)]
+    width, parts = max(10, width), list(filter(None, parts))
+    texts = [" · ".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    texts += [shorten_phrases(part, rows * width) for part in parts[:1] for rows in range(most, 0, -1)]
+    wrapped = (wrap_text(text, width) for text in texts)
+    return next(([shorten(row, width) for row in rows] for rows in wrapped if len(rows) <= most), [])
 
 
 def shorten_middle(text: str, width: int) -> str:

@@ -20,6 +20,7 @@ from tuner_tui.view.cells import (
     shorten_phrases,
     text_width,
     wrapped_parts,
+    wrapped_rows,
 )
 
 if TYPE_CHECKING:
@@ -73,9 +74,8 @@ def good_rows(text: str, width: int) -> list[Row]:
 
 def replay_rows(replay: Replay, width: int) -> list[Row]:
     """Return the rows of where a value of a run first was not finite, and what that rests on."""
-    rows = [Row(line(TextSpan(text, "strong"))) for text in wrap_text(replay.sentence, width)]
-    facts = [text for fact in replay.facts for text in wrap_text(f"· {fact}", width)]
-    return [*rows, *(Row(line(TextSpan(text, "dim"))) for text in facts)]
+    facts = (row for fact in replay.facts for row in wrapped_rows(f"· {fact}", width, "dim"))
+    return [*wrapped_rows(replay.sentence, width, "strong"), *facts]
 
 
 def finding_rows(findings: Sequence[Finding], selected: int, width: int, height: int = 0) -> list[ChoiceRow]:

@@ -328,14 +328,10 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
     return [heading, *rows]
 
 
-def _lane_bar(lane: Lane, width: int, fastest: float) -> Line:
-    part = None if lane.rate is None or fastest <= 0 else lane.rate / fastest * lane.grown
-    return gauge(part, width, lane.bar_style)
-
-
 def _lane_line(lane: Lane, speed: str, peak: str, columns: Sequence[int], bar: int, fastest: float) -> Line:
     gap = " " * LANE_GAP
-    race = line(*_lane_bar(lane, bar, fastest), gap) if bar > 0 else ()
+    part = None if lane.rate is None or fastest <= 0 else lane.rate / fastest * lane.grown
+    race = line(*gauge(part, bar, lane.bar_style), gap) if bar > 0 else ()
     return line(
         TextSpan(align_right(lane.number, columns[0]) + gap, "dim"),
         TextSpan(align_left(lane.changes, columns[1]), "strong" if lane.style == "good" else ""),
