@@ -10,7 +10,7 @@ from typing import Any, Self
 
 
 class Signals:
-    """A context manager for the main thread: `wait` returns early when one of its signals arrives."""
+    """A context manager for the main thread: `wait` returns early when SIGINT, SIGTERM or another arrives."""
 
     # Python writes a byte for each signal to the wakeup descriptor, at once and from C. Waiting for that pipe with
     # `select` has no gap in which a signal could arrive unnoticed before the wait begins, as a flag and `sleep` would
@@ -18,7 +18,6 @@ class Signals:
     # follows. A handler that does nothing is none in child processes, while an ignored signal stays ignored there.
 
     def __init__(self, *others: signal.Signals) -> None:
-        """Notice SIGINT, SIGTERM and `others`."""
         self._before: dict[int, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM, *others))
         self.interrupts, self.terminated = 0, False
         self._reading, self._writing = os.pipe()

@@ -282,8 +282,7 @@ def rank_rows(state: RunState, width: int) -> list[Row]:
         others = [time for number, time in times.items() if number != slowest and time is not None]
         words = f"slowest is rank {slowest}: {f.significant(longest)} s per step"
         words += f", the others {f.significant(sum(others) / len(others))}" if others else ""
-    # Apart, lest equal ones melt into a block; where they are many they touch.
-    gap = " " * (2 * len(times) <= width - LABEL)
+    gap = " " * (2 * len(times) <= width - LABEL)  # lest equal ones melt into a block
     bars = [
         TextSpan(gap * (number > 0) + blocks([time], longest or 1.0), "warn" if number == slowest else "dim")
         for number, time in times.items()

@@ -187,8 +187,9 @@ class PickScreen(Dialog[T]):
         filtered, options = self.query_one("#filter", Static), self.query_one(OptionList)
         filtered.display = self._filter is not None
         nearest = "" if words == typed else f"  nearest: {' '.join(words)}"
-        count = f"{len(matches)} of {len(self._items)}" if matches else "nothing matches; backspace deletes a letter"
-        filtered.update(f"filter: {self._filter or ''}▏{nearest}  {count}")
+        filtered.update(
+            f"filter: {self._filter or ''}▏{nearest}  {len(matches) or 'none'} of {len(self._items)} matches"
+        )
         options.clear_options()
         options.add_options(self._options())
         options.highlighted = self._first_open()
