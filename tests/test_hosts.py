@@ -63,8 +63,7 @@ def test_each_host_is_shown_as_it_is() -> None:
         views = once(lambda views: settled({name: host for name, host in views.items() if name != "silent"}))
     assert views["good"].machine == view()
     shown = {
-        name: [plain_text(row.line).split(maxsplit=1)[1] for row in host_rows(view, 120)]
-        for name, view in views.items()
+        name: [plain_text(row).split(maxsplit=1)[1] for row in host_rows(view, 120)] for name, view in views.items()
     }
     assert shown["dead"] == [refused.decode().strip()]
     assert shown["liar"] == ["disconnected: it sent a line of more than 1.0 MiB"]

@@ -65,7 +65,7 @@ def request(batch: int = 8, **changes: Any) -> EstimateRequest:
 
 
 def texts(shown: MemoryOutlook | None, width: int = 60) -> list[str]:
-    return [plain_text(row.line).rstrip() for row in estimate_rows(shown, width)]
+    return [plain_text(row).rstrip() for row in estimate_rows(shown, width)]
 
 
 def test_the_bar_stands_against_the_gpu_with_its_doubt() -> None:
@@ -179,14 +179,14 @@ def test_the_bar_never_outgrows_its_place(batch: int, width: int, uncertainty: f
     estimate = estimated(batch, uncertainty=uncertainty)
     assert line_width(memory_bar(estimate, width, "gauge")) == width
     bar = estimate_rows(MemoryOutlook(estimate, True, "host memory"), width)[0]
-    assert line_width(bar.line) <= max(width, len("peak memory ✗ 15.5 of 80 GiB ± 102 MiB"))
+    assert line_width(bar) <= max(width, len("peak memory ✗ 15.5 of 80 GiB ± 102 MiB"))
 
 
 def test_nothing_is_said_to_fit_beside_a_run_that_failed_with_it() -> None:
     shown = MemoryOutlook(SMALL, on_gpu=False)
     assert "✓" in texts(shown)[0]
     assert texts(shown)[1].startswith("fits")
-    bar, words, *_ = (plain_text(row.line) for row in estimate_rows(shown, 60, "ran out of memory"))
+    bar, words, *_ = (plain_text(row) for row in estimate_rows(shown, 60, "ran out of memory"))
     assert "✓" not in bar
     assert words.startswith("the run ran out of memory")
     assert "fits" not in words

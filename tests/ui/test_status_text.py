@@ -36,7 +36,7 @@ def test_a_run_that_goes_on_and_none_at_all() -> None:
     assert over == "No problems found in this run. t starts another one."
     failed = quiet_line(UiState(folder=FOLDER, view=ended("failed", "It exited with code 1."), findings=()))
     assert "No problems" not in failed
-    assert GOOD not in plain_text(good_rows(failed, 90)[0].line)
+    assert GOOD not in plain_text(good_rows(failed, 90)[0])
 
 
 def test_nothing_is_said_of_what_was_not_read() -> None:

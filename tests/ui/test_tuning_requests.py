@@ -46,7 +46,7 @@ def shown(pilot: ScreenPilot) -> TuningView | None:
 
 
 def lines(view: TuningView | None, width: int = 116, **live: LiveTrial) -> list[str]:
-    return [plain_text(row.line).rstrip() for row in race_rows(view, live, width)]
+    return [plain_text(row).rstrip() for row in race_rows(view, live, width)]
 
 
 async def test_o_shows_the_newest_tuning_and_escape_leaves_it() -> None:
@@ -235,7 +235,7 @@ def test_narrow_lanes_have_no_bar_but_all_else() -> None:
 
 
 def test_at_80_columns_every_lane_is_shown_whole_below_a_heading_with_the_units() -> None:
-    heading, *lanes = [plain_text(row.line).rstrip() for row in race_rows(under_way(), {}, 76, 12)]
+    heading, *lanes = [plain_text(row).rstrip() for row in race_rows(under_way(), {}, 76, 12)]
     assert heading.split() == ["tokens/s", "GiB"]
     assert lanes[2].split("  ")[-1] == "26 % faster"
     assert not any("…" in lane for lane in lanes)
@@ -261,7 +261,7 @@ def test_samples_are_compared_where_no_tokens_were_counted() -> None:
 
 
 def test_the_head_says_the_best_so_far_what_is_tried_why_and_how_long_it_may_take() -> None:
-    shown_rows = [plain_text(row.line) for row in tuning_rows(under_way(), START_S, 116)]
+    shown_rows = [plain_text(row) for row in tuning_rows(under_way(), START_S, 116)]
     assert shown_rows[0] == (
         "2.5× faster so far: micro batch 8 → 32, accumulation 4 → 1, precision fp32 → bf16   not confirmed yet"
     )
@@ -271,13 +271,13 @@ def test_the_head_says_the_best_so_far_what_is_tried_why_and_how_long_it_may_tak
 
 def test_what_makes_the_machine_busy_is_said_and_the_whole_job_is_timed() -> None:
     view = under_way(busy="other processes use 52 % of the CPU (python spin.py 2.0 cores)")
-    shown_rows = " ".join(plain_text(row.line).strip() for row in tuning_rows(view, START_S, 116))
+    shown_rows = " ".join(plain_text(row).strip() for row in tuning_rows(view, START_S, 116))
     assert "busy    other processes use 52 % of the CPU (python spin.py 2.0 cores)" in shown_rows
     assert "nothing is confirmed or saved" in shown_rows
     verdict = at_its_end().verdict
     assert verdict is not None
     whole = replace(verdict, job_steps=400, start_job_s=41.1, best_job_s=35.2)
-    shown_rows = " ".join(plain_text(row.line) for row in tuning_rows(at_its_end(verdict=whole), None, 116))
+    shown_rows = " ".join(plain_text(row) for row in tuning_rows(at_its_end(verdict=whole), None, 116))
     assert "· all 400 steps 41 s → 35 s" in shown_rows
 
 
@@ -285,7 +285,7 @@ def test_the_result_is_one_sentence_first_and_no_reason_stands_twice() -> None:
     verdict = at_its_end().verdict
     assert verdict is not None
     view = at_its_end(verdict=replace(verdict, pairs=5))
-    shown_rows = [plain_text(row.line) for row in tuning_rows(view, None, 150)]
+    shown_rows = [plain_text(row) for row in tuning_rows(view, None, 150)]
     assert shown_rows[0] == (
         "2.7× faster: micro batch 8 → 32, accumulation 4 → 1, precision fp32 → bf16, compile off → on"
         "   confirmed by 5 alternating pairs, ± 2 %"
@@ -293,7 +293,7 @@ def test_the_result_is_one_sentence_first_and_no_reason_stands_twice() -> None:
     assert verdict.sentence not in " ".join(shown_rows)
     assert any("llama-1b-sft-tuned" in row for row in shown_rows)
     assert shown_rows[-1].startswith("next    a shows")
-    narrow = [plain_text(row.line) for row in tuning_rows(view, None, 60)]
+    narrow = [plain_text(row) for row in tuning_rows(view, None, 60)]
     assert narrow[0].startswith("2.7× faster: micro batch")
     assert "confirmed by 5 alternating pairs, ± 2 %" in narrow
 
@@ -308,7 +308,7 @@ def test_a_gain_is_a_factor_or_a_share(ratio: float, text: str) -> None:
 @pytest.mark.parametrize("status", ["aborted", "killed", "failed"])
 def test_a_tuning_that_ended_early_says_so(status: str) -> None:
     view = under_way(status=status, running=(), trouble="The disk is full.")
-    shown_rows = [plain_text(row.line) for row in tuning_rows(view, None, 116)]
+    shown_rows = [plain_text(row) for row in tuning_rows(view, None, 116)]
     assert shown_rows[0].startswith("2.5× faster so far")
     assert shown_rows[1][:1] in "!✗"
     assert shown_rows[2] == "trouble The disk is full."
@@ -317,14 +317,14 @@ def test_a_tuning_that_ended_early_says_so(status: str) -> None:
 def test_a_tuning_without_a_trial_is_drawn_as_well() -> None:
     view = under_way(tried=(), running=(), skipped=())
     assert lines(view) == ["No trial yet."]
-    assert plain_text(tuning_rows(view, None, 80)[0].line).startswith("Between trials")
-    assert plain_text(skipped_rows(view, 40)[0].line) == "Nothing yet."
+    assert plain_text(tuning_rows(view, None, 80)[0]).startswith("Between trials")
+    assert plain_text(skipped_rows(view, 40)[0]) == "Nothing yet."
 
 
 @given(st.integers(20, 200), st.sampled_from([under_way(), at_its_end(), aborted()]))
 def test_nothing_outgrows_its_place(width: int, view: TuningView) -> None:
     for row in (*race_rows(view, {}, max(width, 60)), *skipped_rows(view, width)):
-        assert line_width(row.line) <= max(width, 60)
+        assert line_width(row) <= max(width, 60)
 
 
 def test_where_the_start_stays_there_is_nothing_to_take() -> None:
@@ -332,7 +332,7 @@ def test_where_the_start_stays_there_is_nothing_to_take() -> None:
     assert verdict is not None
     kept = at_its_end(verdict=replace(verdict, winner=START))
     assert [line for line in lines(kept) if "the start is kept" in line]
-    shown_rows = "\n".join(plain_text(row.line) for row in tuning_rows(kept, None, 100))
+    shown_rows = "\n".join(plain_text(row) for row in tuning_rows(kept, None, 100))
     assert "applies it" not in shown_rows
 
 

@@ -41,7 +41,7 @@ def texts(
 ) -> list[str]:
     axes = Axes(f.significant, end, from_zero=from_zero)
     rows = curve_rows(legend("loss", curves, width), curves, axes, width, height)
-    return [plain_text(row.line).rstrip() for row in rows]
+    return [plain_text(row).rstrip() for row in rows]
 
 
 def test_unknown_leaves_a_gap_and_is_not_zero() -> None:
@@ -90,7 +90,7 @@ def test_marks_stand_below_their_share_and_leave_out_texts_without_room() -> Non
 def test_plots_never_outgrow_their_place(width: int, height: int, points: int) -> None:
     rows = plots_rows(history(points) if points > 1 else History(), None, width, height)
     assert len(rows) <= height
-    assert all(line_width(row.line) <= width for row in rows)
+    assert all(line_width(row) <= width for row in rows)
 
 
 def test_an_area_starts_at_zero_and_a_line_lies_on_it() -> None:

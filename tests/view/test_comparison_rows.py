@@ -18,7 +18,7 @@ def scene(runs: ComparisonScene) -> ComparisonScene:
 
 
 def texts(runs: ComparisonScene, width: int) -> list[str]:
-    return [plain_text(row.line).rstrip() for row in comparison_rows(scene(runs), width)]
+    return [plain_text(row).rstrip() for row in comparison_rows(scene(runs), width)]
 
 
 def test_settings_stand_beside_figures_where_there_is_room() -> None:
@@ -37,9 +37,9 @@ def test_a_repeated_run_is_not_called_better_for_the_load_of_the_machine() -> No
     runs = two_runs()
     same = replace(runs.comparison, settings=(), in_effect=(), versions=(), code=())
     rows = comparison_rows(runs._replace(comparison=same), 140)
-    assert "than r006 with the same settings (the difference comes from the machine's load)" in plain_text(rows[0].line)
-    assert next(span for span in rows[0].line if "than r006" in span.text).style == "strong"
-    assert {span.style for row in rows for span in row.line if "×1.68" in span.text} == {"dim"}
+    assert "than r006 with the same settings (the difference comes from the machine's load)" in plain_text(rows[0])
+    assert next(span for span in rows[0] if "than r006" in span.text).style == "strong"
+    assert {span.style for row in rows for span in row if "×1.68" in span.text} == {"dim"}
 
 
 def test_different_jobs_are_warned_of_and_no_losses_draw_nothing() -> None:
@@ -68,5 +68,5 @@ def test_of_two_commands_the_words_that_differ_are_shown() -> None:
 def test_no_row_outgrows_its_place(width: int) -> None:
     for runs in (two_runs(), two_jobs(), two_runs()._replace(names=("r" * 30, "s" * 30))):
         rows = comparison_rows(scene(runs), width)
-        tables = next(n for n, row in enumerate(rows) if plain_text(row.line).startswith("Set"))
-        assert all(line_width(row.line) <= max(width, len("Settings: identical")) for row in rows[tables:])
+        tables = next(n for n, row in enumerate(rows) if plain_text(row).startswith("Set"))
+        assert all(line_width(row) <= max(width, len("Settings: identical")) for row in rows[tables:])

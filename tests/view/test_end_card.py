@@ -31,7 +31,7 @@ def scene(outcome: str = "completed", sentence: str = "", **changes: Any) -> End
 
 
 def lines(shown: EndScene, width: int = 118, height: int = 24) -> list[str]:
-    return [plain_text(row.line).rstrip() for row in end_rows(shown, width, height)]
+    return [plain_text(row).rstrip() for row in end_rows(shown, width, height)]
 
 
 def facts(shown: EndScene) -> dict[str, str]:
@@ -183,4 +183,4 @@ def test_no_row_is_wider_than_the_card(width: int, height: int, outcome: str) ->
     rows = end_rows(
         scene(outcome, "A reason of some length that needs two rows.", findings=(DATA_WAIT,)), width, height
     )
-    assert all(line_width(row.line) <= width for row in rows)
+    assert all(line_width(row) <= width for row in rows)

@@ -16,7 +16,7 @@ HINT = Finding("tf32-off", "hint", "TF32 is off", (), "possible")
 
 
 def texts(*findings: Finding, selected: int = 0, width: int = 120) -> list[str]:
-    return [plain_text(row.line).rstrip() for row, _ in finding_rows(findings, selected, width)]
+    return [plain_text(row).rstrip() for row, _ in finding_rows(findings, selected, width)]
 
 
 def test_the_worst_stands_first_and_doubt_is_said() -> None:
@@ -29,7 +29,7 @@ def test_the_worst_stands_first_and_doubt_is_said() -> None:
 
 def test_keys_stand_at_the_choice_under_the_cursor_only() -> None:
     rows = finding_rows((DATA_WAIT,), 0, 120)
-    assert [choice for row, choice in rows if KEYS in plain_text(row.line)] == [0]
+    assert [choice for row, choice in rows if KEYS in plain_text(row)] == [0]
     outside = texts(DATA_WAIT, selected=1)[2]
     assert outside.endswith(LOOK_KEYS)
     assert KEYS not in outside, "a remedy outside the settings can only be looked at"
@@ -47,7 +47,7 @@ findings = st.builds(
 
 @given(st.lists(findings, max_size=3), st.integers(0, 5), st.integers(30, 160))
 def test_no_row_is_wider_than_the_panel(shown_findings: list[Finding], selected: int, width: int) -> None:
-    assert all(line_width(row.line) <= width for row, _ in finding_rows(shown_findings, selected, width))
+    assert all(line_width(row) <= width for row, _ in finding_rows(shown_findings, selected, width))
 
 
 def test_what_is_too_long_is_folded_and_nothing_of_it_is_lost() -> None:
@@ -57,7 +57,7 @@ def test_what_is_too_long_is_folded_and_nothing_of_it_is_lost() -> None:
     ).split()
     assert shown.count("word") == 30
     assert [word for word in advice.split() if word not in shown] == []
-    assert [plain_text(row.line) for row in good_rows("All is well.\nReally.", 20)] == ["✓ All is well.", "  Really."]
+    assert [plain_text(row) for row in good_rows("All is well.\nReally.", 20)] == ["✓ All is well.", "  Really."]
 
 
 def test_the_selected_remedy_shows_its_peak_and_effective_batch_in_full() -> None:

@@ -21,7 +21,7 @@ def busy(gpus: int) -> Inventory:
 
 
 def texts(box: Inventory, python: Interpreter = PYTHON, width: int = 31) -> list[str]:
-    return [plain_text(row.line) for row in hardware_rows(box, python, width)]
+    return [plain_text(row) for row in hardware_rows(box, python, width)]
 
 
 def test_few_gpus_in_use_have_a_line_each() -> None:
@@ -60,4 +60,4 @@ def test_limits_of_the_host_and_of_the_visible_gpus_are_said() -> None:
     shown = texts(limited, width=100)
     assert any("affinity 4 · cgroup quota 2.5" in row for row in shown)
     assert any("CUDA_VISIBLE_DEVICES=3,1: a training started here uses GPU 3, 1" in row for row in shown)
-    assert "Reading the hardware" in plain_text(hardware_rows(None, None, 40)[0].line)
+    assert "Reading the hardware" in plain_text(hardware_rows(None, None, 40)[0])

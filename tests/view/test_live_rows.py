@@ -13,7 +13,7 @@ from tests.fakes.live_run import GIB, START_S, finished, history, running, sampl
 from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
 from tuner_tui.runs.events.progress import History
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.view.cells import LABEL, Row, fit, line_width, plain_text
+from tuner_tui.view.cells import LABEL, Line, fit, line_width, plain_text
 from tuner_tui.view.gpu_rows import GpuScene, gpu_rows, gpus_in_use
 from tuner_tui.view.host_rows import core_rows
 from tuner_tui.view.live_rows import LiveScene, live_rows
@@ -32,7 +32,7 @@ def scene(state: RunState | None = None, gpus: int = 2, cores: int = 64, count: 
 
 
 def texts(shown: LiveScene, width: int = 36, height: int = 20) -> list[str]:
-    return [plain_text(fit(row.line, width)) for row in live_rows(shown, width, height)[:height]]
+    return [plain_text(fit(row, width)) for row in live_rows(shown, width, height)[:height]]
 
 
 def text(shown: LiveScene, width: int = 36, height: int = 20) -> str:
@@ -49,7 +49,7 @@ def test_every_size_has_its_picture(width: int, height: int, gpus: int, cores: i
     rows = live_rows(shown, width, height)
     assert rows
     assert len(rows) <= max(height, len(live_rows(shown, width, 1)))
-    assert all(line_width(fit(row.line, width)) == width for row in rows)
+    assert all(line_width(fit(row, width)) == width for row in rows)
 
 
 def test_what_would_be_trained_stands_above_the_gauges_until_there_is_a_run() -> None:
@@ -119,7 +119,7 @@ def test_sixty_four_gpus_are_a_wall_with_the_worst_five_as_rows() -> None:
     gpus = [replace(gpu, lost=True) if gpu.index == 40 else gpu for gpu in newest.gpus]
     gpus[9] = replace(gpus[9], throttle=("thermal slowdown",))
     rows = gpu_rows(GpuScene(replace(newest, gpus=tuple(gpus)), recent, frozenset(range(64))), 120)
-    shown = [plain_text(row.line) for row in rows]
+    shown = [plain_text(row) for row in rows]
     assert shown[0].split() == ["64", "GPUs", "62", "busy", "2", "in", "trouble"]
     assert shown[1].startswith("0–31")
     assert shown[2].startswith("32–63")
@@ -133,7 +133,7 @@ def test_sixty_four_gpus_are_a_wall_with_the_worst_five_as_rows() -> None:
     assert sum("lost" in row for row in shown) == 1
     crowded = tuple(replace(gpu, lost=gpu.index < 6) for gpu in newest.gpus)
     rows = gpu_rows(GpuScene(replace(newest, gpus=crowded), recent), 120)
-    assert any(plain_text(row.line).startswith("✗ GPU 0–5: lost") for row in rows)
+    assert any(plain_text(row).startswith("✗ GPU 0–5: lost") for row in rows)
 
 
 def test_a_gpu_that_answers_now_and_then_keeps_its_mark() -> None:
@@ -143,23 +143,23 @@ def test_a_gpu_that_answers_now_and_then_keeps_its_mark() -> None:
     ]
     for now in range(10, 30):
         first, *rest = gpu_rows(GpuScene(recent[now], recent[: now + 1]), 90)[1:]
-        assert plain_text(first.line).startswith(" 0?")
-        assert "answers slowly" not in plain_text(first.line)
-        assert plain_text(rest[-1].line) == "? GPU 0: answers slowly, values up to 4 s old"
+        assert plain_text(first).startswith(" 0?")
+        assert "answers slowly" not in plain_text(first)
+        assert plain_text(rest[-1]) == "? GPU 0: answers slowly, values up to 4 s old"
 
 
 def test_128_cores_fit_in_one_row() -> None:
     for width, cells in ((36, 26), (60, 43), (118, 64), (160, 128)):
         (row,) = core_rows(samples(3, gpus=0, cores=128), START_S, width)
-        assert plain_text(row.line).startswith("128 cores")
-        assert len(plain_text(row.line)[LABEL:].rstrip()) <= cells
+        assert plain_text(row).startswith("128 cores")
+        assert len(plain_text(row)[LABEL:].rstrip()) <= cells
     assert any(shown.startswith("128 cores") for shown in texts(scene(None, gpus=0, cores=128), 60, 24))
 
 
 def test_of_cores_that_share_a_block_the_busiest_counts() -> None:
     host = HostSample(per_core_pct=(0.0,) * 63 + (100.0,))
     (row,) = core_rows([Sample(START_S, (), host)], START_S, LABEL + 16)
-    assert plain_text(row.line)[LABEL:] == "▁" * 15 + "▇"
+    assert plain_text(row)[LABEL:] == "▁" * 15 + "▇"
 
 
 def test_unknown_figures_are_dashes() -> None:
@@ -172,12 +172,12 @@ def test_unknown_figures_are_dashes() -> None:
 
 def test_a_loss_that_is_not_a_number_is_marked() -> None:
     rows = live_rows(scene(running(START_S, loss=float("nan"))), 36, 20)
-    assert any(run.text.strip() == "nan" and run.style == "bad" for row in rows for run in row.line)
+    assert any(run.text.strip() == "nan" and run.style == "bad" for row in rows for run in row)
 
 
-def styles_of(row: Row) -> dict[str, str]:
+def styles_of(row: Line) -> dict[str, str]:
     """Return the style of each filled gauge of a row."""
-    filled = [run for run in row.line if run.text.startswith(("━", "╸"))]
+    filled = [run for run in row if run.text.startswith(("━", "╸"))]
     return dict(zip(("busy", "memory", "power"), (run.style for run in filled), strict=False))
 
 
@@ -209,7 +209,7 @@ def test_a_gpu_without_the_training_is_not_judged() -> None:
 def test_a_row_of_gauges_fits_its_place(width: int, jobs: dict[int, str]) -> None:
     recent = samples(30, gpus=8)
     for row in gpu_rows(GpuScene(recent[-1], recent, jobs=jobs), width):
-        assert line_width(row.line) <= width, plain_text(row.line)
+        assert line_width(row) <= width, plain_text(row)
 
 
 def test_value_and_maximum_stand_in_words() -> None:
@@ -252,8 +252,8 @@ def test_gpus_with_the_same_problem_share_a_row_and_the_power_cap_is_not_red() -
     ):
         held = replace(recent[-1], gpus=tuple(replace(gpu, throttle=(throttle,)) for gpu in recent[-1].gpus))
         rows = live_rows(LiveScene(NOW_S, None, History(), held, recent), 44, 30)
-        assert row in [span for cells in rows for span in cells.line]
-        assert any(span.style == "bad" for cells in rows for span in cells.line) == (row[1] == "bad")
+        assert row in [span for cells in rows for span in cells]
+        assert any(span.style == "bad" for cells in rows for span in cells) == (row[1] == "bad")
 
 
 def test_an_old_sample_is_marked() -> None:
@@ -263,22 +263,22 @@ def test_an_old_sample_is_marked() -> None:
 
 def test_the_slowest_rank_is_named_with_a_bar_for_each() -> None:
     row, *_ = rank_rows(running(START_S, ranks=8), 80)
-    assert "slowest is rank 3: 0.36 s per step, the others 0.32   ▆ ▆ ▆ ▇ ▆ ▆ ▆ ▆" in plain_text(row.line)
-    assert [span.text.strip() for span in row.line if span.style == "warn"] == ["▇"]
+    assert "slowest is rank 3: 0.36 s per step, the others 0.32   ▆ ▆ ▆ ▇ ▆ ▆ ▆ ▆" in plain_text(row)
+    assert [span.text.strip() for span in row if span.style == "warn"] == ["▇"]
 
 
 def test_no_rank_is_called_slowest_where_all_are_equally_fast() -> None:
     state = running(START_S, ranks=2)
     first = state.ranks[0]
     rows = rank_rows(replace(state, ranks={0: first, 1: replace(first, rank=1)}), 60)
-    assert [plain_text(row.line).startswith("ranks     all 2 need about") for row in rows] == [True]
+    assert [plain_text(row).startswith("ranks     all 2 need about") for row in rows] == [True]
 
 
 def test_the_rank_that_waits_most_for_data_is_named() -> None:
     usual, no_loader = running(START_S, ranks=3, data_wait=0.05), running(START_S, ranks=3, data_wait=0.0)
     ranks = {**usual.ranks, 1: running(START_S, ranks=3, data_wait=0.31).ranks[1], 2: no_loader.ranks[2]}
     state = replace(usual, ranks=ranks)
-    shown = plain_text(rank_rows(state, 90)[0].line)
+    shown = plain_text(rank_rows(state, 90)[0])
     assert "data wait 5 % … 31 % (rank 1)" in shown
 
 
@@ -324,7 +324,7 @@ def starting(*startup: tuple[float, str], **changes: Any) -> RunState:
 
 def start_text(state: RunState, width: int = 120, **changes: Any) -> list[str]:
     rows = run_rows(RunScene(state, None, START_S)._replace(**changes), width)
-    return [plain_text(row.line).rstrip() for row in rows]
+    return [plain_text(row).rstrip() for row in rows]
 
 
 def test_a_start_is_shown_in_phases_with_their_seconds_and_the_usual_time() -> None:
@@ -336,7 +336,7 @@ def test_a_start_is_shown_in_phases_with_their_seconds_and_the_usual_time() -> N
         "start-up  importing torch 6 s · setting up 9 s",
         "          loading the model 12 s · first step 3 s",
     ]
-    shown = run_rows(RunScene(starting(*phases, (1.0, "starting")), None, START_S), 120)[0].line
+    shown = run_rows(RunScene(starting(*phases, (1.0, "starting")), None, START_S), 120)[0]
     assert [span.text.strip() for span in shown if span.style == "strong"] == ["setting up 10 s"], "the one under way"
     done = starting(*phases, first_step_t=START_S, step=1)
     assert not any(row.startswith("start-up") for row in start_text(done))

@@ -25,8 +25,8 @@ def scene(points: int = 400, changes: dict[int, float | None] | None = None) -> 
 def texts(shown: LossScene, width: int = 80, height: int = 14) -> list[str]:
     rows = loss_rows(shown, width, height)
     assert len(rows) == height
-    assert all(line_width(row.line) <= width for row in rows)
-    return [plain_text(row.line).rstrip() for row in rows]
+    assert all(line_width(row) <= width for row in rows)
+    return [plain_text(row).rstrip() for row in rows]
 
 
 def test_the_heading_names_the_signs_and_the_axis_ends_with_the_plan() -> None:

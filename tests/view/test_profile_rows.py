@@ -16,8 +16,8 @@ TIMES = StepTimes(1, "cpu", 0.2, 0.21, PARTS, (CallTime("encoder.layers.0.attent
 
 def drawn(profile: RunProfile, width: int) -> str:
     rows = profile_rows(profile, width)
-    assert all(line_width(row.line) <= width for row in rows)
-    return "\n".join(plain_text(row.line) for row in rows)
+    assert all(line_width(row) <= width for row in rows)
+    return "\n".join(plain_text(row) for row in rows)
 
 
 @pytest.mark.parametrize("width", [76, 110])

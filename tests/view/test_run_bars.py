@@ -31,8 +31,8 @@ def test_the_optimizer_is_a_part_where_its_time_is_known() -> None:
     assert avoidable_part(shares, ()) is None
     for width in (80, 200):  # the parts have the same names at every width
         row, *_ = step_rows(replace(state, ranks={0: rank}), {}, width)
-        assert "▏compute 69 %" in plain_text(row.line)
-        assert "▏optimizer 24 %" in plain_text(row.line)
+        assert "▏compute 69 %" in plain_text(row)
+        assert "▏optimizer 24 %" in plain_text(row)
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,11 @@ def test_the_bar_and_the_finding_are_about_the_same_part(causes: tuple[str, ...]
 
 def test_a_part_that_can_be_avoided_has_a_sign_and_a_colour() -> None:
     row, names = step_rows(running(START_S, data_wait=0.31), {}, 100)
-    assert "▏! data 30 %" in plain_text(row.line)
-    assert [span.text.split("▏")[1].strip() for span in row.line if span.style == "fill-warn"] == ["! data 30 %"]
-    assert line_width(row.line) == 100, "the bar takes the whole width"
-    assert plain_text(names.line).split("■")[1:], "parts too short for their names have them below"
-    assert "data" not in plain_text(names.line)
+    assert "▏! data 30 %" in plain_text(row)
+    assert [span.text.split("▏")[1].strip() for span in row if span.style == "fill-warn"] == ["! data 30 %"]
+    assert line_width(row) == 100, "the bar takes the whole width"
+    assert plain_text(names).split("■")[1:], "parts too short for their names have them below"
+    assert "data" not in plain_text(names)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_a_part_that_can_be_avoided_has_a_sign_and_a_colour() -> None:
 )
 def test_the_wait_for_a_core_is_no_part_of_computing(data_wait: float, waited: float, parts: tuple[str, ...]) -> None:
     row, *_ = step_rows(running(START_S, data_wait=data_wait), {"cpu-contended": waited}, 100)
-    assert all(part in plain_text(row.line) for part in parts)
-    assert ("compute" in plain_text(row.line)) == (waited < 0.5)
+    assert all(part in plain_text(row) for part in parts)
+    assert ("compute" in plain_text(row)) == (waited < 0.5)
 
 
 def test_what_fills_the_memory_is_measured_between_and_within_steps() -> None:
     state = running(START_S)
     rank = replace(state.ranks[0], allocated_minima=WindowMinima(1, (20 * GIB, 21 * GIB)))
     bar, marks, *_ = memory_rows(replace(state, ranks={0: rank}), sample(), None, 120)
-    shown = plain_text(bar.line)
+    shown = plain_text(bar)
     assert "weights, optimizer 26 %" in shown
     assert "activations 51 %" in shown
     assert "free" in shown
@@ -78,23 +78,23 @@ def test_what_fills_the_memory_is_measured_between_and_within_steps() -> None:
         state, ranks={0: rank}, parameters=6 * GIB, trainable_parameters=6 * GIB,
         in_effect={"parameter_dtype": "bfloat16"},
     )  # fmt: skip
-    split = plain_text(memory_rows(weights, sample(), None, 160)[0].line)
+    split = plain_text(memory_rows(weights, sample(), None, 160)[0])
     assert [part.strip() for part in split.split("▏")[1:3]] == ["weights 15 %", "optimizer 11 %"]
     adapter = replace(weights, trainable_parameters=GIB)
-    assert "weights, optimizer 26 %" in plain_text(memory_rows(adapter, sample(), None, 120)[0].line)
-    assert "▲ peak 61.2" in plain_text(marks.line) or "peak 61.2 ▲" in plain_text(marks.line)
-    unknown = plain_text(memory_rows(state, sample(), None, 120)[0].line)
+    assert "weights, optimizer 26 %" in plain_text(memory_rows(adapter, sample(), None, 120)[0])
+    assert "▲ peak 61.2" in plain_text(marks) or "peak 61.2 ▲" in plain_text(marks)
+    unknown = plain_text(memory_rows(state, sample(), None, 120)[0])
     assert "tensors 77 %" in unknown
 
 
 def test_before_a_run_each_part_of_the_memory_has_a_name() -> None:
     for on_gpu in (True, False):
         rows = memory_rows(None, sample(), MemoryOutlook(estimated(), on_gpu=on_gpu), 74)
-        bar, marks, names = (plain_text(row.line) for row in rows)
+        bar, marks, names = (plain_text(row) for row in rows)
         assert bar.startswith("memory ")
         assert "next run" in marks
         (_, starts, *_) = memory_rows(RunState(), sample(), MemoryOutlook(estimated(), on_gpu=True), 74)
-        assert "estimate" in plain_text(starts.line), "of the run that starts"
+        assert "estimate" in plain_text(starts), "of the run that starts"
         assert all(name in bar + names for name in ("weights 5 %", "optimizer 10 %", "activations 52 %", "free 30 %"))
 
 
@@ -102,7 +102,7 @@ def test_the_ram_that_others_use_is_not_free() -> None:
     last = sample()
     host = replace(last.host, ram_total_bytes=estimated().capacity_bytes, ram_used_bytes=40 * GIB)
     rows = memory_rows(None, replace(last, host=host, processes=()), MemoryOutlook(estimated(), on_gpu=False), 100)
-    shown = "".join(plain_text(row.line) for row in rows)
+    shown = "".join(plain_text(row) for row in rows)
     assert shown.startswith("RAM ")
     assert "other programs 50 %" in shown
     assert "free 30 %" not in shown

@@ -27,19 +27,19 @@ OPENED = frozenset(job.pid for job in JOBS)
 @pytest.mark.parametrize("width", [40, 64, 80, 120, 200])
 def test_no_row_is_wider_than_its_place(width: int) -> None:
     for row in job_rows(JobScene(JOBS, view().sample.time_s, opened=OPENED, cursor=(5000, None)), width, 200)[1:]:
-        assert len(plain_text(row.line)) <= width, plain_text(row.line)
+        assert len(plain_text(row)) <= width, plain_text(row)
 
 
 def test_the_cursor_is_always_in_sight() -> None:
     for position in job_places(JOBS, OPENED):
         rows = job_rows(JobScene(JOBS, 0.0, opened=OPENED, cursor=position), 120, 7)
         assert len(rows) == 7
-        assert any(f" {position[1] or position[0]} " in plain_text(row.line) for row in rows)
+        assert any(f" {position[1] or position[0]} " in plain_text(row) for row in rows)
 
 
 def test_the_gpus_of_a_job_have_a_column_that_takes_them() -> None:
     job = replace(JOBS[0], pid=245710, gpus=(0, 1, 2, 3, 6, 7))
-    assert " 245710  0–3,6,7 " in plain_text(job_rows(JobScene((job,), 0.0), 80, 5)[1].line)
+    assert " 245710  0–3,6,7 " in plain_text(job_rows(JobScene((job,), 0.0), 80, 5)[1])
 
 
 def test_a_gpu_that_was_not_read_yet_is_unknown_and_not_busy() -> None:
@@ -63,13 +63,13 @@ def test_each_gpu_names_its_job() -> None:
 
 
 def test_a_snapshot_has_gpus_host_and_jobs() -> None:
-    seen = "\n".join(plain_text(row.line) for row in snapshot_rows(view(), 120))
+    seen = "\n".join(plain_text(row) for row in snapshot_rows(view(), 120))
     for part in (
         "GPUs · 8 × H100 80GB HBM3", "GPU 4: at its power cap", " 7  ✗ lost 4 min", "RAM", "4+32+1",
         "r007 llama-1b-sft  1,240/9,000 · 14 %", "not visible from here", "cpu_train.py",
     ):  # fmt: skip
         assert part in seen
-    gpuless = "\n".join(plain_text(row.line) for row in snapshot_rows(gpuless_view(), 120))
+    gpuless = "\n".join(plain_text(row) for row in snapshot_rows(gpuless_view(), 120))
     assert "No NVIDIA driver is installed" in gpuless
     assert "everything works on the CPU" in gpuless
 

@@ -18,7 +18,7 @@ from tuner_tui.core.text import clipboard_sequence, escape_control
 if TYPE_CHECKING:
     from tuner_tui.runs.store.folder import RunFolder
     from tuner_tui.tuning.store import TuningFolder
-    from tuner_tui.view.cells import Row
+    from tuner_tui.view.cells import Line
 
 
 class ExitCode(IntEnum):
@@ -113,14 +113,14 @@ def report_width() -> int:
     return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if sys.stdout.isatty() else PIPE_WIDTH
 
 
-def print_rows(rows: Iterable[Row]) -> None:
+def print_rows(rows: Iterable[Line]) -> None:
     print_line("\n".join(row_lines(rows)))
 
 
-def row_lines(rows: Iterable[Row]) -> list[str]:
+def row_lines(rows: Iterable[Line]) -> list[str]:
     from tuner_tui.view.cells import plain_text
 
-    return [plain_text(row.line).rstrip() for row in rows]
+    return [plain_text(row).rstrip() for row in rows]
 
 
 ASCII_FALLBACK = str.maketrans(

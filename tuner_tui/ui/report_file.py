@@ -16,7 +16,7 @@ from tuner_tui.ui.terminal.base_widgets import VARIABLES
 from tuner_tui.view import end_card
 from tuner_tui.view.cells import (
     BAD,
-    Row,
+    Line,
     Style,
     TextSpan,
     join_sections,
@@ -89,13 +89,13 @@ def _picture(scene: EndScene) -> str:
     )
 
 
-def _finding_rows(finding: Finding) -> list[Row]:
+def _finding_rows(finding: Finding) -> list[Line]:
     rows = wrapped_rows(finding.sentence, WIDTH - 2, "strong")
     for text in further_evidence(finding):
         rows += wrapped_rows(text, WIDTH - 2, "dim")
     for remedy in finding.remedies:
         rows += wrapped_rows(f"▸ {': '.join(filter(None, (remedy.title, remedy.expectation)))}", WIDTH - 2)
-    return [Row(line(TextSpan(*MARKS[finding.severity]) if n == 0 else "  ", *row.line)) for n, row in enumerate(rows)]
+    return [line(TextSpan(*MARKS[finding.severity]) if n == 0 else "  ", *row) for n, row in enumerate(rows)]
 
 
 COLOURS: Mapping[str, str] = DARK_COLOURS | DARK_VARIABLES
@@ -114,11 +114,11 @@ def _rect(x: float, y: float, width: float, height: float, colour: str) -> str:
     return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" fill="{colour}"/>'
 
 
-def _rows(rows: Sequence[Row], top: float) -> Iterator[str]:
+def _rows(rows: Sequence[Line], top: float) -> Iterator[str]:
     """Yield the rows: each word run at its cell, bars as rectangles."""
     for y, row in enumerate(rows):
         x, middle = float(MARGIN), top + ROW * (y + 0.5)
-        for text, style in row.line:
+        for text, style in row:
             colour, filled = _colour(style), style.startswith("fill-")
             if filled:
                 yield _rect(x + 1, middle - 9, CELL * text_width(text) - 1, 18, colour)
@@ -186,7 +186,7 @@ def _markdown(scene: EndScene) -> str:
     parts = [f"# {name}", f"**{first}** · {' · '.join(rest)}", *end_card.sentences(scene)]
     parts += [_table(("", ""), [fact[:2] for fact in facts(scene)]) for facts in FACTS]
     if chart := end_card.loss_chart(scene, CHART_WIDTH, CHART_HEIGHT):
-        parts.append("\n".join(["```text", *(plain_text(row.line).rstrip() for row in chart), "```"]))
+        parts.append("\n".join(["```text", *(plain_text(row).rstrip() for row in chart), "```"]))
     shares = [(part, format_share(share)) for part, share in end_card.time_spent(scene.state)]
     parts.append(_table(("time", "share"), shares))
     for finding in scene.findings:

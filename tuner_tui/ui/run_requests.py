@@ -24,7 +24,7 @@ from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, qu
 from tuner_tui.ui.state_store import Requests, StateStore
 from tuner_tui.ui.status_text import launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
-from tuner_tui.view.cells import Row
+from tuner_tui.view.cells import Line
 from tuner_tui.view.end_card import checkpoint_path, end_scene
 from tuner_tui.view.finding_rows import replay_rows
 from tuner_tui.view.settings_form import effective_batch
@@ -268,7 +268,7 @@ class RunRequests(Requests):
         self,
         title: str,
         read: Callable[[Path], T],
-        draw: Callable[[T, int], Sequence[Row]],
+        draw: Callable[[T, int], Sequence[Line]],
         note: str = "",
         live: bool = True,
     ) -> None:

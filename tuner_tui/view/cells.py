@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from itertools import chain, repeat, zip_longest
 from typing import Literal, NamedTuple, get_args
 
 from tuner_tui.core.text import wrap_text
@@ -37,12 +38,6 @@ Line = tuple[TextSpan, ...]
 Part = str | TextSpan | Line
 
 
-class Row(NamedTuple):
-    """One line of a picture."""
-
-    line: Line
-
-
 def line(*parts: Part) -> Line:
     """Join parts to a line; adjacent spans of one style are merged, which saves bytes on the terminal.
 
@@ -72,19 +67,19 @@ def _spans(part: Part) -> Line:
     return (part,) if isinstance(part, TextSpan) else part
 
 
-def wrapped_rows(text: str, width: int, style: Style = "") -> list[Row]:
+def wrapped_rows(text: str, width: int, style: Style = "") -> list[Line]:
     """Return `text` wrapped to `width` cells, at least 10, in one style."""
     room = max(10, width)
-    return [Row(line(TextSpan(shorten(part, room), style))) for part in wrap_text(text, room)]
+    return [line(TextSpan(shorten(part, room), style)) for part in wrap_text(text, room)]
 
 
-def visible_rows(rows: Sequence[Row], top: int, height: int) -> list[Row]:
+def visible_rows(rows: Sequence[Line], top: int, height: int) -> list[Line]:
     """Return `height` rows from row `top` on, with a sign in place of those at either end for the rows hidden there."""
     shown, below = list(rows[top : top + height]), len(rows) - top - height
     if top and height > 1:
-        shown[0] = Row(line(TextSpan(f"↑ {top + 1} more lines", "dim")))
+        shown[0] = line(TextSpan(f"↑ {top + 1} more lines", "dim"))
     if below > 0:
-        shown[-1] = Row(line(TextSpan(f"↓ {below + 1} more lines", "dim")))
+        shown[-1] = line(TextSpan(f"↓ {below + 1} more lines", "dim"))
     return shown
 
 
@@ -269,36 +264,35 @@ def table_line(texts: Sequence[str], columns: Sequence[int], styles: Sequence[St
     return line(*parts)
 
 
-def side_by_side(left: Sequence[Row], right: Sequence[Row], at: int) -> list[Row]:
+def side_by_side(left: Sequence[Line], right: Sequence[Line], at: int) -> list[Line]:
     """Return two pictures side by side, the second starting at cell `at`."""
-    count = max(len(left), len(right))
-    pairs = ((left[y].line if y < len(left) else (), right[y].line if y < len(right) else ()) for y in range(count))
-    return [Row(line(*fit(first, at), *second)) for first, second in pairs]
+    return [line(*fit(first, at), *second) for first, second in zip_longest(left, right, fillvalue=())]
 
 
 LABEL = 10
 
 
-def labelled_row(label: str, *parts: str | TextSpan | Line) -> Row:
+def labelled_row(label: str, *parts: str | TextSpan | Line) -> Line:
     """Return a row with a dim label, followed by at least one blank, and its contents."""
-    return Row(line(TextSpan(align_left(label, LABEL - 1) + " ", "dim"), *parts))
+    return line(TextSpan(align_left(label, LABEL - 1) + " ", "dim"), *parts)
 
 
 def labelled_rows(
     label: str, text: str, width: int, style: Style = "", labels: int = LABEL, most: int = 99
-) -> list[Row]:
+) -> list[Line]:
     """Return a dim label in `labels` cells with a text that is wrapped, to `most` rows at most."""
     room = max(10, width - labels)
     parts = [shorten(part, room) for part in wrap_text(text, room)] or [""]  # of wide characters fewer fit
     parts[most - 1 :] = [shorten(" ".join(parts[most - 1 :]), room)] if len(parts) > most else parts[most - 1 :]
-    heads = [label, *[""] * len(parts)]
-    return [
-        Row(line(TextSpan(align_left(head, labels), "dim"), TextSpan(part, style)))
-        for head, part in zip(heads, parts, strict=False)
-    ]
+    return _labelled(label, [(TextSpan(part, style),) for part in parts], labels)
 
 
-def flowing_rows(parts: Iterable[Line], width: int, gap: str = "   ") -> list[Row]:
+def _labelled(label: str, rows: Iterable[Line], labels: int) -> list[Line]:
+    heads = chain([label], repeat(""))
+    return [line(TextSpan(align_left(head, labels), "dim"), *row) for head, row in zip(heads, rows, strict=False)]
+
+
+def flowing_rows(parts: Iterable[Line], width: int, gap: str = "   ") -> list[Line]:
     """Return the parts with gaps between them, in as many rows as they need."""
     rows: list[Line] = [()]
     for part in parts:
@@ -307,24 +301,17 @@ def flowing_rows(parts: Iterable[Line], width: int, gap: str = "   ") -> list[Ro
             rows.append(part)
         else:
             rows[-1] = longer
-    return [Row(cells) for cells in rows]
+    return rows
 
 
-def labelled_flow(label: str, parts: Iterable[Line], width: int, gap: str = "   ", labels: int = LABEL) -> list[Row]:
+def labelled_flow(label: str, parts: Iterable[Line], width: int, gap: str = "   ", labels: int = LABEL) -> list[Line]:
     """Return a dim label in `labels` cells with the parts, in as many rows as they need."""
-    heads = [label, *[""] * 99]
-    rows = flowing_rows(parts, width - labels, gap)
-    return [
-        Row(line(TextSpan(align_left(head, labels), "dim"), *row.line)) for head, row in zip(heads, rows, strict=False)
-    ]
+    return _labelled(label, flowing_rows(parts, width - labels, gap), labels)
 
 
-BLANK = Row(())
-
-
-def join_sections(sections: Iterable[Sequence[Row]], apart: bool = True) -> list[Row]:
+def join_sections(sections: Iterable[Sequence[Line]], apart: bool = True) -> list[Line]:
     """Return the rows of all sections, with a blank row between two of them if they stand `apart`."""
-    rows: list[Row] = []
+    rows: list[Line] = []
     for section in sections:
-        rows += [BLANK, *section] if rows and section and apart else section
+        rows += [(), *section] if rows and section and apart else section
     return rows

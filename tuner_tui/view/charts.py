@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 from tuner_tui.core.units import format_share
 from tuner_tui.view.cells import (
     Line,
-    Row,
     Style,
     TextSpan,
     align_left,
@@ -300,19 +299,19 @@ LEAST_JOINED, POINT = 5, "●"
 @lru_cache(maxsize=32)
 def curve_rows(
     heading: Line, curves: tuple[Curve, ...], axes: Axes, width: int, height: int, marks: tuple[Mark, ...] = ()
-) -> tuple[Row, ...]:
+) -> tuple[Line, ...]:
     """Return `height` rows: the heading, the curves in the order in which they are drawn, and the ends of the x axis.
 
     The y axis has the range of `axes`, or that of the curves, rounded outwards. The x axis begins at 0 and ends at the
     end of `axes` or, where that is unknown, at a round number.
     """
-    first = Row(fit(heading, width))
+    first = fit(heading, width)
     points = [curve.points for curve in curves]
     body = height - 2
     if height < 4:
         return (first,)[:height]
     if not any(points):
-        return (first, Row(line(TextSpan("no points yet", "dim"))), *[Row(())] * body)
+        return (first, line(TextSpan("no points yet", "dim")), *[()] * body)
     end, low, high = axis_ends(points, axes)
     places = {0: high, (body - 1) // 2: (low + high) / 2, body - 1: low}
     places = places if body >= ROOM_FOR_MIDDLE else {0: high, body - 1: low}
@@ -342,10 +341,10 @@ def curve_rows(
         start, row = (x // 2, y // 4) if len(mark.text) == 1 else (x // 2 + 1 - len(mark.text), above)
         grid.write(start, row, mark.text, mark.style)
     body_rows = (
-        Row(line(TextSpan(align_right(labels.get(y, ""), margin) + ("┤" if y in labels else "│"), "dim"), *cells))
+        line(TextSpan(align_right(labels.get(y, ""), margin) + ("┤" if y in labels else "│"), "dim"), *cells)
         for y, cells in enumerate(map(_joined_cells, grid.cells()))
     )
-    return (first, *body_rows, Row(line(TextSpan(" " * (margin + 1) + _axis_text(end, axes.unit, room), "dim"))))
+    return (first, *body_rows, line(TextSpan(" " * (margin + 1) + _axis_text(end, axes.unit, room), "dim")))
 
 
 def axis_ends(points: Sequence[Sequence[tuple[float, float]]], axes: Axes) -> tuple[float, float, float]:

@@ -23,7 +23,7 @@ from tuner_tui.settings.model import FIELDS, format_value
 from tuner_tui.view.cells import (
     GAP,
     WARN,
-    Row,
+    Line,
     Style,
     TextSpan,
     column_widths,
@@ -86,21 +86,21 @@ class Entry(NamedTuple):
     tone: Style = "dim"
 
 
-def comparison_rows(scene: ComparisonScene | None, width: int, height: int = 0) -> list[Row]:
+def comparison_rows(scene: ComparisonScene | None, width: int, height: int = 0) -> list[Line]:
     """Return all rows, or that the runs are still read; the plot grows into the rest of `height`.
 
     Settings and figures stand side by side where one below the other has no room, or where no value is cut by it.
     """
     if scene is None:
-        return [Row(line(TextSpan("reading both runs …", "dim")))]
+        return [line(TextSpan("reading both runs …", "dim"))]
     head, settings = _head(scene, width), _settings_section(scene, width)
     measured, others = _measured(scene, width), _other_sections(scene, width)
     free = height - len(join_sections([head, settings, measured, others])) - 1
     plot = _plot(scene, width, max(PLOT_ROWS, free))
     half = (width - COLUMN_GAP) // 2
     right = _measured(scene, half)
-    room = width - COLUMN_GAP - max((line_width(row.line) for row in right), default=half)
-    cut = any(line_width(row.line) > room for row in _settings_section(scene, width, origins=False))
+    room = width - COLUMN_GAP - max((line_width(row) for row in right), default=half)
+    cut = any(line_width(row) > room for row in _settings_section(scene, width, origins=False))
     if width < TWO_COLUMNS or (cut and free >= PLOT_ROWS):
         return join_sections([head, settings, measured, plot, others])
     left = join_sections([_settings_section(scene, room), _other_sections(scene, room)])
@@ -109,11 +109,11 @@ def comparison_rows(scene: ComparisonScene | None, width: int, height: int = 0) 
     if free >= TALL_PLOT_ROWS:
         return join_sections([tables, _plot(scene, width, free)])
     shorter = min(left, right, key=len)
-    shorter += [Row(()), *_plot(scene, half, max(PLOT_ROWS, height - len(head) - len(shorter) - 2))]
+    shorter += [(), *_plot(scene, half, max(PLOT_ROWS, height - len(head) - len(shorter) - 2))]
     return join_sections([head, side_by_side(left, right, room + COLUMN_GAP)])
 
 
-def _plot(scene: ComparisonScene, width: int, height: int) -> list[Row]:
+def _plot(scene: ComparisonScene, width: int, height: int) -> list[Line]:
     curves = tuple(
         Curve(name, tuple(x for x, _ in curve), tuple(y for _, y in curve), style, pattern)
         for name, curve, style, pattern in zip(scene.names, scene.curves, RUN_STYLES, RUN_PATTERNS, strict=True)
@@ -124,21 +124,21 @@ def _plot(scene: ComparisonScene, width: int, height: int) -> list[Row]:
     return list(curve_rows(legend("loss over samples", curves, width), curves, axes, width, height))
 
 
-def _head(scene: ComparisonScene, width: int) -> list[Row]:
+def _head(scene: ComparisonScene, width: int) -> list[Line]:
     """Return the verdict on the second run, what came of each, and what the colours mean."""
     named = max(len(name) for name in scene.names) + GAP
     rows = [
-        Row(line(TextSpan(f"{name:<{named}}", style), text, TextSpan("".join(f" · {part}" for part in result), "dim")))
+        line(TextSpan(f"{name:<{named}}", style), text, TextSpan("".join(f" · {part}" for part in result), "dim"))
         for name, text, result, style in zip(scene.names, scene.statuses, _results(scene), RUN_STYLES, strict=True)
     ]
     verdict = _verdict(scene)
     if verdict:
         rows[:0] = flowing_rows((line(part, "," if part is not verdict[-1] else ".") for part in verdict), width, " ")
         legend = line(TextSpan("better", "good"), TextSpan(" or ", "dim"), TextSpan("worse", "warn"))
-        rows.append(Row(line(*legend, TextSpan(f" in {scene.names[1]}; what is equal is left out", "dim"))))
+        rows.append(line(*legend, TextSpan(f" in {scene.names[1]}; what is equal is left out", "dim")))
     if not scene.comparison.comparable:
         text = f"{WARN} These runs trained different jobs; speed and loss may not be comparable."
-        rows.append(Row(line(TextSpan(text, "warn"))))
+        rows.append(line(TextSpan(text, "warn")))
     return rows
 
 
@@ -219,14 +219,14 @@ def _tone(row: MeasuredFigure | LossAt) -> Style:
     return "good" if (second > first) == more else "warn"
 
 
-def _settings_section(scene: ComparisonScene, width: int, origins: bool = True) -> list[Row]:
+def _settings_section(scene: ComparisonScene, width: int, origins: bool = True) -> list[Line]:
     none = "identical" if all(scene.comparison.observed) else "no known difference"
     entries = map(_setting, scene.comparison.settings)
     shown = entries if origins else (entry._replace(remark="") for entry in entries)
     return _section("Settings", scene, shown, width, none=none)
 
 
-def _measured(scene: ComparisonScene, width: int) -> list[Row]:
+def _measured(scene: ComparisonScene, width: int) -> list[Line]:
     comparison = scene.comparison
     alike = _is_alike(comparison)
     figures = (
@@ -242,7 +242,7 @@ def _measured(scene: ComparisonScene, width: int) -> list[Row]:
     )
 
 
-def _other_sections(scene: ComparisonScene, width: int) -> list[Row]:
+def _other_sections(scene: ComparisonScene, width: int) -> list[Line]:
     comparison = scene.comparison
     silent = [name for name, observed in zip(scene.names, comparison.observed, strict=True) if not observed]
     none = f"not known of {' and '.join(silent)}" if silent else ""
@@ -254,11 +254,11 @@ def _other_sections(scene: ComparisonScene, width: int) -> list[Row]:
 
 def _section(
     title: str, scene: ComparisonScene, entries: Iterable[Entry], width: int, none: str = "", aligned: str = "llll"
-) -> list[Row]:
+) -> list[Line]:
     rows = list(entries)
     if not rows:
         text = TextSpan(shorten(none, width - len(title) - 2), "dim")
-        return [Row(line(TextSpan(f"{title}: ", "strong"), text))] if none else []
+        return [line(TextSpan(f"{title}: ", "strong"), text)] if none else []
     heading = (title, *scene.names, "")
     texts = [(row.name, row.first, row.second, row.remark) for row in rows]
     most = (max(MAX_COLUMN_WIDTHS[0], len(title)), *MAX_COLUMN_WIDTHS[1:])
@@ -268,9 +268,9 @@ def _section(
     columns[3] = min(remark, most[3], rest) if rest >= min(remark, LEAST_REMARK) else 0
     head: tuple[Style, ...] = ("strong", *RUN_STYLES, "dim")
     return [
-        Row(table_line(heading, columns, head, "l" + aligned[1:])),
+        table_line(heading, columns, head, "l" + aligned[1:]),
         *(
-            Row(table_line(text, columns, ("", *RUN_STYLES, row.tone), aligned))
+            table_line(text, columns, ("", *RUN_STYLES, row.tone), aligned)
             for row, text in zip(rows, texts, strict=True)
         ),
     ]

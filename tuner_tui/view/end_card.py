@@ -12,7 +12,7 @@ from tuner_tui.runs.events.progress import mean_rates
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
     WARN,
-    Row,
+    Line,
     Style,
     TextSpan,
     flowing_rows,
@@ -85,7 +85,7 @@ WIDE_FROM, FACTS_SHARE = 90, 0.42
 LEAST_CHART, MOST_CHART, ROOM_APART = 6, 24, 6
 
 
-def end_rows(scene: EndScene, width: int, height: int) -> list[Row]:
+def end_rows(scene: EndScene, width: int, height: int) -> list[Line]:
     """Return the card in `width` cells; the chart takes what the rest leaves of `height` rows.
 
     It ends with the keys; what ended a failed run stands below it, in the findings.
@@ -106,7 +106,7 @@ def end_rows(scene: EndScene, width: int, height: int) -> list[Row]:
     return join_sections([head, facts, chart, *foot], apart)
 
 
-def loss_chart(scene: EndScene, width: int, height: int) -> list[Row]:
+def loss_chart(scene: EndScene, width: int, height: int) -> list[Line]:
     """Return the loss of the run without a heading: the facts name its values; nothing with fewer than two points."""
     shown = loss_scene(scene)
     return [] if shown is None else list(loss_rows(shown, width, height + 1))[1:]
@@ -337,7 +337,7 @@ def sentences(scene: EndScene) -> list[str]:
     return [sentence for sentence in (reason, fallback, remedy) if sentence]
 
 
-def head_rows(scene: EndScene, width: int) -> list[Row]:
+def head_rows(scene: EndScene, width: int) -> list[Line]:
     """Return the first line and what must be said of the end."""
     parts = (wrapped_rows(sentence, width)[:MOST_SENTENCE_ROWS] for sentence in sentences(scene))
     return [*flowing_rows(map(line, headline(scene)), width), *(row for part in parts for row in part)]
@@ -346,9 +346,9 @@ def head_rows(scene: EndScene, width: int) -> list[Row]:
 MOST_SENTENCE_ROWS = 3
 
 
-def fact_rows(facts: Sequence[Fact], width: int) -> list[Row]:
+def fact_rows(facts: Sequence[Fact], width: int) -> list[Line]:
     """Return the facts, each with its label."""
-    rows: list[Row] = []
+    rows: list[Line] = []
     labels = max(FACT, *(1 + text_width(fact.label) for fact in facts), 0)
     for fact in facts:
         text = shorten_path(fact.text, width - labels) if fact.label == "checkpoint" else fact.text
@@ -361,7 +361,7 @@ def shorten_path(path: str, width: int) -> str:
     return path if text_width(path) <= width else f"…{path[max(0, len(path) - max(0, width - 1)) :]}"
 
 
-def bar_rows(scene: EndScene, width: int) -> list[Row]:
+def bar_rows(scene: EndScene, width: int) -> list[Line]:
     """Return what filled the memory that ran out, and where the time went."""
     shares, figures = time_spent(scene.state), error_figures(scene)
     memory = [] if figures is None else full_memory_rows(figures, width)

@@ -13,7 +13,6 @@ from tuner_tui.view.cells import (
     READING,
     WARN,
     Line,
-    Row,
     Style,
     TextSpan,
     crop,
@@ -46,43 +45,43 @@ VERDICTS: Mapping[str, tuple[str, Style, str]] = {
 """Mark, its style, and words."""
 
 
-def estimate_rows(shown: MemoryOutlook | None, width: int, ended: str = "") -> list[Row]:
+def estimate_rows(shown: MemoryOutlook | None, width: int, ended: str = "") -> list[Line]:
     """Return the bar with its figures, a row with verdict, largest batch and source, expected time and the data.
 
     `ended` says how a run with these settings failed: nothing is said to fit then.
     """
     if shown is None:
-        return [Row(line(TextSpan(f"peak memory {READING}", "dim")))]
+        return [line(TextSpan(f"peak memory {READING}", "dim"))]
     last = [_time_row(shown.duration, width), *([] if shown.data is None else [_data_row(shown.data, width)])]
     if shown.estimate is None:
         return [*wrapped_rows(f"peak memory {shown.unknown}", width, "dim"), *last]
     return [_bar_row(shown, shown.estimate, width, ended), *_words_rows(shown, shown.estimate, width, ended), *last]
 
 
-def _time_row(expected: DurationEstimate | None, width: int) -> Row:
+def _time_row(expected: DurationEstimate | None, width: int) -> Line:
     label = TextSpan("time ", "dim")
     from tuner_tui.advice.recommend.duration_estimate import summarise_duration
 
     text = shorten(summarise_duration(expected), width - 5)
     if expected is None:
-        return Row(line(label, TextSpan(text, "dim")))
+        return line(label, TextSpan(text, "dim"))
     if expected.range_s is not None and text_width(text) + text_width(START_UP) <= width - 5:
         text += START_UP
     room = width - 5 - text_width(text) - 3
     rests_on = f" · {shorten(expected.rests_on, room)}" if room >= LEAST_SOURCE else ""
-    return Row(line(label, text, TextSpan(rests_on, "dim")))
+    return line(label, text, TextSpan(rests_on, "dim"))
 
 
-def _data_row(data: DataOutlook, width: int) -> Row:
+def _data_row(data: DataOutlook, width: int) -> Line:
     """Return what a batch loses first: `data 21 % padding · 3 % cut · half up to 310, longest 2,048 tokens`."""
     lengths = data.lengths
     padding = "packed" if lengths.packed else f"{format_share(data.padding_share)} padding"
     spread = f"half up to {lengths.percentile(0.5):,}, longest {lengths.longest:,}"
     parts = (padding, f"{format_share(data.cut_share)} cut", spread, f"{lengths.total:,} samples")
-    return Row(line(TextSpan("data ", "dim"), shorten(" · ".join(parts), width - 5)))
+    return line(TextSpan("data ", "dim"), shorten(" · ".join(parts), width - 5))
 
 
-def _bar_row(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ended: str) -> Row:
+def _bar_row(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ended: str) -> Line:
     label = GPU if shown.on_gpu else HOST
     mark, style, _ = VERDICTS["unknown" if ended and estimate.verdict == "fits" else estimate.verdict]
     figures = f"{mark} {figures_of(estimate)}"
@@ -95,7 +94,7 @@ def _bar_row(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ended: 
     bar: Line = ()
     if estimate.capacity_bytes and bar_width >= LEAST_BAR:
         bar = line(memory_bar(estimate, min(bar_width, MOST_BAR), style if wrong else "gauge"), " ")
-    return Row(line(TextSpan(f"{label} ", "dim"), bar, figured))
+    return line(TextSpan(f"{label} ", "dim"), bar, figured)
 
 
 def memory_bar(estimate: MemoryEstimate, width: int, style: Style) -> Line:
@@ -123,7 +122,7 @@ def _gib(size_bytes: float) -> str:
     return f.gib(size_bytes) if size_bytes < SMALL_BYTES else f.whole_gib(size_bytes)
 
 
-def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ended: str) -> list[Row]:
+def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ended: str) -> list[Line]:
     most = shown.largest
     _, style, verdict = VERDICTS[estimate.verdict]
     refuted = estimate.refuted_by
@@ -136,7 +135,7 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
     cause = shown.unused_gpus or ("" if refuted is None else refuted.sentence)
     if cause:
         first, *rest = wrapped_rows(f"{plain_text(words)} · {cause}", width, "warn")
-        return [Row(line(*words, crop(first.line, line_width(words), width))), *rest]
+        return [line(*words, crop(first, line_width(words), width)), *rest]
     if most is not None:
         words = line(*words, f" · largest micro batch {most:,}" if most else _nothing_fits(estimate))
     room = width - line_width(words)
@@ -146,7 +145,7 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
         words, room = line(*words, TextSpan(phase, "dim")), room - text_width(phase)
     if room >= LEAST_SOURCE and (rests_on := source(estimate.rests_on, room - 3)):
         words = line(*words, TextSpan(f" · {rests_on}", "dim"))
-    return [Row(words)]
+    return [words]
 
 
 def _nothing_fits(estimate: MemoryEstimate) -> str:

@@ -10,7 +10,6 @@ from tuner_tui.view.cells import (
     GOOD,
     READING,
     Line,
-    Row,
     Style,
     TextSpan,
     fit,
@@ -38,7 +37,7 @@ LOOK_KEYS = "[w]hy"
 GAP = "   "
 ROOM_FOR_KEYS, ROOM_FOR_RETRY, ROOM_FOR_DETAILS = 48, 72, 12
 
-ChoiceRow = tuple[Row, int | None]
+ChoiceRow = tuple[Line, int | None]
 """A row, and the index of the choice that a click on it selects."""
 
 
@@ -65,14 +64,14 @@ def first_choice(findings: Sequence[Finding]) -> int:
     return min(usable, default=(True, 0))[1]
 
 
-def good_rows(text: str, width: int) -> list[Row]:
+def good_rows(text: str, width: int) -> list[Line]:
     """Return the lines of `text` behind a mark that all is well, unless that is not known."""
     mark = TextSpan("" if text in (READING, UNEXPLAINED) else f"{GOOD} ", "good")
     parts = [part for paragraph in text.split("\n") if paragraph for part in wrap_text(paragraph, max(10, width - 2))]
-    return [Row(line("  " if at and mark.text else mark, TextSpan(part, "dim"))) for at, part in enumerate(parts)]
+    return [line("  " if at and mark.text else mark, TextSpan(part, "dim")) for at, part in enumerate(parts)]
 
 
-def replay_rows(replay: Replay, width: int) -> list[Row]:
+def replay_rows(replay: Replay, width: int) -> list[Line]:
     """Return the rows of where a value of a run first was not finite, and what that rests on."""
     facts = (row for fact in replay.facts for row in wrapped_rows(f"· {fact}", width, "dim"))
     return [*wrapped_rows(replay.sentence, width, "strong"), *facts]
@@ -101,7 +100,7 @@ def _all_rows(findings: Sequence[Finding], selected: int, width: int, most: int)
     return rows
 
 
-def _finding(finding: Finding, selected: bool, width: int, most: int) -> list[Row]:
+def _finding(finding: Finding, selected: bool, width: int, most: int) -> list[Line]:
     keys = f"  {LOOK_KEYS}" if selected else ""
     doubt = "" if finding.confidence == "certain" else f" ({finding.confidence})"
     first, *more = _wrap(f"{finding.sentence}{doubt}", width - 2 - len(keys))
@@ -112,8 +111,8 @@ def _finding(finding: Finding, selected: bool, width: int, most: int) -> list[Ro
         return [_with_keys(line(*head, TextSpan(GAP + evidence, "dim")), keys, width)]
     # What ended the run is read to its end; what merely slows it down is seen at a glance.
     most = most if finding.severity == "failed" else 1
-    rows = [Row(line(TextSpan(f"  {part}", "strong"))) for part in more]
-    rows += [Row(line(TextSpan(f"  {part}", "dim"))) for part in wrapped_parts(facts, width - 2, most)]
+    rows = [line(TextSpan(f"  {part}", "strong")) for part in more]
+    rows += [line(TextSpan(f"  {part}", "dim")) for part in wrapped_parts(facts, width - 2, most)]
     return [_with_keys(head, keys, width), *rows]
 
 
@@ -140,7 +139,7 @@ def further_evidence(finding: Finding) -> list[str]:
     return [fact for fact in finding.evidence if fact.rstrip(".") not in finding.sentence]
 
 
-def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int) -> list[Row]:
+def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int) -> list[Line]:
     usable = RETRY_KEYS if can_retry(finding, remedy) and width >= ROOM_FOR_RETRY else KEYS
     keys = f"  {usable if remedy.can_apply else LOOK_KEYS}" if selected and width >= ROOM_FOR_KEYS else ""
     # With the title, as nobody is to start a run with another effective batch unawares.
@@ -161,8 +160,8 @@ def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int) -> lis
         GAP + shorten_phrases(details, room) if not below and details and room > ROOM_FOR_DETAILS and not more else ""
     )
     head = line(mark, first, TextSpan(shown, "dim"))
-    rows = [_with_keys(head, keys, width), *(Row(line(f"    {part}")) for part in more)]
-    return rows + [Row(line(TextSpan(f"    {part}", "dim"))) for part in below]
+    rows = [_with_keys(head, keys, width), *(line(f"    {part}") for part in more)]
+    return rows + [line(TextSpan(f"    {part}", "dim")) for part in below]
 
 
 def can_retry(finding: Finding, remedy: Remedy) -> bool:
@@ -170,8 +169,8 @@ def can_retry(finding: Finding, remedy: Remedy) -> bool:
     return finding.severity == "failed" and bool(remedy.change)
 
 
-def _with_keys(cells: Line, keys: str, width: int) -> Row:
-    return Row(line(*fit(cells, width - len(keys)), TextSpan(keys, "curve")) if keys else cells)
+def _with_keys(cells: Line, keys: str, width: int) -> Line:
+    return line(*fit(cells, width - len(keys)), TextSpan(keys, "curve")) if keys else cells
 
 
 def _wrap(text: str, width: int) -> list[str]:

@@ -16,7 +16,6 @@ from tuner_tui.view.cells import (
     WARN,
     Line,
     Part,
-    Row,
     Style,
     TextSpan,
     align_left,
@@ -111,7 +110,7 @@ def gpu_columns(gpus: int, width: int) -> int:
     return 2 if gpus >= TWO_COLUMNS_FROM and width >= 2 * NARROWEST_COLUMN + COLUMN_GAP else 1
 
 
-def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> list[Row]:
+def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> list[Line]:
     """Return a heading and a row of gauges for each GPU, and the problems in words.
 
     Of `room` rows, what is left goes to histories below each GPU, or in the rows of all where that is too little. Many
@@ -152,7 +151,7 @@ def _charted(gpu: GpuSample) -> tuple[tuple[str, float], tuple[str, float]]:
     return ("utilisation_pct", 100.0), ("memory_used_bytes", float(gpu.memory_total_bytes or 0))
 
 
-def dense_gpu_rows(scene: GpuScene, width: int) -> list[Row]:
+def dense_gpu_rows(scene: GpuScene, width: int) -> list[Line]:
     """Return the GPUs in two columns of few figures, or as a wall where they are too many or the columns too narrow."""
     if len(scene.sample.gpus) >= WALL_FROM or width < 2 * DENSE_COLUMN + COLUMN_GAP:
         return gpu_wall(scene, width)
@@ -161,7 +160,7 @@ def dense_gpu_rows(scene: GpuScene, width: int) -> list[Row]:
 
 def _in_columns(
     scene: GpuScene, gpus: Sequence[GpuSample], columns: int, width: int, heights: Sequence[int] = ()
-) -> list[Row]:
+) -> list[Line]:
     """Return the rows of `gpus` in one column or two."""
     if columns == 1 or len(gpus) < 2:
         return _gpu_column(scene, gpus, width, heights)
@@ -170,7 +169,7 @@ def _in_columns(
     return side_by_side(left, _gpu_column(scene, gpus[lines:], each, heights), each + COLUMN_GAP)
 
 
-def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, heights: Sequence[int]) -> list[Row]:
+def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, heights: Sequence[int]) -> list[Line]:
     """Return a heading, and for each GPU a row of gauges with that many rows of history below it.
 
     The heading says how far the histories go back.
@@ -178,9 +177,9 @@ def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, heights:
     if not gpus:
         return []
     layout = gpu_layout(width, history=not heights and bool(scene.recent), jobs=scene.jobs is not None)
-    rows = [Row(_heading(layout, scene.past.text, charted=bool(heights)))]
+    rows = [_heading(layout, scene.past.text, charted=bool(heights))]
     for gpu, height in zip_longest(gpus, heights[: len(gpus)]):
-        rows.append(Row(_lost_gpu(scene, gpu) if _is_lost_in_words(scene, gpu, width) else _gauges(scene, gpu, layout)))
+        rows.append(_lost_gpu(scene, gpu) if _is_lost_in_words(scene, gpu, width) else _gauges(scene, gpu, layout))
         if height:
             rows += _gpu_history(scene, gpu, width - INDEX - SCALE, height)
     return rows
@@ -192,7 +191,7 @@ GROUP = 8
 WIDEST_BAR = 3
 
 
-def gpu_wall(scene: GpuScene, width: int) -> list[Row]:
+def gpu_wall(scene: GpuScene, width: int) -> list[Line]:
     """Return a bar for each GPU, as tall as it is busy and coloured by its state, in rows of equally many."""
     gpus, room = scene.sample.gpus, width - LABEL
     groups = -(-len(gpus) // GROUP)
@@ -207,7 +206,7 @@ def gpu_wall(scene: GpuScene, width: int) -> list[Row]:
         ("bad", "in trouble"),
     )
     counts = [(f"{states.count(style)} {name}", style) for style, name in names if style in states]
-    rows = [Row(line(f"{len(gpus)} GPUs", *(TextSpan(f"   {text}", style) for text, style in counts)))]
+    rows = [line(f"{len(gpus)} GPUs", *(TextSpan(f"   {text}", style) for text, style in counts))]
     for start in range(0, len(gpus), each):
         cells: list[TextSpan] = []
         for n, gpu in enumerate(gpus[start : start + each]):
@@ -379,7 +378,7 @@ def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Column
     return history_columns(scene.recent, (index, field), figure, scene.sample.time_s, number, scene.past)
 
 
-def _gpu_history(scene: GpuScene, gpu: GpuSample, columns: int, height: int) -> Sequence[Row]:
+def _gpu_history(scene: GpuScene, gpu: GpuSample, columns: int, height: int) -> Sequence[Line]:
     style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
     load, memory = ((_columns(scene, gpu, field, columns), full) for field, full in _charted(gpu))
     return history_rows(load, memory, style, height, "100 %")
@@ -388,7 +387,7 @@ def _gpu_history(scene: GpuScene, gpu: GpuSample, columns: int, height: int) -> 
 @lru_cache(maxsize=64)
 def history_rows(
     area: tuple[Columns, float], over: tuple[Columns, float], style: Style, height: int, most: str
-) -> tuple[Row, ...]:
+) -> tuple[Line, ...]:
     """Return `height` rows with an area of one figure and a line of another, each with the value of its full height.
 
     At the right edge stands the scale up to `most`; the gauges above are the legend.
@@ -396,7 +395,7 @@ def history_rows(
     scale = {0: most, height - 1: "0"} if height > 1 else {}
     lines = area_lines(*area, height, style, *over)
     return tuple(
-        Row(line(" " * INDEX, *cells, TextSpan(align_left(f" {scale.get(y, '')}", SCALE), "dim")))
+        line(" " * INDEX, *cells, TextSpan(align_left(f" {scale.get(y, '')}", SCALE), "dim"))
         for y, cells in enumerate(lines)
     )
 
@@ -439,7 +438,7 @@ def _judged(scene: GpuScene, gpu: GpuSample) -> list[GpuSample]:
     return [past for past in earlier if past is not None]
 
 
-def gpu_problem_rows(scene: GpuScene, width: int, row_width: int = 0) -> list[Row]:
+def gpu_problem_rows(scene: GpuScene, width: int, row_width: int = 0) -> list[Line]:
     """Return the problems of the GPUs in words, but those that rows of `row_width` cells say.
 
     GPUs with the same problem share a row.
@@ -453,7 +452,7 @@ def gpu_problem_rows(scene: GpuScene, width: int, row_width: int = 0) -> list[Ro
         elif (memory_share(gpu) or 0) > NEARLY_FULL:
             grouped.setdefault((WARN, "bad", "memory nearly full"), []).append(gpu.index)
     return [
-        Row(line(TextSpan(text, style)))
+        line(TextSpan(text, style))
         for (mark, style, words), gpus in grouped.items()
         for text in wrap_text(f"{mark} GPU {format_indices(gpus)}: {words}", max(8, width), subsequent_indent="  ")
     ]

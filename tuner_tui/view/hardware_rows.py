@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_size
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import BAD, GOOD, WARN, Row, TextSpan, labelled_rows, line, shorten
+from tuner_tui.view.cells import BAD, GOOD, WARN, Line, TextSpan, labelled_rows, line, shorten
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter import Interpreter
@@ -19,10 +19,10 @@ ROOM_FOR_REASONS = 60
 MOST_IN_USE_ROWS = 2
 
 
-def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, width: int) -> list[Row]:
+def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, width: int) -> list[Line]:
     """Return all that is known of the machine, problems first."""
     if inventory is None:
-        return [Row(line(TextSpan("Reading the hardware …", "dim")))]
+        return [line(TextSpan("Reading the hardware …", "dim"))]
     rows = _problems(inventory, interpreter, width)
     for alike in group_equal_gpus(inventory.gpus):
         rows += _gpu(alike, width)
@@ -56,7 +56,7 @@ def group_equal_gpus(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
     return list(groups.values())
 
 
-def _problems(inventory: Inventory, interpreter: Interpreter | None, width: int) -> list[Row]:
+def _problems(inventory: Inventory, interpreter: Interpreter | None, width: int) -> list[Line]:
     """Return what is wrong, each with its advice where it has one."""
     from tuner_tui.hardware.interpreter import find_incompatibilities  # not needed for the first frame
 
@@ -68,12 +68,12 @@ def _problems(inventory: Inventory, interpreter: Interpreter | None, width: int)
     rows = []
     for sentence, advice in problems:
         warning = wrap_text(sentence, max(8, width), initial_indent=f"{WARN} ", subsequent_indent="  ")
-        rows += [Row(line(TextSpan(text, "warn"))) for text in warning]
-        rows += [Row(line(f"  {text}")) for text in wrap_text(advice, max(8, width - 2))]
+        rows += [line(TextSpan(text, "warn")) for text in warning]
+        rows += [line(f"  {text}") for text in wrap_text(advice, max(8, width - 2))]
     return rows
 
 
-def _visible(inventory: Inventory, width: int) -> list[Row]:
+def _visible(inventory: Inventory, width: int) -> list[Line]:
     """Return which GPUs CUDA_VISIBLE_DEVICES leaves to a training, if it is set."""
     if inventory.cuda_visible_devices is None:
         return []
@@ -84,7 +84,7 @@ def _visible(inventory: Inventory, width: int) -> list[Row]:
     return labelled_rows("visible", f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices}: {used}", width)
 
 
-def _gpu(gpus: Sequence[Gpu], width: int) -> list[Row]:
+def _gpu(gpus: Sequence[Gpu], width: int) -> list[Line]:
     first = gpus[0]
     numbers = str(first.index) if len(gpus) == 1 else f"{len(gpus)} ×"
     facts = [
@@ -95,31 +95,31 @@ def _gpu(gpus: Sequence[Gpu], width: int) -> list[Row]:
         "MIG on" if first.mig else "",
     ]
     rows = [
-        Row(line(TextSpan(f"{numbers} ", "strong"), shorten(first.name, width - len(numbers) - 1))),
-        Row(line("  ", shorten("  ".join(fact for fact in facts if fact), width - 2))),
+        line(TextSpan(f"{numbers} ", "strong"), shorten(first.name, width - len(numbers) - 1)),
+        line("  ", shorten("  ".join(fact for fact in facts if fact), width - 2)),
     ]
     rows += _abilities(first.abilities, width)
     return rows + _in_use(gpus, width)
 
 
-def _abilities(abilities: Sequence[Ability], width: int) -> list[Row]:
+def _abilities(abilities: Sequence[Ability], width: int) -> list[Line]:
     """Return the abilities of a GPU, with reasons where there is room."""
     if width >= ROOM_FOR_REASONS:
         named = ((f"  {_mark(ability)} {ability.name}", ability.reason) for ability in abilities)
         return [row for name, reason in named for row in labelled_rows(name, reason, width, labels=11)]
     marks = "  ".join(f"{_mark(ability)}{ability.name}" for ability in abilities)
-    return [Row(line(f"  {text}")) for text in wrap_text(marks, max(8, width - 2))]
+    return [line(f"  {text}") for text in wrap_text(marks, max(8, width - 2))]
 
 
 def _mark(ability: Ability) -> str:
     return "?" if ability.able is None else GOOD if ability.able else BAD
 
 
-def _in_use(gpus: Sequence[Gpu], width: int) -> list[Row]:
+def _in_use(gpus: Sequence[Gpu], width: int) -> list[Line]:
     """Return the processes that use GPU memory: a row per GPU, or one row for many GPUs."""
     used = [gpu for gpu in gpus if gpu.processes]
     groups = [used] if len(used) > MOST_IN_USE_ROWS else [[gpu] for gpu in used]
-    return [Row(line("  ", shorten(_held(group), max(0, width - 2)))) for group in groups]
+    return [line("  ", shorten(_held(group), max(0, width - 2))) for group in groups]
 
 
 def _held(gpus: Sequence[Gpu]) -> str:
@@ -133,7 +133,7 @@ def _held(gpus: Sequence[Gpu]) -> str:
     return f"{whose}: {f.gib(sum(used) if used else None)} GiB used by {', '.join(names)}"
 
 
-def _host(inventory: Inventory, width: int) -> list[Row]:
+def _host(inventory: Inventory, width: int) -> list[Line]:
     cpu, memory = inventory.cpu, inventory.memory
     limits = [f"affinity {cpu.affinity_cores}"] if cpu.affinity_cores < cpu.logical_cores else []
     limits += [f"cgroup quota {cpu.quota_cores:g}"] if cpu.quota_cores is not None else []
@@ -149,7 +149,7 @@ def _host(inventory: Inventory, width: int) -> list[Row]:
     return [row for label, text in facts.items() for row in labelled_rows(label, text, width)]
 
 
-def _interpreter(interpreter: Interpreter | None, width: int) -> list[Row]:
+def _interpreter(interpreter: Interpreter | None, width: int) -> list[Line]:
     if interpreter is None:
         return labelled_rows("Python", "reading its packages …", width)
     python = labelled_rows("Python", f"{interpreter.python_version or UNKNOWN}  {interpreter.path}", width)

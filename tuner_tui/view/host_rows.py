@@ -9,7 +9,7 @@ from tuner_tui.core.units import format_percent
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
     LABEL,
-    Row,
+    Line,
     Style,
     TextSpan,
     align_right,
@@ -33,14 +33,14 @@ CORES_EVERY_S = 5.0
 """Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
 
 
-def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, past: Past = NO_PAST) -> list[Row]:
+def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, past: Past = NO_PAST) -> list[Line]:
     """Return all rows of the host; `chart` is the room for a history of processor and memory."""
     number, now_s, host = max(0, width - INDEX - SCALE), sample.time_s, sample.host
 
     def columns(field: str) -> Columns:
         return history_columns(recent, field, lambda past: getattr(past.host, field), now_s, number, past)
 
-    history: Sequence[Row] = ()
+    history: Sequence[Line] = ()
     if number and (height := min(LOW_CHART if sample.gpus else TALLEST_HISTORY, chart)) > 0:
         load, memory = (columns("cpu_pct"), 100.0), (columns("ram_used_bytes"), float(host.ram_total_bytes or 0))
         height = 1 if is_flat(*load) and is_flat(*memory) else height
@@ -54,7 +54,7 @@ NARROWEST_HOST_GAUGE = 6
 RAM_FULL = 0.95
 
 
-def host_gauges(sample: Sample, width: int, span: str = "") -> list[Row]:
+def host_gauges(sample: Sample, width: int, span: str = "") -> list[Line]:
     """Return processor and memory as gauges on one row with the training's processes, and how much is swapped.
 
     At the end of the row stands how far the histories below go back: their `span`.
@@ -77,23 +77,23 @@ def host_gauges(sample: Sample, width: int, span: str = "") -> list[Row]:
     memory = line(TextSpan("RAM ", "strong"), gauge(used, each, full or "second"), TextSpan(ram, full))
     swap = _swap_rows(host, width)
     if each < NARROWEST_HOST_GAUGE:
-        return [Row(cpu), Row(memory), *swap]
+        return [cpu, memory, *swap]
     head = line(cpu, "  ", memory, TextSpan(same_row, "dim"))
-    rows = [Row(line(*head, TextSpan(align_right(span, width - line_width(head)), "dim")) if span else head), *swap]
+    rows = [line(*head, TextSpan(align_right(span, width - line_width(head)), "dim")) if span else head, *swap]
     if work and not same_row:
-        rows.append(Row(line(TextSpan(shorten(work, width), "dim"))))
+        rows.append(line(TextSpan(shorten(work, width), "dim")))
     return rows
 
 
-def _swap_rows(host: HostSample, width: int) -> list[Row]:
+def _swap_rows(host: HostSample, width: int) -> list[Line]:
     if not host.swap_used_bytes and not host.swap_in_bytes_s:
         return []
     text = f"swap {f.short_size(host.swap_used_bytes)} used"
     text += f", {f.mb_s(host.swap_in_bytes_s)} MB/s in: memory is short" if host.swap_in_bytes_s else ""
-    return [Row(line(TextSpan(shorten(text, width), "bad" if host.swap_in_bytes_s else "dim")))]
+    return [line(TextSpan(shorten(text, width), "bad" if host.swap_in_bytes_s else "dim"))]
 
 
-def _disk_rows(host: HostSample, width: int) -> list[Row]:
+def _disk_rows(host: HostSample, width: int) -> list[Line]:
     """Return disk and shared memory as one row without what is not known."""
     free = [
         f"disk {f.short_size(host.disk_free_bytes)} free" if host.disk_free_bytes is not None else "",
@@ -103,10 +103,10 @@ def _disk_rows(host: HostSample, width: int) -> list[Row]:
     free += [f"reading {f.mb_s(host.disk_read_bytes_s)} MB/s"] if host.disk_read_bytes_s is not None else []
     free += [f"writing {f.mb_s(host.disk_write_bytes_s)} MB/s"] if host.disk_write_bytes_s is not None else []
     text = join_fitting(free, width)
-    return [Row(line(TextSpan(text, "dim")))] if text else []
+    return [line(TextSpan(text, "dim"))] if text else []
 
 
-def core_rows(recent: Sequence[Sample], now_s: float, width: int) -> list[Row]:
+def core_rows(recent: Sequence[Sample], now_s: float, width: int) -> list[Line]:
     """Return a row with a block per core; where there are too many, per two cores or more, by the busiest of them."""
     means = core_means(recent, now_s)
     room = width - LABEL

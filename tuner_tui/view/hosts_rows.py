@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tuner_tui.core.units import format_gib, format_percent
 from tuner_tui.view.cells import (
     WARN,
-    Row,
+    Line,
     Style,
     TextSpan,
     align_left,
@@ -33,7 +33,7 @@ FREE_SHARE, FREE_PCT = 0.05, 5.0
 
 def hosts_rows(
     views: Sequence[HostView], recent: Mapping[str, Sequence[Sample]], width: int, height: int = 0
-) -> list[Row]:
+) -> list[Line]:
     """Return the sum of all hosts and the rows of each, in columns that are the same for all.
 
     `recent` has the samples of each by its name. What is left of `height` goes to blank rows, then to histories.
@@ -44,7 +44,7 @@ def hosts_rows(
     gpus = [gpu for machine in machines for gpu in machine.sample.gpus]
     columns = gpu_columns(max((len(machine.sample.gpus) for machine in machines), default=0), width - INDENT)
 
-    def rows_of(view: HostView, room: int) -> list[Row]:
+    def rows_of(view: HostView, room: int) -> list[Line]:
         return host_rows(view, width, name_width, has_jobs, recent.get(view.name, ()), room, columns)
 
     sections = [_sum_rows(gpus), *(rows_of(view, 0) for view in views)]
@@ -56,7 +56,7 @@ def hosts_rows(
     return join_sections(sections, apart=spare >= 0)
 
 
-def _sum_rows(gpus: Sequence[GpuSample]) -> list[Row]:
+def _sum_rows(gpus: Sequence[GpuSample]) -> list[Line]:
     """Return how many of all GPUs are in use, free and lost, and their power."""
     if not gpus:
         return []
@@ -67,7 +67,7 @@ def _sum_rows(gpus: Sequence[GpuSample]) -> list[Row]:
     parts = [TextSpan(f"{len(gpus)} GPUs", "strong"), TextSpan(f"   {len(gpus) - lost - free} in use")]
     parts += [TextSpan(f"   {free} free", "good")] if free else []
     parts += [TextSpan(f"   {lost} lost", "bad")] if lost else []
-    return [Row(line(*parts, TextSpan(f"   {power_in_sum(gpus)}".rstrip(), "dim")))]
+    return [line(*parts, TextSpan(f"   {power_in_sum(gpus)}".rstrip(), "dim"))]
 
 
 def host_rows(
@@ -78,7 +78,7 @@ def host_rows(
     recent: Sequence[Sample] = (),
     room: int = 0,
     columns: int = 0,
-) -> list[Row]:
+) -> list[Line]:
     """Return a header, labelled gauges of the GPUs, and the runs; of a host that is silent a row that says why.
 
     With `has_jobs` there is room for what runs on each GPU, even if nothing does. Histories of `recent` samples take
@@ -89,18 +89,18 @@ def host_rows(
     if machine is None:
         style: Style = "dim" if view.problem is None else "bad"
         reason = shorten(view.problem or "connecting …", width - text_width(name.text))
-        return [Row(line(name, TextSpan(reason, style)))]
+        return [line(name, TextSpan(reason, style))]
     host = machine.sample.host
     ram = f"RAM {format_gib(host.ram_used_bytes, 0)} of {format_gib(host.ram_total_bytes, 0)}"
     load = [gpus_title(machine).removeprefix("GPUs · ")] if machine.sample.gpus else []
     load += [] if host.ram_total_bytes is None else [f"CPU {format_percent(host.cpu_pct)}", ram]
-    head = Row(line(name, TextSpan(join_fitting(load, width - text_width(name.text)))))
+    head = line(name, TextSpan(join_fitting(load, width - text_width(name.text))))
     problem = [] if machine.problem is None else remark_rows(machine.problem.sentence, width - INDENT, WARN, "warn")
     unnamed = dict.fromkeys((gpu.index for gpu in machine.sample.gpus), "") if has_jobs else {}
     past = shown_past(recent, WINDOWS[0], machine.sample.time_s)
     past = past._replace(text=past.text.partition(" · ")[0])  # no key changes it here
     scene = watched_scene(machine, recent, (), past)._replace(jobs={**unnamed, **jobs_by_gpu(machine)} or None)
-    runs = [Row(job_description(job, width - INDENT, "")) for job in machine.jobs if job.run is not None]
+    runs = [job_description(job, width - INDENT, "") for job in machine.jobs if job.run is not None]
     left = room - 1 - len(problem) - len(runs)
     below = [*problem, *gpu_rows(scene, width - INDENT, left, columns), *runs]
-    return [head, *(Row(line(" " * INDENT, *row.line)) for row in below)]
+    return [head, *(line(" " * INDENT, *row) for row in below)]

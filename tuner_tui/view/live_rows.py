@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import WARN, Row, TextSpan, fit, join_sections, labelled_rows, line
+from tuner_tui.view.cells import WARN, Line, TextSpan, fit, join_sections, labelled_rows, line
 from tuner_tui.view.charts import Axes, Curve, curve_rows, legend
 from tuner_tui.view.gpu_rows import (
     TWO_COLUMNS_FROM,
@@ -73,7 +73,7 @@ class Layout(NamedTuple):
     details: bool
     apart: bool
     figures: bool = True
-    many_gpus: Callable[[GpuScene, int], list[Row]] | None = None
+    many_gpus: Callable[[GpuScene, int], list[Line]] | None = None
 
 
 LAYOUTS = (
@@ -86,7 +86,7 @@ LAYOUTS = (
 )
 
 
-def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
+def live_rows(scene: LiveScene, width: int, height: int) -> list[Line]:
     """Return the loss, the run, then the machine, in an order that is the same at every size.
 
     The loss gets what the other rows leave; where that is more than enough, histories get a part of it. The last rows
@@ -138,14 +138,14 @@ class Parts(NamedTuple):
 
     scene: LiveScene
     width: int
-    step: list[Row]
-    memory: list[Row]
-    run: list[Row]
-    ranks: list[Row]
+    step: list[Line]
+    memory: list[Line]
+    run: list[Line]
+    ranks: list[Line]
     charted: bool
     gpus: GpuScene | None
-    old: list[Row]
-    gpu_rows: list[Row]
+    old: list[Line]
+    gpu_rows: list[Line]
 
 
 def _parts(scene: LiveScene, width: int) -> Parts:
@@ -163,14 +163,14 @@ def _parts(scene: LiveScene, width: int) -> Parts:
     if sample is None:
         return Parts(scene, width, step, memory, run, ranks, charted, None, [], [])
     age = scene.now_s - sample.time_s
-    old = [Row(line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn")))] if age > OLD_SAMPLE_S else []
+    old = [line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn"))] if age > OLD_SAMPLE_S else []
     device = None if state is None else state.in_effect.get("device")
     training = gpus_in_use(sample, device) if trains else frozenset[int]()
     gpus = GpuScene(sample, scene.recent, training, past=shown_past(scene.recent, scene.window, sample.time_s))
     return Parts(scene, width, step, memory, run, ranks, charted, gpus, old, gpu_rows(gpus, width))
 
 
-def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Row]]:
+def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Line]]:
     """Return the run first, then the parts of the machine, with histories in `room` rows."""
     scene, width, sample = parts.scene, parts.width, parts.scene.sample
     bars = parts.step[: None if layout.figures else 1] + parts.memory[: None if layout.details else 1]
@@ -196,10 +196,10 @@ def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Row]]:
 NARROWEST_PLOT, SHORTEST_PLOT = 36, 6
 
 
-def plots_rows(history: History, last_step: int | None, width: int, height: int, loss: bool = True) -> list[Row]:
+def plots_rows(history: History, last_step: int | None, width: int, height: int, loss: bool = True) -> list[Line]:
     """Return as many plots as fit, most important first; without the `loss` where that is drawn elsewhere."""
 
-    def plot(series: Series, number: Callable[[float | None], str], from_zero: bool) -> Sequence[Row]:
+    def plot(series: Series, number: Callable[[float | None], str], from_zero: bool) -> Sequence[Line]:
         title = ", ".join(filter(None, (series.name, "" if series.unit == "B" else series.unit)))
         newest = next((number(y) for y in reversed(series.ys) if y is not None and math.isfinite(y)), number(None))
         curve = Curve(newest, series.xs, series.ys)
@@ -216,7 +216,7 @@ def plots_rows(history: History, last_step: int | None, width: int, height: int,
     end, unit = growing_end(
         max((each.xs[-1] for each in (history.loss, history.samples_s) if each.xs), default=0.0), last_step
     )
-    plots: list[Callable[[], Sequence[Row]]] = [
+    plots: list[Callable[[], Sequence[Line]]] = [
         partial(plot, *each) for each in series if each[0].xs or each[0] is history.samples_s
     ]
     if loss:
@@ -227,7 +227,7 @@ def plots_rows(history: History, last_step: int | None, width: int, height: int,
     cell_width, cell_height = width // columns, height // lines
     drawn = [draw() for draw in plots[: columns * lines]]
     return [
-        Row(line(*(fit(row.line, cell_width) for row in together)))
+        line(*(fit(row, cell_width) for row in together))
         for start in range(0, len(drawn), columns)
         for together in zip(*drawn[start : start + columns], strict=False)
     ]

@@ -10,7 +10,7 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import BAD, LABEL, Line, Row, Style, TextSpan, line, line_width
+from tuner_tui.view.cells import BAD, LABEL, Line, Style, TextSpan, line, line_width
 from tuner_tui.view.charts import SIGNS, Axes, Curve, Mark, axis_range, curve_rows
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def best_label(state: RunState) -> str:
     return "best eval" if state.knows_evaluations else "eval"
 
 
-def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
+def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Line]:
     """Return `height` rows: a heading that explains the signs, the curves, and the steps."""
     curves, axes, marks = loss_drawing(scene)
     return curve_rows(_heading(scene, width), curves, axes, width, height, marks)

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from tuner_tui.core.units import format_percent
 from tuner_tui.inspection.step_trace import StepTimes
 from tuner_tui.runs.read.live_inspection import RankProfile, RunProfile
-from tuner_tui.view.cells import Row, TextSpan, align_left, line, shorten, text_width, wrapped_rows
+from tuner_tui.view.cells import Line, TextSpan, align_left, line, shorten, text_width, wrapped_rows
 
 MAX_TABLE = 8
 BAR_WIDTH = 12
 MORE_WIDTH = 21
 
 
-def profile_rows(profile: RunProfile, width: int) -> list[Row]:
+def profile_rows(profile: RunProfile, width: int) -> list[Line]:
     """Return the rows of the rank that decides; of each other one its verdict."""
     if profile.observed is not None:
         refused = [row for refusal in profile.refusals for row in wrapped_rows(refusal, width, "warn")]
@@ -33,7 +33,7 @@ def profile_rows(profile: RunProfile, width: int) -> list[Row]:
     rows += _table("Part of the step", parts, times, width)
     modules = [(row.name, row.seconds, _calls(row.calls)) for row in times.modules[:MAX_TABLE]]
     if first.compiled:
-        rows += [Row(()), *wrapped_rows("Modules inside torch.compile are not timed one by one.", width, "dim")]
+        rows += [(), *wrapped_rows("Modules inside torch.compile are not timed one by one.", width, "dim")]
     rows += _table("Module", modules, times, width)
     operators = [(row.name, row.seconds, _calls(row.calls)) for row in times.operators[:MAX_TABLE]]
     rows += _table("Operator", operators, times, width)
@@ -41,27 +41,27 @@ def profile_rows(profile: RunProfile, width: int) -> list[Row]:
     steps = f"the time of {first.lost_s / times.step_s:.0f} steps"
     counted = "1 step" if times.steps == 1 else f"{times.steps} steps"
     lost = f"{counted} evaluated; the training lost {first.lost_s:.2g} s, {steps}."
-    return [*rows, Row(()), *wrapped_rows(lost, width, "dim"), *wrapped_rows(saved, width, "dim")]
+    return [*rows, (), *wrapped_rows(lost, width, "dim"), *wrapped_rows(saved, width, "dim")]
 
 
-def _verdict_rows(profile: RankProfile, several: bool, width: int) -> Iterable[Row]:
+def _verdict_rows(profile: RankProfile, several: bool, width: int) -> Iterable[Line]:
     verdict = profile.verdict
     name = f"Rank {profile.rank}: " if several else ""
     yield from wrapped_rows(name + verdict.sentence, width, "strong")
     for fact in verdict.evidence:
         yield from wrapped_rows(f"· {fact}", width, "dim")
     if verdict.gains:
-        yield Row(())
-        yield Row(line(TextSpan("Each could win at most", "strong")))
+        yield ()
+        yield line(TextSpan("Each could win at most", "strong"))
     for gain in verdict.gains:
-        yield Row(line(f"{format_percent(gain.share * 100):>6}  ", shorten(gain.remedy, width - 8)))
+        yield line(f"{format_percent(gain.share * 100):>6}  ", shorten(gain.remedy, width - 8))
 
 
-def _table(title: str, entries: Sequence[tuple[str, float, str]], times: StepTimes, width: int) -> Iterable[Row]:
+def _table(title: str, entries: Sequence[tuple[str, float, str]], times: StepTimes, width: int) -> Iterable[Line]:
     if not entries:
         return
-    yield Row(())
-    yield Row(line(TextSpan(title, "strong")))
+    yield ()
+    yield line(TextSpan(title, "strong"))
     longest = max(text_width(name) for name, _, _ in entries)
     for name, seconds, more in entries:
         share = times.share(seconds)
@@ -69,7 +69,7 @@ def _table(title: str, entries: Sequence[tuple[str, float, str]], times: StepTim
         figures = f"{format_percent(share * 100):>5} {seconds * 1000:>9.3g} ms  "
         room = max(8, min(longest, width - BAR_WIDTH - len(figures) - MORE_WIDTH))
         label = align_left(shorten(name, room), room)
-        yield Row(line(TextSpan(bar.ljust(BAR_WIDTH), "gauge"), figures, label, TextSpan(f"  {more}", "dim")))
+        yield line(TextSpan(bar.ljust(BAR_WIDTH), "gauge"), figures, label, TextSpan(f"  {more}", "dim"))
 
 
 def _calls(calls: float) -> str:

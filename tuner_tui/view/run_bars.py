@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.core.units import GIB
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import LABEL, WARN, Row, Style, labelled_flow, labelled_row, line
+from tuner_tui.view.cells import LABEL, WARN, Line, Style, labelled_flow, labelled_row, line
 from tuner_tui.view.charts import BarMark, BarPart, bar_legend, bar_marks, stacked_bar
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _rank_shares(rank: RankState, latest: Steps, whole: bool) -> dict[str, float
     }
 
 
-def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -> list[Row]:
+def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -> list[Line]:
     """Return the bar of a step's time, with the avoidable part that the first finding of `causes` is about in amber.
 
     `causes` has the share of the time that each finding is about, where it is measured.
@@ -101,7 +101,7 @@ def avoidable_part(shares: Mapping[str, float], causes: Iterable[str]) -> str | 
     return largest if largest is not None and shares[largest] >= NOTABLE_SHARE else None
 
 
-def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOutlook | None, width: int) -> list[Row]:
+def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOutlook | None, width: int) -> list[Line]:
     """Return the bar of what fills the memory, by the run if one has measured it, else by the estimate; and its marks.
 
     The marks below are the peak of the run so far, and the estimate of the next run with its uncertainty. Without a run
@@ -134,7 +134,7 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
         marks.append(_estimate_mark(estimate, capacity, "next run" if measured or state is None else "estimate"))
     room = max(0, width - LABEL)
     bar, *legend = named_bar("RAM" if on_host else "memory", parts, width)
-    return [bar, Row(line(" " * LABEL, *bar_marks(marks, room))), *legend]
+    return [bar, line(" " * LABEL, *bar_marks(marks, room)), *legend]
 
 
 def _memory_parts(
@@ -147,7 +147,7 @@ def _memory_parts(
     return figure, [*parts, BarPart("free", max(0.0, 1 - used / capacity), "dim", f"{figure} · free")]
 
 
-def full_memory_rows(figures: MemoryFigures, width: int) -> list[Row]:
+def full_memory_rows(figures: MemoryFigures, width: int) -> list[Line]:
     """Return the bar of what filled the memory by the figures of an out-of-memory error."""
     from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
 
@@ -161,7 +161,7 @@ def full_memory_rows(figures: MemoryFigures, width: int) -> list[Row]:
     return named_bar("memory", _memory_parts(sizes, capacity, max(taken, capacity), MEMORY_STYLES)[1], width)
 
 
-def named_bar(label: str, parts: Sequence[BarPart], width: int) -> list[Row]:
+def named_bar(label: str, parts: Sequence[BarPart], width: int) -> list[Line]:
     """Return a stacked bar, and below it the names of the parts that have no room for theirs."""
     bar = stacked_bar(parts, max(0, width - LABEL))
     legend = bar_legend(parts, bar)

@@ -15,7 +15,7 @@ from tuner_tui.view.cells import (
     GOOD,
     LABEL,
     WARN,
-    Row,
+    Line,
     Style,
     TextSpan,
     join_fitting,
@@ -85,12 +85,12 @@ class RunScene(NamedTuple):
     charted: bool = False
 
 
-def run_rows(scene: RunScene, width: int) -> list[Row]:
+def run_rows(scene: RunScene, width: int) -> list[Line]:
     """Return the figures of a run that has not ended, and how its start goes."""
     return [*startup_rows(scene, width), *_figure_rows(scene, width), *_eval_rows(scene.state, width)]
 
 
-def startup_rows(scene: RunScene, width: int) -> list[Row]:
+def startup_rows(scene: RunScene, width: int) -> list[Line]:
     """Return the phases before the first step with their seconds, and what the current one waits for if it is long."""
     from tuner_tui.runs.events.progress import startup_phase, startup_phases
 
@@ -158,13 +158,13 @@ def outcome_parts(state: RunState, name: str) -> list[TextSpan]:
     ]
 
 
-def _group(label: str, first: str, rest: Iterable[str], width: int, style: Style = "strong") -> Row:
+def _group(label: str, first: str, rest: Iterable[str], width: int, style: Style = "strong") -> Line:
     """Return one bold figure after its label, and as many others as fit."""
     others = join_fitting(rest, width - LABEL - text_width(first) - 3)
     return labelled_row(label, TextSpan(first, style), TextSpan(f" · {others}" if others else "", "dim"))
 
 
-def _figure_rows(scene: RunScene, width: int) -> list[Row]:
+def _figure_rows(scene: RunScene, width: int) -> list[Line]:
     """Return speed and loss; what is not known is left out, and where the time goes is drawn as a bar."""
     from tuner_tui.runs.events.progress import phase_at
 
@@ -251,7 +251,7 @@ def format_metrics(metrics: Mapping[str, float]) -> list[str]:
     ]
 
 
-def _eval_rows(state: RunState, width: int) -> list[Row]:
+def _eval_rows(state: RunState, width: int) -> list[Line]:
     """Return the newest evaluation's metrics; its loss is part of the grid."""
     text = "  ".join(format_metrics(state.evaluations[-1].metrics)) if state.evaluations else ""
     if not text:
@@ -265,7 +265,7 @@ EQUAL_STEPS = 1.05
 """Below this ratio to the others' mean, the slowest rank is not named: the difference is noise."""
 
 
-def rank_rows(state: RunState, width: int) -> list[Row]:
+def rank_rows(state: RunState, width: int) -> list[Line]:
     """Return how the ranks differ: the slowest in words and as a bar of each; nothing for a single rank."""
     if len(state.ranks) < 2:
         return []

@@ -9,7 +9,7 @@ from msgspec import Struct, field, structs
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN
-from tuner_tui.view.cells import READING, Row, Style, TextSpan, join_fitting, line, shorten
+from tuner_tui.view.cells import READING, Line, Style, TextSpan, join_fitting, line, shorten
 
 if TYPE_CHECKING:
     from tuner_tui.settings.model import FieldSpec, Resolved, Settings, Value
@@ -338,9 +338,9 @@ def check_input(view: SettingsView, spec: FieldSpec, text: str) -> FieldHelpText
 HELP_STYLES: Mapping[str, Style] = {"warning": "warn", "error": "bad"}
 
 
-def help_rows(text: FieldHelpText, width: int) -> list[Row]:
+def help_rows(text: FieldHelpText, width: int) -> list[Line]:
     """Return as many facts of a field as one dim line holds, and its help or problem below."""
     style = HELP_STYLES.get(text.tone, "")
     facts = join_fitting(text.facts.split(" · "), width) or shorten(text.facts, width)
     sentence = wrap_text(text.sentence, max(8, width))
-    return [Row(line(TextSpan(facts, "dim"))), *(Row(line(TextSpan(part, style))) for part in sentence)]
+    return [line(TextSpan(facts, "dim")), *(line(TextSpan(part, style)) for part in sentence)]

@@ -18,7 +18,6 @@ from tuner_tui.view.cells import (
     GOOD,
     WARN,
     Line,
-    Row,
     Style,
     TextSpan,
     align_left,
@@ -118,7 +117,7 @@ def can_resume(view: TuningView) -> bool:
     return view.status in ("aborted", "killed", "failed") or (view.status == "finished" and bool(view.trouble))
 
 
-def result_rows(view: TuningView, width: int) -> list[Row]:
+def result_rows(view: TuningView, width: int) -> list[Line]:
     """Return the conclusion of a tuning that has ended, or only its trouble: without the keys of the screen."""
     rows = [] if view.verdict is None else _verdict_rows(view, view.verdict, True, width)
     return rows + (_labelled_rows("note", view.trouble, width) if view.trouble else [])
@@ -135,10 +134,10 @@ STOPPED_SENTENCES: Mapping[str, tuple[str, Style, str]] = {
 }
 
 
-def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> list[Row]:
+def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> list[Line]:
     """Return the rows at the top of the tune screen, the result first; `now_s` is in seconds since the epoch."""
     if view is None:
-        return [Row(line(TextSpan("reading the tuning …", "dim")))]
+        return [line(TextSpan("reading the tuning …", "dim"))]
     ended = [] if view.status == "running" else _ended_rows(view, width)
     busy = f"{view.busy}: nothing is confirmed or saved meanwhile" if view.busy else ""
     result = _verdict_rows(view, view.verdict, is_start_best(view), width) if view.verdict else _best_rows(view, width)
@@ -150,10 +149,10 @@ def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> lis
     ]
 
 
-def running_rows(view: TuningView, now_s: float | None, width: int) -> list[Row]:
+def running_rows(view: TuningView, now_s: float | None, width: int) -> list[Line]:
     """Return what the running trials change and why, and the time left."""
     if not view.running:
-        return [Row(line(TextSpan("Between trials. ", "strong")))]
+        return [line(TextSpan("Between trials. ", "strong"))]
     first, left = view.running[0], format_time_left(view)
     given = view.tried[0].trial.settings if view.tried else None
     expected = "" if first.expected_s is None else f" of about {format_duration(first.expected_s)}"
@@ -163,18 +162,18 @@ def running_rows(view: TuningView, now_s: float | None, width: int) -> list[Row]
         f" · {format_changes(first.trial, given)}{spent}",
         f" · {left}" if left else "",
     )
-    return [Row(head), *_labelled_rows("why", first.trial.reason, width)]
+    return [head, *_labelled_rows("why", first.trial.reason, width)]
 
 
-def _ended_rows(view: TuningView, width: int) -> list[Row]:
+def _ended_rows(view: TuningView, width: int) -> list[Line]:
     if view.status == "finished":
         return _labelled_rows("note", view.trouble, width, "warn") if view.trouble else []
     mark, style, words = STOPPED_SENTENCES[view.status]
-    rows = [Row(line(TextSpan(f"{mark} {words}", style)))]
+    rows = [line(TextSpan(f"{mark} {words}", style))]
     return rows + (_labelled_rows("trouble", view.trouble, width, style) if view.trouble else [])
 
 
-def _best_rows(view: TuningView, width: int) -> list[Row]:
+def _best_rows(view: TuningView, width: int) -> list[Line]:
     """Return the best settings so far in one sentence, until there is a conclusion."""
     standing = TuningSummary.of(view)
     best = standing.results.best
@@ -182,7 +181,7 @@ def _best_rows(view: TuningView, width: int) -> list[Row]:
         return []
     others = any(completed.trial.settings != standing.given for completed in view.tried)
     if best.settings == standing.given:
-        return [Row(line(TextSpan("Nothing is faster than the start so far.", "dim")))] if others else []
+        return [line(TextSpan("Nothing is faster than the start so far.", "dim"))] if others else []
     gain = f"{f.gain(best.throughput / standing.start)} so far: "
     return _sentence_rows(gain, changes_between(standing.given, best.settings), "not confirmed yet", width)
 
@@ -193,7 +192,7 @@ def changes_between(start: Settings, winner: Settings) -> str:
     return ", ".join(_change(name, start, winner) for name in changed)
 
 
-def _verdict_rows(view: TuningView, verdict: TuningConclusion, stays: bool, width: int) -> list[Row]:
+def _verdict_rows(view: TuningView, verdict: TuningConclusion, stays: bool, width: int) -> list[Line]:
     """Return the result in one sentence, what it needs, and how to apply it."""
     start = view.tried[0].trial.settings if view.tried else None
     if verdict.ratio is None or start is None or start == verdict.winner:
@@ -208,7 +207,7 @@ def _verdict_rows(view: TuningView, verdict: TuningConclusion, stays: bool, widt
     return rows if stays else [*rows, *_labelled_rows("next", "a shows what it would change and applies it", width)]
 
 
-def _sentence_rows(gain: str, changes: str, note: str, width: int) -> list[Row]:
+def _sentence_rows(gain: str, changes: str, note: str, width: int) -> list[Line]:
     """Return the gain in colour, what changes, and a note, in as many rows as they need."""
     first, *more = wrap_text(f"{gain}{changes}", max(20, width))
     rows = [line(TextSpan(gain, "good"), TextSpan(first[len(gain) :], "strong"))]
@@ -216,7 +215,7 @@ def _sentence_rows(gain: str, changes: str, note: str, width: int) -> list[Row]:
     fits = note and line_width(rows[-1]) + 3 + text_width(note) <= width
     if fits:
         rows[-1] = line(*rows[-1], TextSpan(f"   {note}", "dim"))
-    return [*map(Row, rows), *([] if fits else wrapped_rows(note, width, "dim"))]
+    return [*rows, *([] if fits else wrapped_rows(note, width, "dim"))]
 
 
 def _confirmation(view: TuningView, verdict: TuningConclusion) -> str:
@@ -236,14 +235,14 @@ def _confirmation(view: TuningView, verdict: TuningConclusion) -> str:
     return " · ".join(parts)
 
 
-def skipped_rows(view: TuningView | None, width: int) -> list[Row]:
+def skipped_rows(view: TuningView | None, width: int) -> list[Line]:
     """Return the changes that were not tried, together where they have the same reason."""
     if view is None or not view.skipped:
-        return [Row(line(TextSpan("Nothing was skipped." if view and view.verdict else "Nothing yet.", "dim")))]
-    rows: list[Row] = []
+        return [line(TextSpan("Nothing was skipped." if view and view.verdict else "Nothing yet.", "dim"))]
+    rows: list[Line] = []
     for reason, labels in group_by_reason(view.skipped).items():
         rows += wrapped_rows(", ".join(labels), width)
-        rows += [Row(line(TextSpan(f"  {text}", "dim"))) for text in wrap_text(reason, max(12, width - 2))]
+        rows += [line(TextSpan(f"  {text}", "dim")) for text in wrap_text(reason, max(12, width - 2))]
     return rows
 
 
@@ -285,20 +284,20 @@ LEAST_STATE, MOST_STATE, LEAST_CHANGES = 16, 34, 16
 LANE_GAP = 2
 
 
-def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: int, height: int = 0) -> list[Row]:
+def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: int, height: int = 0) -> list[Line]:
     """Return a lane for each trial, newest last: what it changes, its speed as a bar, its memory, its state.
 
     `running` has what the runs of trials under way measure, by their names. With a `height` a heading has the units;
     without, each lane has them.
     """
     if view is None:
-        return [Row(line(TextSpan("reading the tuning …", "dim")))]
+        return [line(TextSpan("reading the tuning …", "dim"))]
     standing = TuningSummary.of(view)
     lanes = [_finished_lane(view, standing, completed) for completed in view.tried]
     if view.status == "running":
         lanes += [_running_lane(started, standing, running.get(started.run)) for started in view.running]
     if not lanes:
-        return [Row(line(TextSpan("No trial yet.", "dim")))]
+        return [line(TextSpan("No trial yet.", "dim"))]
     unit, size = ("", "") if height else (f" {standing.unit}", " GiB")
     speeds = [f"{f.significant(lane.rate)}{unit}" if lane.rate is not None else UNKNOWN for lane in lanes]
     peaks = [f"{f.gib(lane.peak_bytes)}{size}" if lane.peak_bytes is not None else UNKNOWN for lane in lanes]
@@ -315,7 +314,7 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
     bar = min(MOST_BAR, room - columns[1] - columns[4]) if bar else 0
     fastest = max((lane.rate for lane in lanes if lane.rate is not None), default=0.0)
     rows = [
-        Row(fit(_lane_line(lane, speed, peak, columns, bar, fastest), width))
+        fit(_lane_line(lane, speed, peak, columns, bar, fastest), width)
         for lane, speed, peak in zip(lanes, speeds, peaks, strict=True)
     ]
     if not height:
@@ -324,7 +323,7 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
     names = " " * (indent + columns[1] + LANE_GAP + (bar + LANE_GAP if bar else 0)) + align_right(
         standing.unit, columns[2]
     )
-    heading = Row(line(TextSpan(align_left(names + " " * LANE_GAP + align_right("GiB", columns[3]), width), "dim")))
+    heading = line(TextSpan(align_left(names + " " * LANE_GAP + align_right("GiB", columns[3]), width), "dim"))
     return [heading, *rows]
 
 

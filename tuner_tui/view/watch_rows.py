@@ -16,7 +16,6 @@ from tuner_tui.view.cells import (
     WARN,
     Line,
     Part,
-    Row,
     Style,
     TextSpan,
     align_left,
@@ -113,7 +112,7 @@ def sorted_jobs(jobs: Sequence[WatchedJob], sort: str) -> list[WatchedJob]:
     return sorted(jobs, key=lambda job: (-key(job), job.started_s or 0.0, job.pid))
 
 
-def job_rows(scene: JobScene, width: int, height: int) -> list[Row]:
+def job_rows(scene: JobScene, width: int, height: int) -> list[Line]:
     """Return the heading and as many rows as fit, always with the cursor; `↓ more lines` stands for hidden rows."""
     widest = max((text_width(format_indices(job.gpus, ",")) for job in scene.jobs), default=0)
     gpu_width = min(WIDEST_GPUS, 2 + widest)
@@ -124,8 +123,8 @@ def job_rows(scene: JobScene, width: int, height: int) -> list[Row]:
     ]
     top = job_heading(columns, scene.sort, width)
     if not scene.jobs:
-        return [top, Row(line(TextSpan(f"  {scene.empty}", "dim")))]
-    rows: list[Row] = []
+        return [top, line(TextSpan(f"  {scene.empty}", "dim"))]
+    rows: list[Line] = []
     for job in scene.jobs:
         rows.append(job_row(job, scene, columns, width))
         if job.pid in scene.opened:
@@ -145,31 +144,31 @@ def job_places(jobs: Sequence[WatchedJob], opened: frozenset[int]) -> list[Place
     ]
 
 
-def job_heading(columns: Sequence[JobColumn], sort: str, width: int) -> Row:
+def job_heading(columns: Sequence[JobColumn], sort: str, width: int) -> Line:
     """Return the column headings with a mark at the sort key."""
     cells = "".join(
         column.flush(column.heading if column.name != sort else SORTED + column.heading, column.width)
         for column in columns
     )
-    return Row(line(TextSpan(shorten(" " * MARK + cells + "  job", width), "dim")))
+    return line(TextSpan(shorten(" " * MARK + cells + "  job", width), "dim"))
 
 
-def job_row(job: WatchedJob, scene: JobScene, columns: Sequence[JobColumn], width: int) -> Row:
+def job_row(job: WatchedJob, scene: JobScene, columns: Sequence[JobColumn], width: int) -> Line:
     chosen = scene.cursor == (job.pid, None)
     mark = TextSpan("▾ " if job.pid in scene.opened else "▸ ", "strong" if chosen else "dim")
     row = figure_span(job, scene.now_s, columns, "strong" if chosen else "")
     room = max(0, width - MARK - sum(column.width for column in columns) - 2)
     description = job_description(job, room, "strong" if chosen else "")
-    return Row(line(mark, row, "  ", description))
+    return line(mark, row, "  ", description)
 
 
-def process_row(process: WatchedProcess, job: int, scene: JobScene, columns: Sequence[JobColumn], width: int) -> Row:
+def process_row(process: WatchedProcess, job: int, scene: JobScene, columns: Sequence[JobColumn], width: int) -> Line:
     """Return the row of one process of the expanded job with pid `job`, dim unless the cursor is on it."""
     style: Style = "strong" if scene.cursor == (job, process.pid) else "dim"
     row = figure_span(process, scene.now_s, columns, style)
     room = max(0, width - MARK - sum(column.width for column in columns) - 4)
     command = shorten(format_command(process.command) or UNKNOWN_COMMAND, room)
-    return Row(line(" " * MARK, row, TextSpan("    " + command, style)))
+    return line(" " * MARK, row, TextSpan("    " + command, style))
 
 
 def figure_span(row: WatchedJob | WatchedProcess, now_s: float, columns: Sequence[JobColumn], style: Style) -> TextSpan:
@@ -233,12 +232,12 @@ def watched_gpu_rows(
     width: int,
     room: int = 0,
     past: Past = NO_PAST,
-) -> list[Row]:
+) -> list[Line]:
     """Return the GPUs of a machine, or only those in `only`, with histories in the rest of `room`; or the problem."""
     if view is not None and view.problem is not None:
         return [*remark_rows(view.problem.sentence, width, WARN, "warn"), *remark_rows(view.problem.advice, width)]
     if view is None or not view.sample.gpus:
-        return [Row(line(TextSpan("asking the driver …", "dim")))]
+        return [line(TextSpan("asking the driver …", "dim"))]
     scene = watched_scene(view, recent, only, past)
     gpus, notes = len(scene.sample.gpus), [row for note in view.notes for row in remark_rows(note, width)]
     # In one column there is room for their jobs; in two for histories, or for both on a wide screen.
@@ -280,10 +279,10 @@ def watched_gpus(view: MachineView, only: Sequence[int]) -> Sample:
     return replace(sample, gpus=tuple(gpu for gpu in sample.gpus if gpu.index in only)) if only else sample
 
 
-def remark_rows(text: str, width: int, mark: str = " ", style: Style = "dim") -> list[Row]:
+def remark_rows(text: str, width: int, mark: str = " ", style: Style = "dim") -> list[Line]:
     """Return a remark wrapped to the width, behind its mark."""
     parts = wrap_text(text, max(20, width), initial_indent=f"{mark} ", subsequent_indent="  ")
-    return [Row(line(TextSpan(part, style))) for part in parts]
+    return [line(TextSpan(part, style)) for part in parts]
 
 
 def gpus_title(view: MachineView) -> str:
@@ -309,13 +308,13 @@ def power_in_sum(gpus: Sequence[GpuSample]) -> str:
     return f"{power:.1f}{f' of {limit:.1f}' if limit else ''} kW" if power else ""
 
 
-def snapshot_rows(view: MachineView, width: int) -> list[Row]:
+def snapshot_rows(view: MachineView, width: int) -> list[Line]:
     """Return one snapshot of a machine: time, GPUs, host and jobs."""
     sample = view.sample
     time_text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(sample.time_s))
     jobs = JobScene(sorted_jobs(view.jobs, SORTS[0][0]), sample.time_s)
     return [
-        Row(line(f"{time_text}  {gpus_title(view)}" if sample.gpus else time_text)),
+        line(f"{time_text}  {gpus_title(view)}" if sample.gpus else time_text),
         *(watched_gpu_rows(view, (), (), width) if sample.gpus or view.problem is not None else []),
         *host_rows(sample, (), width, 0),
         *job_rows(jobs, width, 1 + len(jobs.jobs)),

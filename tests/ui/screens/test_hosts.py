@@ -25,11 +25,11 @@ def hosts_app() -> WatchApp[HostsScreen]:
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_row_is_wider_than_its_place(width: int) -> None:
     for host in HOSTS:
-        assert all(len(plain_text(row.line)) <= width for row in host_rows(host, width))
+        assert all(len(plain_text(row)) <= width for row in host_rows(host, width))
 
 
 def test_each_host_has_its_load_gpus_and_runs_or_one_line() -> None:
-    rows = {host.name: [plain_text(row.line) for row in host_rows(host, 120)] for host in HOSTS}
+    rows = {host.name: [plain_text(row) for row in host_rows(host, 120)] for host in HOSTS}
     text = "\n".join(rows["gpu1"])
     for words in (
         "8 × H100 80GB HBM3",
@@ -49,7 +49,7 @@ def test_each_host_has_its_load_gpus_and_runs_or_one_line() -> None:
 
 def test_rows_that_are_left_show_the_sum_and_histories_in_columns_that_are_the_same() -> None:
     recent = {HOSTS[0].name: samples(90, gpus=8), HOSTS[1].name: samples(90, gpus=4)}
-    rows = [plain_text(row.line).rstrip() for row in hosts_rows(HOSTS, recent, 196, 58)]
+    rows = [plain_text(row).rstrip() for row in hosts_rows(HOSTS, recent, 196, 58)]
     assert rows[0] == "12 GPUs   10 in use   1 free   1 lost   6.4 of 7.7 kW"
     assert len(rows) <= 58
     assert [row.count("GPU busy") for row in rows if "GPU busy" in row] == [2, 2], "two columns in each"

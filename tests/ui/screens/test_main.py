@@ -49,7 +49,7 @@ def test_help_names_every_key_of_the_main_screen() -> None:
 @pytest.mark.parametrize(("width", "height"), [(84, 32), (70, 200)])
 def test_the_help_is_one_page_and_breaks_no_name_of_a_key(width: int, height: int) -> None:
     groups = help_groups([*MAIN_KEYS, *APP_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS])
-    rows = [plain_text(row.line) for row in help_rows(groups, GLOSSARIES["main"], width)]
+    rows = [plain_text(row) for row in help_rows(groups, GLOSSARIES["main"], width)]
     assert len(rows) <= height
     assert all(len(row.rstrip()) <= width for row in rows)
     assert all(any(f"{key} {name}" in row for row in rows) for _, pairs in groups for key, name in pairs)

@@ -12,7 +12,7 @@ from tests.fakes.terminal import TerminalApp
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.ui.terminal.cell_writer import Ascii
 from tuner_tui.ui.theme import DARK, LIGHT
-from tuner_tui.view.cells import Row, TextSpan, line
+from tuner_tui.view.cells import Line, TextSpan, line
 
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
@@ -20,19 +20,19 @@ _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 class Board(Canvas, can_focus=True):
     """Shows whatever rows it is given."""
 
-    shown: reactive[tuple[Row, ...]] = reactive((), repaint=False)
+    shown: reactive[tuple[Line, ...]] = reactive((), repaint=False)
 
     def watch_shown(self) -> None:
         self.redraw()
 
-    def rows(self, width: int, height: int) -> Sequence[Row]:
+    def rows(self, width: int, height: int) -> Sequence[Line]:
         return self.shown
 
 
 class BoardApp(TerminalApp):
     CSS = "Board { width: 100%; height: 100%; }"
 
-    def __init__(self, *rows: Row, ascii_only: bool = False) -> None:
+    def __init__(self, *rows: Line, ascii_only: bool = False) -> None:
         super().__init__()
         self.board = Board()
         self.board.shown = rows
@@ -56,11 +56,11 @@ class BoardApp(TerminalApp):
         return [self.terminal.text(y, self.size.width).rstrip() for y in range(self.size.height)]
 
 
-def rows(figure: str, tail: str = "rest") -> tuple[Row, ...]:
-    return (Row(line("label ", figure, "  ", tail)), Row(line("still")))
+def rows(figure: str, tail: str = "rest") -> tuple[Line, ...]:
+    return (line("label ", figure, "  ", tail), line("still"))
 
 
-async def written(before: tuple[Row, ...], after: tuple[Row, ...]) -> str:
+async def written(before: tuple[Line, ...], after: tuple[Line, ...]) -> str:
     """What is written when the rows change; the terminal shows them then."""
     app = BoardApp(*before)
     async with app.run_test(size=(30, 4)) as pilot:
@@ -70,7 +70,7 @@ async def written(before: tuple[Row, ...], after: tuple[Row, ...]) -> str:
         await pilot.pause()
         await pilot.pause()
         for y, row in enumerate(after):
-            assert app.text[y] == "".join(run.text for run in row.line).rstrip()
+            assert app.text[y] == "".join(run.text for run in row).rstrip()
         return _COLOURS.sub("", app.written)
 
 
@@ -83,13 +83,13 @@ async def test_figures_far_apart_are_written_apart() -> None:
 
 
 async def test_a_row_more_is_written_alone() -> None:
-    single, two = (Row(line("first")),), (Row(line("first")), Row(line("second")))
+    single, two = (line("first"),), (line("first"), line("second"))
     assert await written(single, two) == "\x1b[2;1Hsecond"
     assert await written(two, single) == "\x1b[2;1H      "
 
 
 async def test_rows_that_do_not_fit_leave_a_sign_and_can_be_scrolled_to() -> None:
-    app = BoardApp(*(Row(line(f"row {number}")) for number in range(9)))
+    app = BoardApp(*(line(f"row {number}") for number in range(9)))
     async with app.run_test(size=(30, 4)) as pilot:
         await pilot.pause()
         assert app.text == ["row 0", "row 1", "row 2", "↓ 6 more lines"]
@@ -102,7 +102,7 @@ async def test_rows_that_do_not_fit_leave_a_sign_and_can_be_scrolled_to() -> Non
 
 
 async def test_ascii_is_what_the_terminal_gets() -> None:
-    app = BoardApp(Row(line("━━ ", "█▁")), ascii_only=True)
+    app = BoardApp(line("━━ ", "█▁"), ascii_only=True)
     async with app.run_test(size=(30, 4)) as pilot:
         await pilot.pause()
         await pilot.pause()
@@ -110,7 +110,7 @@ async def test_ascii_is_what_the_terminal_gets() -> None:
 
 
 async def test_another_theme_recolours_everything() -> None:
-    app = BoardApp(Row(line("a ", TextSpan("bad", "bad"))))
+    app = BoardApp(line("a ", TextSpan("bad", "bad")))
     async with app.run_test(size=(30, 4)) as pilot:
         await pilot.pause()
         await pilot.pause()

@@ -16,7 +16,7 @@ from textual.widget import Widget
 
 from tuner_tui.ui.panels.arrangement import PANEL_TITLES
 from tuner_tui.ui.terminal.base_widgets import Canvas
-from tuner_tui.view.cells import Row, shorten
+from tuner_tui.view.cells import Line, shorten
 from tuner_tui.view.status_line import StatusScene, status_line
 
 if TYPE_CHECKING:
@@ -195,8 +195,8 @@ class StatusLine(Canvas):
     run_name: reactive[str] = reactive("", repaint=False)
     idle_line: reactive[str] = reactive("", repaint=False)
 
-    def rows(self, width: int, height: int) -> Sequence[Row]:
-        return [Row(status_line(self._scene(), width))]
+    def rows(self, width: int, height: int) -> Sequence[Line]:
+        return [status_line(self._scene(), width)]
 
     def _scene(self) -> StatusScene:
         view = self.view

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.reactive import reactive
 
 from tuner_tui.ui.terminal.base_widgets import Canvas
-from tuner_tui.view.cells import Row
+from tuner_tui.view.cells import Line
 from tuner_tui.view.live_rows import LiveScene, live_rows, plots_rows
 from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window, samples_after
 
@@ -67,7 +67,7 @@ class LivePanel(Canvas):
             self._seen.append(sample)
         self.redraw()
 
-    def rows(self, width: int, height: int) -> Sequence[Row]:
+    def rows(self, width: int, height: int) -> Sequence[Line]:
         return live_rows(self._scene(), width, height)
 
     def _scene(self) -> LiveScene:
@@ -121,7 +121,7 @@ class PlotsPanel(Canvas):
         if (old and old.history) != (new and new.history):
             self.redraw()
 
-    def rows(self, width: int, height: int) -> Sequence[Row]:
+    def rows(self, width: int, height: int) -> Sequence[Line]:
         from tuner_tui.runs.events.progress import History  # not needed for the first frame
 
         if self.view is None:

@@ -20,7 +20,7 @@ from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_share, format_size
 from tuner_tui.ui.keys import OUTPUT_KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
-from tuner_tui.view.cells import READING, Line, Row, TextSpan, crop, line, line_width
+from tuner_tui.view.cells import READING, Line, TextSpan, crop, line, line_width
 
 if TYPE_CHECKING:
     from tuner_tui.runs.read.log_reader import LogWindow
@@ -181,16 +181,16 @@ class LogLines(Canvas):
     def on_resize(self, _event: events.Resize) -> None:
         self.post_message(self.HeightChanged())
 
-    def rows(self, width: int, height: int) -> Sequence[Row]:
+    def rows(self, width: int, height: int) -> Sequence[Line]:
         if not self.lines:
-            return [Row(line(TextSpan(READING if self.lines is None else "No output.", "dim")))]
+            return [line(TextSpan(READING if self.lines is None else "No output.", "dim"))]
         if self.skipped:
-            return [Row(_after(highlighted(text, self.needle), self.skipped)) for text in self.lines[:height]]
+            return [_after(highlighted(text, self.needle), self.skipped) for text in self.lines[:height]]
         # What was searched for is read to its end; of what has no room then, the lines before it are left out.
-        wanted, rows, last = self.needle.lower(), list[Row](), 0
+        wanted, rows, last = self.needle.lower(), list[Line](), 0
         for text in self.lines[:height]:
             matches = bool(wanted) and wanted in text.lower()
-            rows += [Row(highlighted(part, self.needle)) for part in (wrap_text(text, width) if matches else (text,))]
+            rows += [highlighted(part, self.needle) for part in (wrap_text(text, width) if matches else (text,))]
             last = len(rows) if matches else last
         return rows[max(0, last - height) :][:height]
 

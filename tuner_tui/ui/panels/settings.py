@@ -23,7 +23,7 @@ from textual.strip import Strip
 from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.panels.arrangement import panel_title
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel
-from tuner_tui.view.cells import READING, Row, shorten
+from tuner_tui.view.cells import READING, Line, shorten
 from tuner_tui.view.estimate_rows import estimate_rows
 from tuner_tui.view.settings_form import (
     FieldHelpText,
@@ -381,7 +381,7 @@ class SettingsPanel(Vertical):
         bar.styles.height = rows
         bar.values = (self.outlook, rows, "" if self.view is None else self.view.ended)
 
-    def _estimate_rows(self, outlook: MemoryOutlook | None, most: int, ended: str, width: int) -> Sequence[Row]:
+    def _estimate_rows(self, outlook: MemoryOutlook | None, most: int, ended: str, width: int) -> Sequence[Line]:
         """Return the first rows of the estimate, the most important; what is left out is on a larger screen."""
         return estimate_rows(outlook, width, ended)[:most]
 

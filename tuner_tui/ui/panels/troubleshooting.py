@@ -12,7 +12,7 @@ from textual.reactive import reactive
 
 from tuner_tui.ui.keys import TROUBLES_KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas
-from tuner_tui.view.cells import READING, Row
+from tuner_tui.view.cells import READING, Line
 from tuner_tui.view.finding_rows import (
     ChoiceRow,
     FindingChoice,
@@ -78,11 +78,11 @@ class TroubleshootingPanel(Canvas, can_focus=True):
         top = at[-1] - self.size.height + 1 + (at[-1] < len(rows) - 1)
         self.top = max(0, min(top, at[0] - 1))
 
-    def _window(self, rows: list[Row], height: int) -> list[Row]:
+    def _window(self, rows: list[Line], height: int) -> list[Line]:
         """Keep the headline of the finding in sight while its remedies are scrolled."""
         shown, choice = super()._window(rows, height), self.choice
         if self.top and height > 1 and choice is not None:
-            shown[0] = Row(headline(choice.finding, self.size.width))
+            shown[0] = headline(choice.finding, self.size.width)
         return shown
 
     def watch_quiet_line(self) -> None:
@@ -118,7 +118,7 @@ class TroubleshootingPanel(Canvas, can_focus=True):
     def action_move(self, by: int) -> None:
         self.selected += by
 
-    def rows(self, width: int, height: int) -> Sequence[Row]:
+    def rows(self, width: int, height: int) -> Sequence[Line]:
         return [row for row, _ in self._rows()]
 
     def _rows(self) -> list[ChoiceRow]:

@@ -30,7 +30,7 @@ from textual.widgets import Input, Static
 from tuner_tui.core.units import format_share, format_size
 from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel, themed_style
-from tuner_tui.view.cells import Row
+from tuner_tui.view.cells import Line
 from tuner_tui.view.charts import gauge
 from tuner_tui.view.finding_rows import FindingChoice, further_evidence
 
@@ -243,7 +243,7 @@ class InspectionScreen(Dialog[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("i,W,F,q", "leave", "Back", id="stacks.leave", show=False)]
 
-    def __init__(self, heading: str, draw: Callable[[int], Sequence[Row]]) -> None:
+    def __init__(self, heading: str, draw: Callable[[int], Sequence[Line]]) -> None:
         """`draw` returns the rows for a width."""
         super().__init__()
         self.heading = heading

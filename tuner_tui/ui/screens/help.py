@@ -13,7 +13,7 @@ from tuner_tui.ui.keys import key_label
 from tuner_tui.ui.screens.dialogs import Dialog
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
-from tuner_tui.view.cells import Row, TextSpan, labelled_flow, labelled_rows, line, text_width
+from tuner_tui.view.cells import Line, TextSpan, labelled_flow, labelled_rows, line, text_width
 
 MOVEMENT_KEYS = frozenset({"up", "down", "page-up", "page-down", "first", "last", "start", "left", "right"})
 """Bindings left out because one line of the glossary covers all cursor keys."""
@@ -61,14 +61,14 @@ def _moves(key: Binding) -> bool:
 
 def help_rows(
     groups: Sequence[tuple[str, Sequence[tuple[str, str]]]], glossary: Sequence[tuple[str, str]], width: int
-) -> list[Row]:
+) -> list[Line]:
     """Return the keys of each group on as few lines as they need, then the glossary."""
     label = max(text_width(name) for name, _ in (*groups, *glossary)) + 2
-    rows: list[Row] = []
+    rows: list[Line] = []
     for heading, keys in groups:
         names = (line(TextSpan(key, "strong"), f" {name}") for key, name in keys)
         rows += labelled_flow(heading, names, width, labels=label)
-    return [*rows, Row(()), *(row for term in glossary for row in labelled_rows(*term, width, labels=label))]
+    return [*rows, (), *(row for term in glossary for row in labelled_rows(*term, width, labels=label))]
 
 
 class PaletteCommand(NamedTuple):

@@ -20,7 +20,7 @@ from tuner_tui.ui.records import TrialPlacement, TuningPlan, TuningSnapshot, Tun
 from tuner_tui.ui.screens.dialogs import Choice, Dialog, label_table
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput, RowsPanel
-from tuner_tui.view.cells import Row
+from tuner_tui.view.cells import Line
 from tuner_tui.view.tuning_rows import can_resume, is_start_best, race_rows, skipped_rows, tuning_rows
 
 
@@ -29,7 +29,7 @@ class TrialsPanel(RowsPanel):
 
     _at_end = True
 
-    def rows(self, width: int, height: int) -> Sequence[Row]:
+    def rows(self, width: int, height: int) -> Sequence[Line]:
         rows = super().rows(width, height)
         if self._at_end:
             self.set_reactive(Canvas.top, max(0, len(rows) - height))

@@ -14,7 +14,7 @@ from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas, RowsPanel
-from tuner_tui.view.cells import Row, join_fitting, text_width
+from tuner_tui.view.cells import Line, join_fitting, text_width
 from tuner_tui.view.host_rows import LOW_CHART, host_rows
 from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window, shown_past
 from tuner_tui.view.watch_rows import (
@@ -68,7 +68,7 @@ class WatchedJobsPanel(Canvas, can_focus=True):
         self._ordered_s = float("-inf")
         self.redraw()
 
-    def rows(self, width: int, height: int) -> Sequence[Row]:
+    def rows(self, width: int, height: int) -> Sequence[Line]:
         view = self.view
         if view is None:
             return []

@@ -19,7 +19,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tuner_tui.view.cells import Line, Row, crop, fit, visible_rows
+from tuner_tui.view.cells import Line, crop, fit, visible_rows
 
 
 class FullScreen(Screen[None]):
@@ -105,7 +105,7 @@ class Canvas(Widget):
         self._styles: dict[str, RichStyle] = {}
         self._asked = False
 
-    def rows(self, width: int, height: int) -> Sequence[Row]:
+    def rows(self, width: int, height: int) -> Sequence[Line]:
         """Return the picture for `width` by `height` cells."""
         raise NotImplementedError
 
@@ -133,12 +133,12 @@ class Canvas(Widget):
         if width and height:
             # The picture is drawn as a whole and compared with the one before, line by line: drawing is cheap, but
             # every line that is refreshed is rendered, composed and compared cell by cell.
-            lines = [fit(row.line, width) for row in self._window(list(self.rows(width, height)), height)]
+            lines = [fit(row, width) for row in self._window(list(self.rows(width, height)), height)]
             # Pad to the full height, so that an added or removed row repaints one line, not all of them.
             lines += [fit((), width)] * (height - len(lines))
             self._show(lines, width)
 
-    def _window(self, rows: list[Row], height: int) -> list[Row]:
+    def _window(self, rows: list[Line], height: int) -> list[Line]:
         """Return the visible rows, with a sign in place of the rows hidden at either end."""
         self.set_reactive(Canvas.top, max(0, min(self.top, len(rows) - height)))
         return visible_rows(rows, self.top, height)
@@ -178,7 +178,7 @@ class RowsPanel(Canvas):
 
     def __init__(
         self,
-        draw: Callable[..., Sequence[Row]],
+        draw: Callable[..., Sequence[Line]],
         *values: Any,
         can_focus: bool = False,
         fills: bool = False,
@@ -191,7 +191,7 @@ class RowsPanel(Canvas):
         self.can_focus = can_focus
         self.set_reactive(RowsPanel.values, values)
 
-    def rows(self, width: int, height: int) -> Sequence[Row]:
+    def rows(self, width: int, height: int) -> Sequence[Line]:
         return self._rows_of(*self.values, width, *[height] * self._fills)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
