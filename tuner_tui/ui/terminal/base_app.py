@@ -98,8 +98,12 @@ class BaseApp(App[None]):
     # output
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        if not self._unsettled and self._resize_timer is None:
-            super()._display(screen, self._cells.wrap(renderable))
+        if self._unsettled or self._resize_timer is not None:
+            return
+        if renderable is not None and self._cells.are_forgotten:
+            # Textual writes nothing in a batch, so that the whole frame after a change of size may be one of those.
+            renderable = screen._compositor.render_update(full=True, screen_stack=self._background_screens)
+        super()._display(screen, self._cells.wrap(renderable))
 
     def on_ready(self) -> None:
         self.call_after_refresh(self._settle)
@@ -118,8 +122,7 @@ class BaseApp(App[None]):
             self.call_after_refresh(self._settle)
             return
         self._unsettled -= 1
-        self._cells.forget()
-        self._display(self.screen, self.screen._compositor.render_update(full=True))
+        self.action_redraw()
 
     def action_redraw(self) -> None:
         """Write every cell again, for a terminal that another program has written to."""

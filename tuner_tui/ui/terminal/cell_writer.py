@@ -39,6 +39,11 @@ class TerminalCells:
         """Write every cell next time: the terminal may show something else."""
         self._rows.clear()
 
+    @property
+    def are_forgotten(self) -> bool:
+        """Whether every cell is written next time."""
+        return not self._rows
+
     def wrap(self, update: RenderableType | None) -> RenderableType | None:
         """Return `update` as one that writes only the difference when it is rendered."""
         if not isinstance(update, ChopsUpdate | LayoutUpdate):
