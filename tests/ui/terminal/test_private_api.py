@@ -37,6 +37,7 @@ USED: dict[type, set[str]] = {
         "_fatal_error",
         "_handle_exception",
         "_notifications",
+        "_background_screens",
         "_resize_timer",
     },
     Widget: {"_task"},
