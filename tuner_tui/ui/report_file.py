@@ -26,7 +26,7 @@ from tuner_tui.view.cells import (
     text_width,
     wrapped_rows,
 )
-from tuner_tui.view.charts import LEAST_JOINED, Curve, axis_ends, axis_labels
+from tuner_tui.view.charts import LEAST_JOINED, Curve, axis_ends, axis_labels, axis_share
 from tuner_tui.view.end_card import EndScene
 from tuner_tui.view.finding_rows import MARKS, further_evidence
 from tuner_tui.view.loss_chart import LossScene, loss_drawing
@@ -90,12 +90,15 @@ def _picture(scene: EndScene) -> str:
 
 
 def _finding_rows(finding: Finding) -> list[Line]:
-    rows = wrapped_rows(finding.sentence, WIDTH - 2, "strong")
-    for text in further_evidence(finding):
-        rows += wrapped_rows(text, WIDTH - 2, "dim")
-    for remedy in finding.remedies:
-        rows += wrapped_rows(f"▸ {': '.join(filter(None, (remedy.title, remedy.expectation)))}", WIDTH - 2)
+    texts: list[tuple[str, Style]] = [(finding.sentence, "strong")]
+    texts += [(fact, "dim") for fact in further_evidence(finding)]
+    texts += [(f"▸ {remedy}", "") for remedy in _remedies(finding)]
+    rows = [row for text, style in texts for row in wrapped_rows(text, WIDTH - 2, style)]
     return [line(TextSpan(*MARKS[finding.severity]) if n == 0 else "  ", *row) for n, row in enumerate(rows)]
+
+
+def _remedies(finding: Finding) -> list[str]:
+    return [": ".join(filter(None, (remedy.title, remedy.expectation))) for remedy in finding.remedies]
 
 
 COLOURS: Mapping[str, str] = DARK_COLOURS | DARK_VARIABLES
@@ -110,24 +113,24 @@ def _text(text: str) -> str:
     return escape(escape_control(text))
 
 
-def _rect(x: float, y: float, width: float, height: float, colour: str) -> str:
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" fill="{colour}"/>'
-
-
 def _rows(rows: Sequence[Line], top: float) -> Iterator[str]:
-    """Yield the rows: each word run at its cell, bars as rectangles."""
+    """Yield the rows: each text at its cell, bars as rectangles."""
+
+    def rectangle(x: float, y: float, width: float, height: float) -> str:
+        return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" fill="{colour}"/>'
+
     for y, row in enumerate(rows):
         x, middle = float(MARGIN), top + ROW * (y + 0.5)
         for text, style in row:
             colour, filled = _colour(style), style.startswith("fill-")
             if filled:
-                yield _rect(x + 1, middle - 9, CELL * text_width(text) - 1, 18, colour)
+                yield rectangle(x + 1, middle - 9, CELL * text_width(text) - 1, 18)
             for part in STROKES.split(text):
                 width = CELL * text_width(part)
                 if part[:1] == "■":
-                    yield _rect(x, middle - 4, 8, 8, colour)
+                    yield rectangle(x, middle - 4, 8, 8)
                 elif part[:1] in ("─", "━"):
-                    yield _rect(x, middle, width, 1, colour)
+                    yield rectangle(x, middle, width, 1)
                 elif part.strip() and part != "▏":
                     ink = _colour("background") if filled else colour
                     weight = ' font-weight="bold"' if style == "strong" else ""
@@ -142,9 +145,8 @@ def _chart(loss: LossScene, top: float) -> Iterator[str]:
     end, low, high = axis_ends([curve.points for curve in curves], axes)
     left, width, height = MARGIN + LEFT, WIDTH * CELL - LEFT, ROW * CHART_ROWS
 
-    def place(x: float, y: float | None) -> tuple[float, float]:
-        share = 1.0 if y is None or high == low else max(0.0, min(1.0, (y - low) / (high - low)))
-        return left + width * x / end, top + height * (1 - share)
+    def pixels(x: float, y: float) -> tuple[float, float]:
+        return left + width * x / end, top + height * (1 - axis_share(y, low, high))
 
     def label(x: float, y: float, text: str, anchor: str, style: Style = "dim") -> str:
         return f'<text x="{x:.1f}" y="{y:.1f}" fill="{_colour(style)}" text-anchor="{anchor}">{_text(text)}</text>'
@@ -152,15 +154,15 @@ def _chart(loss: LossScene, top: float) -> Iterator[str]:
     yield f'<path d="M{left} {top}v{height}h{width:.1f}" fill="none" stroke="{_colour("dim")}"/>'
     levels = (high, (low + high) / 2, low)
     for level, text in zip(levels, axis_labels(levels, axes.number), strict=True):
-        yield label(left - 8, place(0, level)[1] + 5, text, "end")
+        yield label(left - 8, pixels(0, level)[1] + 5, text, "end")
     for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
         text = f"{share * end:,.0f}" + f" {axes.unit}" * (share == 1.0)
         yield label(left + width * share, top + height + ROW, text, anchor)
     for curve in curves:
-        places = zip(curve.xs, curve.ys, strict=True)
-        yield from _curve(curve, [None if y is None else place(x, y) for x, y in places])
+        pairs = zip(curve.xs, curve.ys, strict=True)
+        yield from _curve(curve, [None if y is None else pixels(x, y) for x, y in pairs])
     for mark in marks:
-        x, y = place(mark.x, mark.y)
+        x, y = pixels(mark.x, mark.y)
         if mark.text in SHAPES:
             fill = "none" if mark.text in ("◇", BAD) else _colour(mark.style)
             yield f'<path d="M{x:.1f} {y:.1f}{SHAPES[mark.text]}" fill="{fill}" stroke="{_colour(mark.style)}"/>'
@@ -168,17 +170,18 @@ def _chart(loss: LossScene, top: float) -> Iterator[str]:
             yield label(x, y - 8 if y > top + ROW else y + ROW, mark.text, "end", mark.style)
 
 
-def _curve(curve: Curve, places: Sequence[tuple[float, float] | None]) -> Iterator[str]:
-    colour, known = _colour(curve.style), [place for place in places if place is not None]
-    if curve.pattern == "points" or len(known) < LEAST_JOINED:
+def _curve(curve: Curve, points: Sequence[tuple[float, float] | None]) -> Iterator[str]:
+    """Yield a curve in pixels: dots, or lines between its gaps, which are None."""
+    colour, measured = _colour(curve.style), [point for point in points if point is not None]
+    if curve.pattern == "points" or len(measured) < LEAST_JOINED:
         radius = 1.5 if curve.pattern == "points" else 3
-        yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{colour}"/>' for x, y in known)
+        yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{colour}"/>' for x, y in measured)
         return
     width, dash = (2, "") if curve.pattern == "line" else (1.5, f' stroke-dasharray="{DASHES[curve.pattern]}"')
-    for is_gap, part in groupby(places, lambda place: place is None):
-        points = " ".join(f"{place[0]:.1f},{place[1]:.1f}" for place in part if place is not None)
+    for is_gap, part in groupby(points, lambda point: point is None):
+        pairs = " ".join(f"{point[0]:.1f},{point[1]:.1f}" for point in part if point is not None)
         if not is_gap:
-            yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"{dash}/>'
+            yield f'<polyline points="{pairs}" fill="none" stroke="{colour}" stroke-width="{width}"{dash}/>'
 
 
 def _markdown(scene: EndScene) -> str:
@@ -190,10 +193,8 @@ def _markdown(scene: EndScene) -> str:
     shares = [(part, format_share(share)) for part, share in end_card.time_spent(scene.state)]
     parts.append(_table(("time", "share"), shares))
     for finding in scene.findings:
-        remedies = (f"- {': '.join(filter(None, (remedy.title, remedy.expectation)))}" for remedy in finding.remedies)
-        parts.append(
-            "\n".join([f"**{finding.sentence}** {' · '.join(further_evidence(finding))}".rstrip(), "", *remedies])
-        )
+        sentence = f"**{finding.sentence}** {' · '.join(further_evidence(finding))}".rstrip()
+        parts.append("\n".join([sentence, "", *(f"- {remedy}" for remedy in _remedies(finding))]))
     return escape_control("\n\n".join(filter(None, parts))) + "\n"
 
 

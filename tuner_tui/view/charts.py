@@ -163,15 +163,12 @@ class BrailleGrid:
         self._cells = [[" "] * width for _ in range(height)]
         self._styles: list[list[Style]] = [[""] * width for _ in range(height)]
 
-    def draw(self, dots: Iterable[tuple[int, int]], style: Style, bits: int = 0xFF, onto: Style = "") -> None:
-        """Set dots, given by column and row from the top left; of each cell only those in `bits`.
-
-        Dots of the style `onto` in the same cell stay, in `style`.
-        """
+    def draw(self, dots: Iterable[tuple[int, int]], style: Style, bits: int = 0xFF) -> None:
+        """Set dots, given by column and row from the top left; of each cell only those in `bits`."""
         for x, y in dots:
             cells, styles, column = self._cells[y // 4], self._styles[y // 4], x // 2
             if dot := DOT_BITS[y % 4][x % 2] & bits:
-                is_drawn = cells[column] > "\u2800" and styles[column] in (style, onto)
+                is_drawn = cells[column] > "\u2800" and styles[column] == style
                 cells[column], styles[column] = chr((ord(cells[column]) if is_drawn else BRAILLE) | dot), style
 
     def write(self, column: int, row: int, text: str, style: Style) -> None:
@@ -200,8 +197,8 @@ FLAT_SHARE = 0.05
 
 def is_flat(values: tuple[float | None, ...], full: float) -> bool:
     """True if known values differ by less than a twentieth of `full`: a row says as much as many would."""
-    known = [value for value in values if value is not None]
-    return not known or max(known) - min(known) < FLAT_SHARE * full or not full
+    levels = [value for value in values if value is not None]
+    return not levels or max(levels) - min(levels) < FLAT_SHARE * full or not full
 
 
 @lru_cache(maxsize=64)
@@ -266,10 +263,10 @@ class Curve(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A sign at a point of a chart; `y` None is its upper edge. A longer text ends at the point, in the row above."""
+    """A sign at a point of a chart, at its edge if beyond it. A longer text ends at the point, in the row above."""
 
     x: float
-    y: float | None
+    y: float
     text: str
     style: Style
 
@@ -313,30 +310,31 @@ def curve_rows(
     if not any(points):
         return (first, line(TextSpan("no points yet", "dim")), *[()] * body)
     end, low, high = axis_ends(points, axes)
-    places = {0: high, (body - 1) // 2: (low + high) / 2, body - 1: low}
-    places = places if body >= ROOM_FOR_MIDDLE else {0: high, body - 1: low}
-    labels = dict(zip(places, axis_labels([*places.values()], axes.number), strict=True))
+    middle = {(body - 1) // 2: (low + high) / 2} if body >= ROOM_FOR_MIDDLE else {}
+    levels = {0: high, **middle, body - 1: low}
+    labels = dict(zip(levels, axis_labels([*levels.values()], axes.number), strict=True))
     margin = max(LEAST_LABEL, axes.margin, *map(text_width, labels.values()))
     room = width - margin - 1
     if room < NARROWEST_CURVES:
         return (first,)
     grid = BrailleGrid(room, body)
 
-    def place(x: float, y: float) -> tuple[int, int]:
-        return _dot_index(x, (0.0, end), 2 * room), 4 * body - 1 - _dot_index(y, (low, high), 4 * body)
+    def dot(x: float, y: float) -> tuple[int, int]:
+        column, row = axis_share(x, 0.0, end) * 2 * room, axis_share(y, low, high) * 4 * body
+        return min(2 * room - 1, int(column)), 4 * body - 1 - min(4 * body - 1, int(row))
 
     for curve, each in zip(curves, points, strict=True):
-        placed = [place(x, y) for x, y in each]
-        if curve.pattern == "line" and len(placed) < LEAST_JOINED:
-            for x, y in placed:
+        measured = [dot(x, y) for x, y in each]
+        if curve.pattern == "line" and len(measured) < LEAST_JOINED:
+            for x, y in measured:
                 grid.write(x // 2, y // 4, POINT, curve.style)
             continue
-        dots = iter(placed) if curve.pattern == "points" else _joined_dots(placed)
+        dots = iter(measured) if curve.pattern == "points" else _joined_dots(measured)
         if curve.pattern == "dashed":
             dots = ((x, y) for x, y in dots if x % (2 * DASH) < DASH)
         grid.draw(dots, curve.style, DOTTED_BITS if curve.pattern == "dotted" else 0xFF)
     for mark in marks:
-        x, y = place(mark.x, high if mark.y is None else mark.y)
+        x, y = dot(mark.x, mark.y)
         above = y // 4 - 1 if y // 4 else 1
         start, row = (x // 2, y // 4) if len(mark.text) == 1 else (x // 2 + 1 - len(mark.text), above)
         grid.write(start, row, mark.text, mark.style)
@@ -389,41 +387,31 @@ def axis_range(ys: Sequence[float]) -> tuple[float, float]:
     """
     low, high = min(ys), max(ys)
     quarter = (high - low) / 4
-    step = round_down(quarter) if quarter else 0.0
+    power = 10.0 ** math.floor(math.log10(quarter)) if quarter else 0.0
+    step = max(factor * power for factor in (1, 2, 5) if factor == 1 or factor * power <= quarter)
     if not step:  # all alike, or so near to it that no number lies between
         room = abs(low) * 0.1
         return (low - room, high + room) if room else (low, low + 1.0)
     return math.floor(low / step) * step, math.ceil(high / step) * step
 
 
-def round_down(value: float) -> float:
-    """Return the largest of 1, 2 and 5 times a power of ten that is at most `value`, which is positive."""
-    power = 10.0 ** math.floor(math.log10(value))
-    return max(factor * power for factor in (1, 2, 5) if factor == 1 or factor * power <= value)
-
-
 def axis_end(last: float, total: float | None) -> float:
     """Return the end of the x axis: the `total` that is planned, or a round number, twice the last step or less."""
     if total and total >= last:
         return total
-    return 1.0 if last <= 1 else next(end for end in _round_numbers(last) if end >= last)
+    power = 10.0 ** math.floor(math.log10(max(1.0, last)))
+    return 1.0 if last <= 1 else next(end for end in (n * power for n in (1, 2, 3, 5, 10, 20)) if end >= last)
 
 
-def _round_numbers(value: float) -> Iterator[float]:
-    """Yield the round numbers from about `value` up."""
-    power = 10.0 ** math.floor(math.log10(value))
-    return (factor * power for factor in (1, 2, 3, 5, 10, 20))
-
-
-def _joined_dots(placed: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _joined_dots(dots: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     # Between neighbouring points as many dots are set as the longer of both distances has places, so a steep part has
     # no holes. A point of its own is a dot.
-    yield from placed[:1]
-    for (x0, y0), (x1, y1) in pairwise(placed):
+    yield from dots[:1]
+    for (x0, y0), (x1, y1) in pairwise(dots):
         steps = max(abs(x1 - x0), abs(y1 - y0), 1)
         yield from ((x0 + round((x1 - x0) * i / steps), y0 + round((y1 - y0) * i / steps)) for i in range(1, steps + 1))
 
 
-def _dot_index(value: float, span: tuple[float, float], places: int) -> int:
-    whole = span[1] - span[0]
-    return max(0, min(places - 1, int((value - span[0]) / whole * places))) if whole else 0
+def axis_share(value: float, low: float, high: float) -> float:
+    """Return where `value` lies on an axis from `low` to `high`, 0 to 1."""
+    return max(0.0, min(1.0, (value - low) / (high - low)))

@@ -88,7 +88,7 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
         past_xs, past_ys = earlier.loss.xs[:before], smooth(earlier.loss.xs[:before], earlier.loss.ys[:before])
         curves.insert(0, Curve("", (*past_xs, xs[0]), (*past_ys, smoothed[0]), "dim"))
         shown += [y for y in past_ys if y is not None]
-        marks.append(Mark(xs[0], None, "resumed ▸", "dim"))
+        marks.append(Mark(xs[0], math.inf, "resumed ▸", "dim"))
     y_range = loss_range(shown, [y for y in ys if y is not None and math.isfinite(y)]) if shown else None
     top = y_range[1] if y_range else math.inf
     marks = _trouble_marks(xs, ys, smoothed, top) + marks
@@ -193,7 +193,7 @@ def _trouble_marks(
         for x, y, mean in pairs
         if y - mean > max(SPIKE_DEVIATIONS * deviation, SPIKE_SHARE * abs(mean)) or y > top >= mean
     ]
-    return marks + [Mark(x, None, BAD, "bad") for x, y in zip(xs, ys, strict=True) if y is None]
+    return marks + [Mark(x, math.inf, BAD, "bad") for x, y in zip(xs, ys, strict=True) if y is None]
 
 
 def loss_range(ys: Sequence[float], raw: Sequence[float] = ()) -> tuple[float, float]:
