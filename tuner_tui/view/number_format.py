@@ -26,7 +26,7 @@ def significant(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     if not math.isfinite(value):
-        return _not_finite(value)
+        return str(value)
     for scale, prefix in _PREFIXES:
         if abs(value) >= scale * 0.9995:
             return _three_digits(value / scale) + prefix
@@ -39,18 +39,10 @@ def _three_digits(value: float) -> str:
     return f"{value:.1f}" if abs(value) < 99.95 else f"{value:.0f}"
 
 
-def _not_finite(value: float) -> str:
-    if math.isnan(value):
-        return "nan"
-    return "inf" if value > 0 else "-inf"
-
-
 def metric(value: float | None) -> str:
     """Return a loss or score with four digits, with an exponent if it is tiny: `1.8404`, `0.0173`, `3.1e-05`."""
     if value is None:
         return UNKNOWN
-    if not math.isfinite(value):
-        return _not_finite(value)
     size = abs(value)
     if size >= 100_000 or 0 < size < 0.001:
         return f"{value:.1e}"
@@ -59,9 +51,7 @@ def metric(value: float | None) -> str:
 
 def exponent(value: float | None) -> str:
     """Return a learning rate, always in the form `4.0e-05` of constant width."""
-    if value is None:
-        return UNKNOWN
-    return f"{value:.1e}" if math.isfinite(value) else _not_finite(value)
+    return UNKNOWN if value is None else f"{value:.1e}"
 
 
 def gib(size_bytes: float | None) -> str:
