@@ -12,13 +12,13 @@ from tuner_tui.view.watch_rows import (
     JobScene,
     format_command,
     gpus_in_sum,
-    gpus_of_runs,
     gpus_title,
     job_places,
     job_rows,
     jobs_by_gpu,
     snapshot_rows,
     sorted_jobs,
+    watched_scene,
 )
 
 OPENED = frozenset(job.pid for job in JOBS)
@@ -59,7 +59,7 @@ def test_each_gpu_names_its_job() -> None:
     jobs = jobs_by_gpu(view())
     assert jobs[0] == "r007 llama-1b-sft"
     assert jobs[4].endswith("finetune.py --config big.yaml")
-    assert gpus_of_runs(view()) == {0, 1, 2, 3}
+    assert watched_scene(view(), ()).training == {0, 1, 2, 3}
 
 
 def test_a_snapshot_has_gpus_host_and_jobs() -> None:

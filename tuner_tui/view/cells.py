@@ -62,15 +62,14 @@ def line(*parts: Part) -> Line:
 
 
 def _spans(part: Part) -> Line:
-    if isinstance(part, str):
-        return (TextSpan(part),)
-    return (part,) if isinstance(part, TextSpan) else part
+    return (TextSpan(part),) if isinstance(part, str) else (part,) if isinstance(part, TextSpan) else part
 
 
-def wrapped_rows(text: str, width: int, style: Style = "") -> list[Line]:
-    """Return `text` wrapped to `width` cells, at least 10, in one style."""
+def wrapped_rows(text: str, width: int, style: Style = "", mark: str = "") -> list[Line]:
+    """Return `text` wrapped to `width` cells, at least 10, in one style, all of it to the right of its `mark`."""
     room = max(10, width)
-    return [line(TextSpan(shorten(part, room), style)) for part in wrap_text(text, room)]
+    parts = wrap_text(text, room, initial_indent=mark, subsequent_indent=" " * len(mark))
+    return [line(TextSpan(shorten(part, room), style)) for part in parts]
 
 
 def visible_rows(rows: Sequence[Line], top: int, height: int) -> list[Line]:

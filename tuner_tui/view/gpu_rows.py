@@ -7,7 +7,6 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
@@ -24,6 +23,7 @@ from tuner_tui.view.cells import (
     line,
     side_by_side,
     text_width,
+    wrapped_rows,
 )
 from tuner_tui.view.charts import AREA_SIGN, OVER_SIGN, area_lines, blocks, gauge, is_flat
 from tuner_tui.view.sample_history import NO_PAST, Columns, Past, history_columns, samples_after
@@ -452,9 +452,9 @@ def gpu_problem_rows(scene: GpuScene, width: int, row_width: int = 0) -> list[Li
         elif (memory_share(gpu) or 0) > NEARLY_FULL:
             grouped.setdefault((WARN, "bad", "memory nearly full"), []).append(gpu.index)
     return [
-        line(TextSpan(text, style))
+        row
         for (mark, style, words), gpus in grouped.items()
-        for text in wrap_text(f"{mark} GPU {format_indices(gpus)}: {words}", max(8, width), subsequent_indent="  ")
+        for row in wrapped_rows(f"GPU {format_indices(gpus)}: {words}", width, style, f"{mark} ")
     ]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_size
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import BAD, GOOD, WARN, Line, TextSpan, labelled_rows, line, shorten
+from tuner_tui.view.cells import BAD, GOOD, WARN, Line, TextSpan, labelled_rows, line, shorten, wrapped_rows
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter import Interpreter
@@ -67,9 +67,7 @@ def _problems(inventory: Inventory, interpreter: Interpreter | None, width: int)
     problems += [(inventory.logout_warning, "")] if inventory.logout_warning else []
     rows = []
     for sentence, advice in problems:
-        warning = wrap_text(sentence, max(8, width), initial_indent=f"{WARN} ", subsequent_indent="  ")
-        rows += [line(TextSpan(text, "warn")) for text in warning]
-        rows += [line(f"  {text}") for text in wrap_text(advice, max(8, width - 2))]
+        rows += wrapped_rows(sentence, width, "warn", f"{WARN} ") + wrapped_rows(advice, width, mark="  ")
     return rows
 
 

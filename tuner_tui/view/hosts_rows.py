@@ -17,10 +17,11 @@ from tuner_tui.view.cells import (
     line,
     shorten,
     text_width,
+    wrapped_rows,
 )
 from tuner_tui.view.gpu_rows import gpu_columns, gpu_rows, memory_share
 from tuner_tui.view.sample_history import WINDOWS, shown_past
-from tuner_tui.view.watch_rows import gpus_title, job_description, jobs_by_gpu, power_in_sum, remark_rows, watched_scene
+from tuner_tui.view.watch_rows import gpus_title, job_description, jobs_by_gpu, power_in_sum, watched_scene
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import GpuSample, Sample
@@ -95,7 +96,9 @@ def host_rows(
     load = [gpus_title(machine).removeprefix("GPUs · ")] if machine.sample.gpus else []
     load += [] if host.ram_total_bytes is None else [f"CPU {format_percent(host.cpu_pct)}", ram]
     head = line(name, TextSpan(join_fitting(load, width - text_width(name.text))))
-    problem = [] if machine.problem is None else remark_rows(machine.problem.sentence, width - INDENT, WARN, "warn")
+    problem = (
+        [] if machine.problem is None else wrapped_rows(machine.problem.sentence, width - INDENT, "warn", f"{WARN} ")
+    )
     unnamed = dict.fromkeys((gpu.index for gpu in machine.sample.gpus), "") if has_jobs else {}
     past = shown_past(recent, WINDOWS[0], machine.sample.time_s)
     past = past._replace(text=past.text.partition(" · ")[0])  # no key changes it here

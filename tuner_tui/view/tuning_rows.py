@@ -242,7 +242,7 @@ def skipped_rows(view: TuningView | None, width: int) -> list[Line]:
     rows: list[Line] = []
     for reason, labels in group_by_reason(view.skipped).items():
         rows += wrapped_rows(", ".join(labels), width)
-        rows += [line(TextSpan(f"  {text}", "dim")) for text in wrap_text(reason, max(12, width - 2))]
+        rows += wrapped_rows(reason, width, "dim", "  ")
     return rows
 
 

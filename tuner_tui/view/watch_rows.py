@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_rough_duration, format_share, format_short_duration
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
@@ -26,6 +25,7 @@ from tuner_tui.view.cells import (
     shorten,
     text_width,
     visible_rows,
+    wrapped_rows,
 )
 from tuner_tui.view.gpu_rows import (
     WALL_FROM,
@@ -235,11 +235,12 @@ def watched_gpu_rows(
 ) -> list[Line]:
     """Return the GPUs of a machine, or only those in `only`, with histories in the rest of `room`; or the problem."""
     if view is not None and view.problem is not None:
-        return [*remark_rows(view.problem.sentence, width, WARN, "warn"), *remark_rows(view.problem.advice, width)]
+        sentence = wrapped_rows(view.problem.sentence, width, "warn", f"{WARN} ")
+        return [*sentence, *wrapped_rows(view.problem.advice, width, "dim", "  ")]
     if view is None or not view.sample.gpus:
         return [line(TextSpan("asking the driver …", "dim"))]
     scene = watched_scene(view, recent, only, past)
-    gpus, notes = len(scene.sample.gpus), [row for note in view.notes for row in remark_rows(note, width)]
+    gpus, notes = len(scene.sample.gpus), [row for note in view.notes for row in wrapped_rows(note, width, "dim", "  ")]
     # In one column there is room for their jobs; in two for histories, or for both on a wide screen.
     columns = gpu_columns(gpus, width)
     tall = gpus < WALL_FROM and has_histories(gpus, columns, room)
@@ -251,15 +252,11 @@ def watched_scene(
     view: MachineView, recent: Sequence[Sample], only: Sequence[int] = (), past: Past = NO_PAST
 ) -> GpuScene:
     """Return the GPUs of a machine, or only those in `only`, with what runs on them."""
-    run_gpus = frozenset(gpu for job in view.jobs if job.run is not None for gpu in job.gpus)
-    return GpuScene(watched_gpus(view, only), recent, gpus_of_runs(view), jobs_by_gpu(view), run_gpus, past)
-
-
-def gpus_of_runs(view: MachineView) -> frozenset[int]:
-    """Return the GPUs of the runs of this program that train now, which should be busy."""
-    return frozenset(
-        gpu for job in view.jobs if job.run is not None and job.run.phase == "training" for gpu in job.gpus
-    )
+    sample, runs = view.sample, [(job.run, job.gpus) for job in view.jobs if job.run is not None]
+    shown = replace(sample, gpus=tuple(gpu for gpu in sample.gpus if gpu.index in only)) if only else sample
+    training = frozenset(gpu for run, gpus in runs if run.phase == "training" for gpu in gpus)
+    run_gpus = frozenset(gpu for _, gpus in runs for gpu in gpus)
+    return GpuScene(shown, recent, training, jobs_by_gpu(view), run_gpus, past)
 
 
 def jobs_by_gpu(view: MachineView) -> dict[int, str]:
@@ -271,18 +268,6 @@ def jobs_by_gpu(view: MachineView) -> dict[int, str]:
         if words:
             descriptions.update(dict.fromkeys(job.gpus, words))
     return descriptions
-
-
-def watched_gpus(view: MachineView, only: Sequence[int]) -> Sample:
-    """Return the sample with only the GPUs named, or with all if none is."""
-    sample = view.sample
-    return replace(sample, gpus=tuple(gpu for gpu in sample.gpus if gpu.index in only)) if only else sample
-
-
-def remark_rows(text: str, width: int, mark: str = " ", style: Style = "dim") -> list[Line]:
-    """Return a remark wrapped to the width, behind its mark."""
-    parts = wrap_text(text, max(20, width), initial_indent=f"{mark} ", subsequent_indent="  ")
-    return [line(TextSpan(part, style)) for part in parts]
 
 
 def gpus_title(view: MachineView) -> str:
