@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent
 from tuner_tui.view import number_format as f
@@ -30,6 +30,8 @@ from tuner_tui.view.sample_history import NO_PAST, Columns, Past, history_column
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import GpuSample, Sample
+
+T = TypeVar("T", int, float)
 
 # What NVML gives as reasons for lower clocks although nothing is wrong: a GPU at full load is at its power cap, and
 # clocks that an administrator has set stay set.
@@ -142,13 +144,13 @@ def has_histories(gpus: int, columns: int, room: int) -> bool:
 
 def _is_at_rest(scene: GpuScene, gpu: GpuSample, number: int) -> bool:
     """True if a row says all of a GPU's history; one on which we train keeps its height, lest the screen moves."""
-    histories = ((_columns(scene, gpu, field, number), full) for field, full in _charted(gpu))
-    return gpu.index not in scene.training and all(is_flat(*history) for history in histories)
+    return gpu.index not in scene.training and all(is_flat(*each) for each in _histories(scene, gpu, number))
 
 
-def _charted(gpu: GpuSample) -> tuple[tuple[str, float], tuple[str, float]]:
-    """Return the figures in a GPU's history, each with its full scale."""
-    return ("utilisation_pct", 100.0), ("memory_used_bytes", float(gpu.memory_total_bytes or 0))
+def _histories(scene: GpuScene, gpu: GpuSample, number: int) -> tuple[tuple[Columns, float], tuple[Columns, float]]:
+    """Return `number` columns of load and memory, each with its full scale."""
+    load, memory = (_columns(scene, gpu, field, number) for field in ("utilisation_pct", "memory_used_bytes"))
+    return (load, 100.0), (memory, float(gpu.memory_total_bytes or 0))
 
 
 def dense_gpu_rows(scene: GpuScene, width: int) -> list[Line]:
@@ -181,7 +183,8 @@ def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, heights:
     for gpu, height in zip_longest(gpus, heights[: len(gpus)]):
         rows.append(_lost_gpu(scene, gpu) if _is_lost_in_words(scene, gpu, width) else _gauges(scene, gpu, layout))
         if height:
-            rows += _gpu_history(scene, gpu, width - INDEX - SCALE, height)
+            style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
+            rows += history_rows(*_histories(scene, gpu, width - INDEX - SCALE), style, height, "100 %")
     return rows
 
 
@@ -199,24 +202,19 @@ def gpu_wall(scene: GpuScene, width: int) -> list[Line]:
     each = -(-groups // lines) * GROUP
     bar = max(1, min(WIDEST_BAR, (room - each // GROUP + 1) // each - 1))
     states = [_state_style(scene, gpu) for gpu in gpus]
-    names: tuple[tuple[Style, str], ...] = (
-        ("good", "busy"),
-        ("warn", "idle with a job"),
-        ("gauge", "idle"),
-        ("bad", "in trouble"),
-    )
-    counts = [(f"{states.count(style)} {name}", style) for style, name in names if style in states]
-    rows = [line(f"{len(gpus)} GPUs", *(TextSpan(f"   {text}", style) for text, style in counts))]
+    names: Mapping[Style, str] = {
+        "good": "busy", "warn": "idle with a job", "gauge": "idle", "bad": "in trouble",
+    }  # fmt: skip
+    counts = (TextSpan(f"   {states.count(style)} {name}", style) for style, name in names.items() if style in states)
+    rows = [line(f"{len(gpus)} GPUs", *counts)]
     for start in range(0, len(gpus), each):
         cells: list[TextSpan] = []
         for n, gpu in enumerate(gpus[start : start + each]):
             mark = gpu_mark(scene, gpu)[0].strip() or (WARN if states[start + n] == "bad" else "")
             level = blocks([gpu.utilisation_pct], 100)
             gap = " " if n % GROUP == 0 and n else ""
-            cells += [
-                TextSpan(gap),
-                TextSpan((align_left(mark, bar) if mark else level * bar) + " ", states[start + n]),
-            ]
+            bar_text = align_left(mark, bar) if mark else level * bar
+            cells += [TextSpan(gap), TextSpan(f"{bar_text} ", states[start + n])]
         rows.append(labelled_row(f"{gpus[start].index}–{gpus[min(start + each, len(gpus)) - 1].index}", *cells))
     return rows
 
@@ -267,24 +265,27 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
     ]
     if layout.memory:
         full: Style = old or ("bad" if (used or 0) > NEARLY_FULL else "")
-        memory = TextSpan(align_right(_memory_text(gpu), MEMORY_TEXT), full)
-        parts += [" ", gauge(used, layout.memory - 1, full or "second"), memory]
+        number = f.gib if (gpu.memory_total_bytes or 0) < 9.5 * GIB else f.whole_gib
+        memory = _amount(gpu.memory_used_bytes, gpu.memory_total_bytes, number, "GiB")
+        parts += [" ", gauge(used, layout.memory - 1, full or "second")]
+        parts.append(TextSpan(align_right(memory, MEMORY_TEXT), full))
     if layout.power:
-        parts.append(TextSpan(align_right(_power_text(gpu, short=layout.power < POWER_TEXT), layout.power), old))
+        of = "/" if layout.power < POWER_TEXT else " of "
+        power = _amount(gpu.power_w, gpu.power_limit_w, f.integer, "W", of)
+        parts.append(TextSpan(align_right(power, layout.power), old))
     if layout.heat:
-        heat = UNKNOWN if gpu.temperature_c is None else f"{f.integer(gpu.temperature_c)} °C"
         hot: Style = "bad" if (gpu.temperature_c or 0) >= HOT_C else ""
+        heat = _amount(gpu.temperature_c, None, f.integer, "°C")
         parts.append(TextSpan(align_right(heat, layout.heat), old or hot))
     if layout.clock:
-        clock = UNKNOWN if gpu.clock_sm_mhz is None else f"{f.tens(gpu.clock_sm_mhz)} MHz"
+        clock = _amount(gpu.clock_sm_mhz, None, f.tens, "MHz")
         parts.append(TextSpan(align_right(clock, layout.clock), old or "dim"))
     if layout.trace:
         columns = _columns(scene, gpu, "utilisation_pct", layout.trace - 1)
         parts += [" ", area_lines(columns, TRACE_FULL, 1, style)[0]]
     if layout.job:
-        job = (scene.jobs or {}).get(gpu.index) or (
-            "free" if busy == 0 and (gpu.memory_used_bytes or GIB) < GIB else ""
-        )
+        free = "free" if busy == 0 and (gpu.memory_used_bytes or GIB) < GIB else ""
+        job = (scene.jobs or {}).get(gpu.index) or free
         parts.append(TextSpan(align_left(f"  {job}", layout.job), "curve" if gpu.index in scene.run_gpus else "dim"))
     return line(*parts)
 
@@ -305,22 +306,11 @@ def memory_share(gpu: GpuSample) -> float | None:
     return used / total if used is not None and total else None
 
 
-def _memory_text(gpu: GpuSample) -> str:
-    if gpu.memory_used_bytes is None:
+def _amount(used: T | None, whole: T | None, number: Callable[[T], str], unit: str, of: str = "/") -> str:
+    """Return `61/80 GiB`, or `61 GiB` where the whole is not known."""
+    if used is None:
         return UNKNOWN
-    small = (gpu.memory_total_bytes or 0) < 9.5 * GIB
-    number = f.gib if small else f.whole_gib
-    if gpu.memory_total_bytes is None:
-        return f"{number(gpu.memory_used_bytes)} GiB"
-    return f"{number(gpu.memory_used_bytes)}/{number(gpu.memory_total_bytes)} GiB"
-
-
-def _power_text(gpu: GpuSample, short: bool) -> str:
-    if gpu.power_w is None:
-        return UNKNOWN
-    if gpu.power_limit_w is None:
-        return f"{f.integer(gpu.power_w)} W"
-    return f"{f.integer(gpu.power_w)}{'/' if short else ' of '}{f.integer(gpu.power_limit_w)} W"
+    return f"{number(used)}{'' if whole is None else f'{of}{number(whole)}'} {unit}"
 
 
 def busy_style(scene: GpuScene, gpu: GpuSample) -> Style:
@@ -376,12 +366,6 @@ def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Column
         return value
 
     return history_columns(scene.recent, (index, field), figure, scene.sample.time_s, number, scene.past)
-
-
-def _gpu_history(scene: GpuScene, gpu: GpuSample, columns: int, height: int) -> Sequence[Line]:
-    style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
-    load, memory = ((_columns(scene, gpu, field, columns), full) for field, full in _charted(gpu))
-    return history_rows(load, memory, style, height, "100 %")
 
 
 @lru_cache(maxsize=64)
