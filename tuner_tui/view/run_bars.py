@@ -9,6 +9,7 @@ from tuner_tui.core.units import GIB
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import LABEL, WARN, Line, Style, labelled_flow, labelled_row, line
 from tuner_tui.view.charts import BarMark, BarPart, bar_legend, bar_marks, stacked_bar
+from tuner_tui.view.run_rows import peak_bytes
 
 if TYPE_CHECKING:
     from tuner_tui.advice.estimate import MemoryOutlook
@@ -39,10 +40,9 @@ def step_shares(state: RunState) -> dict[str, float]:
     Waiting for data, computing, the optimizer where its time is known, the loop's own code between two steps,
     evaluation, and saving, of the rank that waits longest for data. A run that has ended is measured as a whole.
     """
-    shares = [
-        _rank_shares(rank, rank.latest, state.finished is not None) for rank in state.ranks.values() if rank.latest
-    ]
-    return max((each for each in shares if each), key=lambda each: each[DATA], default={})
+    ranks = ((rank, rank.latest) for rank in state.ranks.values() if rank.latest)
+    shares = [_rank_shares(rank, latest, state.finished is not None) for rank, latest in ranks]
+    return max(filter(None, shares), key=lambda each: each[DATA], default={})
 
 
 def _rank_shares(rank: RankState, latest: Steps, whole: bool) -> dict[str, float]:
@@ -82,11 +82,10 @@ def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -
     left = (1 - waited) / (1 - computing) if waited > computing else 1.0
     shares = {name: share * left for name, share in shares.items()} | {COMPUTE: max(0.0, computing - waited)}
     shares = {DATA: shares[DATA], NO_CORE: waited, **shares}
-    parts = [BarPart(name, share, STEP_STYLES[name]) for name, share in shares.items()]
     avoidable = avoidable_part(shares, causes)
     parts = [
-        part._replace(name=f"{WARN} {part.name}", style="fill-warn") if part.name == avoidable else part
-        for part in parts
+        BarPart(f"{WARN} {name}", share, "fill-warn") if name == avoidable else BarPart(name, share, STEP_STYLES[name])
+        for name, share in shares.items()
     ]
     return named_bar("step", parts, width)
 
@@ -126,7 +125,7 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
     whole = max(sum(sizes.values()), capacity) if too_large else capacity
     figure, parts = _memory_parts(sizes, capacity, whole, styles)
     marks = [BarMark(capacity / whole, "▲", f"{figure}: too large", "bad")] if too_large else []
-    peak = None if state is None else _peak_bytes(state)
+    peak = None if state is None else peak_bytes(state)
     if measured and peak is not None:
         marks.append(BarMark(peak / whole, "▲", f"peak {f.gib(peak)} GiB"))
     if outlook is not None and estimate is not None and not too_large and (outlook.on_gpu or not measured):
@@ -189,7 +188,7 @@ def _measured_parts(state: RunState, gpu: GpuSample, sample: Sample | None) -> d
     # Between two steps only weights, optimizer states and kept gradients are allocated: the smallest value of recent
     # steps. What a step adds at its peak are the activations; what the allocator keeps beyond that is its cache. The
     # rest of the memory of these processes is the CUDA context, and that of other processes is theirs.
-    peak, ranks = _peak_bytes(state), list(state.ranks.values())
+    peak, ranks = peak_bytes(state), list(state.ranks.values())
     if peak is None or not gpu.memory_used_bytes:
         return {}
     fullest = max(ranks, key=lambda rank: (rank.latest and rank.latest.allocated_peak_bytes) or 0)
@@ -220,25 +219,13 @@ def _weight_bytes(state: RunState) -> int | None:
     return each * state.parameters if len(state.ranks) == 1 else None
 
 
-def _peak_bytes(state: RunState) -> int | None:
-    latest = state.counters
-    return max((steps.allocated_peak_bytes for steps in latest if steps.allocated_peak_bytes is not None), default=None)
-
-
 def _fullest_gpu(sample: Sample | None) -> GpuSample | None:
-    gpus = () if sample is None else sample.gpus
-    return max(
-        (gpu for gpu in gpus if gpu.memory_total_bytes), key=lambda gpu: gpu.memory_used_bytes or 0, default=None
-    )
+    gpus = (gpu for gpu in (() if sample is None else sample.gpus) if gpu.memory_total_bytes)
+    return max(gpus, key=lambda gpu: gpu.memory_used_bytes or 0, default=None)
 
 
 def _estimate_mark(estimate: MemoryEstimate, capacity: int, name: str) -> BarMark:
     doubt = f" ± {f.gib(estimate.uncertainty_bytes)}" if estimate.uncertainty_bytes >= GIB / 20 else ""
-    return BarMark(
-        estimate.total_bytes / capacity,
-        "◇",
-        f"{name} {f.gib(estimate.total_bytes)}{doubt} GiB",
-        "curve",
-        estimate.low_bytes / capacity,
-        estimate.high_bytes / capacity,
-    )
+    text = f"{name} {f.gib(estimate.total_bytes)}{doubt} GiB"
+    share, low, high = (size / capacity for size in (estimate.total_bytes, estimate.low_bytes, estimate.high_bytes))
+    return BarMark(share, "◇", text, "curve", low, high)

@@ -5,6 +5,7 @@ The modules of events are imported in functions: the first frame shows no run, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -216,13 +217,19 @@ def peak_memory(state: RunState, sample: Sample | None) -> str:
 
     Of a run that used no GPU, the peak of its RAM.
     """
-    peaks = [steps.allocated_peak_bytes for steps in state.counters if steps.allocated_peak_bytes is not None]
-    if not peaks:
+    peak = peak_bytes(state)
+    if peak is None:
         resident = [steps.rss_peak_bytes for steps in state.counters if steps.rss_peak_bytes is not None]
         total = None if sample is None else sample.host.ram_total_bytes
         return f"{_peak_of(sum(resident), total)} RAM" if resident else ""
     totals = [gpu.memory_total_bytes for gpu in sample.gpus if gpu.memory_total_bytes] if sample else []
-    return _peak_of(max(peaks), min(totals, default=None))
+    return _peak_of(peak, min(totals, default=None))
+
+
+def peak_bytes(state: RunState) -> int | None:
+    """Return the largest peak of the allocators of all ranks."""
+    peaks = (steps.allocated_peak_bytes for steps in state.counters if steps.allocated_peak_bytes is not None)
+    return max(peaks, default=None)
 
 
 def _peak_of(size_bytes: int, total_bytes: int | None) -> str:
@@ -239,7 +246,7 @@ def _padding(part: float | None, latest: Sequence[Steps]) -> str:
 
 def finite_style(value: float | None) -> Style:
     """Return the style of a value that may not be a number."""
-    return "bad" if f.significant(value) in ("nan", "inf", "-inf") else ""
+    return "bad" if value is not None and not math.isfinite(value) else ""
 
 
 def format_metrics(metrics: Mapping[str, float]) -> list[str]:
@@ -302,7 +309,7 @@ def slowest_rank(state: RunState) -> int | None:
 
 def step_time_s(rank: RankState) -> float | None:
     """Return seconds per step over the rank's recent counters."""
-    if len(rank.recent) < 2 or rank.recent[-1].own_steps <= rank.recent[0].own_steps:
+    if not rank.recent or rank.recent[-1].own_steps <= rank.recent[0].own_steps:
         return None
     first, last = rank.recent[0], rank.recent[-1]
     return (last.train_s - first.train_s) / (last.own_steps - first.own_steps)
