@@ -199,15 +199,12 @@ def _last_loss(scene: ComparisonScene) -> LossAt | None:
 def _results(scene: ComparisonScene) -> tuple[list[str], list[str]]:
     """Return the speed, the peak and the loss of each run."""
     figures, last = _shown_figures(scene), _last_loss(scene)
-    first, second = list[str](), list[str]()
-    for figure in figures:
-        peak = "peak " if figure.name == "peak memory" else ""
-        first.append(f"{peak}{format_figure(figure.first, figure.unit)}")
-        second.append(f"{peak}{format_figure(figure.second, figure.unit)}")
-    if last is not None:
-        first.append(f"loss {format_figure(last.first, '')}")
-        second.append(f"loss {format_figure(last.second, '')}")
-    return first, second
+    shown = [("peak " * (row.name == "peak memory"), row.unit, row.first, row.second) for row in figures]
+    shown += [] if last is None else [("loss ", "", last.first, last.second)]
+    return (
+        [f"{label}{format_figure(first, unit)}" for label, unit, first, _ in shown],
+        [f"{label}{format_figure(second, unit)}" for label, unit, _, second in shown],
+    )
 
 
 def _tone(row: MeasuredFigure | LossAt) -> Style:
@@ -235,7 +232,7 @@ def _measured(scene: ComparisonScene, width: int) -> list[Line]:
     )
     return join_sections(
         [
-            _section("Measured", scene, filter(_differs, figures), width, aligned="lrrr"),
+            _section("Measured", scene, (each for each in figures if each.first != each.second), width, aligned="lrrr"),
             _section("Loss at equal samples", scene, map(_loss, comparison.loss), width, aligned="rrrr"),
             _section("Eval loss at equal samples", scene, map(_loss, comparison.eval_loss), width, aligned="rrrr"),
         ]
@@ -294,10 +291,6 @@ def _setting(row: ChangedSetting) -> Entry:
 def _figure(row: MeasuredFigure) -> Entry:
     first, second = format_figure(row.first, row.unit), format_figure(row.second, row.unit)
     return Entry(row.name.replace("_", " "), first, second, format_ratio(row), _tone(row) or "dim")
-
-
-def _differs(entry: Entry) -> bool:
-    return entry.first != entry.second
 
 
 def _loss(row: LossAt) -> Entry:

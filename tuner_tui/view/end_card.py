@@ -126,12 +126,8 @@ def headline(scene: EndScene) -> list[TextSpan]:
     if figures is not None and figures.tried is not None:
         free = "" if figures.free is None else f", {f.gib(figures.free)} GiB free"
         parts.append(TextSpan(f"{f.gib(figures.tried)} GiB requested{free}", "bad"))
-    return [*parts, *_against_earlier_and_energy(scene)]
-
-
-def _against_earlier_and_energy(scene: EndScene) -> list[TextSpan]:
     compared, context = speed_against_earlier(scene), scene.context
-    parts = [] if compared is None else [compared]
+    parts += [] if compared is None else [compared]
     if context is not None and context.energy_kwh is not None and context.energy_kwh >= LEAST_KWH:
         energy = f"GPUs {f.significant(context.energy_kwh)} kWh"
         parts.append(TextSpan(" · ".join(filter(None, (energy, context.cost))), "dim"))
@@ -143,11 +139,11 @@ def speed_against_earlier(scene: EndScene) -> TextSpan | None:
 
     A run that failed is not compared, nor one that waited for cores that other programs used.
     """
-    if scene.state.outcome not in ("completed", "stopped") or _lacked_cores(scene):
+    waited = any(finding.cause == "cpu-contended" for finding in scene.findings)
+    if scene.context is None or scene.state.outcome not in ("completed", "stopped") or waited:
         return None
-    fastest = None if scene.context is None else scene.context.fastest
-    speed = mean_rates(scene.state.ranks.values()).samples_s
-    if fastest is None or not fastest.samples_s or speed is None or scene.context is None:
+    fastest, speed = scene.context.fastest, mean_rates(scene.state.ranks.values()).samples_s
+    if fastest is None or not fastest.samples_s or speed is None:
         return None
     ratio = speed / fastest.samples_s
     count = sum(run.samples_s is not None for run in scene.context.past)
@@ -155,10 +151,6 @@ def speed_against_earlier(scene: EndScene) -> TextSpan | None:
     if abs(ratio - 1) < f.EQUAL_SPEED:
         return TextSpan(f"as fast as {fastest.id}{of}", "dim")
     return TextSpan(f"{f.gain(ratio)} than {fastest.id}{of}", "good" if ratio > 1 else "warn")
-
-
-def _lacked_cores(scene: EndScene) -> bool:
-    return any(finding.cause == "cpu-contended" for finding in scene.findings)
 
 
 def end_facts(scene: EndScene) -> list[Fact]:
@@ -172,21 +164,18 @@ def end_facts(scene: EndScene) -> list[Fact]:
         "" if not speed.tokens_s else f"{f.significant(speed.tokens_s)} tokens/s",
         "" if speed.tokens_s or not speed.samples_s else f"{f.significant(speed.samples_s)} samples/s",
     )
+    best_text = "" if best is None else f"{EVALUATION_SIGN} {f.metric(best)} at step {f.count(best_step)}"
     facts = [
         Fact("loss", _loss_text(state, scene.history)),
-        Fact(
-            best_label(state),
-            "" if best is None else f"{EVALUATION_SIGN} {f.metric(best)} at step {f.count(best_step)}",
-        ),
+        Fact(best_label(state), best_text),
         Fact("metrics", "" if not state.evaluations else " · ".join(format_metrics(state.evaluations[-1].metrics))),
         Fact("speed", " · ".join(filter(None, rates))),
         Fact("peak memory", _peak_text(scene)),
         Fact("checkpoint", _checkpoint_text(scene)),
     ]
     choice = best_choice(scene)
-    if choice is not None and scene.state.outcome in ("completed", "stopped"):  # else it stands in the findings
-        remedy = choice[1]
-        facts.append(Fact("next time", ": ".join(filter(None, (remedy.title, remedy.effect))), "warn"))
+    if choice is not None and state.outcome in ("completed", "stopped"):  # else it stands in the findings
+        facts.append(Fact("next time", ": ".join(filter(None, (choice[1].title, choice[1].effect))), "warn"))
     return [fact for fact in facts if fact.text]
 
 
@@ -271,14 +260,8 @@ def checkpoint_path(scene: EndScene) -> str | None:
 
 def best_choice(scene: EndScene) -> tuple[Finding, Remedy] | None:
     """Return the first remedy of the most severe finding that may gain much: what would have helped most."""
-    return next(
-        (
-            (finding, remedy)
-            for finding, remedy in choices(scene.findings)
-            if remedy is not None and (remedy.speed is None or remedy.speed[1] >= NOTABLE_GAIN)
-        ),
-        None,
-    )
+    remedies = ((finding, remedy) for finding, remedy in choices(scene.findings) if remedy is not None)
+    return next((choice for choice in remedies if (choice[1].speed or (0, math.inf))[1] >= NOTABLE_GAIN), None)
 
 
 def can_resume(scene: EndScene) -> bool:
@@ -329,9 +312,8 @@ def sentences(scene: EndScene) -> list[str]:
     state = scene.state
     fallback = state.fallback_ended if state.fell_back is None else state.fell_back.sentence
     explained = state.outcome == "completed" or any(finding.severity == "failed" for finding in scene.findings)
-    reason = (
-        "" if explained else outcome_sentence(state, None if scene.record is None else scene.record.memory_limit_bytes)
-    )
+    limit_bytes = None if scene.record is None else scene.record.memory_limit_bytes
+    reason = "" if explained else outcome_sentence(state, limit_bytes)
     outcome = None if scene.context is None else scene.context.remedy
     remedy = "" if outcome is None else f"Remedy {outcome.statement}."
     return [sentence for sentence in (reason, fallback, remedy) if sentence]
@@ -349,7 +331,7 @@ MOST_SENTENCE_ROWS = 3
 def fact_rows(facts: Sequence[Fact], width: int) -> list[Line]:
     """Return the facts, each with its label."""
     rows: list[Line] = []
-    labels = max(FACT, *(1 + text_width(fact.label) for fact in facts), 0)
+    labels = max([FACT, *(1 + text_width(fact.label) for fact in facts)])
     for fact in facts:
         text = shorten_path(fact.text, width - labels) if fact.label == "checkpoint" else fact.text
         rows += labelled_rows(fact.label, text, width, fact.style, labels, MOST_SENTENCE_ROWS)
@@ -366,9 +348,7 @@ def bar_rows(scene: EndScene, width: int) -> list[Line]:
     shares, figures = time_spent(scene.state), error_figures(scene)
     memory = [] if figures is None else full_memory_rows(figures, width)
     # As the finding says it, which is judged by the last seconds: what the loop believes to be computing was a wait.
-    waits = max(
-        (finding.lost_share or 0.0 for finding in scene.findings if finding.cause == "cpu-contended"), default=0
-    )
+    waits = max((each.lost_share or 0.0 for each in scene.findings if each.cause == "cpu-contended"), default=0.0)
     parts: list[BarPart] = []
     for name, share in shares:
         waited = min(share, waits) if name == COMPUTE else 0.0

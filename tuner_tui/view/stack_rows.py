@@ -24,23 +24,18 @@ def stack_rows(inspection: Inspection, width: int) -> list[Line]:
     if inspection.elsewhere:
         ranks = ", ".join(map(str, inspection.elsewhere))
         rows.append(line(TextSpan(shorten(f"· ranks {ranks} run on other machines and were not asked", width), "dim")))
-    for process in sorted(inspection.processes, key=_order):
+    for process in sorted(inspection.processes, key=lambda each: (each.rank is None, each.rank or 0, each.pid)):
         rows.append(())
         rows += _process_rows(process, width)
     return rows
-
-
-def _order(process: ProcessDump) -> tuple[bool, int, int]:
-    return process.rank is None, process.rank or 0, process.pid
 
 
 def _process_rows(process: ProcessDump, width: int) -> Iterable[Line]:
     name = f"process {process.pid} ({process.name})" if process.rank is None else f"rank {process.rank}"
     doing = process.silence or find_activity(process).phrase
     pid = "" if process.rank is None else f" · pid {process.pid}"
-    yield line(
-        TextSpan(name, "strong"), shorten(f"{pid} · {doing} · {format_percent(process.cpu_share * 100)} CPU", width)
-    )
+    load = f"{format_percent(process.cpu_share * 100)} CPU"
+    yield line(TextSpan(name, "strong"), shorten(f"{pid} · {doing} · {load}", width))
     yield from _thread_rows((process.in_data_set() if process.is_loader_worker else process).main, width)
     others = process.threads[1:]
     of_program = [stack for stack in others if stack.own_frame is not None]
