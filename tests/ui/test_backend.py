@@ -95,6 +95,17 @@ def test_presets_are_judged_by_the_gpus_though_torch_is_cpu_only() -> None:
     assert verdicts == {"qlora-8b-24gb": (True, "fits"), "lora-8b-80gb": (False, "too large")}
 
 
+def test_presets_are_judged_by_the_gpus_with_most_free_memory() -> None:
+    busy, free = (
+        make_gpu(index=n, memory_total_bytes=80 * 2**30, memory_used_bytes=u * 2**30) for n, u in ((0, 60), (1, 0))
+    )
+    backend, machine = Backend(), box(busy, free)
+    entries = [entry for entry in backend.list_presets(machine) if entry.name == "lora-8b-80gb"]
+    memory = backend.preset_outlooks(entries, machine, python("2.13.0", "13.0"))["lora-8b-80gb"].memory
+    assert memory.estimate is not None
+    assert (memory.estimate.verdict, memory.against) == ("fits", "on GPU 1")
+
+
 def test_a_completed_run_is_continued_only_by_a_longer_training(tmp_path: Path) -> None:
     folder = whole_run(tmp_path)
     backend = Backend()

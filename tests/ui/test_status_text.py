@@ -9,11 +9,13 @@ from msgspec.structs import replace
 
 from tests.fakes import live_run
 from tests.fakes.memory_outlooks import estimated
+from tests.fakes.situations import GB, box, make_gpu
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, ended, opened, running
 from tests.ui.pilots import app_of, on_screen
 from tuner_tui.advice.estimate import DataOutlook, MemoryOutlook
 from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, DurationEstimate
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
+from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.read.status import RunStatus, StatusKind
@@ -21,7 +23,14 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.screens.pickers import run_table
 from tuner_tui.ui.state import UiState
-from tuner_tui.ui.status_text import idle_line, launch_sentence, next_stop_question, next_training, quiet_line
+from tuner_tui.ui.status_text import (
+    gpus_line,
+    idle_line,
+    launch_sentence,
+    next_stop_question,
+    next_training,
+    quiet_line,
+)
 from tuner_tui.view.cells import GOOD, READING, plain_text
 from tuner_tui.view.finding_rows import good_rows
 
@@ -104,6 +113,23 @@ def test_a_start_says_in_a_sentence_what_will_happen(
     config: TrainingConfig, outlook: MemoryOutlook | None, sentence: str
 ) -> None:
     assert launch_sentence(config, outlook) == sentence
+
+
+@pytest.mark.parametrize(
+    ("processes", "held_gb", "words"),
+    [
+        (2, (60, 0, 0), "0, 1 · in use: 0 · free: 1, 2"),
+        (2, (0, 0, 60), "0, 1"),
+        (1, (0,), ""),
+        (1, (60,), "0 · in use: 0"),
+    ],
+)
+def test_a_start_names_its_gpus_and_those_that_others_use(processes: int, held_gb: tuple[int, ...], words: str) -> None:
+    machine = box(*(make_gpu(index=index) for index in range(len(held_gb))))
+    job = CommandJob(command=("torchrun", f"--nproc-per-node={processes}", "train.py"))
+    state = UiState(inventory=machine, interpreter=INTERPRETER).with_config(replace(opened(), job=job))
+    gpus = tuple(GpuSample(index, "RTX 3090", memory_used_bytes=held * GB) for index, held in enumerate(held_gb))
+    assert gpus_line(state, Sample(0.0, gpus)) == words
 
 
 async def test_settings_that_cannot_train_are_not_recommended_for_it() -> None:

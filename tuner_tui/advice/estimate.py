@@ -255,8 +255,8 @@ class MemoryOutlook(Struct, frozen=True):
 
     `against` names the capacity if it is not that of the device; `unknown` says why there is no estimate.
     `measured`: the estimate comes from runs of a command only, and `measured_largest` is the largest batch they imply.
-    `duration` is the expected time, `data` the lengths of the samples; each None if unknown. `unused_gpus` says why the
-    GPUs of the machine are not used.
+    `duration` is the expected time, `data` the lengths of the samples; each None if unknown. `unused_gpus`: the
+    machine has GPUs that the training does not use.
     """
 
     estimate: MemoryEstimate | None = None
@@ -267,7 +267,7 @@ class MemoryOutlook(Struct, frozen=True):
     measured_largest: int | None = None
     duration: DurationEstimate | None = None
     data: DataOutlook | None = None
-    unused_gpus: str = ""
+    unused_gpus: bool = False
 
     @property
     def largest(self) -> int | None:
@@ -324,7 +324,7 @@ class MemoryEstimator:
         gpus = [gpu.name for gpu in target.gpus]
         duration = estimate_duration(request.job, request.resolved.settings, target.replicas, self._timed, gpus)
         data = self._data(request, measure=refine and not request.training)
-        unused = target.gpu_label if request.inventory.gpus and not target.on_gpu else ""
+        unused = bool(request.inventory.gpus) and not target.on_gpu
         return replace(self._memory(request, target, refine), duration=duration, data=data, unused_gpus=unused)
 
     def _data(self, request: EstimateRequest, measure: bool) -> DataOutlook | None:
@@ -419,5 +419,6 @@ def _capacity_name(request: EstimateRequest, target: TrainingTarget) -> str:
     if target.on_gpu and limit is not None and target.memory_bytes == limit:
         return "limit"
     if target.on_gpu:
-        return f"on each of {count} GPUs" if count > 1 else "on one GPU" if len(request.inventory.gpus) > 1 else ""
+        alone = f"on GPU {target.gpus[0].index}" if len(request.inventory.gpus) > 1 else ""
+        return f"on each of {count} GPUs" if count > 1 else alone
     return "" if _host_limit(request, target) is None else "limit"

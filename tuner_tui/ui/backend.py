@@ -20,6 +20,7 @@ from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, PeakMemo
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.preflight import environment_findings
 from tuner_tui.advice.recommend.recommendation import with_recommended
+from tuner_tui.advice.recommend.target import free_bytes
 from tuner_tui.advice.situation import situation_of_state
 from tuner_tui.core.files import make_private, write_atomic, write_durable
 from tuner_tui.core.ownership import sharing_problem
@@ -133,6 +134,8 @@ class Backend:
 
         With a torch that is CPU-only they are judged as if it used the GPUs, which is what most presets are for.
         """
+        by_room = sorted(inventory.gpus, key=lambda gpu: -(free_bytes(gpu) or 0))  # they may train on the freest
+        inventory = structs.replace(inventory, gpus=tuple(by_room))
         gpus, cores = visible_gpus(inventory), inventory.cpu.usable_cores
         if gpus and RuleContext(interpreter=interpreter).cpu_build:
             interpreter = planned_interpreter(interpreter)

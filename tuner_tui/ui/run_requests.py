@@ -147,13 +147,13 @@ class RunRequests(Requests):
             raise BackendError(refusal)
         offer = await to_daemon_thread(lambda: make_offer(current))
         sentence = launch_sentence(current, self._store.outlook, self._state.batch_note)
-        tuning = await self._tuning_beside()
+        tuning, gpus = await self._tuning_beside(), "" if queued else self._store.gpus_line
         view = self._store.settings_view(self._state)
         problems = [] if view is None else [("Problem", problem.sentence) for problem in view.problems]
         batch = "" if view is None else effective_batch(view, self._app.size.width)
         batch = batch.removeprefix("effective ").removeprefix("batch ")
-        more = [(label, text) for label, text in (("Effective batch", batch), ("Meanwhile", tuning)) if text]
-        return LaunchOffer(sentence, [*problems, *offer.lines, *more], offer.start)
+        more = ("Effective batch", batch), ("GPUs", gpus), ("Meanwhile", tuning)
+        return LaunchOffer(sentence, [*problems, *offer.lines, *(pair for pair in more if pair[1])], offer.start)
 
     async def _tuning_beside(self) -> str:
         """Return what a training does to the tuning that runs; empty without one."""

@@ -76,6 +76,11 @@ class StateStore:
         """Memory and time of the settings shown; None until they are estimated."""
         return self._screen.outlook
 
+    @property
+    def gpus_line(self) -> str:
+        """Which GPUs a start takes, and who uses them now."""
+        return status_text.gpus_line(self.state, self._screen.sample)
+
     def request_estimate(self, state: UiState | None = None) -> None:
         """Ask for the memory of the settings in `state`, or of those shown; the answer is shown later."""
         request = estimate_request(state or self.state)

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from tuner_tui.advice.estimate import MemoryOutlook
 from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, summarise_duration
+from tuner_tui.advice.recommend.target import target_of
+from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
+from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import Order
@@ -48,6 +51,23 @@ def launch_sentence(config: TrainingConfig, outlook: MemoryOutlook | None, batch
     if time.endswith(UNMEASURED) and peak.endswith(UNMEASURED):
         both = "time and peak memory not known until a run measures them"
     return f"{_length(config, outlook)}, {both}.{changed}"
+
+
+def gpus_line(state: UiState, sample: Sample | None) -> str:
+    """Return which GPUs a start takes: `0, 1 · in use: 0 · free: 2, 3`; empty for the only GPU while it is free."""
+    config, inventory = state.current, state.inventory
+    if config is None or inventory is None or not inventory.gpus:
+        return ""
+    target = target_of(inventory, state.interpreter, config.job, state.accelerate)
+    figures = () if sample is None else sample.gpus
+    busy = {gpu.index for gpu in figures if gpu.lost or (gpu.memory_used_bytes or 0) > OTHER_PROCESS_BYTES}
+    taken = [gpu.index for gpu in target.trained_with(config.resolved.settings).gpus]
+    used = [index for index in taken if index in busy]
+    free = [gpu.index for gpu in figures if gpu.index not in busy] if used else []
+    if not taken or (len(inventory.gpus) == 1 and not used):
+        return "" if taken else f"none: {target.gpu_label}"
+    lists = (("", taken), ("in use: ", used), ("free: ", free))
+    return " · ".join(f"{label}{', '.join(map(str, indexes))}" for label, indexes in lists if indexes)
 
 
 def _length(config: TrainingConfig, outlook: MemoryOutlook) -> str:

@@ -132,9 +132,8 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
     if ended and estimate.verdict == "fits":
         verdict, style, most = f"the run {ended}", "", None
     words = line(TextSpan(verdict, style))
-    cause = shown.unused_gpus or ("" if refuted is None else refuted.sentence)
-    if cause:
-        first, *rest = wrapped_rows(f"{plain_text(words)} · {cause}", width, "warn")
+    if refuted is not None:
+        first, *rest = wrapped_rows(f"{plain_text(words)} · {refuted.sentence}", width, "warn")
         return [line(*words, crop(first, line_width(words), width)), *rest]
     if most is not None:
         words = line(*words, f" · largest micro batch {most:,}" if most else _nothing_fits(estimate))
