@@ -109,6 +109,14 @@ def complete_setting(incomplete: str) -> list[str]:
     return [f"{name}={value}" for value in values if value.startswith(start)]
 
 
+class ScreenContext(typer.Context):
+    """Of the command that is not typed: `tuner-tui RUN` stands for `tuner-tui screen RUN`."""
+
+    @property
+    def command_path(self) -> str:
+        return "tuner-tui"
+
+
 class RootGroup(TyperGroup):
     """Imports a command when it is named, and lists all under the headings of `PANELS`.
 
@@ -129,7 +137,9 @@ class RootGroup(TyperGroup):
         app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         settings = {"allow_interspersed_args": cmd_name not in PASSED_ON}
         app.command(cmd_name, hidden=cmd_name == "screen", context_settings=settings)(getattr(module, cmd_name))
-        return typer.main.get_command(app)
+        command = typer.main.get_command(app)
+        command.context_class = ScreenContext if cmd_name == "screen" else command.context_class
+        return command
 
     def invoke(self, ctx: Any) -> Any:
         try:
