@@ -42,6 +42,18 @@ def test_a_repeated_run_is_not_called_better_for_the_load_of_the_machine() -> No
     assert {span.style for row in rows for span in row if "×1.68" in span.text} == {"dim"}
 
 
+def test_a_value_beyond_noise_has_the_colour_of_better_or_worse() -> None:
+    def style(runs: ComparisonScene) -> str:
+        rows = comparison_rows(runs, 76)
+        return next(span.style for row in rows for span in row if "0.475 s" in span.text)
+
+    runs = two_runs()
+    assert style(runs) == "curve", "its batch is another"
+    settings = tuple(row for row in runs.comparison.settings if row.name != "per_device_train_batch_size")
+    same_batch = replace(runs.comparison, settings=settings)
+    assert style(runs._replace(comparison=same_batch)) == "warn"
+
+
 def test_different_jobs_are_warned_of_and_no_losses_draw_nothing() -> None:
     shown = texts(two_jobs(), 120)
     assert any("different jobs" in row for row in shown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from tuner_tui.core.text import format_observed
@@ -38,6 +39,7 @@ from tuner_tui.view.cells import (
 )
 from tuner_tui.view.charts import Axes, Curve, Pattern, curve_rows, legend
 from tuner_tui.view.number_format import EQUAL_SPEED, gain, metric, significant
+from tuner_tui.view.settings_form import KNOBS
 
 TWO_COLUMNS = 112
 """Minimum width for settings and figures side by side."""
@@ -67,12 +69,10 @@ RUN_STYLES: tuple[Style, Style] = ("dim", "curve")
 RUN_PATTERNS: tuple[Pattern, Pattern] = ("dotted", "line")
 MORE_IS_BETTER = {
     "throughput": True, "tokens": True, "data wait": False, "padding": False, "peak memory": False,
-    "loss, last logged": False, "eval_loss": False,
+    "step time": False, "loss, last logged": False, "eval_loss": False,
 }  # fmt: skip
-"""Of figures that are better or worse whatever else differs; a step may take longer because its batch is larger."""
-
-
-SPEEDS = ("throughput", "tokens", "data wait")
+"""Of figures that are better or worse whatever else differs; the step time is where the batch is the same."""
+SPEEDS = ("throughput", "tokens", "step time", "data wait")
 """Of those the ones that depend on the machine's load."""
 
 
@@ -83,7 +83,7 @@ class Entry(NamedTuple):
     first: str
     second: str
     remark: str
-    tone: Style = "dim"
+    tone: Style = ""
 
 
 def comparison_rows(scene: ComparisonScene | None, width: int, height: int = 0) -> list[Line]:
@@ -170,7 +170,7 @@ def _verdict(scene: ComparisonScene) -> list[TextSpan]:
         parts.append((f"its loss after {last.samples:,} samples {words}", last, same))
     subject = f"{second} " if speed in [row for _, row, _ in parts] else f"{second} against {first}: "
     return [
-        TextSpan(f"{'' if at else subject}{text}", "strong" if same else _tone(row) or "strong")
+        TextSpan(f"{'' if at else subject}{text}", "strong" if same else _tone(scene.comparison, row) or "strong")
         for at, (text, row, same) in enumerate(parts)
     ]
 
@@ -207,13 +207,19 @@ def _results(scene: ComparisonScene) -> tuple[list[str], list[str]]:
     )
 
 
-def _tone(row: MeasuredFigure | LossAt) -> Style:
-    """Return whether the second value is better or worse; neither where that depends on other things."""
-    more = MORE_IS_BETTER.get(row.name) if isinstance(row, MeasuredFigure) else False
-    first, second = row.first, row.second
-    if more is None or first is None or second is None or first == second:
+def _tone(comparison: Comparison, row: MeasuredFigure | LossAt) -> Style:
+    """Return whether the second value is better or worse; neither within noise or where it depends on other things."""
+    first, second, more = row.first, row.second, False
+    if first is None or second is None:
         return ""
-    return "good" if (second > first) == more else "warn"
+    noise = 2 * comparison.loss_noise
+    if isinstance(row, MeasuredFigure):
+        noise = EQUAL_SPEED * abs(first)
+        depends = row.name == "step time" and any(setting.name in KNOBS[:2] for setting in comparison.settings)
+        if depends or row.name not in MORE_IS_BETTER or (row.name in SPEEDS and _is_alike(comparison)):
+            return ""
+        more = MORE_IS_BETTER[row.name]
+    return "" if abs(second - first) <= noise else "good" if (second > first) == more else "warn"
 
 
 def _settings_section(scene: ComparisonScene, width: int, origins: bool = True) -> list[Line]:
@@ -225,16 +231,13 @@ def _settings_section(scene: ComparisonScene, width: int, origins: bool = True) 
 
 def _measured(scene: ComparisonScene, width: int) -> list[Line]:
     comparison = scene.comparison
-    alike = _is_alike(comparison)
-    figures = (
-        _figure(row)._replace(tone="dim") if alike and row.name in SPEEDS else _figure(row)
-        for row in comparison.figures
-    )
+    figures = [_figure(comparison, row) for row in comparison.figures]
+    loss = partial(_loss, comparison)
     return join_sections(
         [
             _section("Measured", scene, (each for each in figures if each.first != each.second), width, aligned="lrrr"),
-            _section("Loss at equal samples", scene, map(_loss, comparison.loss), width, aligned="rrrr"),
-            _section("Eval loss at equal samples", scene, map(_loss, comparison.eval_loss), width, aligned="rrrr"),
+            _section("Loss at equal samples", scene, map(loss, comparison.loss), width, aligned="rrrr"),
+            _section("Eval loss at equal samples", scene, map(loss, comparison.eval_loss), width, aligned="rrrr"),
         ]
     )
 
@@ -267,7 +270,7 @@ def _section(
     return [
         table_line(heading, columns, head, "l" + aligned[1:]),
         *(
-            table_line(text, columns, ("", *RUN_STYLES, row.tone), aligned)
+            table_line(text, columns, ("", RUN_STYLES[0], row.tone or RUN_STYLES[1], row.tone or "dim"), aligned)
             for row, text in zip(rows, texts, strict=True)
         ),
     ]
@@ -288,14 +291,14 @@ def _setting(row: ChangedSetting) -> Entry:
     return Entry(FIELDS[row.name].label, first, second, origins)
 
 
-def _figure(row: MeasuredFigure) -> Entry:
+def _figure(comparison: Comparison, row: MeasuredFigure) -> Entry:
     first, second = format_figure(row.first, row.unit), format_figure(row.second, row.unit)
-    return Entry(row.name.replace("_", " "), first, second, format_ratio(row), _tone(row) or "dim")
+    return Entry(row.name.replace("_", " "), first, second, format_ratio(row), _tone(comparison, row))
 
 
-def _loss(row: LossAt) -> Entry:
+def _loss(comparison: Comparison, row: LossAt) -> Entry:
     first, second = (format_figure(value, "") for value in (row.first, row.second))
-    return Entry(f"{row.samples:,} samples", first, second, format_loss_difference(row), _tone(row) or "dim")
+    return Entry(f"{row.samples:,} samples", first, second, format_loss_difference(row), _tone(comparison, row))
 
 
 def _others(rows: Iterable[Difference]) -> Iterator[Entry]:
