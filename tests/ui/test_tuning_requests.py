@@ -203,9 +203,9 @@ async def test_a_training_beside_a_tuning_is_asked_about() -> None:
 
 async def test_on_a_small_terminal_the_panels_take_turns() -> None:
     async with on_screen(box_with(under_way()), size=(80, 24)) as pilot:
-        await press_until(pilot, lambda: "start again" in screen_text(pilot.app), "o")
+        await press_until(pilot, lambda: "current settings again" in screen_text(pilot.app), "o")
         await press_until(pilot, lambda: "bitsandbytes is not installed" in screen_text(pilot.app), "2")
-        await press_until(pilot, lambda: "start again" in screen_text(pilot.app), "tab")
+        await press_until(pilot, lambda: "current settings again" in screen_text(pilot.app), "tab")
 
 
 def test_a_lane_shows_what_changes_the_speed_as_a_bar_the_memory_and_the_state() -> None:
@@ -218,8 +218,8 @@ def test_a_lane_shows_what_changes_the_speed_as_a_bar_the_memory_and_the_state()
     assert (number, changes) == ("3", "micro batch 8 → 16, accumulation 4 → 2")
     # 26,900 of the fastest 52,600 tokens/s: a little more than half of the bar.
     assert 0.49 < (bar.count("━") + bar.count("╸") / 2) / len(bar) < 0.53
-    assert (speed, memory, state) == ("26.9k tokens/s", "37.9 GiB", "26 % faster than the start")
-    assert lanes[0].endswith("the start")
+    assert (speed, memory, state) == ("26.9k tokens/s", "37.9 GiB", "26 % faster than now")
+    assert lanes[0].split("  ")[1] == "current settings"
     assert lanes[4].split()[-6:] == ["–", "–", "✗", "out", "of", "memory"]
     assert lanes[5].endswith("✓ best so far")
     assert lanes[6].endswith("! not applied: attn_implementation")
@@ -243,7 +243,7 @@ def test_at_80_columns_every_lane_is_shown_whole_below_a_heading_with_the_units(
 
 def test_the_start_and_the_winner_are_named_where_they_are_run_again() -> None:
     lanes = lines(at_its_end())
-    assert "start again" in lanes[8]
+    assert "current settings again" in lanes[8]
     assert "winner again" in lanes[9]
     assert lanes[9].endswith("✓ winner")
 
@@ -251,7 +251,7 @@ def test_the_start_and_the_winner_are_named_where_they_are_run_again() -> None:
 def test_a_trial_beyond_the_limit_is_not_the_best() -> None:
     shown_rows = lines(under_way(limit_bytes=30 * GIB))
     assert shown_rows[3].endswith("! too little memory left")
-    assert shown_rows[0].endswith("the start")
+    assert shown_rows[0].endswith("GiB")
 
 
 def test_samples_are_compared_where_no_tokens_were_counted() -> None:
@@ -331,7 +331,7 @@ def test_where_the_start_stays_there_is_nothing_to_take() -> None:
     verdict = at_its_end().verdict
     assert verdict is not None
     kept = at_its_end(verdict=replace(verdict, winner=START))
-    assert [line for line in lines(kept) if "the start is kept" in line]
+    assert [line for line in lines(kept) if "current settings kept" in line]
     shown_rows = "\n".join(plain_text(row) for row in tuning_rows(kept, None, 100))
     assert "applies it" not in shown_rows
 
@@ -342,7 +342,7 @@ def test_it_looks(snap_compare: Compare) -> None:
     async def before(pilot: ScreenPilot) -> None:
         await until(pilot, settled(pilot, box))
         await press_until(pilot, lambda: shown(pilot) is not None, "o")
-        await until(pilot, lambda: "start again" in screen_text(pilot.app))
+        await until(pilot, lambda: "current settings again" in screen_text(pilot.app))
 
     assert snap_compare(box.app(), terminal_size=(120, 40), run_before=before)
 

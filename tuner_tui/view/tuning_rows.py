@@ -64,7 +64,9 @@ class TuningSummary(NamedTuple):
 def format_changes(trial: Trial, given: Settings | None, winner: Settings | None = None) -> str:
     """Return `micro batch 8 → 16, compile off → on`; for a repetition, which settings are repeated."""
     if not trial.changed:
-        label = "start" if given in (None, trial.settings) else "winner" if trial.settings == winner else "best"
+        label = (
+            "current settings" if given in (None, trial.settings) else "winner" if trial.settings == winner else "best"
+        )
         return label if trial.purpose == "start" else f"{label} again"
     before = trial.base or given
     return ", ".join(_change(name, before, trial.settings) for name in trial.changed)
@@ -181,7 +183,7 @@ def _best_rows(view: TuningView, width: int) -> list[Line]:
         return []
     others = any(completed.trial.settings != standing.given for completed in view.tried)
     if best.settings == standing.given:
-        return [line(TextSpan("Nothing is faster than the start so far.", "dim"))] if others else []
+        return [line(TextSpan("Nothing is faster than the current settings so far.", "dim"))] if others else []
     gain = f"{f.gain(best.throughput / standing.start)} so far: "
     return _sentence_rows(gain, changes_between(standing.given, best.settings), "not confirmed yet", width)
 
@@ -231,7 +233,7 @@ def _confirmation(view: TuningView, verdict: TuningConclusion) -> str:
     results = SearchResults.of(view.tried, view.limit_bytes, view.whole_job)
     start = results.get(view.tried[0].trial.settings)
     if start is not None and not results.fits(start):
-        parts.append("the start leaves too little memory free")
+        parts.append("the current settings leave too little memory free")
     return " · ".join(parts)
 
 
@@ -365,19 +367,19 @@ def _trial_state(view: TuningView, standing: TuningSummary, completed: Completed
         return f"{WARN} too little memory left", "warn"
     is_given = trial.settings == standing.given
     if trial.settings == standing.best and (not is_given or (view.status == "finished" and trial.purpose == "start")):
-        final = "the start is kept" if is_start_best(view) else "winner"
+        final = "current settings kept" if is_start_best(view) else "winner"
         return f"{GOOD} {final if view.status == 'finished' else 'best so far'}", "good"
     if is_given:
-        return "the start", "dim"
+        return "", "dim"  # which they are stands before it
     base = None if trial.base is None else standing.results.get(trial.base)
     before = standing.start if base is None else base.throughput
     rate = standing.rate(measurement)
     if not before or rate is None:
         return "", "dim"
     noise = max(LEAST_NOISE, measurement.spread or 0.0)
-    than = " than the start" if base is None or trial.base == standing.given else ""
+    than = " than now" if base is None or trial.base == standing.given else ""
     if abs(rate / before - 1) <= noise:
-        return f"the same{' as the start' if than else ''}, within noise", "dim"
+        return f"the same{' as now' if than else ''}, within noise", "dim"
     return f"{f.gain(rate / before)}{than}", "dim"
 
 
