@@ -42,3 +42,15 @@ def test_a_failure_shows_at_once_and_a_repaired_one_goes_at_once() -> None:
 def test_the_newest_figures_are_shown() -> None:
     newer = Finding("data-wait", "warning", "waits more", (), "certain")
     assert after((0, (WAIT,)), (5, (newer,))).shown == (newer,)
+
+
+def test_findings_change_places_after_a_while_or_when_one_ends() -> None:
+    busy = Finding("cpu-full", "warning", "full", (), "certain")
+    shown = after((0, (WAIT, busy)), (4, (WAIT, busy)))
+    assert after((5, (busy, WAIT)), (20, (busy, WAIT)), start=shown).shown == (WAIT, busy)
+    assert after((5, (busy, CRASH, WAIT)), start=shown).shown == (CRASH, WAIT, busy)
+    assert after((35, (busy, WAIT)), start=shown).shown == (busy, WAIT)
+    slow = Finding("slow-disk", "warning", "slow", (), "certain")
+    three = after((5, (slow, busy, WAIT)), (9, (slow, busy, WAIT)), start=shown)
+    assert three.shown == (WAIT, busy, slow)
+    assert after((19, (slow, busy)), start=three).shown == (slow, busy)

@@ -113,10 +113,12 @@ class FindingHysteresis(Struct, frozen=True):
     """The findings tracked so far. Pass each diagnosis to `after`; read `shown`.
 
     A finding appears after `appear_s` seconds and disappears after `vanish_s` seconds; failures and nan appear at once.
-    The order of the newest diagnosis is kept, and findings that are about to disappear come last.
+    Those of one severity keep their order for `ORDER_S` seconds, or until one has ended. Then the order is that of the
+    newest diagnosis, with findings that are about to disappear last.
     """
 
     held: tuple[TrackedFinding, ...] = ()
+    ordered_s: float = 0.0
     appear_s: float = thresholds.APPEAR_S
     vanish_s: float = thresholds.VANISH_S
 
@@ -138,7 +140,16 @@ class FindingHysteresis(Struct, frozen=True):
             for held in gone
             if held.shown and held.finding.severity != "failed" and now_s - held.seen_s < self.vanish_s
         ]
-        return replace(self, held=(*present, *lingering))
+        newest, shown = (*present, *lingering), {finding_key(finding) for finding in self.shown}
+        ended = not shown <= {finding_key(held.finding) for held in newest}
+        if not shown or ended or now_s - self.ordered_s >= thresholds.ORDER_S:
+            return replace(self, held=newest, ordered_s=now_s)
+        order = {key: place for place, key in enumerate(earlier)}
+
+        def place(held: TrackedFinding) -> tuple[int, int]:
+            return SEVERITY_RANK[held.finding.severity], order.get(finding_key(held.finding), len(order))
+
+        return replace(self, held=tuple(sorted(newest, key=place)))
 
     def _seen(self, finding: Finding, earlier: TrackedFinding | None, now_s: float) -> TrackedFinding:
         since_s = now_s if earlier is None else earlier.since_s

@@ -27,6 +27,7 @@ WINDOW_FULL_S = 6  # seconds of samples needed before hardware is judged; judgem
 # A finding appears after it held, and goes after it was gone.
 APPEAR_S = 4  # seconds a finding must last; judgement
 VANISH_S = 10  # seconds a finding must be gone; judgement
+ORDER_S = 30  # seconds in which findings do not change places; judgement
 
 # Where the step goes.
 DATA_WAIT_WARNING = 0.25  # of step time; judgement
