@@ -146,7 +146,8 @@ class SettingsRequests(Requests):
         elif (
             fitted := rebalance(micro, accumulation, split.processes, min(most, micro * accumulation))
         ).split == split:
-            note = f"Micro batch {micro} is the largest that fits with this effective batch; up to {most:,} would fit."
+            why = "the largest that fits with this effective batch" if most < 2 * micro or accumulation > 1 else ""
+            note = f"Micro batch {micro} is {why or 'the whole effective batch already; a larger one would fit too'}."
         else:
             changes = ", ".join(self._differences(fitted.split.change))
             origin = Origin(OriginKind.EDITED, "the largest that fits")

@@ -65,7 +65,7 @@ def gpus_line(state: UiState, sample: Sample | None) -> str:
     used = [index for index in taken if index in busy]
     free = [gpu.index for gpu in figures if gpu.index not in busy] if used else []
     if not taken or (len(inventory.gpus) == 1 and not used):
-        return "" if taken else f"none: {target.gpu_label}"
+        return "" if taken else f"none: {target.gpu_label.partition(';')[0]}"
     lists = (("", taken), ("in use: ", used), ("free: ", free))
     return " · ".join(f"{label}{', '.join(map(str, indexes))}" for label, indexes in lists if indexes)
 

@@ -154,7 +154,9 @@ class MainScreen(FullScreen):
         finding, remedy = self.choice or (None, None)
         usable = remedy is not None and remedy.can_apply
         idle.add("" if usable else "app.remedy('apply')")
-        idle.add("" if finding is not None else "app.remedy('retry')")
+        idle |= set() if finding is not None else {"app.remedy('retry')", "app.remedy('diff')", "why"}
+        record = None if self.view is None else self.view.record
+        idle.add("" if record is not None and record.resolved.last_remedies else "app.do('take_back')")
         again = remedy is not None and finding is not None and can_retry(finding, remedy) and not self.running
         enter = "Apply, run again" if again else "Apply" if usable else "Why"
         footer = self.query_one(KeyFooter)

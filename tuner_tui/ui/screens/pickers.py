@@ -172,11 +172,13 @@ class PickScreen(Dialog[T]):
 
     def _show_matches(self) -> None:
         typed = words = (self._filter or "").lower().split()
-        texts = [f"{item.label} {item.about} {item.detail}".lower() for item in self._items]
+        texts = [f"{item.label} {item.about}" for item in self._items]
 
         def has_words(text: str) -> bool:
             return all(word in text.lower() for word in words)
 
+        if not any(map(has_words, texts)):  # a detail is shown of one item only
+            texts = [f"{text} {item.detail}" for item, text in zip(self._items, texts, strict=True)]
         if not any(map(has_words, texts)):  # of a typing mistake the nearest word counts
             vocabulary = {word for item in self._items for word in re.findall(r"\w{3,}", item.label.lower())}
             words = [closest_match(word, vocabulary) or word for word in words]
