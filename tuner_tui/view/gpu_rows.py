@@ -302,8 +302,7 @@ def _lost_gpu(scene: GpuScene, gpu: GpuSample) -> Line:
 
 def memory_share(gpu: GpuSample) -> float | None:
     """Return the part of the GPU's memory in use, 0 to 1."""
-    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
-    return used / total if used is not None and total else None
+    return f.share_of(gpu.memory_used_bytes, gpu.memory_total_bytes)
 
 
 def _amount(used: T | None, whole: T | None, number: Callable[[T], str], unit: str, of: str = "/") -> str:

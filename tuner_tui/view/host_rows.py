@@ -61,9 +61,7 @@ def host_gauges(sample: Sample, width: int, span: str = "") -> list[Line]:
     """
     host = sample.host
     ram = f" {f.whole_gib(host.ram_used_bytes)}/{f.whole_gib(host.ram_total_bytes)} GiB"
-    used = None
-    if host.ram_used_bytes is not None and host.ram_total_bytes:
-        used = host.ram_used_bytes / host.ram_total_bytes
+    used = f.share_of(host.ram_used_bytes, host.ram_total_bytes)
     full: Style = "bad" if used is not None and used > RAM_FULL else ""
     fixed = CPU_LABEL + CPU_TEXT + RAM_LABEL + text_width(ram) + (2 + text_width(span) if span else 0)
     work = process_summary(sample.processes)
@@ -131,17 +129,14 @@ def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:
 
 def process_summary(processes: Sequence[ProcessSample]) -> str:
     """Return number, load and memory of the training's trainers, loader workers and other processes."""
-    groups = {
-        "trainer": [p for p in processes if p.role == "main"],
-        "workers": [p for p in processes if p.role == "worker"],
-        "others": [p for p in processes if p.role not in ("main", "worker")],
-    }
-    return "   ".join(_summary(label, group) for label, group in groups.items() if group)
-
-
-def _summary(label: str, processes: Sequence[ProcessSample]) -> str:
-    cpu = [p.cpu_pct for p in processes if p.cpu_pct is not None]
-    rss = [p.rss_bytes for p in processes if p.rss_bytes is not None]
-    number = label if label == "trainer" and len(processes) == 1 else f"{len(processes)} {label}"
-    busy = align_right(format_percent(sum(cpu)), 6) if cpu else ""
-    return f"{number}{busy} {f.short_size(sum(rss)) if rss else ''}".rstrip()
+    groups: dict[str, list[ProcessSample]] = {"trainer": [], "workers": [], "others": []}
+    for process in processes:
+        groups[{"main": "trainer", "worker": "workers"}.get(process.role, "others")].append(process)
+    texts = []
+    for label, group in groups.items():
+        cpu = [process.cpu_pct for process in group if process.cpu_pct is not None]
+        rss = [process.rss_bytes for process in group if process.rss_bytes is not None]
+        number = label if label == "trainer" and len(group) == 1 else f"{len(group)} {label}"
+        busy = align_right(format_percent(sum(cpu)), 6) if cpu else ""
+        texts += [f"{number}{busy} {f.short_size(sum(rss)) if rss else ''}".rstrip()] if group else []
+    return "   ".join(texts)

@@ -82,6 +82,11 @@ def mb_s(bytes_s: float | None) -> str:
     return "<1" if 0 < bytes_s < 1e6 else f"{bytes_s / 1e6:,.0f}"
 
 
+def share_of(part: float | None, whole: float | None) -> float | None:
+    """Return the part of the whole, 0 to 1; None where either is unknown."""
+    return part / whole if part is not None and whole else None
+
+
 def integer(value: float | None) -> str:
     """Return a rounded number without a unit."""
     return UNKNOWN if value is None else f"{value:.0f}"

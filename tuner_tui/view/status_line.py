@@ -64,28 +64,24 @@ def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:
 
     phase = phase_at(state, scene.now_s)
     stalled = phase == "stalled"
-    head = line(
-        TextSpan(f"{WARN if stalled else RUNNING} ", "bad" if stalled else "good"), TextSpan(scene.name, "strong")
-    )
+    tone: Style = "bad" if stalled else "good"
+    head = line(TextSpan(f"{WARN if stalled else RUNNING} ", tone), TextSpan(scene.name, "strong"))
     name = line(TextSpan(f"  {scene.trains}", "dim")) if scene.trains else ()
     doing = line("  ", TextSpan(_phase_words(state, phase, scene.now_s), "bad" if stalled else ""))
     request = "SIGTERM received" if state.stop_requested == SIGNALLED else f"{state.stop_requested} requested"
     asked = line(TextSpan(f"  {WARN} {request}", "warn")) if state.stop_requested else ()
-    done = state.step / state.total_steps if state.step is not None and state.total_steps else None
+    done = f.share_of(state.step, state.total_steps)
     share = line(TextSpan(align_right(format_share(done), 6), "strong")) if done is not None else ()
     steps = _steps(state)
     left = line(f"  {align_left(_time_left(state, scene.now_s, stalled), LEFT_WIDTH)}") if done is not None else ()
-    loss = (
-        line(TextSpan("  loss "), TextSpan(f.metric(state.loss), finite_style(state.loss)))
-        if state.loss is not None
-        else ()
-    )
+    loss_span = TextSpan(f.metric(state.loss), finite_style(state.loss))
+    loss = line("  loss ", loss_span) if state.loss is not None else ()
     speed = line(f"  {align_right(f.significant(state.rates.steps_s), 5)} steps/s") if state.rates.steps_s else ()
     room = width - NARROWEST_BAR - 2 if done is not None else width
     shown = _fitting({"head": head, "doing": doing, "asked": asked, "share": share, "left": left, "loss": loss,
                       "steps": steps, "name": name, "speed": speed}, room)  # fmt: skip
     bar_width = min(WIDEST_BAR, width - sum(map(line_width, shown.values())) - 1)
-    bar = line(" ", *progress_bar(done, bar_width, "bad" if stalled else "good")) if done is not None else ()
+    bar = line(" ", *progress_bar(done, bar_width, tone)) if done is not None else ()
     order = ("head", "name", "doing", "asked", "bar", "share", "steps", "left", "loss", "speed")
     return line(*({**shown, "bar": bar}.get(part, ()) for part in order))
 
