@@ -96,9 +96,8 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
         # What lies above the axis is left out: at its edge it would read as a loss that stays the same.
         within = tuple(y if y is not None and y <= top else None for y in smooth(earlier.loss.xs, earlier.loss.ys))
         curves.insert(0, Curve("", earlier.loss.xs, within, "dim", "dotted"))
-    end, unit = scene.last_step, "steps"
-    if scene.earlier is None and xs:
-        end, unit = growing_end(xs[-1], end)
+    grows = earlier is None and xs
+    end, unit = growing_end(xs[-1], scene.last_step) if grows else (scene.last_step, "steps")
     axes = Axes(f.significant, end, unit, y_range, margin=LABEL - 1)
     return tuple(curves), axes, tuple(marks)
 
@@ -125,7 +124,7 @@ def _heading(scene: LossScene, width: int) -> Line:
         sign = SIGNS["line" if scene.earlier.continued else "dotted"]
         parts.append(line(TextSpan(f"{sign} {scene.earlier.name}", "dim")))
     if _forecast(scene) is not None:
-        parts.append(line(TextSpan("╌╌ forecast", "curve")))
+        parts.append(line(TextSpan(f"{SIGNS['dashed']} forecast", "curve")))
     heading: Line = ()
     for part in parts:
         longer = line(*heading, "   " if heading else "", *part)

@@ -16,16 +16,15 @@ MORE_WIDTH = 21
 
 def profile_rows(profile: RunProfile, width: int) -> list[Line]:
     """Return the rows of the rank that decides; of each other one its verdict."""
+    refused = [row for refusal in profile.refusals for row in wrapped_rows(refusal, width, "warn")]
     if profile.observed is not None:
-        refused = [row for refusal in profile.refusals for row in wrapped_rows(refusal, width, "warn")]
         parts = [(part.name, part.seconds, "") for part in profile.observed.parts]
         return [*refused, *_table("Part of the step, as the observer times it", parts, profile.observed, width)]
     first, *others = profile.ranks
     rows = list(_verdict_rows(first, len(others) > 0, width))
     for rank in others:
         rows += wrapped_rows(f"Rank {rank.rank}: {rank.verdict.sentence}", width, "dim")
-    for refusal in profile.refusals:
-        rows += wrapped_rows(refusal, width, "warn")
+    rows += refused
     times = first.times
     parts = [
         (part.name, part.seconds, f"own code {part.own_s * 1000:.3g} ms" if part.own_s else "") for part in times.parts
@@ -68,7 +67,7 @@ def _table(title: str, entries: Sequence[tuple[str, float, str]], times: StepTim
         bar = "█" * round(share * BAR_WIDTH)
         figures = f"{format_percent(share * 100):>5} {seconds * 1000:>9.3g} ms  "
         room = max(8, min(longest, width - BAR_WIDTH - len(figures) - MORE_WIDTH))
-        label = align_left(shorten(name, room), room)
+        label = align_left(name, room)
         yield line(TextSpan(bar.ljust(BAR_WIDTH), "gauge"), figures, label, TextSpan(f"  {more}", "dim"))
 
 

@@ -174,9 +174,8 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     tone: FieldTone = "changed" if changed else ""
     origin = view.resolved.origin(spec.name).label
     if spec.name in view.unknown:
-        value_text, origin = UNKNOWN, READING if view.reading else "from command"
-    else:
-        value_text = format_field(spec, value)
+        origin = READING if view.reading else "from command"
+    value_text = UNKNOWN if spec.name in view.unknown else format_field(spec, value)
     if spec.name in view.in_effect:
         tone, origin = "warning", f"! {view.in_effect[spec.name].text}"
     if problem is not None:
@@ -330,9 +329,7 @@ def check_input(view: SettingsView, spec: FieldSpec, text: str) -> FieldHelpText
         return FieldHelpText(facts, str(error), "error")
     settings = structs.replace(view.resolved.settings, **{spec.name: value})
     problem = worst_problems(view.check(settings)).get(spec.name)
-    if problem is None:
-        return None
-    return _problem_help(view, facts, problem)._replace(tone="warning")
+    return None if problem is None else _problem_help(view, facts, problem)._replace(tone="warning")
 
 
 HELP_STYLES: Mapping[str, Style] = {"warning": "warn", "error": "bad"}

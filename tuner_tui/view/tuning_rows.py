@@ -321,12 +321,9 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
     ]
     if not height:
         return rows
-    indent = columns[0] + LANE_GAP
-    names = " " * (indent + columns[1] + LANE_GAP + (bar + LANE_GAP if bar else 0)) + align_right(
-        standing.unit, columns[2]
-    )
-    heading = line(TextSpan(align_left(names + " " * LANE_GAP + align_right("GiB", columns[3]), width), "dim"))
-    return [heading, *rows]
+    indent = columns[0] + columns[1] + 2 * LANE_GAP + (bar + LANE_GAP if bar else 0)
+    units = align_right(standing.unit, columns[2]), align_right("GiB", columns[3])
+    return [line(TextSpan(align_left(" " * indent + (" " * LANE_GAP).join(units), width), "dim")), *rows]
 
 
 def _lane_line(lane: Lane, speed: str, peak: str, columns: Sequence[int], bar: int, fastest: float) -> Line:

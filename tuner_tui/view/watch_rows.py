@@ -146,10 +146,8 @@ def job_places(jobs: Sequence[WatchedJob], opened: frozenset[int]) -> list[Place
 
 def job_heading(columns: Sequence[JobColumn], sort: str, width: int) -> Line:
     """Return the column headings with a mark at the sort key."""
-    cells = "".join(
-        column.flush(column.heading if column.name != sort else SORTED + column.heading, column.width)
-        for column in columns
-    )
+    names = ((column, SORTED * (column.name == sort) + column.heading) for column in columns)
+    cells = "".join(column.flush(name, column.width) for column, name in names)
     return line(TextSpan(shorten(" " * MARK + cells + "  job", width), "dim"))
 
 
@@ -193,8 +191,8 @@ def run_description(run: LiveRun) -> tuple[str, ...]:
     """Return phase, step, share done and time left of a run."""
     step = "" if run.step is None else f"{run.step:,}" + (f"/{run.total_steps:,}" if run.total_steps else "")
     share = format_share(run.step / run.total_steps) if run.step is not None and run.total_steps else ""
-    left_s = "" if run.eta_s is None else f"{format_rough_duration(run.eta_s)} left"
-    return ("" if run.phase == "training" else run.phase or "", step, share, left_s)
+    left = "" if run.eta_s is None else f"{format_rough_duration(run.eta_s)} left"
+    return ("" if run.phase == "training" else run.phase or "", step, share, left)
 
 
 QUIET_FLAGS = frozenset({"-u", "-O", "-I", "-P", "-B", "-E", "-s"})
@@ -203,20 +201,14 @@ QUIET_FLAGS = frozenset({"-u", "-O", "-I", "-P", "-B", "-E", "-s"})
 
 def format_command(command: Sequence[str]) -> str:
     """Return a command line without folders of programs and scripts, and without interpreter options."""
-    if not command:
-        return ""
-    words = [_file_name(command[0]), *command[1:]]
-    if words[0].startswith("python"):
+    words = [*(path.rpartition("/")[2] for path in command[:1]), *command[1:]]
+    if words and words[0].startswith("python"):
         rest = [word for word in words[1:] if word not in QUIET_FLAGS]
         if rest and not rest[0].startswith("-"):
-            script = _file_name(rest[0])
+            script = rest[0].rpartition("/")[2]
             return " ".join([script, *rest[1:]] if not script.endswith(".py") else ["python", script, *rest[1:]])
         words = ["python", *rest]
     return " ".join(" ".join(words).split())
-
-
-def _file_name(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def format_age(started_s: float | None, now_s: float) -> str:
