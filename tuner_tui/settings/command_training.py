@@ -20,16 +20,14 @@ from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, values_of_fil
 from tuner_tui.settings.dialects.python_source import declared_options, known_names, parse_python
 from tuner_tui.settings.dialects.script_search import own_modules, pattern_of, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import MODULE, OVERRIDE, read_options
-from tuner_tui.settings.distributed import words_of_script
+from tuner_tui.settings.distributed import training_words
 from tuner_tui.settings.errors import PresetError, SettingsError
-from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, Task, task_of_source
+from tuner_tui.settings.job import CommandJob, Job, Task, model_among, task_of_source
 from tuner_tui.settings.model import Value
 from tuner_tui.settings.presets import LoadedPreset, load_preset, settings_of_options
 from tuner_tui.settings.yaml_reader import readable_values
 
 FILE_SUFFIXES = (".py", ".yaml", ".yml", ".json", ".toml")
-_NO_NAME = re.compile(r"[<$]|\{\{|.*\.(py|ya?ml|toml|bin|pth?)$|(none|null|true|false)?$", re.IGNORECASE)
-"""Text that is filled in later, names a file of settings, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     of_files = {name: value for file in files.values() for name, value in file.preset.settings.items()}
     origins = {name: path.name for path, file in files.items() for name in file.preset.settings if name not in given}
     names = (
-        _model_of(options),
+        model_among(options),
         *(_model_of_file(path, files.get(path)) for path in (*configurations, *scripts)),
         *map(_default_model, sources),
     )
@@ -130,21 +128,16 @@ def _files(words: Sequence[str], folder: Path) -> tuple[list[Path], list[Path]]:
     return scripts, [path for path in files if path not in scripts]
 
 
-def _model_of(values: Mapping[str, object]) -> str | None:
-    """The model among named values; a name with a slash or a file of settings is none."""
-    named = (values.get(name) for name in MODEL_NAMES)
-    return next((value for value in named if isinstance(value, str) and _NO_NAME.match(value) is None), None)
-
-
 def _model_of_file(path: Path, file: LoadedPreset | None) -> str | None:
     """The model that the job of the file names, else one of its keys does."""
-    job = None if file is None else file.preset.job
-    if job is not None and job.model is not None and _NO_NAME.match(job.model) is None:
-        return job.model
-    if file is None or path.suffix in SCRIPT_FORMS:
+    if file is None:
+        return None
+    if file.preset.job is not None and (model := model_among({"model": file.preset.job.model})):
+        return model
+    if path.suffix in SCRIPT_FORMS:
         return None
     flat = flatten(readable_values(path))
-    return _model_of({key.rpartition(".")[2]: value for key, value in flat.items()} | flat)
+    return model_among({key.rpartition(".")[2]: value for key, value in flat.items()} | flat)
 
 
 def _default_model(source: str) -> str | None:
@@ -153,7 +146,7 @@ def _default_model(source: str) -> str | None:
         names = known_names(source)
     except PresetError:
         return None
-    return _model_of({name.removeprefix("args.").lower(): value for name, value in names.items()})
+    return model_among({name.removeprefix("args.").lower(): value for name, value in names.items()})
 
 
 class TrainingScript(Struct, frozen=True):
@@ -207,8 +200,7 @@ def may_use_trainer(command: Sequence[str], cwd: Path) -> bool:
 @lru_cache(maxsize=64)
 def takes_arguments(command: tuple[str, ...], cwd: Path) -> bool | None:
     """Whether the command takes what `TrainingArguments` do; None where its script cannot be read."""
-    if command[0] == "bash" and len(command) > 1:
-        command = words_of_script(str(cwd / command[1])) or command
+    command = training_words(command, cwd)
     if may_use_trainer(command, cwd) or "per_device_train_batch_size" in read_options(command):
         return True
     return False if _files(command, cwd)[0] else None

@@ -176,18 +176,19 @@ def process_count(
         return job.processes
     if isinstance(job, BuiltinJob):
         return 1
-    command, env = job.command, job.env
-    if command[0] == "bash" and len(command) > 1:  # a script started as a whole
-        command = words_of_script(str(Path(job.cwd or "", command[1]))) or command
-    started = _command_processes(command, env, gpu_count, accelerate, Path(job.cwd or ""))
+    folder = Path(job.cwd or "")
+    command = training_words(job.command, folder)
+    started = _command_processes(command, job.env, gpu_count, accelerate, folder)
     return max(1, started) if started != 1 else int(job.stated.get("gpus", 1))
 
 
-def words_of_script(path: str) -> tuple[str, ...]:
-    """The words of the training that a shell script starts; none where it cannot be read."""
-    with suppress(SettingsError):
-        return _read_shell(read_source(Path(path)), path).words
-    return ()
+def training_words(command: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    """The words of the training that a shell script started as a whole starts; else those of the command."""
+    if command[0] == "bash" and len(command) > 1:
+        path = folder / command[1]
+        with suppress(SettingsError):
+            return _read_shell(read_source(path), str(path)).words or command
+    return command
 
 
 def _devices_in(file: Path) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import zip_longest
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, ClassVar, Literal
@@ -14,6 +13,7 @@ from msgspec import Meta, Struct, convert
 from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
+from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.model import spec_of
 
@@ -34,6 +34,8 @@ MODEL_NAMES = (
     "model_name", "pretrained_model", "base_model_name",
 )  # fmt: skip
 """How scripts call the option that names their model, the most certain first; ms-swift calls the bot `model_name`."""
+_NO_NAME = re.compile(r"[<$]|\{\{|.*\.(py|ya?ml|toml|bin|pth?)$|(none|null|true|false)?$", re.IGNORECASE)
+"""Text that is filled in later, names a file of settings, or nothing."""
 OTHER_TASKS = Path(__file__).with_name("other_tasks.yaml")
 
 MAX_FALLBACKS = 20
@@ -129,13 +131,13 @@ def without_hydra(values: Any) -> Any:
 
 def named_model(job: Job) -> str | None:
     """The model of the job, or the one that an option of its command names, such as `--model_name_or_path gpt2`."""
-    command = job.command if isinstance(job, CommandJob) and not job.model else ()
-    for word, following in zip_longest(command, command[1:], fillvalue=""):
-        name, equals, value = word.partition("=")
-        if name.startswith("--") and name[2:].replace("-", "_") in MODEL_NAMES:
-            model = value if equals else following
-            return model if model and not model.startswith("-") else None
-    return job.model
+    return job.model or (model_among(read_options(job.command)) if isinstance(job, CommandJob) else None)
+
+
+def model_among(values: Mapping[str, object]) -> str | None:
+    """The model among named values; a file of settings is none."""
+    named = (values.get(name) for name in MODEL_NAMES)
+    return next((value for value in named if isinstance(value, str) and _NO_NAME.match(value) is None), None)
 
 
 def names_other_task(model: str, command: Sequence[str] = ()) -> bool:
