@@ -11,6 +11,7 @@ from typing import Any
 
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.script_search import (
+    TRAINS,
     console_script,
     find_script,
     find_scripts,
@@ -284,11 +285,6 @@ def holds_arguments_only(values: Mapping[str, Any], section: str) -> bool:
     for name in section.split(".") if section else ():
         inner = inner.get(name) if isinstance(inner, Mapping) else None
     return isinstance(inner, Mapping) and inner.keys() <= KNOWN
-
-
-_PART = r"(?:_(?:one_)?epoch|_loop|_model|_step|ing)?"
-_TOOLS = r"[\"'](?:torchrun|torch\.distributed\.run|accelerate|deepspeed|llamafactory-cli|axolotl)[\"' ]"
-TRAINS = rf"{_TOOLS}|\.backward\(|\bvalue_and_grad\(|\b\w*Trainer\(|\.fit\(|\.train{_PART}\(\w|\bdef train{_PART}\("
 
 
 def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:

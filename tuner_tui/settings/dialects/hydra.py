@@ -14,7 +14,6 @@ from typing import Any
 from msgspec import Struct
 
 from tuner_tui.settings.dialects.dialect import set_nested, unflatten
-from tuner_tui.settings.dialects.hooks import TRAINS
 from tuner_tui.settings.dialects.python_source import TO_GIVE, overlaid
 from tuner_tui.settings.dialects.script_search import (
     TRAINING,
@@ -25,6 +24,7 @@ from tuner_tui.settings.dialects.script_search import (
     needs_launcher,
     own_modules,
     read_source,
+    trains,
 )
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.yaml_reader import parse_tool_text, read_text, readable_values
@@ -63,8 +63,7 @@ def group_of(path: Path) -> Group | None:
         if not related and listed and is_named(next(iter(listed))):
             related = listed  # its files choose the group, as an experiment does
         if related:
-            sources = "".join(find_scripts(path, HYDRA_MAIN).values())
-            stems = {stem.removesuffix(".yaml") for stem in re.findall(r"config_name\s*=\s*[\"']([^\"']+)", sources)}
+            stems = {_decorated(script, source)[1] for script, source in find_scripts(path, HYDRA_MAIN).items()}
             started = [file for file in listed if file.stem in stems]
             primary = min(
                 started or related,
@@ -143,9 +142,7 @@ def hydra_command(path: Path) -> str | None:
     primary = path if group is None else group.primary
     script = find_script(path, HYDRA_MAIN, lambda _script, source: names_file(source, primary))
     script = script or find_script(path, HYDRA_MAIN, lambda near, source: _names_configuration(near, source, primary))
-    if script is None or needs_launcher(script):
-        return None
-    if not (TRAINING.search(script.stem) or any(re.search(TRAINS, source) for _, source in own_modules(script))):
+    if script is None or needs_launcher(script) or not (TRAINING.search(script.stem) or trains(script)):
         return None
     words = f"python {shlex.quote(str(script))}"
     if group is not None:

@@ -153,9 +153,8 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | N
     for name, text in texts:
         with suppress(PresetError):
             file = read_shell(text, source)
-            if (
-                not names_other_work(PurePath(name.strip().rpartition(" ")[2])) or name.count(" ") < 2
-            ):  # that of the file
+            is_of_file = name.count(" ") < 2
+            if is_of_file or not names_other_work(PurePath(name.strip().rpartition(" ")[2])):
                 files.append((name, file, says_to_train(file.words, file.folder, Path(source))))
     named = [(name, file) for name, file, is_training in files if is_training is not False and TRAINING.search(name)]
     trains = named or [(name, file) for name, file, is_training in files if is_training]

@@ -20,8 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tuner_tui.settings.dialects.hooks import TRAINS
-from tuner_tui.settings.dialects.script_search import WORD, own_modules, pattern_of, read_source, words_of
+from tuner_tui.settings.dialects.script_search import TRAINS, WORD, own_modules, pattern_of, read_source, words_of
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import MAX_NODES, ToolFile

@@ -22,6 +22,10 @@ INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
 TRAINING = re.compile(r"train|fine[-_]?tun|(?<![a-z])(?:fit|sft|dpo|grpo|ppo)(?![a-z])", re.IGNORECASE)
 ENTRY = re.compile(r"(?:main|run)(?:_\w+)?")
 """The name of a script that a project is started by."""
+_PART = r"(?:_(?:one_)?epoch|_loop|_model|_step|ing)?"
+_TOOLS = r"[\"'](?:torchrun|torch\.distributed\.run|accelerate|deepspeed|llamafactory-cli|axolotl)[\"' ]"
+TRAINS = rf"{_TOOLS}|\.backward\(|\bvalue_and_grad\(|\b\w*Trainer\(|\.fit\(|\.train{_PART}\(\w|\bdef train{_PART}\("
+"""Source that trains, or starts a program that does."""
 MOST_MODULES = 40
 MOST_MISSING = 0.2
 """The share of a file's keys that its script may lack: what it hands over as a whole."""
@@ -143,6 +147,11 @@ def own_modules(script: Path) -> Iterator[tuple[Path, str]]:
                     waiting.append(module)
 
 
+def trains(script: Path) -> bool:
+    """Whether the script, or a module of its checkout, trains by its source."""
+    return any(re.search(TRAINS, source) for _, source in own_modules(script))
+
+
 def texts_above(path: Path, whole: bool = True) -> Iterator[Path]:
     """The texts near the file in which a command line may name it, the nearest first: READMEs, scripts and docstrings.
 
@@ -150,20 +159,11 @@ def texts_above(path: Path, whole: bool = True) -> Iterator[Path]:
     """
     folders = [*_folders_above(path)]
     of_checkout = any((folders[-1] / mark).exists() for mark in words_of("tops"))
-    patterns = ["README*", "*.md", *["*/README.md", "docs/*.md"][: 2 * of_checkout], "*.sh", "*/*.sh", "*.slurm"]
-    patterns += [
-        "*.sbatch",
-        "Makefile",
-        "justfile",
-        "pixi.toml",
-        "*train*.py",
-        "*tun*.py",
-        "main.py",
-    ]  # of programs the docstrings
-    deeper = ["*/*/*.sh", "*/*/*/*.sh", "*/*/README.md"] if of_checkout and whole else []
+    texts = words_of("texts")
     for folder in folders:
         for inner in (folder, folder / "scripts", folder / "script", folder / "shell"):
-            for pattern in (*patterns, *(deeper if inner == folders[-1] else ())):
+            deeper = texts["deeper"] if of_checkout and whole and inner == folders[-1] else ()
+            for pattern in (*texts["first"], *(texts["of_checkout"] if of_checkout else ()), *texts["then"], *deeper):
                 yield from files_in(inner, pattern)[:MOST_SCRIPTS]
 
 

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import dialects, is_for_other_work, leaf_pattern, says_training
-from tuner_tui.settings.dialects.hooks import TRAINS
 from tuner_tui.settings.dialects.python_source import evaluate_literal
 from tuner_tui.settings.dialects.script_search import (
     ENTRY,
@@ -28,9 +27,9 @@ from tuner_tui.settings.dialects.script_search import (
     find_program,
     named_for_training,
     names_other_work,
-    own_modules,
     pattern_of,
     read_source,
+    trains,
     words_of,
 )
 from tuner_tui.settings.errors import PresetError, SettingsError
@@ -289,12 +288,8 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
         for words in split_commands(_computed(_filled(line, variables), variables)):
             assigned = [_ASSIGNMENT.fullmatch(word) for word in words if word not in DECLARATIONS]
             if words and all(assigned):
-                assignments = {
-                    match[1]: match[2] for match in assigned if match is not None and len(match[2]) < LONGEST_VALUE
-                }
-                assignments = {
-                    name: value for name, value in assignments.items() if not pattern_of("callers").fullmatch(value)
-                }
+                pairs = [match.groups() for match in assigned if match and len(match[2]) < LONGEST_VALUE]
+                assignments = {name: value for name, value in pairs if not pattern_of("callers").fullmatch(value)}
                 for name in assignments:
                     before = variables.get(name, assignments[name])
                     if depth and before != assignments[name]:
@@ -408,8 +403,7 @@ def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | Non
     names = (script.with_suffix(".py"), script / "__main__.py") if script.name else ()
     others = [[PurePosixPath(word)] for word in words if word.endswith(".py")]  # a launcher's argument is a script too
     programs = [program for part in (names, *others) if (program := find_program(file, part, folder)) is not None]
-    trains = (re.search(TRAINS, source) for program in programs for _, source in own_modules(program))
-    return any(trains) if programs else None
+    return any(map(trains, programs)) if programs else None
 
 
 def _does_other_work(words: tuple[str, ...]) -> bool:
@@ -521,15 +515,12 @@ def _computed(line: str, variables: Mapping[str, str]) -> str:
     """`line` with arithmetic of known numbers done; other substitutions are one word, which only the shell knows."""
 
     def value(match: re.Match[str]) -> str:
-        number = _arithmetic(_with_values((match[1] or match[2] or "").replace("\\*", "*"), variables))
+        terms = (match[1] or match[2] or "").replace("\\*", "*")
+        number = _arithmetic(re.sub(r"[A-Za-z_]\w*", lambda name: variables.get(name[0], name[0]), terms))
         needed = "".join(dict.fromkeys(re.findall(r"\$\{?SLURM_\w+\}?", match[0])))
         return f"$(…){needed}" if number is None else str(number)
 
     return re.sub(r"\$\(\(((?:[^()]|\([^()]*\))*)\)\)|\$\(\s*expr\s+([^()]*)\)|\$\([^()]*\)?\)|`[^`\n]*`", value, line)
-
-
-def _with_values(terms: str, variables: Mapping[str, str]) -> str:
-    return re.sub(r"[A-Za-z_]\w*", lambda name: variables.get(name[0], name[0]), terms)
 
 
 def _in_folder(line: str, folder: Path) -> str:

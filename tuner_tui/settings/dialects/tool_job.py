@@ -32,12 +32,13 @@ from tuner_tui.settings.dialects.dialect import (
 )
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, values_of_file
 from tuner_tui.settings.dialects.hf import RENAMED, is_other_library, setting_of_argument
-from tuner_tui.settings.dialects.hooks import KNOWN, TRAINS
+from tuner_tui.settings.dialects.hooks import KNOWN
 from tuner_tui.settings.dialects.hydra import hydra_command
 from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS, parse_python, required_options
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     TRAINING,
+    TRAINS,
     files_in,
     find_program,
     is_module,
@@ -51,6 +52,7 @@ from tuner_tui.settings.dialects.script_search import (
     read_source,
     reads_keys,
     texts_above,
+    trains,
     words_of,
 )
 from tuner_tui.settings.dialects.shell_script import (
@@ -99,11 +101,10 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
         return _job_of_shell(dialect, file, path, flat)
     words, environment, folder = _command_of_file(dialect, file, path)
     is_named = words[0] != COMMAND_TO_NAME
-    apply: ApplyMode = APPLY_MODES.get(dialect.form, "yaml")
-    if apply == "yaml" and dialect.name == HF and path.suffix.lower() == ".json":
-        apply = "inject"  # the script looks at the suffix: it would not read a YAML file in its place
-    if apply == "yaml" and (str(path.absolute()) not in " ".join(words) or path.suffix.lower() == ".toml"):
-        apply = "inject"  # the script opens the file by a path of its own, or reads what is not written here
+    # The script may look at the suffix, read what is not written here, or open the file by a path of its own.
+    has_format = path.suffix.lower() not in (".toml", *([".json"] if dialect.name == HF else []))
+    takes_file = has_format and str(path.absolute()) in " ".join(words)
+    apply: ApplyMode = APPLY_MODES.get(dialect.form, "yaml" if takes_file else "inject")
     apply = "inject" if words[0] == "bash" else apply  # a script takes no words of another command
     model = _model_of(flat, dialect.model_keys) or _model_of(read_options(words), MODEL_NAMES)
     return CommandJob(
@@ -127,11 +128,10 @@ UNKNOWN: Started = ((COMMAND_TO_NAME,), {}, None)
 
 
 def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
-    trains = re.compile(rf"{TRAINS}|(?:{ARGUMENTS.pattern})\(")
+    training = re.compile(rf"{TRAINS}|(?:{ARGUMENTS.pattern})\(")
     is_program = dialect.form == "python" and dialect.choose_command is None
-    trains_nothing = is_program and not (
-        _is_started(path) and any(trains.search(source) for _, source in own_modules(path))
-    )
+    modules = own_modules(path) if is_program and _is_started(path) else ()
+    trains_nothing = is_program and not any(training.search(source) for _, source in modules)
     names_no_model = dialect.programs and not any(key.partition(".")[0] in file.values for key in dialect.model_keys)
     if path.suffix in NO_PROGRAMS or trains_nothing or names_no_model:
         return UNKNOWN
@@ -271,7 +271,7 @@ def _without_numbers(words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
     """The words up to a file without the launcher's processes and GPUs, which are of the training by another file."""
     starts = (n for n, word in enumerate(words) if word.endswith(".py") or word in MODULE)
     start = next((n for n in starts if not words[n + 1 : n + 2] or not words[n + 1].startswith(LAUNCH_MODULES)), 0)
-    script = find_program(folder / "x", [Path(_script_file(words[start:]))])
+    script = program_of(words[start:], folder / "x")
     if words_of("launchers").keys().isdisjoint(words[:start]) or script is None or needs_launcher(script):
         return words
     return (*(("accelerate", "launch") if "accelerate" in words[:start] else ("python",)), *words[start:])
@@ -319,8 +319,8 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         given = (*before[before.index(script) + 1 if script in before else 0 :], *after)  # `--language go`
         its_own = any(part.lower() in other.stem.lower() for part in given if len(part) > 1)
         # `tool-finetune conf/finetune.yaml` is none for `pretrain.yaml`.
-        said = {*re.split(r"[\W_]+", other.stem)} - own
-        its_own = its_own or not said.isdisjoint(re.split(r"[\W_]+", " ".join(before)))
+        others_words = {*re.split(r"[\W_]+", other.stem)} - own
+        its_own = its_own or not others_words.isdisjoint(re.split(r"[\W_]+", " ".join(before)))
         needed = 3 * len(keys if is_beside else min(keys, others, key=len))
         return not its_own and 5 * len(keys & others) >= needed > 0
     if script is None or not (folder / script).is_file():
@@ -379,9 +379,7 @@ def _starts_training(words: Sequence[str], folder: Path, programs: Collection[st
                 return False
             if names_other_work(Path(word)):
                 return bool({"fit", "train"} & {*words})
-            if named_for_training([Path(word)]) or any(
-                re.search(TRAINS, text) for _, text in own_modules(folder / word)
-            ):
+            if named_for_training([Path(word)]) or trains(folder / word):
                 return True  # else it may start the next one
         if word in MODULE and not following.startswith(LAUNCH_MODULES):
             *packages, module = map(Path, following.split("."))
@@ -392,8 +390,8 @@ def _starts_training(words: Sequence[str], folder: Path, programs: Collection[st
     started = [word for word in words if not re.fullmatch(rf"{LAUNCHERS}|run|-.*", word)][:2]
     if not started or started[0] not in programs:
         return False
-    said = [Path(word) for word in started if re.fullmatch(r"[\w-]+", word)][-1:]  # its subcommand, or its name
-    return not any(map(names_other_work, said))
+    subcommand = [Path(word) for word in started if re.fullmatch(r"[\w-]+", word)][-1:]  # or the program's own name
+    return not any(map(names_other_work, subcommand))
 
 
 def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[str, Any]) -> CommandJob:
