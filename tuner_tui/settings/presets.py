@@ -240,12 +240,8 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     dialect = tool or tool_of_file(replace(file, values=with_references(file.values)), path)
     of_any = not (dialect.programs or dialect.of_launcher or file.words)
     of_script = of_any and form != "python"
-    why = (
-        why_no_training(flatten(file.values), str(path.absolute() if path else ""))
-        if of_any and dialect.form != "python"
-        else None
-    )
-    if why is not None:
+    name = str(path.absolute() if path else "")
+    if of_any and dialect.form != "python" and (why := why_no_training(flatten(file.values), name)):
         raise PresetError(f"{source}: {why}")
     if path is not None and dialect.form == "overrides" and not file.words:
         values = compose(file.values, path)
@@ -265,26 +261,25 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         raise PresetError(f"{source}{'' if line is None else f':{line}'}: {error}") from None
     except SettingsError as error:
         raise PresetError(f"{source}: {error}") from None
-    job = None if training is None or training.is_unnamed else training
+    is_named = training is not None and not training.is_unnamed
     is_recognised = imported.settings or imported.left_open or dialect.certain_keys
     silent = of_script and is_for_any_program(imported.settings, flatten(file.values))
     says_nothing = of_script and not is_recognised and (training is None or training.model is None)
-    if says_nothing or (job is None and (silent or not (file.words or is_recognised))):
+    if says_nothing or (not is_named and (silent or not (file.words or is_recognised))):
         raise PresetError(
             f"{source}: neither a preset (`settings:` with `name: value` lines) nor a known configuration file; "
             f"{_what_it_is(file, path)}"
         )
     settings = imported.settings
-    if job is not None and path is not None:
-        settings, training = _with_command(settings, job, file.words, path)
-    if training is not None:
+    if training is not None and path is not None:
+        if is_named:
+            settings, training = _with_command(settings, training, file.words, path)
         training = _with_stated(training, settings, imported.foreign)
-    if job is not None and training is not None:
-        job = training
+    job = training if is_named else None
+    if job is not None and path is not None:
         settings = {**settings, **_of_global_batch(settings, job, flatten(file.values))}
-        file = replace(
-            file, incomplete=(*file.incomplete, *_what_job_needs(job, flatten(file.values), file.words, path or Path()))
-        )
+        needs = _what_job_needs(job, flatten(file.values), file.words, path)
+        file = replace(file, incomplete=(*file.incomplete, *needs))
     switches = (("lora_", "peft_method"), ("bnb_", "quantization"))
     off = tuple(part for part, switch in switches if settings.get(switch) == "none")
     in_use = {name: value for name, value in settings.items() if not name.startswith(off)}
@@ -497,13 +492,8 @@ def update_tool_file(
     names = {*names} - ({*given.left_open} - (open_ & {*despite_auto})) - {*of_trainer}
     kept = {name: value for name, value in given.settings.items() if name not in names}
     wanted = structs.replace(settings, **kept)
-    after, left_out = (
-        before,
-        [
-            f"{name} is auto in {path.name}, so that the Trainer puts its own in: give it to the training script"
-            for name in of_trainer
-        ],
-    )
+    why = f"is auto in {path.name}, so that the Trainer puts its own in: give it to the training script"
+    after, left_out = before, [f"{name} {why}" for name in of_trainer]
     # One setting at a time, each on the text that the one before left: a setting that the file cannot take is then
     # reported alone. `kept` are written again, since a new value may change a key that they share.
     for name in FIELDS:
