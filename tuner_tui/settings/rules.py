@@ -17,9 +17,8 @@ from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware import capabilities
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.dialects.dialect import HF, dialect_by_name
+from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, names_of_transformers
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS, OPTIMIZERS, SCHEDULES, SCRIPT_FIELDS, to_hf
-from tuner_tui.settings.dialects.script_search import pattern_of
 from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.distributed import process_count
 from tuner_tui.settings.job import SHAPES, BuiltinJob, CommandJob, named_model
@@ -147,7 +146,7 @@ def _of_trainer(job: BuiltinJob | CommandJob | None) -> bool:
     if not isinstance(job, CommandJob):
         return True
     tool = dialect_by_name(job.dialect)
-    names = any(map(pattern_of("of_transformers").match, {*read_options(job.command), *job.aliases}))
+    names = names_of_transformers({*read_options(job.command), *job.aliases})
     return tool.extends_hf and (bool(tool.programs) or names or (job.apply == "yaml" and tool.name == HF))
 
 

@@ -458,10 +458,12 @@ def is_for_other_work(flat: Mapping[str, Any], name: str = "") -> bool:
 
 def is_for_any_program(settings: Collection[str], flat: Mapping[str, Any]) -> bool:
     """Whether a file has no setting but those that a program has as well which prepares data or runs a model."""
-    names = (part for key in flat for part in key.split("."))
-    return {"seed"} < {"seed", *settings} <= {*words_of("of_any_program")} and not any(
-        map(pattern_of("of_transformers").match, names)
-    )
+    return {"seed"} < {"seed", *settings} <= {*words_of("of_any_program")} and not names_of_transformers(flat)
+
+
+def names_of_transformers(keys: Collection[str]) -> bool:
+    """Whether a part of a key is one of the names that only `TrainingArguments` and scripts like its examples use."""
+    return any(pattern_of("of_transformers").match(part) for key in keys for part in key.split("."))
 
 
 def to_fill_in(value: object) -> bool:
@@ -696,7 +698,7 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
     if form not in files:
         return dialects()[PLAIN.get(form, HF)]
     flat = flatten(values)
-    if of_user and not any(pattern_of("of_transformers").match(part) for key in flat for part in key.split(".")):
+    if of_user and not names_of_transformers(flat):
         return dialects()["own-script"]
     arguments = [key for key in flat if setting_of_argument(key.rpartition(".")[2]) in FIELDS]
     in_sections = any("." in key for key in (*arguments, *of_user))
