@@ -244,8 +244,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     failure = replace(failure, message=message)
     subject = _subject(cause, message)
     topic = None if pattern is None else pattern.topic
-    if topic == "native-crash" and (said := reason or ("what():" in message and failure.headline)):
-        sentence = f"{sentence}: {quote_log(said, 160)}"
+    if topic == "native-crash" and (words := reason or ("what():" in message and failure.headline)):
+        sentence = f"{sentence}: {quote_log(words, 160)}"
     if topic == "package-versions":
         keyword = _unknown_argument(failure.message)
         # A keyword that one package passes to a class of another is a matter of their releases.
@@ -265,13 +265,15 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         packages = _named_groups("installed", failure.frames[-1].file) if failure.frames else ()
         subject = missing_package(failure.headline, packages) or subject or _failing_package(failure)
     ranks = read_ranks(lines, state)
+    is_done = cause == "collective-timeout" and any(
+        matches_any("success", line.text) for line in lines[: failure.first]
+    )
     if cause == "collective-timeout" and topic is None and ranks.are_out_of_step:
         topic = "same-steps"
-    elif cause == "collective-timeout" and topic is None and _is_done(lines[: failure.first]):
+    elif topic is None and is_done:
         sentence, topic = f"{sentence}, after the training was done", "after-training"
-    name = (
-        _relation_of_sizes(message, name) if topic == "shapes" else _relation_of_words(topic or cause, message)
-    ) or name
+    relation = _relation_of_sizes(message, name) if topic == "shapes" else _relation_of_words(topic or cause, message)
+    name = relation or name
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
     is_of_call = bool(failure.calls) and (topic == "package-versions" or cause in CAUSES_OF_CALLS)
@@ -289,13 +291,9 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         evidence, checks = (*evidence, quote_log(hint)), (remedy("logged-before", hint=quote_log(hint, 120)), *checks)
     is_unsure = pattern is not None and not pattern.regexes and confidence != "certain" and bool(failure.calls)
     is_worded = " " in failure.headline.partition(": ")[2] or _says_what_is_asked(checks)
-    is_refusal = is_unsure and failure.calls[-1].raises and is_worded
-    is_refusal = is_refusal or is_empty or (topic == "package-versions" and subject is None)
+    is_refusal = is_empty or (topic == "package-versions" and subject is None)
+    is_refusal = is_refusal or (is_unsure and failure.calls[-1].raises and is_worded)
     return CrashCause(cause, sentence, confidence, evidence, where, subject, message, topic, name, checks, is_refusal)
-
-
-def _is_done(lines: Sequence[LogLine]) -> bool:
-    return any(matches_any("success", line.text) or "`Trainer.fit` stopped: `max_" in line.text for line in lines)
 
 
 def _relation_of_words(topic: str, message: str) -> str | None:

@@ -397,9 +397,8 @@ def _target(request: EstimateRequest) -> TrainingTarget:
 def _settings(request: EstimateRequest) -> Settings:
     """The settings of the request, with those that a command's own files give."""
     job = request.job
-    if not isinstance(job, CommandJob):
-        return request.resolved.settings
-    return request.resolved.with_own(_read_command(job.command, job.cwd or "").in_effect).settings
+    own = _read_command(job.command, job.cwd or "").in_effect if isinstance(job, CommandJob) else {}
+    return request.resolved.with_own(own).settings
 
 
 @lru_cache(maxsize=8)

@@ -101,15 +101,14 @@ def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind
     name, operand, wanted, given, index, size = map(
         values.get, ("name", "object", "wanted", "given", "index", "size"), itertools.repeat("")
     )
+    line = f"`{quote_log(frame.statement or frame.function, 100)}` in {frame.place}"
     key = name or values.get("text") or values.get("number") or "this key"
     texts = defaultdict(
         lambda: "it",
         {"function": frame.function, "type": operand or "it"}
         | values
         | {
-            "line": f"`{quote_log(frame.statement or frame.function, 100)}` in {frame.place}"
-            if frame.file
-            else "the line that the traceback shows",
+            "line": line if frame.file else "the line that the traceback shows",
             "name_or_value": f"`{key}`",
             "object": operand or "it",
             "from_object": f" in `{operand}`" if operand else "",

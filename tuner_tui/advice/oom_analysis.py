@@ -118,17 +118,11 @@ def _first_size(form: re.Pattern[str], message: str) -> int | None:
 
 def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> MemoryReading:
     """What the figures say first. `has_own_limit`: the run was launched with a limit, which is a memory fraction."""
-    tried, capacity, free = figures.tried, figures.capacity, figures.free
-    limited = figures.allowed is not None
-    is_small = figures.allowed is not None and (capacity is None or figures.allowed < NEARLY * capacity)
-    if (
-        figures.allowed is not None
-        and is_small
-        and not has_own_limit
-        and (free is None or tried is None or free >= tried)
-    ):
+    tried, capacity, free, allowed = figures.tried, figures.capacity, figures.free, figures.allowed
+    has_room = free is None or tried is None or free >= tried
+    if allowed and (capacity is None or allowed < NEARLY * capacity) and has_room and not has_own_limit:
         of_all = "" if capacity is None else f" of the GPU's {format_limit(capacity)}"
-        sentence = f"A memory fraction allows the process {format_limit(figures.allowed)}{of_all}"
+        sentence = f"A memory fraction allows the process {format_limit(allowed)}{of_all}"
         return MemoryReading((remedy("memory-fraction"),), sentence=sentence, is_whole=True)
     # Metal names no capacity where it refuses a buffer for its size.
     if tried is not None and tried > (capacity or (0 if figures.backend == "mps" else LARGEST_BYTES)):
@@ -139,7 +133,7 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
         sentence = f"One tensor of {format_limit(tried)} is asked for, which is far larger {bound}"
         return MemoryReading((remedy("wrong-size"), remedy("one-tensor")), evidence, sentence)
     remedies, evidences = list[Remedy](), list[str]()
-    if others := () if limited else other_processes(figures):
+    if others := () if allowed is not None else other_processes(figures):
         remedies.append(remedy("end-other-process"))
         evidences += others
     held, used = figures.held_by_pytorch, figures.in_use
@@ -156,12 +150,11 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
         remedies.append(remedy("expandable-segments"))
         short = f"{format_limit(unused)} are free or held unused, of {format_limit(tried)} asked for"
         evidences += () if unused >= tried else (short,)
-    refused = not (others or limited) and tried is not None and free is not None and free >= max(4 * tried, GIB)
-    if refused and free is not None:
-        remedies.append(remedy("free-but-refused"))
-        evidences.append(f"the driver refused it although {format_limit(free)} are free")
-    refusal = "The driver refused GPU memory although enough is free" if refused else None
-    return MemoryReading(tuple(remedies), tuple(evidences), refusal, refused)
+    if others or allowed is not None or tried is None or free is None or free < max(4 * tried, GIB):
+        return MemoryReading(tuple(remedies), tuple(evidences))
+    evidences.append(f"the driver refused it although {format_limit(free)} are free")
+    refusal = "The driver refused GPU memory although enough is free"
+    return MemoryReading((*remedies, remedy("free-but-refused")), tuple(evidences), refusal, True)
 
 
 def other_processes(figures: MemoryFigures) -> tuple[str, ...]:

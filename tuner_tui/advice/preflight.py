@@ -165,8 +165,8 @@ def settings_checks(
 ) -> Iterator[PreflightCheck]:
     """Checks that the settings fit together and fit the machine."""
     gpus, cores_here = gpus_of_job(inventory, job), inventory.cpu.usable_cores
-    found = find_problems(settings, gpus=gpus, interpreter=interpreter, job=job, cores=cores_here)
-    problems = [problem for problem in found if not {*unknown} & {*problem.fields}]
+    problems = find_problems(settings, gpus=gpus, interpreter=interpreter, job=job, cores=cores_here)
+    problems = tuple(problem for problem in problems if not {*unknown} & {*problem.fields})
     for problem in problems:
         right = " ".join(f"--set {name}={format_value(name, value)}" for name, value in problem.fix.items())
         state: CheckState = "wrong" if problem.severity == "error" else "warning"
@@ -416,10 +416,8 @@ def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileS
     saves = _saves(settings, chosen)
     kept = saves if limit is None else limit + 1  # the next is written before the oldest goes
     count = min(saves, kept) if saves is not None and kept is not None else kept or 1
-    number = (
-        f"{count} checkpoint{'s' if count > 1 else ''} of about" if kept is not None else "One checkpoint takes about"
-    )
-    sentence = f"{number} {size / GIB:.1f} GiB; {free / GIB:,.1f} GiB are free for {folder}."
+    number = "One checkpoint takes" if kept is None else f"{count} checkpoint{'s' if count > 1 else ''} of"
+    sentence = f"{number} about {size / GIB:.1f} GiB; {free / GIB:,.1f} GiB are free for {folder}."
     if size * count <= free:
         yield PreflightCheck("Checkpoints", "good", sentence)
     else:

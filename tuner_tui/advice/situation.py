@@ -149,7 +149,8 @@ class Situation(Struct, frozen=True):
         device, gpus = self.state.in_effect.get("device"), self.state.in_effect.get("n_gpu")
         if isinstance(device, str) and device:
             return device != "cpu"
-        if gpus == 0 or self.has_cpu_torch:
+        has_cpu_torch = self.interpreter is not None and self.interpreter.packages.get("torch", "").endswith("+cpu")
+        if gpus == 0 or has_cpu_torch:
             return False
         return None if self.inventory is None else bool(visible_gpus(self.inventory))
 
@@ -168,11 +169,6 @@ class Situation(Struct, frozen=True):
         # A run that failed before its first step: a Trainer would be part of the traceback.
         traceback = self.state.outcome is not None and any(line.startswith("Traceback (most") for line in self.log)
         return traceback and not any(part in line for line in self.log for part in FRAMEWORK_LINES)
-
-    @property
-    def has_cpu_torch(self) -> bool:
-        """Whether torch of the training is known to be a build for the CPU only, by its version."""
-        return self.interpreter is not None and self.interpreter.packages.get("torch", "").endswith("+cpu")
 
     @property
     def ran_out_of_memory(self) -> bool:

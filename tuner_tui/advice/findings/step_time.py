@@ -195,10 +195,9 @@ def _bottleneck(situation: Situation) -> tuple[str | None, str]:
         if 0 < waited_s < 2 * (last.epoch_wait_s - first.epoch_wait_s):
             return "epoch-start", "most of it while the workers start anew in each epoch"
     queue = cpu_queue_pct(samples)  # not measured: other programs are taken to be in the way
-    idle_loading = (
-        queue is not None and settings is not None and loading_is_idle(situation, settings.dataloader_num_workers)
-    )
-    queues = busy and not idle_loading and (queue is None or queue >= thresholds.CPU_QUEUE_PCT)
+    queues = busy and (queue is None or queue >= thresholds.CPU_QUEUE_PCT)
+    if queues and queue is not None and settings is not None:
+        queues = not loading_is_idle(situation, settings.dataloader_num_workers)
     if queues and _other_programs_share(situation) is not None:
         return "others", "other programs use the cores"
     idle = thresholds.WORKER_IDLE_PCT

@@ -15,7 +15,7 @@ from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.memory.model_shape import modelled_job
 from tuner_tui.runs.read.comparison import samples_a_step
 from tuner_tui.runs.read.reader import RunReader, RunView
-from tuner_tui.runs.store.folder import RunFolder, list_runs
+from tuner_tui.runs.store.folder import list_runs
 from tuner_tui.runs.store.record import RunRecord, readable_record, redact_job
 from tuner_tui.settings.command_training import own_settings
 from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
@@ -111,15 +111,11 @@ def expected_duration(
 
 def earlier_runs(job: BuiltinJob | CommandJob, root: Path) -> tuple[EarlierRun, ...]:
     """The speeds of runs of the same job, newest first, without those whose record cannot be read."""
-    same = [folder for folder in list_runs(root)[:MAX_LISTED] if _is_same_job(folder, job)][:MAX_READ]
-    command_settings = own_settings(job)
+    recorded, command_settings = redact_job(job), own_settings(job)
+    records = ((folder, readable_record(folder)) for folder in list_runs(root)[:MAX_LISTED])
+    same = [folder for folder, record in records if record and same_training(record.job, recorded)][:MAX_READ]
     runs = (earlier_run(RunReader(folder).poll(), command_settings) for folder in same)
     return tuple(run for run in runs if run is not None)
-
-
-def _is_same_job(folder: RunFolder, job: BuiltinJob | CommandJob) -> bool:
-    record = readable_record(folder)
-    return record is not None and same_training(record.job, redact_job(job))
 
 
 UNMEASURED = "not known until a run measures it"

@@ -136,10 +136,6 @@ def _files_of(name: str, folder: Path) -> list[Path]:
     return [path, *_cached(name), *(file for root in folders for file in sorted(root.iterdir())[:MOST_FILES])]
 
 
-def _lists(folder: Path) -> list[Path]:
-    return [root / "dataset_info.json" for root in (folder / "data", folder)]
-
-
 def _cached(name: str) -> list[Path]:
     cache = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     return [
@@ -151,7 +147,8 @@ def _cached(name: str) -> list[Path]:
 def is_here(name: str, folder: Path) -> bool:
     """Whether data is a local file, in LLaMA-Factory's list of data sets, or in the cache of those of the Hub."""
     try:
-        if any(f'"{name}"' in listing.read_text(errors="replace") for listing in _lists(folder) if listing.is_file()):
+        lists = (root / "dataset_info.json" for root in (folder / "data", folder))
+        if any(f'"{name}"' in listing.read_text(errors="replace") for listing in lists if listing.is_file()):
             return True
         return any(path.exists() for path in (folder / Path(name).expanduser(), *_cached(name)))
     except OSError:

@@ -14,6 +14,7 @@ from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies.table import read_table, remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.argv import remove_options
+from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Precision
 
@@ -24,7 +25,7 @@ HELD = re.compile(
 FREE = re.compile(r"port (\d+) is free")
 TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 PORT_OPTIONS = ("master_port", "rdzv_endpoint")
-NODE_OPTIONS = ("--nnodes", "--num_machines", "--num-machines")
+NODE_OPTIONS = ("nnodes", "num_machines")
 
 
 def port_ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
@@ -48,8 +49,8 @@ def command_with_free_port(command: Sequence[str], taken: str | None, free: str 
 
     None where nothing in the command decides about the port, or several machines have to agree on it.
     """
-    words = list(command)
-    if any(_is_several(words, index) for index in range(len(words))):
+    words, given = list(command), read_options(tuple(command))
+    if any(given.get(name, "1") not in ("1", "1:1") for name in NODE_OPTIONS):
         return None
     if taken is not None and free is not None:
         number = re.compile(rf"(?<!\d){taken}(?!\d)")
@@ -67,13 +68,6 @@ def command_with_free_port(command: Sequence[str], taken: str | None, free: str 
 
 def _is_torchrun(words: Sequence[str], index: int) -> bool:
     return PurePath(words[index]).name == "torchrun" or (words[index] in TORCHRUN_MODULES and words[index - 1] == "-m")
-
-
-def _is_several(words: Sequence[str], index: int) -> bool:
-    """Whether the option at `index` asks for several machines."""
-    name, equals, value = words[index].partition("=")
-    value = value if equals else (words[index + 1] if index + 1 < len(words) else "")
-    return name in NODE_OPTIONS and value not in ("1", "1:1")
 
 
 def is_renamed_or_removed(name: str | None) -> bool:

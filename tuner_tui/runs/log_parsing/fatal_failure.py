@@ -221,11 +221,9 @@ def find_fatal_failure(
     # An error that a program logs again and again while it trains is handled the last time too.
     origins = Counter(_origin(each) for each in survived if context.makes_progress_after(each.failure))
     handled = set[object]() if context.ended else {origin for origin, times in origins.items() if times >= OFTEN}
-    fatal = [
-        match
-        for match in matches
-        if match not in survived and (match.failure.uncaught or _names_cause(match) or _origin(match) not in handled)
-    ]
+    named = [match for match in matches if match.pattern is not None and not _is_vague(match.pattern)]
+    certain = [match for match in matches if match in named or match.failure.uncaught or _origin(match) not in handled]
+    fatal = [match for match in certain if match not in survived]
     if any(_is_interrupt(match) and not match.failure.ignored for match in fatal):
         # Somebody stopped the training. What its processes then report of each other is no failure; an error of its
         # own, such as a full disk while it saved, still is.
@@ -248,10 +246,6 @@ def _origin(match: FailureMatch) -> object:
     """What is the same for an error that comes again: its class and the line that raised it, else its first line."""
     failure = match.failure
     return failure.type, failure.frames[-1].place if failure.frames else failure.headline[:ORIGIN_CHARS]
-
-
-def _names_cause(match: FailureMatch) -> bool:
-    return match.pattern is not None and not _is_vague(match.pattern)
 
 
 def _is_interrupt(match: FailureMatch) -> bool:

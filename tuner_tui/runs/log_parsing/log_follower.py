@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
 
@@ -191,10 +191,8 @@ class PrintedMetrics:
         ends = accumulate((len(line) + 1 for line in text.split(b"\n")), initial=start)
         for began, ended in reversed(state.evaluation_output):
             first, last = max(0, began - start), end if ended is None else max(0, ended - start)
-            evaluation_lines = text[first:last].splitlines(keepends=True)
-            text = (
-                text[:first] + b"".join(EVALUATION_LABEL + line for line in evaluation_lines) + text[max(first, last) :]
-            )
+            labelled = b"".join(EVALUATION_LABEL + line for line in text[first:last].splitlines(keepends=True))
+            text = text[:first] + labelled + text[max(first, last) :]
         text = _LABEL_ALONE.sub(rb"\n\1 ", _SUMMARY.sub(lambda match: b"\n" * match[0].count(b"\n"), text))
         return list(zip(islice(ends, 1, None), map(self._labelled, text.split(b"\n")), strict=False))
 
@@ -268,7 +266,10 @@ class PrintedEvaluations:
         seen, metrics = dict(self._last), dict[str, float]()
         for line in lines:
             values = line.event.metrics
-            if not (line.trains and _are_among(values.values(), seen.values())):
+            repeated = (
+                any(math.isclose(value, one, rel_tol=1e-3) for one in seen.values()) for value in values.values()
+            )
+            if not (line.trains and all(repeated)):
                 metrics.update(values)
                 seen.update(values)
         if not metrics and step > self._taken:
@@ -277,10 +278,6 @@ class PrintedEvaluations:
             metrics = {name: value for name, value in metrics.items() if name not in self._last}
         self._taken, self._last = max(step, self._taken), {**(self._last if step == self._taken else {}), **metrics}
         return replace(lines[-1].event, step=step, metrics=metrics) if metrics else None
-
-
-def _are_among(values: Iterable[float], others: Collection[float]) -> bool:
-    return all(any(math.isclose(value, each, rel_tol=1e-3) for each in others) for value in values)
 
 
 def planned_steps(position: ProgressRecord, state: RunState, first: int) -> int | None:

@@ -75,6 +75,7 @@ _KERAS_BAR = re.compile(r"\s*(\d+)/(\d+) (?:\[[=>.]{5,}\]|━{5,}).{0,40}?(?:/st
 _EPOCH_LINE = re.compile(r"\s*epochs?\W{0,3}(\d+) ?(?:/|of) ?(\d+)\W{0,5}", re.IGNORECASE)
 _TABLE_ROW = re.compile(r"\s*\|\s*(?:train/)?(\w+)\s*\|\s*(\S+)\s*\|\s*")
 """Stable-Baselines3 prints a table with a row for each figure."""
+_STEP_RATES = ("it/s", "s/it", "steps/s", "s/step", "batch/s", "s/batch", "batches/s")
 _COUNT = re.compile(r"(\d+)/(\d+) \[")
 _EPOCHS = re.compile(r"epochs?\W{0,3}\d+ ?(?:/|of) ?(\d+)", re.IGNORECASE)
 _LOGGED = re.compile(r"\{'(?:loss|grad_norm|learning_rate|epoch|eval_\w+)': [^{}\r\n]*\}")
@@ -179,7 +180,7 @@ def _bars(piece: str) -> Iterator[ProgressRecord]:
             figures = ProgressRecord(BARS)
         # A bar whose name is its loss, `loss: 0.37: 10%|`, is that of the training.
         trains = not name or _TRAINS.match(name) or _LOSS.match(name.lower())
-        if trains and _counts_steps(match[4]):
+        if trains and match[4].partition(",")[0].endswith(_STEP_RATES):  # else bytes, examples or files
             epochs = _EPOCHS.search(name)
             yield ProgressRecord(
                 BARS,
@@ -194,12 +195,6 @@ def _bars(piece: str) -> Iterator[ProgressRecord]:
             )
         elif figures.loss is not None:
             yield ProgressRecord(BARS, loss=figures.loss, learning_rate=figures.learning_rate)
-
-
-def _counts_steps(rest: str) -> bool:
-    """Whether the bar counts steps, not bytes, examples or files."""
-    rate = rest.partition(",")[0]
-    return rate.endswith(("it/s", "s/it", "steps/s", "s/step", "batch/s", "s/batch", "batches/s"))
 
 
 def _dictionary(text: str) -> Iterator[ProgressRecord]:
