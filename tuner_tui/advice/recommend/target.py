@@ -99,13 +99,12 @@ class TrainingTarget(Struct, frozen=True):
         job = self.job
         if isinstance(job, BuiltinJob):
             return True
-        folder = Path(job.cwd or "")
         if name in OF_PYTORCH:
-            return uses_pytorch(job.command, folder)
+            return uses_pytorch(tuple(job.command), Path(job.cwd or ""))
         if name in job.stated:  # an optimizer of another library
             return False
         tool = dialect_by_name(job.dialect)
-        taking = True if tool.programs or job.is_unnamed else takes_arguments(job.command, folder)
+        taking = True if tool.programs or job.is_unnamed else takes_arguments(tuple(job.command), Path(job.cwd or ""))
         if taking is False or (taking is None and job.aliases):
             return name in job.aliases
         # A file that takes no key it lacks has its settings given already.

@@ -192,9 +192,10 @@ def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = F
         return next(command for command in commands if _script_file(command[0]) == programs[0])
     if len(others) > 1:  # together with others, of which nothing says which ones
         return UNKNOWN if for_others or all(len(named) > 1 for named in files) else None
-    says = [TRAINING.search(" ".join(words[:4])) is None for words, _, _ in commands]  # `tool show` next to `tool fit`
-    ranks = [(says[n], len(row[0]), n) for n, row in enumerate(commands)]
-    return commands[0 if for_others else min(ranks)[2]] if commands else None
+    if for_others:
+        return next(iter(commands), None)
+    # `tool fit` counts before `tool show`.
+    return min(commands, key=lambda row: (TRAINING.search(" ".join(row[0][:4])) is None, len(row[0])), default=None)
 
 
 def _scripts_for(path: Path, program: str | None = None) -> Iterator[Started]:
