@@ -214,16 +214,6 @@ def _storage_findings(disk: Space) -> Iterator[Finding]:
         yield finding("disk-nearly-full", None, free, remedies=(elsewhere,))
 
 
-INSTALL: Mapping[str, str] = {"flash-attn": "flash-attn --no-build-isolation", "tensorboard": "tensorboard"}
-"""What to give pip for a package, where the name alone does not build."""
-TOOL_PACKAGES: Mapping[str, str] = {
-    "axolotl": "axolotl", "llamafactory-cli": "llamafactory", "swift": "ms-swift", "trl": "trl", "litgpt": "litgpt",
-    "tune": "torchtune", "accelerate": "accelerate", "deepspeed": "deepspeed", "torchrun": "torch",
-}  # fmt: skip
-"""Program to the package that brings it."""
-OUTPUT_KEYS = ("output_dir", "out_dir", "trainer.default_root_dir")
-
-
 class FileSystem(Struct, frozen=True):
     """What the checks ask the machine. Paths are relative to the folder that the training starts in."""
 
@@ -278,7 +268,7 @@ def program_checks(job: BuiltinJob | CommandJob, files: FileSystem) -> Iterator[
     if "/" in job.command[0] or files.find_program(job.command[0]) is not None:
         return
     program = job.command[0]
-    package = TOOL_PACKAGES.get(program)
+    package = read_data_file(REQUIREMENTS)["programs"].get(program)
     advice = f"pip install {package}" if package else f"Add the folder of {program} to PATH."
     yield PreflightCheck("Program", "wrong", f"{program} was not found on PATH.", advice)
 
@@ -291,8 +281,9 @@ def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pre
     if file.resolved.settings.peft_method != "none":
         needed.setdefault("peft", f"peft_method {file.resolved.settings.peft_method}")
     missing = {name: asked for name, asked in needed.items() if name not in interpreter.packages}
+    given_to_pip = read_data_file(REQUIREMENTS)["given_to_pip"]
     for name, asked in missing.items():
-        install = f"{interpreter.path} -m pip install {INSTALL.get(name, name)}"
+        install = f"{interpreter.path} -m pip install {given_to_pip.get(name, name)}"
         yield PreflightCheck(
             "Packages", "wrong", f"{asked} needs {name}, which is not installed in {interpreter.path}.", install
         )
@@ -407,7 +398,8 @@ def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileS
     settings, chosen = file.resolved.settings, file.resolved.chosen
     if shape is None or settings.save_strategy == "no":
         return
-    folder = next((str(file.values[key]) for key in OUTPUT_KEYS if isinstance(file.values.get(key), str)), ".")
+    outputs = map(file.values.get, read_data_file(REQUIREMENTS)["output_keys"])
+    folder = next((value for value in outputs if isinstance(value, str)), ".")
     free = files.free_bytes(folder)
     if free is None:
         return

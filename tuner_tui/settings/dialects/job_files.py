@@ -189,10 +189,9 @@ def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path)
     texts = [script if isinstance(script, str) else "\n".join(map(str, script)) for script in scripts]
     if isinstance(node.get("program") or node.get("module"), str):
         start = shlex.quote(node["program"]) if node.get("program") else f"-m {shlex.quote(node['module'])}"
-        called = re.sub(r"\$\{(env|interpreter|args\w*)\}", "", " ".join(parts)).replace(
-            "${program}", str(node.get("program"))
-        )
-        parts = [called] if "${program}" in " ".join(parts) else [f"python {start}", *parts]
+        words = re.sub(r"\$\{(env|interpreter|args\w*)\}", "", " ".join(parts))
+        is_called = "${program}" in words
+        parts = [words.replace("${program}", str(node.get("program")))] if is_called else [f"python {start}", *parts]
     with suppress(ValueError):  # a text with a quote that does not end
         *_, shell, option, inner = ["", "", "", *shlex.split(" ".join(parts))]
         if PurePath(shell).name in ("bash", "sh") and re.fullmatch(r"-\w*c", option):
