@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from tuner_tui.core.text import wrap_text
@@ -45,7 +44,7 @@ class TuningSummary(NamedTuple):
     def of(cls, view: TuningView) -> TuningSummary:
         """Summarise the trials so far."""
         results = SearchResults.of(view.tried, view.limit_bytes, view.whole_job)
-        given = view.tried[0].trial.settings if view.tried else None
+        given = start_settings(view)
         first = results.get(given) if given is not None else None
         fastest = None if results.best is None else results.best.settings
         best = fastest if view.verdict is None else view.verdict.winner
@@ -111,7 +110,12 @@ def tuning_sentence(view: TuningView) -> str:
 
 def is_start_best(view: TuningView) -> bool:
     """True if the initial settings won: there is nothing to apply."""
-    return view.verdict is not None and bool(view.tried) and view.verdict.winner == view.tried[0].trial.settings
+    return view.verdict is not None and view.verdict.winner == start_settings(view)
+
+
+def start_settings(view: TuningView) -> Settings | None:
+    """Return the settings of the first trial."""
+    return view.tried[0].trial.settings if view.tried else None
 
 
 def can_resume(view: TuningView) -> bool:
@@ -122,7 +126,7 @@ def can_resume(view: TuningView) -> bool:
 def result_rows(view: TuningView, width: int) -> list[Line]:
     """Return the conclusion of a tuning that has ended, or only its trouble: without the keys of the screen."""
     rows = [] if view.verdict is None else _verdict_rows(view, view.verdict, True, width)
-    return rows + (_labelled_rows("note", view.trouble, width) if view.trouble else [])
+    return rows + _labelled_rows("note", view.trouble, width)
 
 
 def _value(settings: Settings, name: str) -> str:
@@ -146,7 +150,7 @@ def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> lis
     return [
         *result,
         *ended,
-        *(_labelled_rows("busy", busy, width, "warn") if busy and view.verdict is None else []),
+        *(_labelled_rows("busy", busy, width, "warn") if view.verdict is None else []),
         *(running_rows(view, now_s, width) if view.status == "running" else []),
     ]
 
@@ -156,12 +160,11 @@ def running_rows(view: TuningView, now_s: float | None, width: int) -> list[Line
     if not view.running:
         return [line(TextSpan("Between trials. ", "strong"))]
     first, left = view.running[0], format_time_left(view)
-    given = view.tried[0].trial.settings if view.tried else None
     expected = "" if first.expected_s is None else f" of about {format_duration(first.expected_s)}"
     spent = "" if now_s is None else f" · {format_duration(now_s - first.t)}{expected}"
     head = line(
         TextSpan(f"▸ trial {first.trial.number}", "strong"),
-        f" · {format_changes(first.trial, given)}{spent}",
+        f" · {format_changes(first.trial, start_settings(view))}{spent}",
         f" · {left}" if left else "",
     )
     return [head, *_labelled_rows("why", first.trial.reason, width)]
@@ -169,10 +172,9 @@ def running_rows(view: TuningView, now_s: float | None, width: int) -> list[Line
 
 def _ended_rows(view: TuningView, width: int) -> list[Line]:
     if view.status == "finished":
-        return _labelled_rows("note", view.trouble, width, "warn") if view.trouble else []
+        return _labelled_rows("note", view.trouble, width, "warn")
     mark, style, words = STOPPED_SENTENCES[view.status]
-    rows = [line(TextSpan(f"{mark} {words}", style))]
-    return rows + (_labelled_rows("trouble", view.trouble, width, style) if view.trouble else [])
+    return [line(TextSpan(f"{mark} {words}", style)), *_labelled_rows("trouble", view.trouble, width, style)]
 
 
 def _best_rows(view: TuningView, width: int) -> list[Line]:
@@ -196,16 +198,13 @@ def changes_between(start: Settings, winner: Settings) -> str:
 
 def _verdict_rows(view: TuningView, verdict: TuningConclusion, stays: bool, width: int) -> list[Line]:
     """Return the result in one sentence, what it needs, and how to apply it."""
-    start = view.tried[0].trial.settings if view.tried else None
+    start = start_settings(view)
     if verdict.ratio is None or start is None or start == verdict.winner:
         rows = wrapped_rows(verdict.sentence, width, "strong")
     else:
         gain, changes = f"{f.gain(verdict.ratio)}: ", changes_between(start, verdict.winner)
         rows = _sentence_rows(gain, changes, _confirmation(view, verdict), width)
-    if verdict.learning_rate_note:
-        rows += _labelled_rows("LR", verdict.learning_rate_note, width)
-    if view.preset is not None:
-        rows += _labelled_rows("saved", view.preset, width)
+    rows += _labelled_rows("LR", verdict.learning_rate_note, width) + _labelled_rows("saved", view.preset, width)
     return rows if stays else [*rows, *_labelled_rows("next", "a shows what it would change and applies it", width)]
 
 
@@ -252,7 +251,8 @@ def _field_label(knob: str) -> str:
     return FIELDS[knob].label if knob in FIELDS else knob
 
 
-_labelled_rows = partial(labelled_rows, labels=8)
+def _labelled_rows(label: str, text: str | None, width: int, style: Style = "") -> list[Line]:
+    return labelled_rows(label, text, width, style, labels=8) if text else []
 
 
 class LiveTrial(NamedTuple):
