@@ -45,7 +45,8 @@ def line(*parts: Part) -> Line:
     """
     runs: list[TextSpan] = []
     for part in parts:
-        for text, style in _spans(part):
+        spans = (TextSpan(part),) if isinstance(part, str) else (part,) if isinstance(part, TextSpan) else part
+        for text, style in spans:
             word = text
             if runs and text[:1] == " " and not {style, runs[-1].style} & FILLED:
                 word = text.lstrip(" ")
@@ -59,10 +60,6 @@ def line(*parts: Part) -> Line:
         word = text.lstrip(" ")
         runs[:1] = TextSpan(" " * (len(text) - len(word)), "" if style else "dim"), TextSpan(word, style)
     return tuple(runs)
-
-
-def _spans(part: Part) -> Line:
-    return (TextSpan(part),) if isinstance(part, str) else (part,) if isinstance(part, TextSpan) else part
 
 
 def wrapped_rows(text: str, width: int, style: Style = "", mark: str = "") -> list[Line]:
@@ -271,7 +268,7 @@ def side_by_side(left: Sequence[Line], right: Sequence[Line], at: int) -> list[L
 LABEL = 10
 
 
-def labelled_row(label: str, *parts: str | TextSpan | Line) -> Line:
+def labelled_row(label: str, *parts: Part) -> Line:
     """Return a row with a dim label, followed by at least one blank, and its contents."""
     return line(TextSpan(align_left(label, LABEL - 1) + " ", "dim"), *parts)
 

@@ -71,9 +71,8 @@ PART_START = "▏"
 def stacked_bar(parts: Iterable[BarPart], width: int) -> Line:
     """Return a bar of `width` cells with its parts one after the other, each with its name and percentage.
 
-    Where both do not fit, neither does: they stand in the legend.
-
-    A part above zero has at least a cell; what the parts leave of the whole stays blank.
+    Where both do not fit, they stand in the legend. A part above zero has at least a cell; what the parts leave of the
+    whole stays blank.
     """
     spans: list[TextSpan] = []
     filled, total = 0, 0.0

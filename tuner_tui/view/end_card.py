@@ -30,6 +30,7 @@ from tuner_tui.view.loss_chart import EVALUATION as EVALUATION_SIGN
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
 from tuner_tui.view.run_bars import COMPUTE, DATA, EVALUATION, NO_CORE, SAVING, STEP_STYLES, full_memory_rows, named_bar
 from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sentence, peak_memory
+from tuner_tui.view.settings_form import KNOBS
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding, Remedy
@@ -179,13 +180,6 @@ def end_facts(scene: EndScene) -> list[Fact]:
     return [fact for fact in facts if fact.text]
 
 
-REPORTED = (
-    "per_device_train_batch_size", "gradient_accumulation_steps", "precision", "dataloader_num_workers",
-    "dataloader_prefetch_factor",
-)  # fmt: skip
-"""The settings that a report names."""
-
-
 def about_facts(scene: EndScene) -> list[Fact]:
     """Return date, model, GPUs and settings of the run, as far as they are known: what a colleague needs."""
     from tuner_tui.advice.situation import chosen_settings, observed_values
@@ -203,7 +197,7 @@ def about_facts(scene: EndScene) -> list[Fact]:
         Fact("model", named_model(record.job) or ""),
         Fact("GPUs", ", ".join(f"{count} × {name}" for name, count in names.items()) or "none used"),
     ]
-    for name in REPORTED:
+    for name in KNOBS:
         given = getattr(record.resolved.settings, name) if chosen is None or name in chosen else None
         if (value := observed.get(name, given)) is not None:
             facts.append(Fact(FIELDS[name].label, format_value(name, value)))

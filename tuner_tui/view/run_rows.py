@@ -274,11 +274,15 @@ EQUAL_STEPS = 1.05
 
 def rank_rows(state: RunState, width: int) -> list[Line]:
     """Return how the ranks differ: the slowest in words and as a bar of each; nothing for a single rank."""
+    from tuner_tui.runs.events.progress import data_wait_share
+
     if len(state.ranks) < 2:
         return []
     times = {number: step_time_s(state.ranks[number]) for number in sorted(state.ranks)}
     longest, slowest = max((time for time in times.values() if time is not None), default=None), slowest_rank(state)
-    waits = {number: share for number, rank in state.ranks.items() if (share := _data_wait(rank)) is not None}
+    recent = {number: rank.recent for number, rank in state.ranks.items() if rank.recent}
+    shares = {number: data_wait_share(counters[0], counters[-1]) for number, counters in recent.items()}
+    waits = {number: share for number, share in shares.items() if share is not None}
     low, high = format_share(min(waits.values(), default=None)), format_share(max(waits.values(), default=None))
     wait = "" if low == high else f"data wait {low} … {high} (rank {max(waits, key=lambda rank: waits[rank])})"
     if longest is None:
@@ -313,10 +317,3 @@ def step_time_s(rank: RankState) -> float | None:
         return None
     first, last = rank.recent[0], rank.recent[-1]
     return (last.train_s - first.train_s) / (last.own_steps - first.own_steps)
-
-
-def _data_wait(rank: RankState) -> float | None:
-    """Return the share of recent step time that the rank waited for data, 0 to 1."""
-    from tuner_tui.runs.events.progress import data_wait_share
-
-    return data_wait_share(rank.recent[0], rank.recent[-1]) if rank.recent else None

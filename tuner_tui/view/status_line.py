@@ -59,7 +59,7 @@ def _parts(scene: StatusScene, width: int) -> Line:
 
 
 def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:
-    from tuner_tui.runs.events.progress import phase_at  # not before there is a run: see `run_rows`
+    from tuner_tui.runs.events.progress import phase_at, seconds_left  # not before there is a run: see `run_rows`
     from tuner_tui.runs.events.types import SIGNALLED
 
     phase = phase_at(state, scene.now_s)
@@ -73,7 +73,9 @@ def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:
     done = f.share_of(state.step, state.total_steps)
     share = line(TextSpan(align_right(format_share(done), 6), "strong")) if done is not None else ()
     steps = _steps(state)
-    left = line(f"  {align_left(_time_left(state, scene.now_s, stalled), LEFT_WIDTH)}") if done is not None else ()
+    left_s = None if stalled else seconds_left(state, scene.now_s)
+    left_text = "" if left_s is None else f"{format_rough_duration(left_s)} left"
+    left = line(f"  {align_left(left_text, LEFT_WIDTH)}") if done is not None else ()
     loss_span = TextSpan(f.metric(state.loss), finite_style(state.loss))
     loss = line("  loss ", loss_span) if state.loss is not None else ()
     speed = line(f"  {align_right(f.significant(state.rates.steps_s), 5)} steps/s") if state.rates.steps_s else ()
@@ -119,13 +121,6 @@ def _steps(state: RunState) -> Line:
         return line(f"  step {align_right(f.count(state.step), len(total))}/{mark}{total}")
     batch = "" if state.position is None else "  batch {:,} of {:,}".format(*state.position)
     return line(f"  step {f.count(state.step)}{batch}")
-
-
-def _time_left(state: RunState, now_s: float, stalled: bool) -> str:
-    from tuner_tui.runs.events.progress import seconds_left
-
-    left = None if stalled else seconds_left(state, now_s)
-    return "" if left is None else f"{format_rough_duration(left)} left"
 
 
 def progress_bar(done: float | None, width: int, style: Style) -> Line:
