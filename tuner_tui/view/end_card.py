@@ -91,20 +91,21 @@ def end_rows(scene: EndScene, width: int, height: int) -> list[Line]:
 
     It ends with the keys; what ended a failed run stands below it, in the findings.
     """
-    facts, head = fact_rows(end_facts(scene), width), head_rows(scene, width)
+    facts, head = end_facts(scene), head_rows(scene, width)
     texts = (line(TextSpan(key, "curve"), f" {does}") for key, does in next_keys(scene))
     foot = [bar_rows(scene, width), flowing_rows(texts, width)]
     if width >= WIDE_FROM:
-        widest = max((text_width(fact.text) for fact in end_facts(scene)), default=0)
+        widest = max((text_width(fact.text) for fact in facts), default=0)
         at = width - min(round(width * FACTS_SHARE), FACT + widest)
-        facts = fact_rows(end_facts(scene), width - at)
-        chart = loss_chart(scene, at - 2, max(LEAST_CHART, min(MOST_CHART, max(len(facts), height - 9))))
-        return join_sections([head, side_by_side(chart, facts, at) if chart else facts, *foot])
-    room = height - len(head) - len(facts) - sum(map(len, foot))
-    facts, room = facts[: len(facts) + min(0, room)], max(0, room)  # the keys below are never the part without room
+        rows = fact_rows(facts, width - at)
+        chart = loss_chart(scene, at - 2, max(LEAST_CHART, min(MOST_CHART, max(len(rows), height - 9))))
+        return join_sections([head, side_by_side(chart, rows, at) if chart else rows, *foot])
+    rows = fact_rows(facts, width)
+    room = height - len(head) - len(rows) - sum(map(len, foot))
+    rows, room = rows[: len(rows) + min(0, room)], max(0, room)  # the keys below are never the part without room
     apart = room >= LEAST_CHART + ROOM_APART
     chart = loss_chart(scene, width, min(MOST_CHART, room - 4 * apart)) if room >= LEAST_CHART else []
-    return join_sections([head, facts, chart, *foot], apart)
+    return join_sections([head, rows, chart, *foot], apart)
 
 
 def loss_chart(scene: EndScene, width: int, height: int) -> list[Line]:
@@ -206,8 +207,7 @@ def about_facts(scene: EndScene) -> list[Fact]:
 
 def _peak_text(scene: EndScene) -> str:
     figures = error_figures(scene)
-    used = None if figures is None else figures.in_use or figures.held_by_pytorch
-    if figures is None or used is None:
+    if figures is None or (used := figures.in_use or figures.held_by_pytorch) is None:
         return peak_memory(scene.state, scene.sample).removeprefix("peak ")
     of = "" if figures.capacity is None else f" of {f.gib(figures.capacity)}"
     return f"{f.gib(used)}{of} GiB"
@@ -246,9 +246,8 @@ def _checkpoint_text(scene: EndScene) -> str:
 
 def checkpoint_path(scene: EndScene) -> str | None:
     """Return the path of the newest checkpoint, which may be that of a run that this one continued."""
-    saved = None if scene.context is None else scene.context.checkpoint
-    if saved is not None:
-        return str(saved.path)
+    if scene.context is not None and scene.context.checkpoint is not None:
+        return str(scene.context.checkpoint.path)
     return None if scene.state.checkpoint is None else scene.state.checkpoint.path
 
 

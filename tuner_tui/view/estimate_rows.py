@@ -59,10 +59,9 @@ def estimate_rows(shown: MemoryOutlook | None, width: int, ended: str = "") -> l
 
 
 def _time_row(expected: DurationEstimate | None, width: int) -> Line:
-    label = TextSpan("time ", "dim")
     from tuner_tui.advice.recommend.duration_estimate import summarise_duration
 
-    text = shorten(summarise_duration(expected), width - 5)
+    label, text = TextSpan("time ", "dim"), shorten(summarise_duration(expected), width - 5)
     if expected is None:
         return line(label, TextSpan(text, "dim"))
     if expected.range_s is not None and text_width(text) + text_width(START_UP) <= width - 5:
@@ -123,9 +122,8 @@ def _gib(size_bytes: float) -> str:
 
 
 def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ended: str) -> list[Line]:
-    most = shown.largest
+    most, refuted = shown.largest, estimate.refuted_by
     _, style, verdict = VERDICTS[estimate.verdict]
-    refuted = estimate.refuted_by
     verdict = verdict if refuted is None else "does not fit"
     if shown.unused_gpus:  # what the GPUs would hold is another question
         verdict += " for RAM" if refuted is None and estimate.verdict == "too large" else " in RAM"

@@ -34,10 +34,8 @@ def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, 
 
 def hardware_summary(inventory: Inventory) -> str:
     """Return the machine in one line, such as `2 × H100 80GB HBM3 · 32 cores · 256 GiB RAM`."""
-    gpus = [
-        f"{f'{len(group)} × ' if len(group) > 1 else ''}{group[0].name.removeprefix('NVIDIA ')}"
-        for group in group_equal_gpus(inventory.gpus)
-    ]
+    groups = [(len(group), group[0].name.removeprefix("NVIDIA ")) for group in group_equal_gpus(inventory.gpus)]
+    gpus = [f"{count} × {name}" if count > 1 else name for count, name in groups]
     cpu, memory = inventory.cpu, inventory.memory
     cores, usable_bytes = f"{cpu.usable_cores}", memory.usable_bytes
     ram = f.whole_gib(usable_bytes)
@@ -152,4 +150,4 @@ def _interpreter(interpreter: Interpreter | None, width: int) -> list[Line]:
         return labelled_rows("Python", "reading its packages …", width)
     python = labelled_rows("Python", f"{interpreter.python_version or UNKNOWN}  {interpreter.path}", width)
     versions = "  ".join(f"{name} {version}" for name, version in interpreter.packages.items() if version)
-    return [*python, *(labelled_rows("packages", versions, width) if versions else ())]
+    return python + (labelled_rows("packages", versions, width) if versions else [])

@@ -179,7 +179,7 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     if spec.name in view.in_effect:
         tone, origin = "warning", f"! {view.in_effect[spec.name].text}"
     if problem is not None:
-        tone = "error" if problem.severity == "error" else "warning"
+        tone = problem.severity
         origin = f"{'✗' if tone == 'error' else '!'} {problem.sentence}"
     return FormRow(spec.label, spec.name, value_text, origin, tone, changed, group=spec.group)
 
@@ -211,7 +211,7 @@ def _problem_help(view: SettingsView, facts: str, problem: Problem) -> FieldHelp
     specs = {spec.name: spec for spec in view.specs}
     right = ", ".join(f"{specs[name].label} {format_field(specs[name], value)}" for name, value in problem.fix.items())
     sentence = f"{problem.sentence} → {right}" if right else problem.sentence
-    return FieldHelpText(facts, sentence, "error" if problem.severity == "error" else "warning")
+    return FieldHelpText(facts, sentence, problem.severity)
 
 
 def group_help(view: SettingsView, group: str) -> FieldHelpText:
