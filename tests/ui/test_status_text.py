@@ -103,6 +103,12 @@ ROWS = SampleLengths((10, 20), 12_400)
             "Length set by the command, time and peak memory not known until a run measures them.",
         ),
         (
+            opened(num_train_epochs=1.0),
+            MemoryOutlook(estimated(), duration=replace(TWELVE, low_samples_s=1.0)),
+            "1 epoch of 37,200 samples, time not known: the speeds measured so far differ too much, "
+            "peak memory 56 ± 2 of 80 GiB.",
+        ),
+        (
             opened(max_steps=1000),
             MemoryOutlook(estimated(23), duration=TWELVE),
             "1,000 optimizer steps, about 37 to 39 min, peak memory 74 ± 3 of 80 GiB, may not fit.",

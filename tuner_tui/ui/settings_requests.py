@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tuner_tui.advice.batch_scaling import BatchSplit, rebalance
 from tuner_tui.advice.estimate import EstimateRequest
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.advice.recommend.duration_estimate import summarise_duration
+from tuner_tui.advice.recommend.duration_estimate import VARIED, summarise_duration
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.core.text import format_table
 from tuner_tui.core.units import UNKNOWN
@@ -472,4 +472,5 @@ def _preset_figures(
         needs = requirements.gpu_text() or f"{requirements.min_cores} cores"
         memory = "  only without a GPU" if requirements.for_no_gpu else f"  needs {needs}"
     time = UNKNOWN if duration is None or duration.range_s is None else summarise_duration(duration)
+    time = UNKNOWN if time == VARIED else time
     return method, memory, time, marked

@@ -6,7 +6,7 @@ import shlex
 from typing import NamedTuple
 
 from tuner_tui.advice.estimate import MemoryOutlook
-from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, summarise_duration
+from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, VARIED, summarise_duration
 from tuner_tui.advice.recommend.target import target_of
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
 from tuner_tui.hardware.sample import Sample
@@ -39,9 +39,8 @@ def launch_sentence(config: TrainingConfig, outlook: MemoryOutlook | None, batch
     """
     outlook = outlook or MemoryOutlook(unknown="not known yet: the estimate is being made")
     duration, estimate = outlook.duration, outlook.estimate
-    time = f"about {summarise_duration(duration)}"
-    if duration is None or duration.range_s is None:
-        time = f"time {UNMEASURED}"
+    time = UNMEASURED if duration is None or duration.range_s is None else summarise_duration(duration)
+    time = f"{'time' if time in (UNMEASURED, VARIED) else 'about'} {time}"
     peak = f"peak memory {outlook.unknown}"
     if estimate is not None:
         verdict = "" if estimate.verdict == "fits" else f", {VERDICTS[estimate.verdict][2]}"

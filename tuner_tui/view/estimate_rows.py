@@ -59,12 +59,12 @@ def estimate_rows(shown: MemoryOutlook | None, width: int, ended: str = "") -> l
 
 
 def _time_row(expected: DurationEstimate | None, width: int) -> Line:
-    from tuner_tui.advice.recommend.duration_estimate import summarise_duration
+    from tuner_tui.advice.recommend.duration_estimate import VARIED, summarise_duration
 
     label, text = TextSpan("time ", "dim"), shorten(summarise_duration(expected), width - 5)
     if expected is None:
         return line(label, TextSpan(text, "dim"))
-    if expected.range_s is not None and text_width(text) + text_width(START_UP) <= width - 5:
+    if expected.range_s is not None and text != VARIED and text_width(text) + text_width(START_UP) <= width - 5:
         text += START_UP
     room = width - 5 - text_width(text) - 3
     rests_on = f" · {shorten(expected.rests_on, room)}" if room >= LEAST_SOURCE else ""

@@ -118,7 +118,9 @@ def earlier_runs(job: BuiltinJob | CommandJob, root: Path) -> tuple[EarlierRun, 
     return tuple(run for run in runs if run is not None)
 
 
-UNMEASURED = "not known until a run measures it"
+UNMEASURED, VARIED = "not known until a run measures it", "not known: the speeds measured so far differ too much"
+MOST_SPREAD = 4.0
+"""Speeds further apart say nothing of the time."""
 
 
 def describe_duration(expected: DurationEstimate | None, epochs: float) -> str:
@@ -139,6 +141,8 @@ def summarise_duration(expected: DurationEstimate | None) -> str:
     """`12 to 15 min`; the speed where the number of samples is unknown."""
     if expected is None:
         return UNMEASURED
+    if expected.range_s is not None and expected.low_samples_s * MOST_SPREAD < expected.high_samples_s:
+        return VARIED
     if expected.range_s is not None:
         return _format_range(*expected.range_s)
     if not expected.counted:
