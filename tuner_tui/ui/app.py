@@ -88,7 +88,6 @@ class TunerApp(BaseApp):
             request(self._session)
 
     def action_leave(self) -> None:
-        """Keep unsaved changes, close the screen, and say what continues."""
         self.run_task(self._leave)
 
     async def _leave(self) -> None:
@@ -115,7 +114,6 @@ class TunerApp(BaseApp):
     # requests of the user
 
     def action_do(self, action: str) -> None:
-        """Do what a key of `keys` says."""
         self._request(lambda session: session.do(action))
 
     def action_remedy(self, action: str) -> None:

@@ -309,7 +309,6 @@ class Backend:
 
     @translate_errors()
     def list_runs(self) -> Sequence[RunRow]:
-        """Return the newest runs, newest first."""
         snapshot, now_s = ProcessSnapshot(), time.time()
         return [list_run_or_damage(folder, now_s, snapshot) for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS]]
 

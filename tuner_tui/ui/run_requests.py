@@ -60,7 +60,6 @@ class RunRequests(Requests):
     # following
 
     def follow(self, folder: Path | None) -> None:
-        """Follow the run in `folder`, or none."""
         if folder is not None:
             self._app.run_task(to_daemon_thread, lambda: self._backend.adopt_run(folder))
         self._show_run(folder)
@@ -77,7 +76,6 @@ class RunRequests(Requests):
                 self._app.show_note(f"Loaded the settings of {folder.name}. u restores your changes.")
 
     def show_view(self, view: RunView) -> None:
-        """Show news of the followed run."""
         before = self._state.view
         just_ended = before is not None and before.status.live and view.status.kind == "ended"
         if just_ended:
@@ -99,7 +97,6 @@ class RunRequests(Requests):
         self.follow(self._state.folder.with_name(now.fell_back.into))
 
     async def pick(self) -> None:
-        """Ask for a run to follow, or to compare."""
         runs = await to_daemon_thread(self._backend.list_runs)
         picked = await self._app.ask(RunsScreen(runs, self._app.size.width))
         if picked is None or picked.folder is None:
@@ -162,7 +159,6 @@ class RunRequests(Requests):
         return f"{running} is tuning: a training uses memory and distorts its measurements." if running else ""
 
     async def restart(self) -> None:
-        """Restart the followed run with the settings shown, after a look at what it will do."""
         if self._state.folder is None:
             self._app.show_note("No run is open.", severity="warning")
             return
@@ -235,7 +231,6 @@ class RunRequests(Requests):
             await to_daemon_thread(lambda: self._backend.send_order(folder, question.order))
 
     async def save_checkpoint(self) -> None:
-        """Ask the followed run to save a checkpoint."""
         folder = self._state.folder
         if folder is None or not self._state.running:
             self._app.show_note("There is no training to save.", severity="warning")
@@ -248,13 +243,11 @@ class RunRequests(Requests):
         self._app.show_note("A checkpoint is saved after this step.")
 
     async def show_stacks(self) -> None:
-        """Ask the processes of the followed run where they are, and show their answers."""
         from tuner_tui.view.stack_rows import stack_rows
 
         await self._inspect("Where {} is", self._backend.inspect_run, stack_rows)
 
     async def show_profile(self) -> None:
-        """Profile a few steps of the followed run, and show what makes them slow."""
         from tuner_tui.view.profile_rows import profile_rows
 
         await self._inspect("A step of {}", self._backend.profile_run, profile_rows, "Profiling the next steps …")

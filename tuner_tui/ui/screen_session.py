@@ -85,11 +85,9 @@ class ScreenSession:
 
     @property
     def state(self) -> UiState:
-        """What the main screen shows."""
         return self._store.state
 
     def exit_message(self) -> str | None:
-        """Return what is printed in the terminal after the app has exited."""
         return exit_message(self.state)
 
     async def start(self, choose: Callable[[Backend], tuple[TrainingConfig, Path | None]]) -> None:
@@ -173,7 +171,6 @@ class ScreenSession:
     # requests of the user
 
     def do(self, action: str) -> None:
-        """Do what `action`, one of those of `keys`, says."""
         match action:
             case "fit":
                 self.settings.fit_batch()
@@ -204,7 +201,6 @@ class ScreenSession:
             self._app.serve(self.settings.show_diff, choice.finding, choice.remedy)
 
     async def show_log(self, request: LogWindowWanted | LogSearchWanted) -> None:
-        """Show another part of the log of the followed run."""
         run = self._run
         window = NO_OUTPUT if run is None else await to_daemon_thread(lambda: run.find(request))
         if isinstance(window, str):

@@ -44,7 +44,6 @@ class SettingsRequests(Requests):
     """The draft that is stored, with its preset, its job, and whether the preset was named."""
 
     def load(self, config: TrainingConfig) -> None:
-        """Show `config` in the settings form."""
         self._store.update(self._state.with_config(config))
         self._app.run_task(self._probe_interpreter, config.job)
         if config.notes:
@@ -114,7 +113,6 @@ class SettingsRequests(Requests):
     # settings
 
     def edit(self, name: str, text: str) -> None:
-        """Set the field `name` to the value parsed from `text`."""
         try:
             self._store.update(self._state.with_edit(name, text))
         except FieldError as error:
@@ -158,11 +156,9 @@ class SettingsRequests(Requests):
         self._app.show_note(note)
 
     def undo(self) -> None:
-        """Undo the last change of settings."""
         self._go_to(self._state.with_undo())
 
     def redo(self) -> None:
-        """Redo the change that was undone last."""
         self._go_to(self._state.with_redo())
 
     def _go_to(self, state: UiState) -> None:
@@ -175,7 +171,6 @@ class SettingsRequests(Requests):
     # remedies
 
     def apply_remedy(self, finding: Finding, remedy: Remedy) -> None:
-        """Put the values of `remedy` into the settings."""
         if remedy.command:
             self._use_command(remedy)
             return
@@ -185,7 +180,6 @@ class SettingsRequests(Requests):
         self._app.show_note(f"{changed}\nApplied. {next_key}; u undoes it.")
 
     def take_back(self) -> None:
-        """Put back the values that the remedy of the followed run has replaced."""
         record = None if self._state.view is None else self._state.view.record
         remedies = () if record is None else record.resolved.last_remedies
         values = {name: value for remedy in remedies for name, value in remedy.before.items()}
@@ -207,7 +201,6 @@ class SettingsRequests(Requests):
             self._app.show_note(f"{remedy.title}: set for the next run.")
 
     async def show_diff(self, finding: Finding, remedy: Remedy) -> None:
-        """Show what `remedy` would change; the dialog can apply it."""
         when = "to the next run; R restarts this one with it" if self._state.running else "to the next run"
         if await self._app.ask(DiffScreen(remedy, self._state.changes_by(remedy), when)):
             self.apply_remedy(finding, remedy)
@@ -215,7 +208,6 @@ class SettingsRequests(Requests):
     # job
 
     async def edit_job(self) -> None:
-        """Open the job editor."""
         from tuner_tui.ui.screens.job import JobScreen  # opened rarely
 
         if self._state.loaded is not None:
@@ -286,7 +278,6 @@ class SettingsRequests(Requests):
         return [f"{change.label} {f'{change.old} → ' * (change.old != '–')}{change.new}" for change in changes]
 
     async def choose(self, name: str) -> None:
-        """Ask for one of the choices of the field `name`."""
         spec = FIELDS[name]
         current = self._state.current
         now = None if current is None else getattr(current.resolved.settings, name)
@@ -298,7 +289,6 @@ class SettingsRequests(Requests):
             self.edit(name, picked)
 
     async def save(self) -> None:
-        """Save under the name of the loaded preset, or ask for one."""
         name = self._state.loaded.preset if self._state.loaded else None
         current = self._state.current
         update = None if current is None else await to_daemon_thread(lambda: self._backend.update_of_file(current))
@@ -331,7 +321,6 @@ class SettingsRequests(Requests):
             self._app.show_note("Not copied: the terminal has no clipboard access, or the text is too long.")
 
     async def show_memory(self) -> None:
-        """Trace the model and show where the memory of the settings goes."""
         request = estimate_request(self._state)
         if request is None:
             self._app.show_note("The machine and the Python that trains are not known yet.")
@@ -351,7 +340,6 @@ class SettingsRequests(Requests):
             raise
 
     async def save_as(self) -> None:
-        """Ask for a name and save under it."""
         now = self._state.loaded.preset if self._state.loaded else None
         about = "Name: letters, digits, dot, dash, underscore"
         name = await self._app.ask(NameScreen("Save as", now or "", preset_name_problem, about))

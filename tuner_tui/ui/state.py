@@ -82,12 +82,10 @@ class UiState(Struct, frozen=True):
 
     @property
     def running(self) -> bool:
-        """Whether the followed run is live."""
         return self.view is not None and self.view.status.live
 
     @property
     def current(self) -> TrainingConfig | None:
-        """What would be trained or saved now."""
         if self.loaded is None or self.editing is None:
             return None
         return replace(self.loaded, resolved=self.editing.current)
@@ -147,12 +145,10 @@ class UiState(Struct, frozen=True):
 
     @property
     def job_edited(self) -> bool:
-        """Whether the job was changed since it was loaded or saved."""
         return self.loaded is not None and self.loaded.job != self.saved_job
 
     @property
     def dirty(self) -> bool:
-        """Whether there are unsaved changes."""
         return self.job_edited or (self.editing is not None and self.editing.dirty)
 
     @property
@@ -297,7 +293,6 @@ class UiState(Struct, frozen=True):
         return self.with_changes(remedy.change, remedy.origin(finding.cause, run, self.editing.current.settings))
 
     def with_undo(self) -> UiState:
-        """Undo the last change of settings, or the loading of a preset."""
         if self.editing is None or self._shown is None:
             return self
         # First the changes since the last loading, then the loading itself.
@@ -306,7 +301,6 @@ class UiState(Struct, frozen=True):
         return replace(self._showing(self.past[-1]), past=self.past[:-1], future=(*self.future, self._shown))
 
     def with_redo(self) -> UiState:
-        """Redo the change, or the loading, that was undone last."""
         if self.editing is None or self._shown is None:
             return self
         if self.editing.can_redo or not self.future:

@@ -39,7 +39,6 @@ class StateStore:
         self._estimated_job: Job | None = None
 
     def update(self, state: UiState) -> None:
-        """Replace the state and show it."""
         # The order matters. Recommended values depend on machine, interpreter and job, so they are filled in as soon as
         # one of these is new. What the followed run has in effect then replaces our defaults. Only after both do
         # problems, estimate and help texts describe what would be trained. Reactives that do not change cost nothing.
@@ -78,7 +77,6 @@ class StateStore:
 
     @property
     def gpus_line(self) -> str:
-        """Which GPUs a start takes, and who uses them now."""
         return status_text.gpus_line(self.state, self._screen.sample)
 
     def request_estimate(self, state: UiState | None = None) -> None:

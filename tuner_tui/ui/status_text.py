@@ -204,7 +204,6 @@ def tuning_sign(state: UiState) -> str:
 
 
 def exit_message(state: UiState) -> str | None:
-    """Return what is printed in the terminal after the app has exited."""
     lines = []
     if state.running and state.folder is not None:
         lines.append(f"{state.folder.name} continues; `tuner-tui {RunFolder(state.folder).argument}` shows it again.")

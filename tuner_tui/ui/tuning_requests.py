@@ -80,7 +80,6 @@ class TuningRequests(Requests):
         )
 
     def show_snapshot(self, snapshot: TuningSnapshot) -> None:
-        """Show news of the tuning on the screen."""
         if self._screen is None:
             return
         before = self._screen.snapshot
@@ -95,7 +94,6 @@ class TuningRequests(Requests):
     # what the tune screen asks for
 
     async def start_another(self) -> None:
-        """Start a tuning of the settings shown, unless one runs."""
         snapshot = self._snapshot
         if snapshot is not None and snapshot.view.status == "running":
             self._app.show_note(f"{snapshot.view.id} is running; x stops it.", severity="warning")
@@ -129,7 +127,6 @@ class TuningRequests(Requests):
         return wish
 
     async def abort(self) -> None:
-        """End the tuning shown, after a confirmation."""
         folder = self._folder
         if folder is None:
             return
@@ -139,7 +136,6 @@ class TuningRequests(Requests):
             self._app.show_note(f"{folder.name} stops as soon as its trial has ended.")
 
     async def resume(self) -> None:
-        """Go on with the tuning shown, if it ended early."""
         folder, snapshot = self._folder, self._snapshot
         if snapshot is not None and not can_resume(snapshot.view):
             view = snapshot.view
@@ -155,7 +151,6 @@ class TuningRequests(Requests):
                 self._follow(folder)
 
     async def pick(self) -> None:
-        """Ask for another tuning and show it."""
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
         items = [PickerItem(view.id, f"{view.status:<9} {view.title}".rstrip(), folder) for folder, view in listed]
         folder = await self._app.ask(PickScreen("Tunings", items, "No tunings yet."))

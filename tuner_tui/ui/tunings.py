@@ -92,7 +92,6 @@ class Tunings:
 
     @translate_errors()
     def start(self, config: TrainingConfig, wish: TuningWish) -> Path:
-        """Start a detached tuning and return its folder."""
         from tuner_tui.tuning.create import TunerSpec, create_tuning, start_tuning
 
         request = _tunable_request(config)
@@ -105,7 +104,6 @@ class Tunings:
 
     @translate_errors()
     def list_newest(self) -> Sequence[TuningListing]:
-        """Return the newest tunings, newest first."""
         folders = list_tunings(tunings_dir(os.environ))[:MAX_LISTED_TUNINGS]
         return [TuningListing(folder.path, TuningReader(folder).poll()) for folder in folders]
 

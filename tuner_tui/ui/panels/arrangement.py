@@ -51,7 +51,6 @@ class Arrangement(NamedTuple):
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """Panels that are not on the screen."""
         return tuple(page for page in PAGES if page not in self.boxes)
 
 

@@ -39,7 +39,6 @@ class PanelGrid(Widget):
         return self._boxes
 
     def show(self, arrangement: Arrangement) -> None:
-        """Place the panels as in `arrangement` and hide the others."""
         if self._boxes.boxes == arrangement.boxes:
             return
         before, self._boxes.boxes = self._boxes.boxes, dict(arrangement.boxes)

@@ -129,7 +129,6 @@ def scroll_to_line(scroll: LogScroll, window: LogWindow, line: int, height: int)
 
 
 def scroll_to_end() -> ScrollResult:
-    """Scroll to the end and follow it."""
     return LogScroll(0, True), LogWindowWanted(None, WINDOW_LINES)
 
 
@@ -234,7 +233,6 @@ class OutputPanel(Vertical, can_focus=True):
 
     @property
     def following(self) -> bool:
-        """True if the end of the log is followed."""
         return self._position.follow
 
     @property
@@ -305,14 +303,12 @@ class OutputPanel(Vertical, can_focus=True):
             self._go(scroll_by(self._position, self.log_window, by, self._height))
 
     def action_page(self, by: int) -> None:
-        """Scroll by pages, less one line."""
         self.action_move(by * max(1, self._height - 1))
 
     def action_start(self) -> None:
         self._go((LogScroll(0, False, 0, 0), LogWindowWanted(0, WINDOW_LINES)))
 
     def action_end(self) -> None:
-        """Scroll to the end and follow it."""
         self._go(scroll_to_end())
 
     def action_sideways(self, by: int) -> None:
@@ -335,7 +331,6 @@ class OutputPanel(Vertical, can_focus=True):
         self.search_for(event.value, backwards=self._position.follow)
 
     def search_for(self, text: str, backwards: bool) -> None:
-        """Go to the nearest match from what is visible on."""
         self._backwards = backwards
         self.action_close_search(text)
         self.action_search(onwards=True)

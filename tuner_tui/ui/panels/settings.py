@@ -112,7 +112,6 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def row(self) -> FormRow | None:
-        """The row under the cursor."""
         return self.rows[self.cursor] if 0 <= self.cursor < len(self.rows) else None
 
     def validate_cursor(self, cursor: int) -> int:
@@ -134,7 +133,6 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def out_of_sight(self) -> tuple[int, int]:
-        """Number of hidden rows above and below."""
         top = self.scroll_offset.y
         return top, max(0, len(self.rows) - top - self.size.height)
 
@@ -301,7 +299,6 @@ class SettingsPanel(Vertical):
 
     @property
     def spec(self) -> FieldSpec | None:
-        """The field under the cursor."""
         row = self.list.row
         if self.view is None or row is None:
             return None
@@ -402,7 +399,6 @@ class SettingsPanel(Vertical):
             self._help.values = (group_help(self.view, row.group),)
 
     def action_move(self, by: int) -> None:
-        """Move the cursor by `by` fields."""
         self.list.move(by)
 
     def action_step(self, direction: int) -> None:
@@ -417,7 +413,6 @@ class SettingsPanel(Vertical):
             self.post_message(SettingEdited(spec.name, format_input(spec, new)))
 
     def action_clear(self) -> None:
-        """Clear the field under the cursor if it is optional."""
         spec = self.spec
         if spec is not None and spec.optional:
             self.post_message(SettingEdited(spec.name, ""))

@@ -161,7 +161,6 @@ class LaunchScreen(ConfirmScreen):
         yield VerticalScroll(self._sentence, self._about)
 
     def tell(self, sentence: str, lines: Sequence[tuple[str, str]] = ()) -> None:
-        """Say what will happen in one `sentence`, with labelled `lines` about it."""
         self._told_s = time.monotonic()
         self._sentence.update(Text(sentence, "bold"))
         self._about.update(Group("", label_table(lines)) if lines else "")

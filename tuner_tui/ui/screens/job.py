@@ -298,7 +298,6 @@ class JobScreen(Dialog["Job"]):
             choice.value = gpu_choice(texts, self._gpus)
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
-        """Show the help of the focused line."""
         name = (event.widget.id or "").removeprefix("job-")
         lines = {line.name: line for line in (KIND_FIELD, GPUS_FIELD, *job_fields(self._texts["kind"]))}
         if name == "apply" and isinstance(event.widget, Choice):
@@ -312,7 +311,6 @@ class JobScreen(Dialog["Job"]):
         self.action_accept()
 
     def action_accept(self) -> None:
-        """Return the job, or show what is wrong with it."""
         try:
             self.dismiss(parse_job(self._read(), self._before))
         except FieldError as error:

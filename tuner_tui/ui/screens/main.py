@@ -169,7 +169,6 @@ class MainScreen(FullScreen):
 
     @on(TroubleshootingPanel.RowsChanged)
     def arrange_panels(self) -> None:
-        """Lay out the panels for the current size."""
         grid = self.query_one(PanelGrid)
         width, footer, status = self.size.width, self.size.height > 4, self.size.height > 1
         self.query_one(KeyFooter).display = footer
@@ -196,7 +195,6 @@ class MainScreen(FullScreen):
         self.show_page(event.page)
 
     def show_page(self, page: str) -> None:
-        """Show the panel and focus it."""
         self.page = page
         panel = self.query_one(f"#{page}")
         target = self.query_one(SettingsList) if page == "settings" else panel
@@ -245,12 +243,10 @@ class MainScreen(FullScreen):
         self.query_one(LivePanel).next_window()
 
     def action_search(self) -> None:
-        """Search in the output; the settings panel has its own search."""
         self.show_page("output")
         self.query_one(OutputPanel).action_find()
 
     def action_error(self) -> None:
-        """Show the output at its last error."""
         self.show_page("output")
         self.query_one(OutputPanel).search_for("Error:", backwards=True)
 

@@ -155,7 +155,6 @@ class PickScreen(Dialog[T]):
         return self._shown[index][1] if index is not None and index < len(self._shown) else None
 
     def on_key(self, event: Key) -> None:
-        """Filter by what is typed."""
         text = self._filter or ""
         if not self._items:
             return

@@ -88,7 +88,6 @@ class TuneStartScreen(Dialog[TuningWish]):
         self.query_one(Input).focus()
 
     def action_step(self, by: int) -> None:
-        """Increase or decrease the minutes."""
         field = self.query_one(Input)
         field.value = f"{next_minutes(parse_minutes(field.value) or self._wish.minutes, by > 0):g}"
         field.cursor_position = len(field.value)

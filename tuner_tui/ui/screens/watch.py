@@ -89,7 +89,6 @@ class WatchedJobsPanel(Canvas, can_focus=True):
             self.cursor = places[max(0, min(len(places) - 1, places.index(cursor) + by))]
 
     def action_open(self) -> None:
-        """Show the processes of the job under the cursor, or hide them."""
         cursor = self._place()
         if cursor is not None:
             self.cursor = (cursor[0], None)
@@ -104,7 +103,6 @@ class WatchedJobsPanel(Canvas, can_focus=True):
         return next((candidate for candidate in (self.cursor, job) if candidate in places), places[0])
 
     def action_open_all(self) -> None:
-        """Show the processes of all jobs, or hide them."""
         pids = frozenset(self._order)
         self.opened = frozenset() if pids <= self.opened else pids
 

@@ -114,7 +114,6 @@ class Canvas(Widget):
             self.watch(self, name, self.redraw, init=False)
 
     def redraw(self) -> None:
-        """Draw again soon; several requests are merged."""
         if not self._asked and self.is_attached:
             self._asked = True
             self.call_later(self._draw)
