@@ -165,11 +165,12 @@ def wrapped_parts(parts: Iterable[str], width: int, most: int) -> list[str]:
 
 def shorten_middle(text: str, width: int) -> str:
     """Return `text` in at most `width` cells: its start, `…` and its end."""
-    if text_width(text) <= width:
-        return text
-    start = max(0, width - 1) // 2
-    total = text_width(text)
-    return f"{cut_text(text, start).rstrip()}…{_crop_text(text, total - (width - 1 - start), total).lstrip()}"
+    start, total = max(0, width - 1) // 2, text_width(text)
+    return (
+        text
+        if total <= width
+        else f"{cut_text(text, start).rstrip()}…{_crop_text(text, total - (width - 1 - start), total).lstrip()}"
+    )
 
 
 def fit(cells: Line, width: int) -> Line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent
@@ -462,10 +462,6 @@ def _state(scene: GpuScene, gpu: GpuSample) -> str:
 
 def format_indices(gpus: Sequence[int], separator: str = ", ") -> str:
     """Return the indices, ascending, such as `0–4, 6`: three consecutive ones and more as a range."""
-    runs: list[list[int]] = []
-    for gpu in gpus:
-        if runs and gpu == runs[-1][-1] + 1:
-            runs[-1].append(gpu)
-        else:
-            runs.append([gpu])
+    grouped = groupby(enumerate(gpus), lambda pair: pair[1] - pair[0])  # the same for consecutive ones
+    runs = [[gpu for _, gpu in run] for _, run in grouped]
     return separator.join(f"{run[0]}–{run[-1]}" if len(run) > 2 else separator.join(map(str, run)) for run in runs)

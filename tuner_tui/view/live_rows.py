@@ -185,11 +185,10 @@ def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Line]]:
     elif room or many >= WALL_FROM:  # they use the rows better that they take anyway
         gpus = gpu_rows(parts.gpus, width, room + len(gpus))
     left = room - max(0, len(gpus) - len(parts.gpu_rows))
-    host = (
-        host_rows(sample, scene.recent, width, left, parts.gpus.past)
-        if layout.details
-        else host_gauges(sample, width)[: None if layout.apart else 1]
-    )
+    if layout.details:
+        host = host_rows(sample, scene.recent, width, left, parts.gpus.past)
+    else:
+        host = host_gauges(sample, width)[: None if layout.apart else 1]
     return [bars, run, parts.old + gpus, ranks, host]
 
 
@@ -213,12 +212,10 @@ def plots_rows(history: History, last_step: int | None, width: int, height: int,
         (history.learning_rate, f.exponent, True),
         (history.memory_bytes, format_size, True),
     )
-    end, unit = growing_end(
-        max((each.xs[-1] for each in (history.loss, history.samples_s) if each.xs), default=0.0), last_step
-    )
-    plots: list[Callable[[], Sequence[Line]]] = [
-        partial(plot, *each) for each in series if each[0].xs or each[0] is history.samples_s
-    ]
+    newest = max((each.xs[-1] for each in (history.loss, history.samples_s) if each.xs), default=0.0)
+    end, unit = growing_end(newest, last_step)
+    shown = (each for each in series if each[0].xs or each[0] is history.samples_s)
+    plots: list[Callable[[], Sequence[Line]]] = [partial(plot, *each) for each in shown]
     if loss:
         scene = LossScene(history.loss, history.eval_loss, last_step)
         plots.insert(0, lambda: loss_rows(scene, cell_width - 1, cell_height))

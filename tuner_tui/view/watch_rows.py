@@ -152,21 +152,18 @@ def job_heading(columns: Sequence[JobColumn], sort: str, width: int) -> Line:
 
 
 def job_row(job: WatchedJob, scene: JobScene, columns: Sequence[JobColumn], width: int) -> Line:
-    chosen = scene.cursor == (job.pid, None)
-    mark = TextSpan("▾ " if job.pid in scene.opened else "▸ ", "strong" if chosen else "dim")
-    row = figure_span(job, scene.now_s, columns, "strong" if chosen else "")
+    style: Style = "strong" if scene.cursor == (job.pid, None) else ""
+    mark = TextSpan("▾ " if job.pid in scene.opened else "▸ ", style or "dim")
     room = max(0, width - MARK - sum(column.width for column in columns) - 2)
-    description = job_description(job, room, "strong" if chosen else "")
-    return line(mark, row, "  ", description)
+    return line(mark, figure_span(job, scene.now_s, columns, style), "  ", job_description(job, room, style))
 
 
 def process_row(process: WatchedProcess, job: int, scene: JobScene, columns: Sequence[JobColumn], width: int) -> Line:
     """Return the row of one process of the expanded job with pid `job`, dim unless the cursor is on it."""
     style: Style = "strong" if scene.cursor == (job, process.pid) else "dim"
-    row = figure_span(process, scene.now_s, columns, style)
     room = max(0, width - MARK - sum(column.width for column in columns) - 4)
     command = shorten(format_command(process.command) or UNKNOWN_COMMAND, room)
-    return line(" " * MARK, row, TextSpan("    " + command, style))
+    return line(" " * MARK, figure_span(process, scene.now_s, columns, style), TextSpan(f"    {command}", style))
 
 
 def figure_span(row: WatchedJob | WatchedProcess, now_s: float, columns: Sequence[JobColumn], style: Style) -> TextSpan:
