@@ -38,6 +38,7 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
 
     Raises `PresetError`, for a file of one of these kinds without a command that trains as well.
     """
+    text = text.replace("\r\n", "\n")
     if re.fullmatch(r"(?:GNU)?[Mm]akefile|.*\.mk", Path(source).name):
         recipes = [*_recipes(text)]
         goal = re.search(r"(?m)^\.DEFAULT_GOAL\s*:?=\s*(\S+)", text)
