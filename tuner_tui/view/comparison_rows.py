@@ -266,14 +266,11 @@ def _section(
     # A remark is shortened before any value is, and left out where it would say nothing.
     remark, rest = max(text_width(text[3]) for text in texts), width - sum(columns) - GAP * 3
     columns[3] = min(remark, most[3], rest) if rest >= min(remark, LEAST_REMARK) else 0
-    head: tuple[Style, ...] = ("strong", *RUN_STYLES, "dim")
-    return [
-        table_line(heading, columns, head, "l" + aligned[1:]),
-        *(
-            table_line(text, columns, ("", RUN_STYLES[0], row.tone or RUN_STYLES[1], row.tone or "dim"), aligned)
-            for row, text in zip(rows, texts, strict=True)
-        ),
-    ]
+    lines = [table_line(heading, columns, ("strong", *RUN_STYLES, "dim"), "l" + aligned[1:])]
+    for row, text in zip(rows, texts, strict=True):
+        styles: tuple[Style, ...] = ("", RUN_STYLES[0], row.tone or RUN_STYLES[1], row.tone or "dim")
+        lines.append(table_line(text, columns, styles, aligned))
+    return lines
 
 
 def _setting(row: ChangedSetting) -> Entry:
