@@ -267,9 +267,9 @@ def _section(
     remark, rest = max(text_width(text[3]) for text in texts), width - sum(columns) - GAP * 3
     columns[3] = min(remark, most[3], rest) if rest >= min(remark, LEAST_REMARK) else 0
     lines = [table_line(heading, columns, ("strong", *RUN_STYLES, "dim"), "l" + aligned[1:])]
-    for row, text in zip(rows, texts, strict=True):
+    for row, cells in zip(rows, texts, strict=True):
         styles: tuple[Style, ...] = ("", RUN_STYLES[0], row.tone or RUN_STYLES[1], row.tone or "dim")
-        lines.append(table_line(text, columns, styles, aligned))
+        lines.append(table_line(cells, columns, styles, aligned))
     return lines
 
 
