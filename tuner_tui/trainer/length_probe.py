@@ -60,10 +60,12 @@ def open_rows(name: str, folder: Path, most: int) -> tuple[list[Mapping[str, Any
     Of a table, which is not read whole, at most `most` rows drawn at random.
     """
     path = find_listed(name, folder) or folder / Path(name).expanduser()
-    texts = sorted(path.glob("*.txt")) if path.is_dir() else []
-    if path.is_dir() and not texts:
-        files = (file for file in sorted(path.iterdir()) if file.suffix in (".jsonl", ".json", ".parquet", ".csv"))
-        path = next(files, path)
+    texts: list[Path] = []
+    if path.is_dir():
+        entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+        # Texts next to other files or folders are notes on the data.
+        texts = entries if all(entry.suffix == ".txt" for entry in entries) else []
+        path = next((entry for entry in entries if entry.suffix in (".jsonl", ".json", ".parquet", ".csv")), path)
     if texts:
         rows: list[Mapping[str, Any]] = [{"text": "\n".join(read_lines(text))} for text in texts]
     elif path.suffix == ".txt" and path.is_file():

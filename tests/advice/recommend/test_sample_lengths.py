@@ -75,6 +75,12 @@ def test_local_data_is_measured_where_it_trains(chats: Path, data: str, lengths:
     assert result.unit == "tokens, taken as 4 characters each"
 
 
+def test_a_note_next_to_folders_of_data_is_no_sample(chats: Path) -> None:
+    (chats / "texts" / "a").mkdir()
+    with pytest.raises(TraceError, match="is not a"):
+        measure_lengths(CommandJob(command=("train",), data="texts"), Path(sys.executable), chats)
+
+
 @pytest.mark.full
 @pytest.mark.train
 def test_a_table_is_read_by_datasets(tmp_path: Path) -> None:
