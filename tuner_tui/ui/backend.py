@@ -329,7 +329,6 @@ class Backend:
 
     @translate_errors()
     def send_order(self, folder: Path, order: Order) -> None:
-        """Ask the run to stop, or to save a checkpoint; one that waits leaves the queue."""
         give_order(RunFolder(folder), order)
 
     @translate_errors()
@@ -356,7 +355,6 @@ class Backend:
     # queue
 
     def list_queue(self) -> tuple[QueueLine, ...]:
-        """The runs that wait, in their order."""
         return list_queue(runs_dir())
 
     def is_first_start(self) -> bool:

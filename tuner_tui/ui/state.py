@@ -263,14 +263,12 @@ class UiState(Struct, frozen=True):
         return view.record.id, {**seen, **view.state.in_effect}
 
     def with_saved(self, preset: str) -> UiState:
-        """Mark the settings shown as saved under the name `preset`."""
         if self.loaded is None or self.editing is None:
             return self
         named = replace(self.loaded, preset=preset)
         return replace(self, loaded=named, editing=self.editing.saved_now(), saved_job=named.job)
 
     def with_edit(self, name: str, text: str) -> UiState:
-        """Set the field `name` to the value parsed from `text`. Raises `FieldError`."""
         if self.editing is None:
             return self
         return self._edited(self.editing.edit(name, parse_value(name, text), unknown=self.unknown_values))
@@ -308,7 +306,6 @@ class UiState(Struct, frozen=True):
         return replace(self._showing(self.future[-1]), past=(*self.past, self._shown), future=self.future[:-1])
 
     def changes_by(self, remedy: Remedy) -> tuple[SettingChange, ...]:
-        """Return the settings whose value `remedy` would change, or the command."""
         if remedy.command:
             job = None if self.loaded is None else self.loaded.job
             return (SettingChange("Command", shlex.join(getattr(job, "command", ())), shlex.join(remedy.command)),)

@@ -161,7 +161,6 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         self.cursor += by
 
     def value_region(self) -> Region:
-        """Return the region of the value under the cursor, relative to this widget."""
         width = LEAST_VALUE_COLUMNS if self.row is None else _value_columns(self.row)
         return Region(LABEL_COLUMNS + 2, self.cursor - self.scroll_offset.y, width + 1, 1)
 
@@ -237,14 +236,12 @@ class ValueInput(LineInput):
         self._accept(self.value, 0)
 
     def action_accept(self, then: int) -> None:
-        """Accept the text and move the cursor by `then` fields."""
         self._accept(self.value, then)
 
     def action_cancel(self) -> None:
         self._cancel()
 
     def on_blur(self, event: Blur) -> None:
-        """Cancel when the focus has moved elsewhere."""
         if self.has_class("-shown"):
             self.call_later(self._cancel)
 
@@ -282,7 +279,6 @@ class SettingsPanel(Vertical):
 
     @property
     def list(self) -> SettingsList:
-        """The lines of the form."""
         return self.query_one(SettingsList)
 
     @property

@@ -42,18 +42,15 @@ class TroubleshootingPanel(Canvas, can_focus=True):
 
     @property
     def choice(self) -> FindingChoice | None:
-        """The remedy, or finding without one, under the cursor."""
         all_choices = choices(self.findings)
         return all_choices[min(self.selected, len(all_choices) - 1)] if all_choices else None
 
     @property
     def wanted_rows(self) -> int:
-        """Rows of all findings; 0 without findings."""
         return len(finding_rows(self.findings, self.selected, self.size.width))
 
     @property
     def quiet_rows(self) -> int:
-        """Rows of the text shown without findings."""
         return len(good_rows(self.quiet_line, self.size.width))
 
     def validate_selected(self, selected: int) -> int:

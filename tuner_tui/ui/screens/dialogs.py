@@ -72,7 +72,6 @@ class Dialog(ModalScreen[Result]):
     hint = "esc back"
 
     def body(self) -> Iterable[Widget]:
-        """Return the widgets between heading and hint."""
         raise NotImplementedError
 
     def compose(self) -> ComposeResult:

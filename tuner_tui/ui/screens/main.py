@@ -204,7 +204,6 @@ class MainScreen(FullScreen):
             self.set_focus(None)
 
     def reveal(self, page: str) -> None:
-        """Show the panel if another one hides it; otherwise the focus stays where it is."""
         strip = self.query_one(PageTabs)
         if page in strip.pages and strip.shown != page:
             self.show_page(page)
@@ -227,7 +226,6 @@ class MainScreen(FullScreen):
 
     @property
     def choice(self) -> FindingChoice | None:
-        """The remedy under the cursor, and its finding."""
         return self.query_one(TroubleshootingPanel).choice
 
     def action_why(self) -> None:

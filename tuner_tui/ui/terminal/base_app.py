@@ -88,7 +88,6 @@ class BaseApp(App[None]):
         self._answered.set()
 
     def get_driver_class(self) -> type[Driver]:
-        """Replace Textual's driver for Linux."""
         driver = super().get_driver_class()
         return TerminalDriver if driver is LinuxDriver else driver
 
@@ -137,7 +136,6 @@ class BaseApp(App[None]):
             self.show_note("No shell can continue the screen after ctrl+z; q closes it.", "warning")
 
     def action_leave(self) -> None:
-        """Close the screen; trainings continue."""
         self.exit()
 
     def action_theme(self) -> None:

@@ -36,12 +36,10 @@ class TerminalCells:
         self._codes: dict[str, str] = {}  # by the parameters of a colour sequence; a character each
 
     def forget(self) -> None:
-        """Write every cell next time: the terminal may show something else."""
         self._rows.clear()
 
     @property
     def are_forgotten(self) -> bool:
-        """Whether every cell is written next time."""
         return not self._rows
 
     def wrap(self, update: RenderableType | None) -> RenderableType | None:
