@@ -60,6 +60,8 @@ async def result_of(box: FakeBox, keys: Sequence[str], slowly: bool) -> list[str
             if slowly:
                 await _all_handled(pilot)
         await _all_handled(pilot)
+        # A screen that has just come gets its focus a moment later.
+        await until(pilot, lambda: app._exit or app.focused is not None or not app.screen.focus_chain)
         done = [box.orders, sorted(box.saved), len(box.launched), box.restarted, box.compared_runs]
         if app._exit:
             return ["left", *map(repr, done)]

@@ -38,13 +38,13 @@ def answer_request(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def measure(request: Mapping[str, Any]) -> dict[str, Any]:
     """`lengths` of a random sample, `total` samples, and the `unit` of the lengths. Raises `JobError`."""
-    until = time.monotonic() + request["seconds"]
     opened = [open_rows(name, Path(request["folder"]), request["most"]) for name in request["data"]]
     rows = [row for part, _ in opened for row in part]
     if not rows:
         raise JobError("the data has no rows")
     random.Random(SEED).shuffle(rows)  # noqa: S311  reproducible
     count, unit = make_counter(request["model"])
+    until = time.monotonic() + request["seconds"]  # from here on: importing what reads the data may take as long
     lengths: list[int] = []
     for row in rows[: request["most"]]:
         ids = row.get("input_ids")
