@@ -37,7 +37,7 @@ def test_a_trial_says_what_it_changes_why_and_what_came_of_it() -> None:
     assert why.startswith("why     at most +11 % to gain")
     printed = [lines(TrialCompleted(t=1.0, tried=completed), view)[0] for completed in view.tried]
     assert printed[3:] == [
-        "4  micro batch 8 → 32, accumulation 4 → 1  ━━━━╸───  30.1k tokens/s  65.2 GiB  41 % faster",
+        "4  micro batch 8 → 32, accumulation 4 → 1  ━━━━╸───  30.1k tokens/s  65.2 GiB  41 % faster than now",
         "5  micro batch 8 → 40, accumulation 4      ────────               –         –  ✗ out of memory",
         "6  precision fp32 → bf16                   ━━━━━━━━  52.6k tokens/s  44.0 GiB  ✓ best so far",
         "7  attention auto → flash_attention_2      ────────               –         –  ! not applied",
