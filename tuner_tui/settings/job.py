@@ -13,7 +13,6 @@ from msgspec import Meta, Struct, convert
 from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.model import spec_of
 
@@ -131,7 +130,11 @@ def without_hydra(values: Any) -> Any:
 
 def named_model(job: Job) -> str | None:
     """The model of the job, or the one that an option of its command names, such as `--model_name_or_path gpt2`."""
-    return job.model or (model_among(read_options(job.command)) if isinstance(job, CommandJob) else None)
+    if job.model or not isinstance(job, CommandJob):
+        return job.model
+    from tuner_tui.settings.dialects.shell_script import read_options  # what lists runs needs none of its modules
+
+    return model_among(read_options(job.command))
 
 
 def model_among(values: Mapping[str, object]) -> str | None:
