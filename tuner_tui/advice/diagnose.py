@@ -144,12 +144,12 @@ class FindingHysteresis(Struct, frozen=True):
         ended = not shown <= {finding_key(held.finding) for held in newest}
         if not shown or ended or now_s - self.ordered_s >= thresholds.ORDER_S:
             return replace(self, held=newest, ordered_s=now_s)
-        order = {key: place for place, key in enumerate(earlier)}
+        order = {key: position for position, key in enumerate(earlier)}
 
-        def place(held: TrackedFinding) -> tuple[int, int]:
+        def rank(held: TrackedFinding) -> tuple[int, int]:
             return SEVERITY_RANK[held.finding.severity], order.get(finding_key(held.finding), len(order))
 
-        return replace(self, held=tuple(sorted(newest, key=place)))
+        return replace(self, held=tuple(sorted(newest, key=rank)))
 
     def _seen(self, finding: Finding, earlier: TrackedFinding | None, now_s: float) -> TrackedFinding:
         since_s = now_s if earlier is None else earlier.since_s

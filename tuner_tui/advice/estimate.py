@@ -397,8 +397,8 @@ def _target(request: EstimateRequest) -> TrainingTarget:
 def _settings(request: EstimateRequest) -> Settings:
     """The settings of the request, with those that a command's own files give."""
     job = request.job
-    own = _read_command(job.command, job.cwd or "").in_effect if isinstance(job, CommandJob) else {}
-    return request.resolved.with_own(own).settings
+    written = _read_command(job.command, job.cwd or "").in_effect if isinstance(job, CommandJob) else {}
+    return request.resolved.with_own(written).settings
 
 
 @lru_cache(maxsize=8)

@@ -71,10 +71,10 @@ def render_report(scene: EndScene, kind: str) -> str:
 def _picture(scene: EndScene) -> str:
     """Return the report as SVG: lines, bars and dots are shapes and each text has its place, whatever the font."""
     left, right = (end_card.fact_rows(facts(scene), FACTS_WIDTH - 2) for facts in FACTS)
-    facts = side_by_side(left, right, FACTS_WIDTH)
+    fact_rows = side_by_side(left, right, FACTS_WIDTH)
     findings = [row for finding in scene.findings for row in _finding_rows(finding)]
     above, loss = end_card.head_rows(scene, WIDTH), end_card.loss_scene(scene)
-    below = join_sections([facts, end_card.bar_rows(scene, WIDTH), findings])
+    below = join_sections([fact_rows, end_card.bar_rows(scene, WIDTH), findings])
     parts = [*_rows(above, MARGIN)]
     top = MARGIN + ROW * (len(above) + 1)
     if loss is not None:

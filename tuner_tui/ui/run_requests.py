@@ -144,7 +144,7 @@ class RunRequests(Requests):
             raise BackendError(refusal)
         offer = await to_daemon_thread(lambda: make_offer(current))
         sentence = launch_sentence(current, self._store.outlook, self._state.batch_note)
-        tuning, gpus = await self._tuning_beside(), "" if queued else self._store.gpus_line
+        tuning, gpus = await self._concurrent_tuning(), "" if queued else self._store.gpus_line
         view = self._store.settings_view(self._state)
         problems = [] if view is None else [("Problem", problem.sentence) for problem in view.problems]
         batch = "" if view is None else effective_batch(view, self._app.size.width)
@@ -152,7 +152,7 @@ class RunRequests(Requests):
         more = ("Effective batch", batch), ("GPUs", gpus), ("Meanwhile", tuning)
         return LaunchOffer(sentence, [*problems, *offer.lines, *(pair for pair in more if pair[1])], offer.start)
 
-    async def _tuning_beside(self) -> str:
+    async def _concurrent_tuning(self) -> str:
         """Return what a training does to the tuning that runs; empty without one."""
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
         running = next((tuning.folder.name for tuning in listed if tuning.view.status == "running"), None)
@@ -176,7 +176,7 @@ class RunRequests(Requests):
         folder, view, current = self._state.folder, self._state.view, self._state.current
         if folder is None or view is None:
             return
-        tuning = await self._tuning_beside()
+        tuning = await self._concurrent_tuning()
         if tuning and not await self._app.ask(ConfirmScreen("Train", f"{tuning} Train anyway?", "train")):
             return
         self._app.show_note(f"{remedy.title}: starting again …")

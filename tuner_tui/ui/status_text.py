@@ -143,8 +143,8 @@ def idle_line(state: UiState) -> str:
         return READING
     preset, command = state.loaded.preset, shlex.join(getattr(state.loaded.job, "command", ()))
     trains = "the demo" if preset == DEMO else shorten(command, 32) or preset or "these settings"
-    own = "the job" if command else "your own command"
-    return f"No run open · t: train {trains} · e: {own} · p: presets"
+    edited = "the job" if command else "your own command"
+    return f"No run open · t: train {trains} · e: {edited} · p: presets"
 
 
 FIRST_KEYS = (

@@ -121,7 +121,7 @@ class BarMark(NamedTuple):
 
 
 def bar_marks(marks: Sequence[BarMark], width: int) -> Line:
-    """Return the line below a bar: the sign of each mark at its place, its text where there is room beside it."""
+    """Return the line below a bar: the sign of each mark at its place, its text where there is room next to it."""
     cells = [TextSpan(" ")] * max(0, width)
 
     def put(start: int, text: str, style: Style) -> None:

@@ -26,8 +26,8 @@ def profile_rows(profile: RunProfile, width: int) -> list[Line]:
         rows += wrapped_rows(f"Rank {rank.rank}: {rank.verdict.sentence}", width, "dim")
     rows += refused
     times = first.times
-    own = ((part, f"own code {part.own_s * 1000:.3g} ms" if part.own_s else "") for part in times.parts)
-    rows += _table("Part of the step", [(part.name, part.seconds, more) for part, more in own], times, width)
+    own_code = ((part, f"own code {part.own_s * 1000:.3g} ms" if part.own_s else "") for part in times.parts)
+    rows += _table("Part of the step", [(part.name, part.seconds, more) for part, more in own_code], times, width)
     modules = [(row.name, row.seconds, _calls(row.calls)) for row in times.modules[:MAX_TABLE]]
     if first.compiled:
         rows += [(), *wrapped_rows("Modules inside torch.compile are not timed one by one.", width, "dim")]

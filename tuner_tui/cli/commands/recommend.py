@@ -208,9 +208,9 @@ def print_recommendations(
 ) -> None:
     """Print the recommendation for each machine, as text or as one JSON document, with the notes on an opened file."""
     # What a command's own files say is not open either; of a tool's defaults the length of a sample decides the batch.
-    own = {name for name, origin in resolved.origins.items() if not origin.detail.startswith("default of")}
-    known = own - {"eval_strategy"} | resolved.chosen | ({"max_length"} & resolved.origins.keys())
-    given = {name: getattr(resolved.settings, name) for name in known}
+    written = {name for name, origin in resolved.origins.items() if not origin.detail.startswith("default of")}
+    names = written - {"eval_strategy"} | resolved.chosen | ({"max_length"} & resolved.origins.keys())
+    given = {name: getattr(resolved.settings, name) for name in names}
     accelerate = read_accelerate_config(job, os.environ, Path.cwd())
     trace = partial(estimate_by_trace, before=cache(partial(print_tracing, named_model(job))))
     documents = []

@@ -267,7 +267,8 @@ class PrintedEvaluations:
         for line in lines:
             values = line.event.metrics
             repeated = (
-                any(math.isclose(value, one, rel_tol=1e-3) for one in seen.values()) for value in values.values()
+                any(math.isclose(value, earlier, rel_tol=1e-3) for earlier in seen.values())
+                for value in values.values()
             )
             if not (line.trains and all(repeated)):
                 metrics.update(values)

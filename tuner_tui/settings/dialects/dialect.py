@@ -428,8 +428,10 @@ def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
         section, dot, name = key.rpartition(".")
         if re.fullmatch(row["names"], name, re.IGNORECASE):
             pattern = row["next_to"].replace("{section}", re.escape(section + dot))
-            beside = [other for other in flat if re.search(pattern, other, FREE)]
-            if any(flat[other] == flat[key] for other in beside) if row.get("same_value") else beside:
+            neighbours = [neighbour for neighbour in flat if re.search(pattern, neighbour, FREE)]
+            if row.get("same_value"):
+                neighbours = [neighbour for neighbour in neighbours if flat[neighbour] == flat[key]]
+            if neighbours:
                 gone.add(key)
                 meant |= {f"{section}{dot}{row['means']}": flat[key]} if "means" in row else {}
     stage = re.compile(rf"((?:.*\.)?)({words_of('stages')})\.(.+)")

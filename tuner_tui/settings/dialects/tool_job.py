@@ -310,19 +310,19 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     name, other = word.rpartition("=")[2], _named_file(words, index, folder, config)
     modules = (f"{name.replace('.', '/')}.py" for option, name in pairwise(before) if option in MODULE)
     script = next((word for word in before if word.endswith(".py")), next(modules, None))
-    own = {*re.split(r"[\W_]+", config.stem)} | {*words_of("of_any_config")}
+    config_words = {*re.split(r"[\W_]+", config.stem)} | {*words_of("of_any_config")}
     if names_other_work(config) or not _methods(" ".join(before)) <= _methods(config.stem):
         return False
-    is_beside = other.parent in config.parents[:2]
+    is_near = other.parent in config.parents[:2]
     of_project = other.name == config.name and not script and not project_programs(config).isdisjoint(before)
-    if other.suffix == config.suffix and (is_beside or of_project) and other.is_file() and len(after) <= MOST_MORE:
+    if other.suffix == config.suffix and (is_near or of_project) and other.is_file() and len(after) <= MOST_MORE:
         keys, others = flatten(values).keys(), flatten(values_of_file(other)).keys()
         given = (*before[before.index(script) + 1 if script in before else 0 :], *after)  # `--language go`
         its_own = any(part.lower() in other.stem.lower() for part in given if len(part) > 1)
         # `tool-finetune conf/finetune.yaml` is none for `pretrain.yaml`.
-        others_words = {*re.split(r"[\W_]+", other.stem)} - own
+        others_words = {*re.split(r"[\W_]+", other.stem)} - config_words
         its_own = its_own or not others_words.isdisjoint(re.split(r"[\W_]+", " ".join(before)))
-        needed = 3 * len(keys if is_beside else min(keys, others, key=len))
+        needed = 3 * len(keys if is_near else min(keys, others, key=len))
         return not its_own and 5 * len(keys & others) >= needed > 0
     if script is None or not (folder / script).is_file():
         return False
