@@ -151,6 +151,18 @@ def test_a_missing_package_comes_with_its_line_and_a_way_without_it() -> None:
     assert without.change == {"optim": "adamw_torch_fused"}
 
 
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [
+        ('  File "/env/lib/site-packages/torch/utils/tensorboard/writer.py", line 4', "python -m pip install"),
+        ('  File "/home/me/vision/tensorboard/train.py", line 4, in <module>', "`PYTHONPATH=."),
+    ],
+)
+def test_only_a_folder_outside_of_packages_may_be_the_missing_module(line: str, first: str) -> None:
+    remedies = remedies_for("missing-package", situation(log=(line,)), "tensorboard")
+    assert remedies[0].why.startswith(first)
+
+
 def test_every_change_is_a_valid_setting() -> None:
     now = situation(state=training(), settings=Settings(dataloader_num_workers=6, dataloader_prefetch_factor=4))
     for cause in (*COMPUTED, *read_table("ladders")):

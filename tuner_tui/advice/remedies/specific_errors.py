@@ -145,10 +145,11 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
         return (remedy("install-some-package"),)
     python = situation.interpreter.path if situation.interpreter is not None else "python"
     install = (remedy("install-package", package=name, python=python), *_without(name, situation))
-    is_folder = any(re.search(rf"(?<!-packages)[/\\]{re.escape(name)}[/\\]", line) for line in situation.log)
-    if is_folder:
-        is_itself = any(re.search(rf"[/\\]{re.escape(name)}[/\\]__init__\.py", line) for line in situation.log)
-        return (remedy("own-module"), *(() if is_itself else install))
+    folder = re.compile(rf"[/\\]{re.escape(name)}[/\\](__init__\.py)?")
+    # A folder of this name within an installed package (torch/utils/tensorboard) is not the missing one.
+    matches = [match for line in situation.log if "-packages" not in line for match in folder.finditer(line)]
+    if matches:
+        return (remedy("own-module"), *(() if any(match[1] for match in matches) else install))
     return (*install, remedy("own-module")) if name == where and "_" in name else install
 
 
