@@ -8,8 +8,10 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from functools import cache
 from itertools import pairwise, zip_longest
+from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path, PurePosixPath
 from string import Template
 from typing import Any
@@ -42,6 +44,7 @@ LONGEST_VALUE = 10_000
 """A longer value is not put in: `A=$A$A` on each of many lines would fill the memory."""
 FILE_SCORE = 5
 """What a configuration file counts for, in options."""
+_COMPARED = {"-eq": eq, "-ne": ne, "-gt": gt, "-lt": lt, "-ge": ge, "-le": le}
 DECLARATIONS = ("export", "local", "declare", "readonly")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?[-=]((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*))?\}|(\w+))")
@@ -64,6 +67,10 @@ _REST = "\0"
 """Stands for what follows a redirection or begins a comment."""
 _NEEDED = re.compile(r"\$\(…\)|\$\{?([\w@*#]+)|`")
 _OPENS = re.compile(r"(?:^|[;&|]|\bdo\b|\bthen\b|\belse\b)\s*(?:if|for|while|until|case)\b")
+_BRANCH = re.compile(r"\s*(if|elif|else|case)\b(.*?)(?:;?\s*\b(?:then|in)\b.*|\Z)", re.DOTALL)
+_PATTERN = re.compile(r"\s*\(?((?:[^\s()#$;=]|\s*\|\s*)+)\)")
+_WHOLE = re.compile(r"\s*if\b(.*?);\s*then\b(.*?)(?:;\s*else\b(.*?))?;\s*fi\s*\Z", re.DOTALL)
+_TESTED = re.compile(r"\s*(\[\[?\s.*?\s\]\]?)\s*(&&|\|\|)(.*)", re.DOTALL)
 _CLOSES = re.compile(r"(?:^|[;&|])\s*(?:fi|done|esac)\b")
 _OWN_FILE = r"\"?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?"
 _REAL_PATH = re.compile(rf"\$\(\s*(?:realpath|readlink +-f)\s+(?:-- +)?({_OWN_FILE})\s*\)")
@@ -100,6 +107,76 @@ class _Command(Struct, frozen=True):
     folder: str = ""
     reasons: tuple[str, ...] = ()
     only_set: bool = False
+
+
+class _Branch(Struct):
+    """A loop or a branch around a line, and whether it and an earlier one are taken; None where only the shell knows.
+
+    `subject` is what `case` compares with its patterns.
+    """
+
+    taken: bool | None = None
+    earlier: bool | None = False
+    subject: str | None = None
+
+    def turn(self, holds: bool | None) -> None:
+        """Go on to the next branch, whose condition `holds`."""
+        self.taken = False if self.earlier or holds is False else None if self.earlier is None else holds
+        self.earlier = self.earlier if holds is False else self.earlier or holds
+
+
+def _holds(test: str) -> bool | None:
+    """Whether a test of texts or numbers holds, in which variables are put in; None where only the shell knows."""
+    for between, decides in (("||", True), ("&&", False)):
+        if between in test:
+            parts = [*map(_holds, test.split(between))]
+            return decides if decides in parts else None if None in parts else not decides
+    try:
+        words = [] if "$" in test or "`" in test else shlex.split(test)
+        match words:
+            case ["true" | "false" as word]:
+                return word == "true"
+            case ["[" | "[[", "-z" | "-n" as test, text, "]" | "]]"]:
+                return (text == "") == (test == "-z")
+            case ["[" | "[[", first, "=" | "==" | "!=" as test, second, "]" | "]]"]:
+                return fnmatchcase(first, second) == (test != "!=")
+            case ["[" | "[[", first, test, second, "]" | "]]"] if test in _COMPARED:
+                return bool(_COMPARED[test](int(first), int(second)))
+    except ValueError:
+        pass
+    return None
+
+
+def _followed(line: str, branches: list[_Branch]) -> tuple[str, bool]:
+    """What of a line is run, with `branches` as they are at its end, and whether that is sure."""
+    pattern = _PATTERN.match(line) if branches and branches[-1].subject is not None else None
+    if pattern is not None:
+        subject, names = branches[-1].subject or "", re.sub(r"[\s\"']", "", pattern[1]).split("|")
+        fits = any(fnmatchcase(subject, name) for name in names)
+        branches[-1].turn("*" in names or (None if "$" in subject else fits))
+        line = line[pattern.end() :]
+    opens, head = len(_OPENS.findall(line)) - len(_CLOSES.findall(line)), _BRANCH.match(line)
+    if opens < 0:
+        del branches[opens:]
+    elif head is not None and head[1] in ("elif", "else") and branches:
+        branches[-1].turn(head[1] == "else" or _holds(head[2]))
+    elif opens:
+        branches += (_Branch() for _ in range(opens))
+        if head is not None and head[1] == "if":
+            branches[-1].turn(_holds(head[2]))
+        elif head is not None:
+            branches[-1] = _Branch(False, False, head[2].strip().strip("\"'"))
+    taken = {branch.taken for branch in branches}
+    whole, tested = _WHOLE.match(line), _TESTED.match(line)
+    if whole is not None:
+        holds = _holds(whole[1])
+        line = whole[2] if holds is not False else whole[3] or ""
+        taken.add(None if holds is None else True)
+    elif tested is not None and not opens:
+        holds = _holds(tested[1])
+        taken.add(holds if holds is None or tested[2] == "&&" else not holds)
+        line = tested[3]
+    return "" if False in taken else line, None not in taken
 
 
 def read_shell(text: str, source: str) -> ToolFile:
@@ -262,17 +339,17 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
     in_document: list[_Command] = []
     document: str | None = None
     document_runs = False
-    folder, depth, only_set = "", 0, True
+    folder, only_set = "", True
+    branches: list[_Branch] = []
     reasons: list[str] = []
     # One pass from top to bottom, as the shell runs it: assignments are remembered, variables in later lines are put
-    # in, and the command with most options of a training wins. Branches and loops are not followed. Of a command that
-    # this script does not start itself (in a here document or behind `bash -c`) only the options are known.
+    # in, and the command with most options of a training wins. Branches are followed where what they test is known. Of
+    # a command that this script does not start itself (in a here document or behind `bash -c`) only the options are.
     for start, end in _logical_lines(text):
         line = _in_folder(re.sub(r"\\[ \t]*(\r?\n|\Z)", " ", text[start:end]), here)
-        depth = max(0, depth + len(_OPENS.findall(line)) - len(_CLOSES.findall(line)))
         array = _ARRAY.match(line)
-        if array is not None:
-            if array[2] and line[:1].isspace():
+        if array is not None and all(branch.taken is not False for branch in branches):
+            if array[2] and line[:1].isspace() and any(branch.taken is None for branch in branches):
                 reasons.append(f"{array[1]} is extended under a condition")
                 continue
             parts = map(_without_comment, line[array.end() :].splitlines())
@@ -285,14 +362,17 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
         # Options that a comment, a blank line or a lost `\\` parts from their command.
         following = re.sub(r"\A(?:[ \t]*(?:#[^\n]*)?\n)*", "", text[end:]).lstrip(" \t").removeprefix("\\").lstrip()
         cut = starts and following.startswith("--")
-        for words in split_commands(_computed(_filled(line, variables), variables)):
+        filled, sure = _computed(_filled(line, variables), variables), True
+        if document is None:
+            filled, sure = _followed(filled, branches)
+        for words in split_commands(filled):
             assigned = [_ASSIGNMENT.fullmatch(word) for word in words if word not in DECLARATIONS]
             if words and all(assigned):
                 pairs = [match.groups() for match in assigned if match and len(match[2]) < LONGEST_VALUE]
                 assignments = {name: value for name, value in pairs if not pattern_of("callers").fullmatch(value)}
                 for name in assignments:
                     before = variables.get(name, assignments[name])
-                    if depth and before != assignments[name]:
+                    if not sure and before != assignments[name]:
                         reasons.append(f"{name} has several values")
                         extends = assignments[name].startswith(before)
                         changed = assignments[name].removeprefix(before) if extends else f"{before} {assignments[name]}"
