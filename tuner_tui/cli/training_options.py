@@ -45,7 +45,7 @@ from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import MAX_FALLBACKS, BuiltinJob, CommandJob, Task
 from tuner_tui.settings.model import Origin, OriginKind, Resolved
-from tuner_tui.settings.presets import TOOL_FILE_SUFFIXES
+from tuner_tui.settings.presets import names_tool_file
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags
 from tuner_tui.tuning.store import AlreadyTuningError
 
@@ -212,7 +212,7 @@ def parse_launch_options(
     A configuration file in place of a command is a preset: the file names its tool.
     """
     word = options.command[0] if options.preset is None and len(options.command) == 1 else ""
-    if word.endswith(TOOL_FILE_SUFFIXES) and Path(word).is_file() and not os.access(word, os.X_OK):
+    if names_tool_file(word) and Path(word).is_file() and not os.access(word, os.X_OK):
         options = replace(options, command=(), preset=word)
     words = [word.partition("=") for word in values or ()]
     chosen: dict[str, Any] = {name: text for name, _, text in words if name in JOB_VALUES and text}

@@ -61,7 +61,7 @@ from tuner_tui.settings.dialects.hydra import (
     is_named,
     missing_fields,
 )
-from tuner_tui.settings.dialects.job_files import parse_config
+from tuner_tui.settings.dialects.job_files import CONTAINER_FILE, parse_config
 from tuner_tui.settings.dialects.python_source import TO_GIVE, required_options
 from tuner_tui.settings.dialects.script_search import FOLDERS_UP, words_of
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
@@ -285,7 +285,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     in_use = {name: value for name, value in settings.items() if not name.startswith(off)}
     preset = Preset(name=_default_name(path), settings=in_use, job=job)
     notes, ignored = imported.notes, imported.ignored
-    if job is not None or form == "python":
+    if job is not None or form == "python" or file.words:
         # The tool reads its other keys from the file: nothing is lost.
         ignored = tuple(key for key in ignored if key not in {*dialect.model_keys, *dialect.data_keys})
         notes = tuple(note for note in notes if note not in imported.unknown)
@@ -559,6 +559,13 @@ def _read_job(texts: dict[str, Any]) -> Job:
 
 SUFFIXES = (".yaml", ".yml")
 TOOL_FILE_SUFFIXES = (*CONFIGURATIONS, *SCRIPT_FORMS, "Makefile", "makefile", ".mk")
+
+
+def names_tool_file(word: str) -> bool:
+    """Whether a word is the name of a file that may hold a training, rather than that of a preset."""
+    return word.endswith(TOOL_FILE_SUFFIXES) or CONTAINER_FILE.fullmatch(Path(word).name) is not None
+
+
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -677,7 +684,7 @@ def suiting_first(
 
 def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> LoadedPreset:
     """The preset of that name, or in that file. Raises `PresetError`, which suggests the closest name."""
-    if "/" in name_or_path or name_or_path.endswith(TOOL_FILE_SUFFIXES):
+    if "/" in name_or_path or names_tool_file(name_or_path):
         return load_preset(Path(name_or_path).expanduser())
     files = _preset_files(folders)
     if name_or_path in files:

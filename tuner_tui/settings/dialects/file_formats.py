@@ -8,7 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from pathlib import Path, PurePath
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -42,8 +42,14 @@ from tuner_tui.settings.dialects.python_source import (
     render_calls,
     shell_lines,
 )
-from tuner_tui.settings.dialects.script_search import find_program, own_modules, pattern_of, words_of
-from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_options, read_shell
+from tuner_tui.settings.dialects.script_search import own_modules, words_of
+from tuner_tui.settings.dialects.shell_script import (
+    option_word,
+    patch_shell,
+    read_options,
+    read_shell,
+    started_scripts,
+)
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.settings.yaml_reader import MAX_BYTES, ToolFile, compose_tool_yaml, parse_tool_text, read_text
@@ -110,12 +116,7 @@ def parse_file(text: str, path: Path, options: Mapping[str, object] = MappingPro
         case _ if SCRIPT_FORMS.get(suffix) == "arguments":
             with suppress(PresetError):
                 return read_shell(text, source)
-            started: dict[str, ToolFile] = {}
-            for name in map(PurePath, pattern_of("started_script").findall(text)):
-                inner = find_program(path, [name, PurePath(name.name)])
-                with suppress(PresetError):
-                    if inner is not None and inner != path.absolute():
-                        started[inner.name] = read_shell(read_file_text(inner), source)
+            started = {Path(words[0]).name: file for words, file in started_scripts(text, path).items()}
             first = next(iter(started.values())) if started else read_shell(text, source)  # raises what it is
             reasons = (f"it starts {', '.join(started)}", *first.incomplete)
             values = first.values if len(started) == 1 else {}

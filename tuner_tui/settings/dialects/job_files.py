@@ -17,11 +17,12 @@ from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     TRAINING,
     files_in,
+    find_program,
     names_other_work,
     pattern_of,
     read_source,
 )
-from tuner_tui.settings.dialects.shell_script import read_shell, says_to_train
+from tuner_tui.settings.dialects.shell_script import read_shell, says_to_train, started_scripts
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import JSON_SUFFIXES, ToolFile, parse_tool_text
@@ -29,6 +30,7 @@ from tuner_tui.settings.yaml_reader import JSON_SUFFIXES, ToolFile, parse_tool_t
 LONGEST_NAMES = 200
 KINDS = Path(__file__).with_name("job_files.yaml")
 MAKE_VARIABLE = re.compile(r"(?m)^(?:export\s+)?(\w+)[ \t]*(?::{1,2}|\?)?=[ \t]*(.*?)[ \t]*(?:#.*)?$")
+CONTAINER_FILE = re.compile(r"(?i:(?:docker|container)file(?:[._-].*)?|.*[._-](?:docker|container)file)")
 TARGET = re.compile(r"(?m)^([\w./-]+)[^:=\n]*:(?!=)[^\n]*\n((?:[ \t]*\n|\t.*\n?|#.*\n)*)")
 """A target of a Makefile, and its recipe."""
 
@@ -38,8 +40,13 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
 
     Raises `PresetError`, for a file of one of these kinds without a command that trains as well.
     """
-    text = text.replace("\r\n", "\n")
-    if re.fullmatch(r"(?:GNU)?[Mm]akefile|.*\.mk", Path(source).name):
+    text, name = text.replace("\r\n", "\n"), Path(source).name
+    if CONTAINER_FILE.fullmatch(name):
+        command = _best_command(_started(_container_values(text), Path(source)), source)
+        if command is None:
+            raise PresetError(f"{source}: is a Dockerfile in which no training is started: open the one that trains")
+        return replace(_on_this_machine(command, Path(source)), kind="Dockerfile")
+    if re.fullmatch(r"(?:GNU)?[Mm]akefile|.*\.mk", name):
         recipes = [*_recipes(text)]
         goal = re.search(r"(?m)^\.DEFAULT_GOAL\s*:?=\s*(\S+)", text)
         command = _best_command([recipe for recipe in recipes if goal and recipe[0] == goal[1]], source)
@@ -118,7 +125,8 @@ def _on_this_machine(command: ToolFile, source: Path) -> ToolFile:
     def here(word: str) -> str:
         begin, equals, name = word.rpartition("=")
         is_away = name.startswith("/") and not Path(name).exists()
-        return f"{begin}{equals}{local(name) or name}" if is_away else word
+        program = find_program(source, [Path(name)]) if is_away and name.endswith(".py") else None
+        return f"{begin}{equals}{local(name) or program or name}" if is_away else word
 
     folder = command.folder
     if folder.startswith(("/", "~", "$")) and not Path(folder).is_dir():
@@ -137,6 +145,8 @@ def _started(values: Mapping[str, Any], source: Path) -> Iterator[tuple[str, str
     for variable, pattern in table["platform"].items():
         matches = (re.fullmatch(pattern, f"{key}={value}") for key, value in flat.items())
         inputs |= next(({variable: match["number"] or "1"} for match in matches if match), {})
+    many = [value for key, value in flat.items() if key in ("num_nodes", "nodes") and str(value) not in ("1", "None")]
+    inputs = {**({} if many else table["one_node"]), **inputs}
     inputs |= dict.fromkeys(("workspaceFolder", "workspaceRoot"), str(source.absolute().parent.parent))
     for name, text in _scripts(values, {}, "", source):
         for pattern, written in table["variables_as"].items():
@@ -153,13 +163,14 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | N
     files: list[tuple[str, ToolFile, bool | None]] = []
     for name, text in texts:
         with suppress(PresetError):
-            file = read_shell(text, source)
+            file = _read(text, source)
             is_of_file = name.count(" ") < 2
             if is_of_file or not names_other_work(PurePath(name.strip().rpartition(" ")[2])):
                 files.append((name, file, says_to_train(file.words, file.folder, Path(source))))
     named = [(name, file) for name, file, is_training in files if is_training is not False and TRAINING.search(name)]
     trains = named or [(name, file) for name, file, is_training in files if is_training]
     trains = [(name, file) for name, file in trains if not pattern_of("trials").search(name)] or trains
+    trains = [(name, file) for name, file in trains if re.search(r"(?:^|\s)train$", name)] or trains
     by_words = {file.words: (name, file) for name, file in reversed(trains)}
     if len(by_words) < 2:
         return next((file for _, file in by_words.values()), None)
@@ -170,6 +181,20 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | N
         key: value for key, value in first.values.items() if all(file.values.get(key) == value for file in others)
     }
     return replace(first, values=shared, command=(), incomplete=(several,))
+
+
+def _read(text: str, source: str) -> ToolFile:
+    """The training that a command starts, itself or by the only shell script in it."""
+    try:
+        return read_shell(text, source)
+    except PresetError:
+        started = started_scripts(text, Path(source))
+        if len(started) != 1:
+            raise
+        ((words, file),) = started.items()
+        exported = (shlex.split(value) for value in re.findall(r"(?m)^export (\w+=.*)$", text))
+        variables = dict(value[0].split("=", 1) for value in exported if value)
+        return replace(file, command=("bash", *words), environment=variables, folder="")
 
 
 def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path) -> Iterator[tuple[str, str]]:
@@ -184,7 +209,11 @@ def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path)
     for key in table["variables"]:
         environment = {**environment, **_variables(node.get(key))}
     given = {key: node[key] for key in table["words"] if node.get(key)}
-    given = _of_image(node, source) | given if "entrypoint" not in node else given
+    image = _of_image(node, source)
+    given = {key: image[key] for key in table["words"] if key in image} | given if "entrypoint" not in node else given
+    if "command" in given and pattern_of("wrappers").search(_text(given.get("entrypoint", ""))):
+        del given["entrypoint"]  # it starts what it is given
+    node, environment = {**image, **node}, {**image.get("environment", {}), **environment}
     parts = [_text(given[key]) for key in table["words"] if key in given]
     scripts = [node[key] for key in table["scripts"] if isinstance(node.get(key), str | list)]
     texts = [script if isinstance(script, str) else "\n".join(map(str, script)) for script in scripts]
@@ -214,15 +243,40 @@ def _of_image(node: Mapping[str, Any], source: Path) -> dict[str, Any]:
         files = [source.parent / str(named.get("context", ".")) / str(named.get("dockerfile", "Dockerfile"))]
     elif "image" in node and "args" in node and "command" not in node:
         files = [file for above in source.absolute().parents[:2] for file in files_in(above, "Dockerfile*")]
-    lines = [dict(re.findall(r"(?m)^(ENTRYPOINT|CMD)[ \t]+(.+?)[ \t]*$", read_source(file))) for file in files]
-    words = next(filter(None, lines), {})
-    lists = {key: re.findall(r"\"([^\"]*)\"", text) if text[0] == "[" else text for key, text in words.items()}
-    return {name: lists[key] for key, name in (("ENTRYPOINT", "entrypoint"), ("CMD", "command")) if key in lists}
+    values = (_container_values(read_source(file)) for file in files)
+    image = next((image for image in values if image.keys() & {"entrypoint", "command"}), {})
+    return {key: value for key, value in image.items() if key != "run"}
+
+
+def _container_values(text: str) -> dict[str, Any]:
+    """What a Dockerfile starts when its image is built and run, by the names that Compose has for it."""
+    joined = re.sub(r"\\[ \t]*\n(?:[ \t]*#.*\n)*", " ", text)
+    values: dict[str, Any] = {"run": [], "environment": {}}
+    for keyword, rest in re.findall(r"(?mi)^[ \t]*(FROM|RUN|CMD|ENTRYPOINT|WORKDIR|ENV|ARG)[ \t]+(.+?)[ \t]*$", joined):
+        words = re.findall(r"\"([^\"]*)\"", rest) if rest.startswith("[") else rest
+        match keyword.upper():
+            case "FROM" | "ENTRYPOINT" as name:
+                values = {key: value for key, value in values.items() if key not in ("entrypoint", "command")}
+                values |= {"entrypoint": words} if name == "ENTRYPOINT" else {"working_dir": ""}
+            case "CMD":
+                values["command"] = words
+            case "RUN":
+                values["run"].append(re.sub(r"^(?:--\S+\s+)+", "", rest))
+            case "WORKDIR":
+                values["working_dir"] = str(PurePath(values.get("working_dir", ""), rest))
+            case _:
+                pairs = re.findall(r"(\w+)=(\"[^\"]*\"|\S+)", rest) or [rest.partition(" ")[::2]]
+                of_image = pattern_of("of_image")
+                given = ((name, value.strip('"')) for name, value in pairs if value)
+                values["environment"] |= {name: text for name, text in given if not of_image.search(f"{name}={text}")}
+    return values
 
 
 def _variables(entries: Any) -> dict[str, str]:
     """`{NAME: value}`, `[NAME=value]` or `[{name: NAME, value: value}]`."""
     if isinstance(entries, Mapping):
+        if not entries.keys().isdisjoint(("image", "conda_file")):
+            return {}  # Azure ML's environment of Python
         return {str(name): str(value) for name, value in entries.items() if isinstance(value, str | int | float)}
     named: dict[str, str] = {}
     for entry in entries if isinstance(entries, list) else ():

@@ -194,6 +194,8 @@ def read_shell(text: str, source: str) -> ToolFile:
     while words and ((match := _ASSIGNMENT.fullmatch(words[0])) or words[0] in words_of("of_shell")):
         environment |= {match[1]: match[2]} if match else {}
         words = words[1:]
+    optional = ((word, pattern_of("optional_words").fullmatch(word)) for word in words)
+    words = tuple(word for word, name in optional if not name or re.search(rf"\b{name[1]}\+?=", text))
     if "$PWD" in f"{words}{environment}" and script_of(words).name and not pattern_of("moves").search(text):
         name = script_of(words).with_suffix(".py").as_posix()
         program = find_program(Path(source), [Path(name)], best.folder)  # it is started where this is there
@@ -223,6 +225,24 @@ def read_shell(text: str, source: str) -> ToolFile:
         folder=best.folder,
         incomplete=reasons,
     )
+
+
+def started_scripts(text: str, path: Path) -> dict[tuple[str, ...], ToolFile]:
+    """The training of each shell script that the text starts, by the script and the arguments that it is given."""
+    started: dict[tuple[str, ...], ToolFile] = {}
+    joined = re.sub(r"\\[ \t]*\n", " ", text)
+    for match in pattern_of("started_script").finditer(joined):
+        _, *given = next(iter(split_commands(joined[match.start(1) :].partition("\n")[0])), ("",))
+        inner = find_program(path, [name := PurePosixPath(match[1]), PurePosixPath(name.name)])
+        if inner is None or inner == path.absolute():
+            continue
+        filled = read_source(inner)
+        for argument, word in {**{str(n): word for n, word in enumerate(given, 1)}, "@": " ".join(given)}.items():
+            pattern = rf"\$(?:\{{{argument}(?::?-[^{{}}]*)?\}}|{argument}(?!\d))"
+            filled = re.sub(pattern, word.replace("\\", r"\\"), filled)
+        with suppress(PresetError):
+            started[str(inner), *given] = read_shell(filled, str(path))
+    return started
 
 
 def _with_sourced(text: str, file: Path) -> str:
@@ -600,6 +620,7 @@ def _computed(line: str, variables: Mapping[str, str]) -> str:
         needed = "".join(dict.fromkeys(re.findall(r"\$\{?SLURM_\w+\}?", match[0])))
         return f"$(…){needed}" if number is None else str(number)
 
+    line = re.sub(r"\$\(\s*(?:realpath|echo)\s+\"?([\w./:~-]+)\"?\s*(?:\|\s*(?:head|tail)[^|()]*)?\)", r"\1", line)
     return re.sub(r"\$\(\(((?:[^()]|\([^()]*\))*)\)\)|\$\(\s*expr\s+([^()]*)\)|\$\([^()]*\)?\)|`[^`\n]*`", value, line)
 
 
