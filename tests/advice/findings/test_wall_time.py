@@ -74,12 +74,22 @@ def test_on_a_machine_that_others_use_both_are_reported(state: Any, queue_pct: f
     assert [cause for cause, _ in causes_and_locations(state=state, samples=on_cpu(queue_pct))] == order
 
 
-@pytest.mark.parametrize(("queue_pct", "own_pct", "where"), [(80.0, 15.0, "others"), (40.0, 15.0, "main-process")])
-def test_a_loader_that_sleeps_waits_for_no_core_that_others_use(queue_pct: float, own_pct: float, where: str) -> None:
+@pytest.mark.parametrize(
+    ("queue_pct", "workers", "where"),
+    [
+        (80.0, (), "others"),
+        (40.0, (), "main-process"),
+        (80.0, (1.0, 1.0), "others"),
+        (40.0, (1.0, 1.0), "storage"),
+    ],
+)
+def test_a_loader_that_sleeps_waits_for_no_core_that_others_use(
+    queue_pct: float, workers: tuple[float, ...], where: str
+) -> None:
     findings = causes_and_locations(
         state=training(rates={"data_wait_share": 0.6}),
-        samples=on_cpu(queue_pct, own_pct=own_pct),
-        settings=Settings(dataloader_num_workers=0),
+        samples=on_cpu(queue_pct, workers, own_pct=15.0),
+        settings=Settings(dataloader_num_workers=len(workers)),
     )
     assert ("data-wait", where) in findings
 

@@ -73,8 +73,8 @@ def effects(share: float, workers: int, cores: int) -> list[str]:
 def test_loading_that_takes_no_core_may_have_more_workers_than_cores(
     workers: int, cpu: float, queue: float, offered: list[str]
 ) -> None:
-    role = "worker" if workers else "main"
-    processes = (ProcessSample(7, role, cpu_pct=cpu, cpu_queue_pct=queue),)
+    loading = ProcessSample(7, "worker" if workers else "main", cpu_pct=cpu, cpu_queue_pct=queue)
+    processes = (loading, ProcessSample(6, "main", cpu_pct=0.5)) if workers else (loading,)
     samples = tuple(Sample(NOW - ago, host=HostSample(), processes=processes) for ago in range(30, 0, -1))
     now = situation(
         state=training(rates={"data_wait_share": 0.99}), inventory=box(make_gpu(), cores=2), samples=samples

@@ -134,12 +134,16 @@ def loading_is_idle(situation: Situation, workers: int) -> bool:
     samples, share = recent_samples(situation), situation.state.rates.data_wait_share
     if not share or len(samples) < LEAST_LOADING_SAMPLES:
         return False
-    loads, cpu = worker_loads(samples), training_cpu_pct(samples)
+    loads, busy_pct = worker_loads(samples), training_cpu_pct(samples)
+    if busy_pct is None:
+        return False
     if workers:
         queue = cpu_queue_pct(samples, "worker") or 0.0
-        return bool(loads) and loads[0] + queue < thresholds.WORKER_IDLE_PCT
+        if not loads or loads[0] + queue >= thresholds.WORKER_IDLE_PCT:
+            return False
+        busy_pct = min(busy_pct, 100 * (1 - share))  # the main process does not compute while it waits for its workers
     # What the main process neither computes nor waits for a core, it waits for something else.
-    return cpu is not None and cpu + (cpu_queue_pct(samples, "main") or 0.0) < 100 * (1 - share / 2)
+    return busy_pct + (cpu_queue_pct(samples, "main") or 0.0) < 100 * (1 - share / 2)
 
 
 def training_share(situation: Situation) -> float:

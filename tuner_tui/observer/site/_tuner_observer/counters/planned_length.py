@@ -411,7 +411,7 @@ def _same(first: ast.expr, second: ast.expr) -> bool:
 def _is_over_parts(loop: ast.For, frame: FrameType) -> bool:
     """Whether one of what a loop is over trains: of such as `["train", "val"]`, or of callbacks that it calls in turn.
 
-    Or whether it is over the optimizers of a step.
+    Or whether it is over the optimizers of a step, or over parameters of which each has its own, as in Pyro.
     """
     node = loop.iter
     if isinstance(node, (ast.List, ast.Tuple)):
@@ -419,13 +419,16 @@ def _is_over_parts(loop: ast.For, frame: FrameType) -> bool:
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
         node = node.value
     items = _value(node, frame)
-    if not isinstance(items, (list, tuple)):
+    if not isinstance(items, (list, tuple, set)):
         return False
     # Of several of one class, such as agents, each makes its steps.
     is_mixed = len(items) == 1 or len({type(each) for each in items}) > 1
     if is_mixed and any(_calls(each, loop.target) for each in loop.body if _includes(each, frame.f_lineno)):
         return True
-    return all(isinstance(each, str) or hasattr(each, "param_groups") for each in items)
+    return all(
+        isinstance(each, str) or hasattr(each, "param_groups") or getattr(each, "requires_grad", False) is True
+        for each in items
+    )
 
 
 def _calls(statement: ast.stmt, called: ast.expr) -> bool:
