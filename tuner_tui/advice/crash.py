@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import islice, pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from tuner_tui.advice.findings.non_finite import find_non_finite
 from tuner_tui.advice.oom_analysis import explain_figures, format_limit, limit_reached, read_figures
 from tuner_tui.advice.remedies.catalog import climb, remedies_for
 from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed
-from tuner_tui.advice.remedies.table import remedy
+from tuner_tui.advice.remedies.table import PLACEHOLDER, remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import format_size
@@ -38,6 +38,7 @@ from tuner_tui.runs.supervise.outcome import last_error
 from tuner_tui.settings.model import FIELDS
 
 FILE = Path(__file__).with_name("crash_words.yaml")
+FACTS = Path(__file__).with_name("message_facts.yaml")
 CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
 CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error", "unknown"})
 """Causes to look for in a call of the program."""
@@ -46,8 +47,7 @@ FULL_DISK_BYTES = 64e6
 PLENTY, PLENTY_SHARE = 4, 0.25
 """Free memory of so many times a request that failed, and this share of the host, means a limit of the process."""
 LOOKBACK_LINES = 60
-SHAPE = re.compile(r"[(\[](\d+(?:, ?\d+)*),?[)\]]|(?:\bsize |[Gg]ot |\d and )(\d+)\b(?! *[xD-])")
-ROLES_OF_DATA = frozenset({"sample", "decode", "collate", "preparation"})
+SHAPE = re.compile(r"(?:(?<!\w)|(?=.\d+,))[(\[](\d+(?:, ?\d+)*),?[)\]]|(?:\bsize |[Gg]ot |\d and )(\d+)\b(?! *[xD-])")
 UNEXPLAINED = "unknown"
 """The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
 
@@ -63,7 +63,8 @@ class CrashCause(Struct, frozen=True):
 
     `subject` is the package, precision or argument that it names, `topic` that of its pattern, `role` what the code
     that failed was doing. `checks` is offered where no remedy is known, and first where a package raised the exception
-    with words of its own and only its code, not the words, was recognised (`is_refusal`).
+    with words of its own and only its code, not the words, was recognised (`is_refusal`). `code` is the failed line,
+    its file and function, and what was logged before.
     """
 
     cause: str
@@ -77,6 +78,7 @@ class CrashCause(Struct, frozen=True):
     role: str | None = None
     checks: tuple[Remedy, ...] = ()
     is_refusal: bool = False
+    code: str = ""
 
 
 def crash_findings(situation: Situation) -> tuple[Finding, ...]:
@@ -152,6 +154,7 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         remedies = (*remedies, *cause.checks)
     if cause.cause in CAUSES_OF_CALLS:
         remedies = (*_near_name(cause, situation.log), *remedies)
+    remedies = (*facts_in(f"{cause.message}\n{cause.code}"), *remedies)
     stated = "|".join(_named_groups("already-set", "\n".join((cause.message, *situation.log)))) or "(?!)"
     is_set = re.compile(rf"(?:{stated})(?![\W_]*(?:false|off|none|0))", re.IGNORECASE)  # these come last
     remedies = tuple(sorted(remedies, key=lambda each: bool(is_set.search(each.title.replace(" ", "_")))))
@@ -272,8 +275,11 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         topic = "same-steps"
     elif topic is None and is_done:
         sentence, topic = f"{sentence}, after the training was done", "after-training"
-    relation = _relation_of_sizes(message, name) if topic == "shapes" else _relation_of_words(topic or cause, message)
-    name = relation or name
+    innermost = failure.calls[-1] if failure.calls else CodeFrame("", "")
+    forms = read_data_file(FILE)["relations"].get(topic or cause, {})
+    words = "".join(_first_form(((form, (key,)) for key, form in forms.items()), f"{message}\n{innermost.name}"))
+    is_of_sizes = topic == "shapes" and not words and name != "collate"
+    name = (_relation_of_sizes(message) if is_of_sizes else words) or name
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
     is_of_call = bool(failure.calls) and (topic == "package-versions" or cause in CAUSES_OF_CALLS)
@@ -289,35 +295,37 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         hint = next(filter(_pattern("hints").search, before), None)
     if hint is not None:
         evidence, checks = (*evidence, quote_log(hint)), (remedy("logged-before", hint=quote_log(hint, 120)), *checks)
+    code = "\n".join((innermost.statement, innermost.name, hint or ""))
     is_unsure = pattern is not None and not pattern.regexes and confidence != "certain" and bool(failure.calls)
     is_worded = " " in failure.headline.partition(": ")[2] or _says_what_is_asked(checks)
     is_refusal = is_empty or (topic == "package-versions" and subject is None)
     is_refusal = is_refusal or (is_unsure and failure.calls[-1].raises and is_worded)
-    return CrashCause(cause, sentence, confidence, evidence, where, subject, message, topic, name, checks, is_refusal)
-
-
-def _relation_of_words(topic: str, message: str) -> str | None:
-    """What a message says beyond its topic, by the first of `relations` that is in it; None if nothing."""
-    forms = (
-        (name, re.search(form, message)) for name, form in read_data_file(FILE)["relations"].get(topic, {}).items()
+    return CrashCause(
+        cause, sentence, confidence, evidence, where, subject, message, topic, name, checks, is_refusal, code
     )
-    ordered = ((name, match, match.groupdict()) for name, match in forms if match)
-    return next((name for name, _, sizes in ordered if int(sizes.get("low", 0)) < int(sizes.get("high", 1))), None)
 
 
-def _relation_of_sizes(message: str, role: str | None) -> str | None:
-    """How the sizes in a message differ, by a name of the ladder `shapes`; None if that says nothing."""
+def _first_form(rows: Iterable[tuple[str, tuple[str, ...]]], text: str) -> tuple[str, ...]:
+    """The texts of the first form in `text`, filled with its groups; those named `low` and `high` must be in order."""
+    matches = ((match.groupdict("it"), texts) for form, texts in rows if (match := re.search(form, text)))
+    ordered = (each for each in matches if int(each[0].get("low", 0)) < int(each[0].get("high", 1)))
+    groups, texts = next(ordered, ({}, ()))
+    values = {name: quote_log(group, 80) for name, group in groups.items()}
+    return tuple(PLACEHOLDER.sub(lambda word: values.get(word[1], word[0]), each) for each in texts)
+
+
+def facts_in(text: str) -> tuple[Remedy, ...]:
+    """What to do by the numbers and names of a message."""
+    texts = _first_form(((row["form"], (row["title"], row["why"])) for row in read_data_file(FACTS)), text)
+    source = "the numbers and names of the message"
+    return (Remedy(title=texts[0], why=texts[1], source=source),) if texts else ()
+
+
+def _relation_of_sizes(message: str) -> str | None:
+    """How two sizes in a message differ, by a name of the ladder `shapes`; None if that says nothing."""
     shapes = [[int(size) for size in max(texts).split(",")] for texts in SHAPE.findall(message)]
-    if any(0 in shape for shape in shapes):
-        return "empty"
     alike = (zip(left, right, strict=True) for left, right in pairwise(shapes) if len(left) == len(right))
     low, high = sorted(next((pair for pairs in alike for pair in pairs if pair[0] != pair[1]), (0, 0)))
-    if low > 64 and not (low - 1) & (low - 2) and not (high - 1) & (high - 2):
-        return "spectrogram"  # bins of a transform whose length is a power of two
-    if high in range(2, 5) and low and role in ROLES_OF_DATA:
-        return "channels"
-    if role == "collate":
-        return None
     if high == low + 1 > 16:  # smaller ones are numbers of things, not lengths
         return "off-by-one"
     low, high = sorted(map(math.prod, shapes[:2])) if len(shapes) == 2 else (0, 0)
@@ -356,11 +364,7 @@ def _packages_of_line(failure: Failure) -> tuple[str, ...]:
 
 def _what_is_asked(refusal: str) -> str:
     """What the first row of `refusals` whose form is in the text says to do, or ''."""
-    for row in read_data_file(FILE)["refusals"]:
-        if match := re.search(row["form"], refusal):
-            values = {name: quote_log(group or "it", 80) for name, group in match.groupdict().items()}
-            return str(row["why"]).format_map(values)
-    return ""
+    return "".join(_first_form(((row["form"], (row["why"],)) for row in read_data_file(FILE)["refusals"]), refusal))
 
 
 def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[Remedy, ...]:
@@ -538,7 +542,8 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
         evidence.append(f"it waited {hours} although the limit is {limit}: the process itself stood still meanwhile")
     inner = next((frame for frame in reversed(failure.frames) if not _is_foreign(frame)), None)
     if inner is not None:
-        evidence.append(f"in {inner.function or 'the program'} ({inner.place})")
+        statement = f": {_show(inner)}" if inner.statement else ""
+        evidence.append(f"in {inner.function or 'the program'} ({inner.place}){statement}")
     role = role_of(failure.frames)
     if role is not None and role.name not in ("forward", "step"):
         evidence.append(role.say)

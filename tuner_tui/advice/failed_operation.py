@@ -41,10 +41,11 @@ class Explanation(Struct, frozen=True):
     cause: str
     remedies: tuple[Remedy, ...]
     is_specific: bool
+    over: tuple[str, ...] = ()
 
     def replaces(self, pattern: CrashPattern) -> bool:
         """Whether it says more than a pattern that was found by words or by the part of a package."""
-        yields = pattern.topic in read_data_file(FILE)["yields"]
+        yields = pattern.topic in (*read_data_file(FILE)["yields"], *self.over)
         return self.is_specific and (pattern.confidence == "possible" or yields)
 
     def names_what(self, pattern: CrashPattern) -> bool:
@@ -77,7 +78,7 @@ def explain(failure: Failure, role: str | None, packages: tuple[str, ...]) -> Ex
     kind = _kind_of(values, role, frame)
     values["of"] = document["objects"][kind]["say"] if kind else "the object"
     for row in document["rows"]:
-        if row.get("of", [kind]).count(kind) and bool(packages) >= row.get("foreign", False):
+        if row.get("of", [kind]).count(kind) and row.get("foreign", bool(packages)) == bool(packages):
             conditions = re.search(row["error"], error), re.search(row.get("code", ""), frame.statement)
             if all(conditions):
                 return _fill(row, values | _groups_of(conditions[0]) | _groups_of(conditions[1]), frame, kind)
@@ -126,7 +127,8 @@ def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind
         Remedy(title=title, why=why, source="the traceback") for title, why in zip(fixes[::2], fixes[1::2], strict=True)
     )
     sentence = sentence[:1].upper() + sentence[1:]
-    return Explanation(sentence, row.get("cause", "program-error"), remedies, "of" in row or "specific" in row)
+    is_specific = "of" in row or "specific" in row
+    return Explanation(sentence, row.get("cause", "program-error"), remedies, is_specific, row.get("over", ()))
 
 
 def _kind_of(values: Mapping[str, str], role: str | None, frame: CodeFrame) -> str | None:

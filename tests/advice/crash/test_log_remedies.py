@@ -138,7 +138,7 @@ def explanation_of(text: str, packages: tuple[str, ...]) -> Explanation | None:
 
 @pytest.mark.parametrize("row", OPERATIONS["rows"], ids=lambda row: row["example"].replace("\n", " "))
 def test_an_error_of_python_is_explained_by_its_line_and_message(row: dict[str, Any]) -> None:
-    packages = ("spam",) if "foreign" in row else ()
+    packages = ("spam",) if row.get("foreign") else ()
     form = re.sub(r"\\{\w+\\}", ".*", re.escape(row["say"]))
     explanation, counter_explanation = (explanation_of(row[name], packages) for name in ("example", "counter_example"))
     assert explanation is not None

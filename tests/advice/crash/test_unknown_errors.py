@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.advice.crash.outputs import read, read_yaml
-from tuner_tui.advice.crash import FILE
+from tuner_tui.advice.crash import FACTS, FILE, facts_in
 
 PACKAGES = "/opt/env/lib/python3.11/site-packages/"
 HEAD = "Traceback (most recent call last):\n"
@@ -154,6 +154,15 @@ def test_what_a_refusal_asks_for_is_the_first_remedy(row: dict[str, str]) -> Non
     error, _, statement = row["example"].partition("\n")
     (finding,) = read(frames(PROGRAM, f"@spam/model.py:build|{statement or 'raise ValueError(text)'}") + error)
     assert re.fullmatch(re.sub(r"\\{\w+\\}", ".+", re.escape(row["why"])), finding.remedies[0].title)
+
+
+@pytest.mark.parametrize("row", read_yaml(FACTS), ids=lambda row: row["title"][:60])
+def test_the_numbers_and_names_of_a_message_make_a_remedy(row: dict[str, str]) -> None:
+    title = re.sub(r"\\{\w+\\}", ".+", re.escape(row["title"]))
+    (fact,) = facts_in(row["example"])
+    assert re.fullmatch(title, fact.title)
+    assert not re.search(r"\{\w+\}", f"{fact.title} {fact.why}")
+    assert not any(re.fullmatch(title, each.title) for each in facts_in(row.get("counter_example", "")))
 
 
 def test_an_error_without_message_takes_the_one_that_was_logged_above_it() -> None:

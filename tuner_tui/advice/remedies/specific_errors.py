@@ -11,11 +11,11 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies.table import read_table, remedy
+from tuner_tui.advice.remedies.table import names_of, read_table, remedy, remedy_if_it_applies
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects.shell_script import read_options
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Precision
 
 # "held" and "may be looked at" are the words of older releases, in the folders of their runs.
@@ -97,11 +97,8 @@ def precision(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     if where == "tf32":
         settings = situation.settings
         return (remedy("tf32-off", {"tf32": None} if settings is None or settings.tf32 else {}),)
-    if where == "scaler":
-        bf16 = (remedy("bf16-without-scaler"),) if situation.supports("bf16") else ()
-        return (*bf16, _fp32_weights(situation))
-    if where == "mixed":
-        return (remedy("one-dtype"),)
+    if where in ("scaler", "mixed"):
+        return _rows(f"precision-{where}", situation)
     return (_other_precision(situation, where),)
 
 
@@ -128,23 +125,13 @@ def _other_precision(situation: Situation, where: str | None) -> Remedy:
     )
 
 
-def _fp32_weights(situation: Situation) -> Remedy:
-    """fp32 weights: a setting of the built-in job, an argument of `from_pretrained` elsewhere."""
-    settings = situation.settings
-    weights = remedy("fp32-weights")
-    chosen = settings is not None and settings.weights_dtype in ("bf16", "saved")
-    if not chosen or not isinstance(situation.job, BuiltinJob):
-        return weights
-    return replace(weights, title="weights → auto: fp32", change={"weights_dtype": "auto"})
-
-
 def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """How to install the package that `where` names, and what works without it."""
     name = read_table("distributions").get(where or "", where)
     if not name:
         return (remedy("install-some-package"),)
     python = situation.interpreter.path if situation.interpreter is not None else "python"
-    install = (remedy("install-package", package=name, python=python), *_without(name, situation))
+    install = (remedy("install-package", package=name, python=python), *_rows("without-package", situation, name))
     folder = re.compile(rf"[/\\]{re.escape(name)}[/\\](__init__\.py)?")
     # A folder of this name within an installed package (torch/utils/tensorboard) is not the missing one.
     matches = [match for line in situation.log if "-packages" not in line for match in folder.finditer(line)]
@@ -158,13 +145,14 @@ def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...
     name = read_table("distributions").get(where or "", where)
     if name == "torch":
         return (remedy("reinstall-torch"),)
-    return (remedy("reinstall-package", package=name or "the package that fails"), *_without(name, situation))
+    return (
+        remedy("reinstall-package", package=name or "the package that fails"),
+        *_rows("without-package", situation, name),
+    )
 
 
-def _without(name: str | None, situation: Situation) -> tuple[Remedy, ...]:
-    if name == "bitsandbytes":
-        optimizer = "adamw_torch" if situation.has_gpu is False else "adamw_torch_fused"
-        return (remedy("adamw-without-bitsandbytes", {"optim": optimizer}, optimizer=optimizer),)
-    if name in {"flash-attn", "xformers"}:
-        return (remedy("attention-sdpa"),)
-    return (remedy("compile-off"),) if name == "triton" else ()
+def _rows(ladder: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
+    """The rows of a ladder that apply."""
+    names = names_of(ladder, situation, where)
+    offers = (remedy_if_it_applies(name, situation, situation.settings) for name in names)
+    return tuple(offer for offer in offers if offer is not None)
