@@ -11,6 +11,7 @@ from tests.fakes import live_run
 from tests.fakes.inventories import box, make_gpu
 from tests.fakes.ui_backend import opened, running
 from tests.runs.builders import counters
+from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.runs.events.run_state import RankState
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.distributed import AccelerateConfig
@@ -177,3 +178,16 @@ def test_a_start_says_how_the_changes_changed_the_effective_batch() -> None:
     assert state.with_edit(BATCH, "32").batch_note == "effective batch 16 → 32"
     kept = state.with_changes({BATCH: 8, "gradient_accumulation_steps": 2}, Origin(OriginKind.REMEDY, "gpu-oom"))
     assert kept.batch_note == ""
+
+
+def test_a_remedy_of_the_environment_is_set_in_the_job_and_offered_once() -> None:
+    fewer = Remedy("OMP_NUM_THREADS=1", "", env={"OMP_NUM_THREADS": "1"})
+    finding = Finding("cpu-contended", "warning", "", (), "certain", remedies=(fewer,))
+    before = replace(UiState().with_config(replace(opened(), job=COMMAND)), findings=(finding,))
+    assert before.changes_by(fewer) == (SettingChange("OMP_NUM_THREADS", "not set", "1"),)
+    after = before.with_remedy(finding, fewer)
+    assert after.loaded is not None
+    assert after.loaded.job == replace(COMMAND, env={"OMP_NUM_THREADS": "1"})
+    assert [each.can_apply for state in (before, after) for each in state.findings_shown[0].remedies] == [True, False]
+    built_in = replace(UiState().with_config(opened()), findings=(finding,))
+    assert not built_in.findings_shown[0].remedies[0].can_apply

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from tuner_tui.advice.expected_memory import ExpectedPeak
 from tuner_tui.runs.log_parsing.crash_table import Confidence
+from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import AppliedRemedy, Origin, OriginKind, Settings, Value
 
 FindingSeverity = Literal["failed", "warning", "hint"]
@@ -20,9 +21,9 @@ class Remedy(Struct, frozen=True):
     `change` maps settings to new values; it is empty if the remedy lies outside the settings. `effect` is the expected
     effect, `rests_on` what that expectation is based on, `source` the document, rule or measurement. `peak` is the GPU
     memory that the change leads to; None if it is unknown, or the change does not affect it. `command`, if any,
-    has placeholders and replaces the job's. `batch_note` says how the effective batch changes; empty if it does not.
-    `name` is its row in `remedies.yaml`, `speed` the bounds of the samples per second that `effect` promises, relative
-    to those now.
+    has placeholders and replaces the job's; `env` are variables that the job is to set. `batch_note` says how the
+    effective batch changes; empty if it does not. `name` is its row in `remedies.yaml`, `speed` the bounds of the
+    samples per second that `effect` promises, relative to those now.
     """
 
     title: str
@@ -33,6 +34,7 @@ class Remedy(Struct, frozen=True):
     source: str = ""
     peak: ExpectedPeak | None = None
     command: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
     batch_note: str = ""
     name: str = ""
     speed: tuple[float, float] | None = None
@@ -49,8 +51,15 @@ class Remedy(Struct, frozen=True):
 
     @property
     def can_apply(self) -> bool:
-        """Whether the program can carry it out: it changes settings or the command."""
-        return bool(self.change or self.command)
+        """Whether the program can carry it out: it changes settings, the command or its environment."""
+        return bool(self.change or self.command or self.env)
+
+    def applied_to(self, job: Job) -> Job:
+        """`job` with the command and the variables of this remedy, which only a user's command has."""
+        if not isinstance(job, CommandJob):
+            return job
+        changed = structs.replace(job, env={**job.env, **self.env})
+        return structs.replace(changed, command=self.command, apply="placeholders") if self.command else changed
 
     @property
     def expectation(self) -> str:

@@ -298,6 +298,7 @@ class Backend:
         origin = remedy.origin(cause, run.id, before)
         resolved = EditHistory.of(record.resolved).apply(remedy.change, origin, unknown=remedy.change).current
         job = config.job if config is not None and config.trains(record.job) else None
+        job = remedy.applied_to(job or record.job) if remedy.env else job
         return _restart_offer(plan_restart(run, resolved=resolved, job=job, allow_from_scratch=True), before, record)
 
     @translate_errors()

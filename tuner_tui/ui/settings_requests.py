@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from msgspec import structs
 from msgspec.structs import replace
 
 from tuner_tui.advice.batch_scaling import BatchSplit, rebalance
@@ -20,7 +19,7 @@ from tuner_tui.core.text import format_table
 from tuner_tui.core.units import UNKNOWN
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.settings.errors import FieldError, PresetError
-from tuner_tui.settings.job import CommandJob, Job
+from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Value
 from tuner_tui.settings.presets import FileUpdate, PresetEntry, is_measured, preset_path
 from tuner_tui.settings.rules import RuleContext
@@ -171,10 +170,10 @@ class SettingsRequests(Requests):
     # remedies
 
     def apply_remedy(self, finding: Finding, remedy: Remedy) -> None:
-        if remedy.command:
-            self._use_command(remedy)
-            return
         self._store.update(self._state.with_remedy(finding, remedy))
+        if not remedy.change:
+            self._app.show_note(f"{remedy.title}: set for the next run; e shows the job.")
+            return
         next_key = "R restarts this run with it" if self._state.running else "t tries it"
         changed = "; ".join(filter(None, (remedy.title, remedy.batch_note)))
         self._app.show_note(f"{changed}\nApplied. {next_key}; u undoes it.")
@@ -191,14 +190,6 @@ class SettingsRequests(Requests):
         else:
             self._store.update(self._state.with_changes(values, Origin(OriginKind.EDITED, f"as in {remedies[0].run}")))
             self._app.show_note(f"Taken back: {changes}. t tries it; u undoes it.")
-
-    def _use_command(self, remedy: Remedy) -> None:
-        """Launch the command of `remedy` from now on, with the settings in its placeholders."""
-        job = None if self._state.loaded is None else self._state.loaded.job
-        if isinstance(job, CommandJob):
-            changed = structs.replace(job, command=remedy.command, apply="placeholders")
-            self._store.update(self._state.with_job(changed))
-            self._app.show_note(f"{remedy.title}: set for the next run.")
 
     async def show_diff(self, finding: Finding, remedy: Remedy) -> None:
         when = "to the next run; R restarts this one with it" if self._state.running else "to the next run"

@@ -284,9 +284,11 @@ class UiState(Struct, frozen=True):
         return self._edited(self.editing.apply(change, origin, self.unknown_values))
 
     def with_remedy(self, finding: Finding, remedy: Remedy) -> UiState:
-        """Set the values of a remedy for a finding on the followed run, which is named as their origin."""
-        if self.editing is None:
+        """Set what a remedy changes for a finding on the followed run, which is named as the origin of values."""
+        if self.loaded is None or self.editing is None:
             return self
+        if not remedy.change:
+            return self.with_job(remedy.applied_to(self.loaded.job))
         run = None if self.folder is None else self.folder.name
         return self.with_changes(remedy.change, remedy.origin(finding.cause, run, self.editing.current.settings))
 
@@ -306,19 +308,26 @@ class UiState(Struct, frozen=True):
         return replace(self._showing(self.future[-1]), past=(*self.past, self._shown), future=self.future[:-1])
 
     def changes_by(self, remedy: Remedy) -> tuple[SettingChange, ...]:
+        job = None if self.loaded is None else self.loaded.job
+        if remedy.change or not isinstance(job, CommandJob):
+            return self.changes_to(remedy.change)
         if remedy.command:
-            job = None if self.loaded is None else self.loaded.job
-            return (SettingChange("Command", shlex.join(getattr(job, "command", ())), shlex.join(remedy.command)),)
-        return self.changes_to(remedy.change)
+            return (SettingChange("Command", shlex.join(job.command), shlex.join(remedy.command)),)
+        changed = {name: value for name, value in remedy.env.items() if job.env.get(name) != value}
+        return tuple(SettingChange(name, job.env.get(name, "not set"), value) for name, value in changed.items())
 
     @property
     def findings_shown(self) -> tuple[Finding, ...]:
         """The findings of the followed run; a remedy whose values the settings have now cannot be applied again."""
+        job = None if self.loaded is None else self.loaded.job
 
         def shown(remedy: Remedy) -> Remedy:
-            if self.editing is None or not remedy.change or remedy.command or self.changes_by(remedy):
+            if self.editing is None or not remedy.can_apply or self.changes_by(remedy):
                 return remedy
-            return replace(remedy, title=f"{remedy.title} · in the settings now", change={})
+            if not remedy.change and not isinstance(job, CommandJob):  # only a user's command has an environment
+                return replace(remedy, env={})
+            place = "settings" if remedy.change else "job"
+            return replace(remedy, title=f"{remedy.title} · in the {place} now", change={}, env={})
 
         return tuple(replace(each, remedies=tuple(map(shown, each.remedies))) for each in self.findings or ())
 

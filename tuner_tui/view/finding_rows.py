@@ -162,8 +162,8 @@ def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int) -> lis
 
 
 def can_retry(finding: Finding, remedy: Remedy) -> bool:
-    """True if the run that ended by `finding` can be started again with the settings that `remedy` changes."""
-    return finding.severity == "failed" and bool(remedy.change)
+    """True if the run that ended by `finding` can be started again with what `remedy` changes."""
+    return finding.severity == "failed" and bool(remedy.change or remedy.env)
 
 
 def _with_keys(cells: Line, keys: str, width: int) -> Line:

@@ -127,9 +127,9 @@ def shorter_sequences(situation: Situation, settings: Settings) -> Iterator[Reme
 
 
 def safe_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """The conservative micro batch of the notes with the same effective batch."""
+    """The conservative micro batch of the notes with the same effective batch, which takes a loop that accumulates."""
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
-    sizes = smaller_micro_batches(micro, accumulation)
+    sizes = () if situation.has_own_loop else smaller_micro_batches(micro, accumulation)
     safe = next((size for size in sizes if size <= CONSERVATIVE_BATCH), None)
     if safe is not None and safe != sizes[0]:
         split = BatchSplit(safe, micro * accumulation // safe, situation.replicas)
