@@ -142,9 +142,10 @@ def hydra_command(path: Path) -> str | None:
     primary = path if group is None else group.primary
     script = find_script(path, HYDRA_MAIN, lambda _script, source: names_file(source, primary))
     script = script or find_script(path, HYDRA_MAIN, lambda near, source: _names_configuration(near, source, primary))
-    if script is None or needs_launcher(script) or not (TRAINING.search(script.stem) or trains(script)):
+    if script is None or not (any(TRAINING.search(file.stem) for file in (script, primary)) or trains(script)):
         return None
-    words = f"python {shlex.quote(str(script))}"
+    starter = "torchrun --standalone" if needs_launcher(script) else "python"
+    words = f"{starter} {shlex.quote(str(script))}"
     if group is not None:
         return f"{words} {shlex.quote(group.override)}"
     return f"{words} --config-path {{folder}} --config-name {{stem}}"

@@ -19,7 +19,7 @@ TABLES = Path(__file__).with_name("tools.yaml")
 FOLDERS_UP, MOST_SCRIPTS, MOST_SOURCE_BYTES = 5, 400, 2**18
 """How far a file's script is searched."""
 INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
-TRAINING = re.compile(r"train|fine[-_]?tun|(?<![a-z])(?:fit|sft|dpo|grpo|ppo)(?![a-z])", re.IGNORECASE)
+TRAINING = re.compile(r"train(?!ed)|fine[-_]?tun(?!ed)|(?<![a-z])(?:fit|sft|dpo|grpo|ppo)(?![a-z])", re.IGNORECASE)
 ENTRY = re.compile(r"(?:main|run)(?:_\w+)?")
 """The name of a script that a project is started by."""
 _PART = r"(?:_(?:one_)?epoch|_loop|_model|_step|ing)?"

@@ -218,7 +218,7 @@ def read_shell(text: str, source: str) -> ToolFile:
         reasons = (ONLY_SETS,)
     runs = best.starts and not open_words and not reasons and bool(words) and not words[0].startswith("-")
     return ToolFile(
-        {**read_options(words), **read_overrides(words)},
+        _given(words),
         command=tuple(str(Path(word).expanduser()) if word.startswith("~/") else word for word in words if runs),
         environment=environment if runs else {},
         words=words,
@@ -475,6 +475,9 @@ def _programs() -> frozenset[str]:
 def _is_training(command: _Command, file: Path) -> bool:
     """Whether a command trains: by its options, its launcher or program, the names of script and file, its source."""
     is_training = says_to_train(command.words, command.folder, file)
+    of_other = names_other_work(file) or pattern_of("folders_of_other_work").fullmatch(file.parent.name)
+    if of_other and not (TRAINING.search(script_of(command.words).name) or says_training(_given(command.words))):
+        return False
     if is_training is not None:
         return is_training or (file.suffix != ".ipynb" and TRAINING.search(file.stem) is not None)
     script = script_of(command.words)
@@ -494,21 +497,30 @@ def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | Non
     script = script_of(words)
     if pattern_of("makes_data").search(script.as_posix()):
         return False
-    if says_training({**read_options(words), **read_overrides(words)}) or TRAINING.search(script.name):
+    if says_training(_given(words)) or TRAINING.search(script.name):
         return True
     if names_other_work(script) or not {*words}.isdisjoint(words_of("no_trainings")):
         return False
+    if not {"train", "fit", "finetune"}.isdisjoint(words):
+        return True
     if not {*words_of("launchers_of_trainings"), *_programs()}.isdisjoint(words[:6]):
         return True
     names = (script.with_suffix(".py"), script / "__main__.py") if script.name else ()
     others = [[PurePosixPath(word)] for word in words if word.endswith(".py")]  # a launcher's argument is a script too
     programs = [program for part in (names, *others) if (program := find_program(file, part, folder)) is not None]
+    if any(pattern_of("serves").search(read_source(program)) for program in programs):
+        return False  # a page on which a training may be started
     return any(map(trains, programs)) if programs else None
+
+
+def _given(words: tuple[str, ...]) -> dict[str, str]:
+    """The options and overrides of a command."""
+    return {**read_options(words), **read_overrides(words)}
 
 
 def _does_other_work(words: tuple[str, ...]) -> bool:
     """Whether the options are those of an evaluation, of generating or serving, or of a trial of the program itself."""
-    given = {**read_options(words), **read_overrides(words)}
+    given = _given(words)
     only_evaluates = not given.keys().isdisjoint(("do_eval", "do_predict")) and "do_train" not in given
     return only_evaluates or any(map(pattern_of("tries").match, words)) or is_for_other_work(given)
 
@@ -645,6 +657,12 @@ def _arithmetic(terms: str) -> int | None:
 def _filled(line: str, variables: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         name, default = match[1] or match[3], match[2]
+        if (
+            name in variables
+            and not variables[name]
+            and re.search(r"(?<!\S)--[\w-]+(?:=|[ \t]+)$", line[: match.start()])
+        ):
+            return match[0]  # the option lacks its value
         extends = default == "" and re.search(rf"\b{name}=\S*$", line[: match.start()])
         otherwise = match[0] if default is None else f"${name}" if extends else _filled(default, variables)
         return variables.get(name, otherwise).translate(_MASK)

@@ -313,7 +313,8 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     config_words = {*re.split(r"[\W_]+", config.stem)} | {*words_of("of_any_config")}
     if names_other_work(config) or not _methods(" ".join(before)) <= _methods(config.stem):
         return False
-    is_near = other.parent in config.parents[:2]
+    # `options/train/EDVR/a.yml` for `options/train/ECBSR/b.yml`
+    is_near = other.parent in config.parents[:2] or other.parent.parent == config.parent.parent != folder
     of_project = other.name == config.name and not script and not project_programs(config).isdisjoint(before)
     if other.suffix == config.suffix and (is_near or of_project) and other.is_file() and len(after) <= MOST_MORE:
         keys, others = flatten(values).keys(), flatten(values_of_file(other)).keys()
@@ -414,7 +415,8 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
         return CommandJob(command=("bash", str(path.absolute())), apply="inject", cwd=cwd, **common)
     of_hydra = dialect.form == "overrides"
     tool = dialect if of_hydra else dialect_of_command(file.command)
-    mode: ApplyMode = "placeholders" if of_hydra else default_apply_mode(file.command)
+    is_script = file.command[0] == "bash"  # which takes no options of its commands
+    mode: ApplyMode = "placeholders" if of_hydra and not is_script else default_apply_mode(file.command)
     if mode == "inject" and any("." in key and key.isupper() for key in file.values):
         mode = "none"  # keys and values of yacs, where an option of another name is an error
     spelled = {
@@ -429,9 +431,9 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     }
     return CommandJob(
         command=file.command,
-        apply="hf-args" if mode == "inject" and (given or not file.values) else mode,
+        apply="hf-args" if mode == "inject" and not is_script and (given or not file.values) else mode,
         dialect=tool.name,
-        aliases=_aliases(dialect, flat) if of_hydra else aliases if tool.name == HF else {},
+        aliases={} if is_script else _aliases(dialect, flat) if of_hydra else aliases if tool.name == HF else {},
         env=file.environment,
         cwd=folder,
         **common,
