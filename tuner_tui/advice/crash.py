@@ -29,7 +29,7 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished, OutOfMemory
 from tuner_tui.runs.log_parsing.crash_table import KILLED, Confidence, crash_table, explain_signal, first_of
 from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, reports_progress, signal_name
-from tuner_tui.runs.log_parsing.fatal_failure import NEAR, FailureMatch, Judgement, judge
+from tuner_tui.runs.log_parsing.fatal_failure import NEAR, FailureMatch, Judgement, judge, newest_start
 from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any, parse_lines
 from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_ranks
@@ -86,7 +86,7 @@ def crash_findings(situation: Situation) -> tuple[Finding, ...]:
     state = situation.state
     if situation.is_alive:
         return ()
-    lines = parse_lines(situation.log)
+    lines = newest_start(parse_lines(situation.log))
     ended_well = state.outcome in {"completed", "stopped"} or state.stop_requested
     cause = None if ended_well or state.outcome in SLURM_OUTCOMES else _find_cause(situation, lines)
     if state.finished is not None and state.outcome in (*SLURM_OUTCOMES, "out-of-memory"):

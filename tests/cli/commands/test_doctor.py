@@ -51,6 +51,14 @@ def test_data_that_is_not_there_is_told_before_the_training(tmp_path: Path) -> N
     assert call(box(make_gpu("T4", gib=15.0)), "--preset", str(preset)).exit_code == 0
 
 
+def test_a_hint_in_a_log_is_no_problem(tmp_path: Path) -> None:
+    log = tmp_path / "fit.log"
+    words = "This DataLoader will create 8 worker processes in total. Our suggested max number of worker in current"
+    log.write_text(f"/opt/env/loader.py:6: UserWarning: {words} system is 4, which is smaller.\n")
+    result = call(box(make_gpu("T4", gib=15.0)), str(log))
+    assert (result.stdout[0], result.exit_code) == ("-", 0)
+
+
 def test_a_tools_file_is_checked(tmp_path: Path) -> None:
     file = tmp_path / "my.yml"
     file.write_text(

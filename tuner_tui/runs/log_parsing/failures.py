@@ -37,6 +37,8 @@ MARKS = re.compile(r"\s*([~^]+)\s*$")
 """What underlines the part of a source line that failed."""
 SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
 MAX_DRAWN_LINES = 600
+MAX_INTERJECTED = 20
+"""Lines of other output that are looked over for the rest of a traceback."""
 ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when calling \S+$|^terminate called after .*")
 """The end of a first line after which the message proper follows; Keras puts its own words before that."""
 PROSE = re.compile(r"^\s*$|^\s+(?!File )\S|^(?![\w.-]+: )[A-Z`'\"(-].*[.:;)`'\"]$")
@@ -205,9 +207,12 @@ class _ExceptionParser:
         for ahead in range(self.position + 1, min(len(self.lines), self.position + MAX_DRAWN_LINES)):
             text = self.lines[ahead].text
             if (EXCEPTION.match(text) or f"{text}:".startswith(named or "\n")) and not DRAWN.match(text):
+                # A notebook shows frames of what ends a cell; without, it is noise of a package that the cell outlives.
+                is_bare = not any(re.search(r"\w", line.text) for line in self.lines[self.position + 1 : ahead])
+                ignored = is_bare and any(not line.blank for line in self.lines[ahead + 1 :])
                 self.position = ahead
                 failure = self._parse_exception(self.lines[ahead], tuple(frames), traceback=True)
-                yield replace(failure, first=start.number, uncaught=True)
+                yield replace(failure, first=start.number, uncaught=not ignored, ignored=ignored)
                 self._follow_link()
                 return
             if frame := DRAWN_FRAME.match(text):
@@ -226,7 +231,10 @@ class _ExceptionParser:
             text = self.lines[self.position].text
             match = FRAME.match(text)
             if match is None and self._ends_frames(text, frame is not None and not source and not is_indented):
-                break
+                if not self._is_interjected():
+                    break
+                self.position += 1
+                continue
             if match is not None:
                 if frame is not None:
                     yield frame
@@ -238,6 +246,18 @@ class _ExceptionParser:
             self.position += 1
         if frame is not None:
             yield frame
+
+    def _is_interjected(self) -> bool:
+        """Whether the current line is output of another process, or was broken, and the traceback goes on below it."""
+        is_exception = ANY_EXCEPTION.match(self.lines[self.position].text) is not None
+        for ahead in self.lines[self.position : self.position + MAX_INTERJECTED]:
+            if TRACEBACK.match(ahead.text) or LINK.match(ahead.text):
+                return False
+            if EXCEPTION.match(ahead.text):
+                return not is_exception
+            if FRAME.match(ahead.text) and ahead.text[:1] == " ":
+                return True
+        return False
 
     @staticmethod
     def _ends_frames(text: str, source_follows: bool) -> bool:

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice, zip_longest
 from typing import Literal, TypeVar
 
 from msgspec import Struct
@@ -40,6 +41,9 @@ OFTEN = 5
 """So often an error came, and the training went on after it, where the last time is handled as well."""
 FAR = 12
 """Ordinary lines after a failure that a process which ends does not write."""
+OPENING_LINES = 20
+"""So many lines at the beginning of a log may show where a program starts."""
+DIGITS = re.compile(r"\d+")
 MESSAGE_ALONE = re.compile(r"(?:CUDA|HIP|cuDNN|NCCL) error: ")
 """The beginning of an exception's message that stands without the exception's type."""
 PECULIAR_CHARS, LAST_LINES = 30, 40
@@ -176,6 +180,45 @@ def _furthest(bars: Iterable[_BarState]) -> dict[str, tuple[int, ...]]:
     return furthest
 
 
+def newest_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
+    """The lines of the last of several starts that were written to one log, numbered from 0.
+
+    A start begins, after an exception that ended the one before, with a line that the program wrote once, among its
+    first ones, before it first failed. Where no launcher speaks, another exception that leaves the same script, with
+    other lines before it, also belongs to a new start: a process has only one.
+    """
+    ends = [failure for failure in find_exceptions(lines) if failure.uncaught or failure.type in NEVER_BEGUN]
+    if not ends:
+        return lines
+    is_own = (line.text[:1].strip() and not BAR.search(line.text) for line in lines)
+    texts = [DIGITS.sub("0", line.text.strip()) if own else "" for own, line in zip(is_own, lines, strict=True)]
+    before = Counter(texts[: ends[0].first])
+    openings = {text for text in islice(filter(None, before), OPENING_LINES) if before[text] == 1 and len(text) > NEAR}
+    is_launched = parse_launcher_report(lines).reported_failure
+    begin = 0
+    for end, following in zip_longest(ends, ends[1:]):
+        # Ordinary output right below an exception looks like the rest of its message.
+        below = end.last + 1 - end.message.count("\n")
+        between = texts[below : None if following is None else following.first]
+        again = next((number for number, text in enumerate(between, below) if text in openings), 0)
+        if not again and following is not None and _is_of_new_start(end, following, between, is_launched):
+            again = end.last + 1
+        begin = again or begin
+    newest = [replace(line, number=number) for number, line in enumerate(lines[begin:])]
+    # Another process of the same start may write its first lines after one has failed.
+    is_start = ends[-1].first >= begin or not parse_launcher_report(newest).reported_failure
+    return newest if is_start else lines
+
+
+def _is_of_new_start(end: Failure, following: Failure, between: Sequence[str], is_launched: bool) -> bool:
+    if following.type in NEVER_BEGUN and not following.traceback:
+        return True  # a program that failed otherwise could be compiled
+    scripts = {failure.frames[0].name if failure.frames else "" for failure in (end, following)}
+    names_rank = any(failure.rank is not None or failure.is_of_launcher for failure in (end, following))
+    is_same = not is_launched and not names_rank and len(scripts) == 1 and scripts.pop().endswith(":<module>")
+    return is_same and sum(bool(text) and not matches_any("after-a-crash", text) for text in between) >= NEAR
+
+
 T = TypeVar("T")
 TRUST = {"certain": 0, "likely": 1, "possible": 3}
 UNRECOGNISED = 2
@@ -233,8 +276,6 @@ def find_fatal_failure(
     fatal = [each for each in fatal if each.cause != "missing-package" or each.failure.first < built]
     if not fatal:
         return None
-    if fatal[-1].failure.type in NEVER_BEGUN and not fatal[-1].failure.traceback:
-        return fatal[-1]  # of a new start: a program that failed otherwise could be compiled
     any_cause = any(match.pattern is not None and not match.pattern.consequence for match in fatal)
     first = min(fatal, key=lambda match: _rank(match, launcher, any_cause))
     # An exception shows the code of what native code said before it.
@@ -263,6 +304,8 @@ def _rank(match: FailureMatch, launcher: LauncherReport, any_cause: bool) -> tup
     return (
         # A launcher's exception says that a child failed, never why.
         failure.is_of_launcher,
+        # Nor does what the shell ran besides, such as ssh.
+        not failure.traceback and matches_any("other-programs", failure.headline),
         # A rank whose peer died reports a lost connection or a time-out, often before the peer's own error is flushed.
         # A job system cancels what is left of the job after either.
         pattern is not None and pattern.consequence and 1 + (match.cause == "interrupted"),
@@ -369,12 +412,15 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
             certain = (row for row in crash_table().messages if row.confidence == "certain")
             begun = ((row, form.match(text)) for row in certain for form in row.regexes)
             pattern = next((row for row, match in begun if match and match.end() >= PECULIAR_CHARS), None)
-        if pattern is not None:
-            message = native_message(lines, line.number, paragraph=pattern.cause == "bad-arguments")
+        is_last_word = line.level == "F" and line.number >= len(lines) - LAST_LINES
+        if pattern is not None or is_last_word:
+            paragraph = pattern is not None and pattern.cause == "bad-arguments"
+            message = native_message(lines, line.number, paragraph=paragraph)
             frames = stack if line.number in crash_lines else ()
             headline = headline_of((text, *message.split("\n")[1:]))
             failure = Failure(line.number, line.number, headline, message, rank=line.rank, frames=frames)
-            specific = first_of(crash_table().bare, message) if pattern.cause == "unknown" else None
+            is_vague = pattern is None or pattern.cause == "unknown"
+            specific = first_of(crash_table().bare, message) if is_vague else None
             matches.append(FailureMatch(failure, specific or pattern))
     return matches
 
