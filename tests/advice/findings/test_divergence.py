@@ -76,11 +76,12 @@ def test_the_loss_of_one_of_two_adversaries_may_rise() -> None:
         ([1.0, 9.9, 9.9, 9.9], False),
         ([1.0, 10.0, 10.0], False),
         ([0.0, 10.0, 10.0, 10.0], False),
+        ([50.0, 1.0, 20.0, 20.0, 20.0], False),  # below the first
         ([], False),
     ],
 )
 def test_printed_losses_that_rise_tenfold_and_stay(losses: list[float], expected: bool) -> None:
-    log = tuple(f"step {n} loss {loss}" for n, loss in enumerate(losses))
+    log = ("options.loss_cutoff = 0.02", *(f"step {n} loss {loss}" for n, loss in enumerate(losses)))
     assert (diverged(situation(state=training(loss=None), log=log)) is not None) is expected
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from functools import reduce
 
@@ -26,12 +27,13 @@ MIN_GRADIENT_NORMS = 3
 
 MAX_ASSIGNMENTS = 40
 """A line with more of them shows a configuration, whose figures are none of the training."""
+NO_LETTERS = re.compile("[^A-Za-z]+")
 NonFiniteEvidence = tuple[str, tuple[str, ...], Confidence]
 
 
 def find_non_finite(lines: Sequence[LogLine], *, parts: bool = False) -> NonFiniteEvidence | None:
     """Sentence, evidence, confidence if the newest values, or also `parts` of the loss, are not finite, else None."""
-    records = _logged(lines)
+    records = [record for record, _ in _logged(lines)]
     norms = [record.grad_norm for record in records if record.grad_norm is not None]
     losses = _count_trailing([record.loss for record in records if record.loss is not None])
     gradients = _count_trailing(norms)
@@ -52,10 +54,10 @@ def find_non_finite(lines: Sequence[LogLine], *, parts: bool = False) -> NonFini
     return ("A part of the loss is not finite", tuple(broken), "likely") if broken else None
 
 
-def _logged(lines: Sequence[LogLine]) -> list[ProgressRecord]:
-    """What the lines say that log a loss or a gradient norm."""
+def _logged(lines: Sequence[LogLine]) -> list[tuple[ProgressRecord, str]]:
+    """What the lines say that log a loss or a gradient norm, each with the first letters of its line."""
     named = [line.text for line in lines if "loss" in line.text.lower() or "grad" in line.text]
-    return [parse_line(text) for text in named if text.count("=") < MAX_ASSIGNMENTS]
+    return [(parse_line(text), NO_LETTERS.sub(" ", text)[:24]) for text in named if text.count("=") < MAX_ASSIGNMENTS]
 
 
 def _count_trailing(values: Sequence[float]) -> int:
@@ -93,8 +95,13 @@ def diverged(situation: Situation) -> Finding | None:
         (each.metrics.get("eval_loss"), each.step + trend.high > (state.step or 0)) for each in state.evaluations
     ]
     if loss is None:
-        records = _logged(parse_lines(situation.log))
+        logged = _logged(parse_lines(situation.log))
+        # One series stands in lines of one form; a loss in a configuration, or of another model, has another.
+        forms = [form for record, form in logged if record.loss is not None][-1:]
+        records = [record for record, form in logged if record.loss is None or form in forms]
         printed = [(number, record.loss) for number, record in enumerate(records) if record.loss is not None]
+        if printed and printed[-1][1] < printed[0][1]:
+            return None  # it has spikes, as the loss of one part of a GAN
         trend = reduce(LossTrend.with_loss, [value for _, value in printed], LossTrend())
         loss = trend.newest
         risen = printed[-trend.high][0] if trend.high else 0
