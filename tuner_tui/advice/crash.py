@@ -154,7 +154,7 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         remedies = (*remedies, *cause.checks)
     if cause.cause in CAUSES_OF_CALLS:
         remedies = (*_near_name(cause, situation.log), *remedies)
-    remedies = (*facts_in(f"{cause.message}\n{cause.code}"), *remedies)
+    remedies = (*facts_in(f"{cause.message}\n{cause.code}", situation.log), *remedies)
     stated = "|".join(_named_groups("already-set", "\n".join((cause.message, *situation.log)))) or "(?!)"
     is_set = re.compile(rf"(?:{stated})(?![\W_]*(?:false|off|none|0))", re.IGNORECASE)  # these come last
     remedies = tuple(sorted(remedies, key=lambda each: bool(is_set.search(each.title.replace(" ", "_")))))
@@ -314,9 +314,14 @@ def _first_form(rows: Iterable[tuple[str, tuple[str, ...]]], text: str) -> tuple
     return tuple(PLACEHOLDER.sub(lambda word: values.get(word[1], word[0]), each) for each in texts)
 
 
-def facts_in(text: str) -> tuple[Remedy, ...]:
-    """What to do by the numbers and names of a message."""
-    texts = _first_form(((row["form"], (row["title"], row["why"])) for row in read_data_file(FACTS)), text)
+def facts_in(text: str, log: Sequence[str] = ()) -> tuple[Remedy, ...]:
+    """What to do by the numbers and names of a message, and what else the output shows."""
+    rows = (
+        (row["form"], (row["title"], row["why"]))
+        for row in read_data_file(FACTS)
+        if re.search(row["form"], text) and any(map(re.compile(row.get("log", "")).search, (text, *log)))
+    )
+    texts = _first_form(rows, text)
     source = "the numbers and names of the message"
     return (Remedy(title=texts[0], why=texts[1], source=source),) if texts else ()
 
