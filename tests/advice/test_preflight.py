@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tests.fakes.inventories import box, make_gpu, python
 from tests.fakes.live_run import inventory
 from tuner_tui.advice.preflight import PreflightCheck, environment_findings, preflight_checks
+from tuner_tui.advice.recommend.target import occupied_gpus
 from tuner_tui.hardware.driver import gpu_problem
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import GpuProblemKind, HostMemory, Inventory, Space
@@ -46,7 +47,7 @@ def test_a_good_box_has_nothing_but_good_marks() -> None:
         (replace(box(T4), memory=HostMemory(64 * GIB, available_bytes=GIB)), "Memory", "warning", "1.0 GiB"),
         (box(T4, cuda_visible_devices="-1"), "GPU", "wrong", "hides every GPU"),
         (box(T4, make_gpu("A100", 1, 80)), "GPU", "warning", "differ"),
-        (box(make_gpu("RTX 3090", memory_used_bytes=10 * GIB)), "GPU", "warning", "use 10.0 GiB of GPU 0"),
+        (box(make_gpu("RTX 3090", memory_used_bytes=10 * GIB)), "GPU", "warning", "use 10.0 of 24.0 GiB of GPU 0"),
         (box(problems=(gpu_problem(GpuProblemKind.NO_LIBRARY),)), "GPU", "warning", "No NVIDIA driver"),
         (box(T4, problems=(gpu_problem(GpuProblemKind.GPU_LOST, 1),)), "GPU", "wrong", "fallen off the bus"),
         (box(make_gpu("V100", gib=15.8)), "torch and GPU", "wrong", "no kernels for NVIDIA V100"),
@@ -115,3 +116,20 @@ def test_a_python_that_does_not_answer_says_why() -> None:
 
 def test_nothing_is_missing_before_the_job_is_known() -> None:
     assert environment_findings(inventory(0), interpreter_with(), None) == ()
+
+
+@pytest.mark.parametrize(
+    ("used_gib", "expected"),
+    [
+        ((0.2, 0.2), None),
+        ((6.0,), "Other programs use 6.0 of 15.0 GiB of GPU 0"),
+        ((6.0, 0.2), "Other programs use 6.0 GiB of GPU 0; GPU 1 has most room, 15.0 GiB"),
+        ((6.0, 2.5), "Other programs use 2.5–6.0 GiB of 2 of 2 GPUs; GPU 1 has most room, 12.5 GiB"),
+    ],
+)
+def test_what_others_hold_is_one_sentence(used_gib: tuple[float, ...], expected: str | None) -> None:
+    gpus = [
+        replace(make_gpu("T4", gib=15.0), index=index, memory_used_bytes=int(gib * GIB))
+        for index, gib in enumerate(used_gib)
+    ]
+    assert occupied_gpus(gpus) == expected

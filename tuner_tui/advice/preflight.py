@@ -12,7 +12,7 @@ from msgspec import Struct
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.rows import finding
 from tuner_tui.advice.recommend.recommendation import SMALL_SHM_BYTES
-from tuner_tui.advice.recommend.target import describe_gpus, other_processes_bytes, select_gpus
+from tuner_tui.advice.recommend.target import describe_gpus, occupied_gpus, select_gpus
 from tuner_tui.advice.thresholds import DISK_FREE_BYTES
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import GIB, format_size
@@ -94,7 +94,8 @@ def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
         sentence = f"CUDA_VISIBLE_DEVICES={visible} hides every GPU: a training started here runs on the CPU."
         yield PreflightCheck("GPU", "wrong", sentence, "Unset it, or set it to the indices of the GPUs to use.")
     elif gpus:
-        names = ", ".join(f"{gpu.index} {gpu.name}" for gpu in gpus)
+        kinds = {gpu.name: [each for each in gpus if each.name == gpu.name] for gpu in gpus}
+        names = ", ".join(describe_gpus(each) for each in kinds.values())
         rest = f" ({len(inventory.gpus) - len(gpus)} hidden)" if len(gpus) < len(inventory.gpus) else ""
         yield PreflightCheck("GPU", "good", f"A training sees {names}{rest}.")
     if any(not is_same_kind(gpu, gpus[0]) for gpu in gpus):
@@ -102,12 +103,8 @@ def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
         best = best_kind(gpus)
         advice = f"{select_gpus(best)} trains on {describe_gpus(best)} alone, as the built-in job does."
         yield PreflightCheck("GPU", "warning", sentence, advice)
-    for gpu in gpus:
-        if held := other_processes_bytes(gpu):
-            sentence = f"Other programs use {held / GIB:.1f} GiB of GPU {gpu.index}."
-            yield PreflightCheck(
-                "GPU", "warning", sentence, "Close other notebooks; `tuner-tui doctor --hardware` names the processes."
-            )
+    if (occupied := occupied_gpus(gpus)) is not None:
+        yield PreflightCheck("GPU", "warning", f"{occupied}.", "`tuner-tui watch` names the programs and their owners.")
 
 
 def compatibility_checks(inventory: Inventory, interpreter: Interpreter) -> Iterator[PreflightCheck]:

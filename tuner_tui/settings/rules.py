@@ -104,6 +104,8 @@ def describe_gpu(gpu: Gpu) -> str:
 
 MAX_WORKERS, SPARE_CORES = 8, 2
 """Loader workers of one training: at most 8, and two cores are left to the training itself (field notes 004)."""
+WORKERS_PER_CORE = 2
+"""More workers for each core compete even if they wait for storage half of the time."""
 OWN_QUANTIZATION = frozenset({"torchtune"})
 """Dialects of tools that quantize without bitsandbytes: torchtune has the NF4 of torchao."""
 OVERFLOWS_FP16 = re.compile(r"gemma|(?<![a-z])(?:(?:long-?|code|by|flan-?|um|m)?t5|flan-ul2|ul2)(?![a-z])")
@@ -182,7 +184,7 @@ WORDS: Mapping[str, Callable[[Settings, RuleContext], Any]] = {
     "whole_warmup": lambda settings, _: float(int(settings.warmup_steps)),
     "prefetches": lambda settings, _: settings.dataloader_prefetch_factor is not None,
     "too_many_workers": lambda settings, context: (
-        context.cores is not None and settings.dataloader_num_workers > context.cores
+        context.cores is not None and settings.dataloader_num_workers > WORKERS_PER_CORE * context.cores
     ),
     "fewer_workers": lambda _, context: max(1, min(MAX_WORKERS, (context.cores or 0) - SPARE_CORES)),
     "cores": lambda _, context: "1 usable core" if context.cores == 1 else f"{context.cores} usable cores",

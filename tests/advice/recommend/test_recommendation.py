@@ -304,7 +304,7 @@ def test_a_slice_of_a_gpu_is_a_gpu_of_its_own():
 def test_memory_that_others_hold_is_not_counted():
     recommended = recommend(box(make_gpu("RTX 3090", memory_used_bytes=18 * 2**30)), python())
     assert recommended.settings.per_device_train_batch_size == 8
-    assert any("Close other notebooks" in note for note in recommended.notes)
+    assert any("Other programs use 18.0 of 24.0 GiB of GPU 0" in note for note in recommended.notes)
 
 
 def test_a_slice_of_a_gpu_has_unknown_memory():

@@ -14,7 +14,7 @@ from tuner_tui.advice.recommend.target import (
     RecommendationDraft,
     TrainingTarget,
     describe_gpus,
-    other_processes_bytes,
+    occupied_gpus,
     select_gpus,
     target_of,
 )
@@ -362,9 +362,8 @@ def _note_gpus(draft: RecommendationDraft) -> None:
             draft.note("mig-slice", name=gpu.name, select=select_gpus([gpu]))
         elif gpu.memory_total_bytes is None:
             draft.note("memory-unknown", name=gpu.name)
-        if (held := other_processes_bytes(gpu)) and gpu.memory_total_bytes is not None:
-            total = f"{gpu.memory_total_bytes / GIB:.1f}"
-            draft.note("other-programs", held=f"{held / GIB:.1f}", total=total, index=gpu.index)
+    if (occupied := occupied_gpus(target.gpus)) is not None:
+        draft.note("other-programs", occupied=occupied)
 
 
 def _note_unequal_gpus(draft: RecommendationDraft, visible: tuple[Gpu, ...]) -> None:

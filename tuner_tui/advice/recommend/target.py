@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tuner_tui.advice.recommend.notes import fill_in, read_notes
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
+from tuner_tui.core.units import GIB
 from tuner_tui.hardware.capabilities import describe_generation, supports
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
@@ -193,6 +194,22 @@ def other_processes_bytes(gpu: Gpu) -> int:
     """Memory that other programs hold; a desktop's few hundred MB count as 0."""
     used = gpu.memory_used_bytes or 0
     return used if used > OTHER_PROCESS_BYTES else 0
+
+
+def occupied_gpus(gpus: Sequence[Gpu]) -> str | None:
+    """How much of the GPUs other programs hold, and which of several has most room; None if they hold nothing."""
+    known = [gpu for gpu in gpus if gpu.memory_total_bytes is not None]
+    held = [(gpu, other_processes_bytes(gpu)) for gpu in known if other_processes_bytes(gpu)]
+    if not held:
+        return None
+    first, sizes = held[0][0], [size / GIB for _, size in held]
+    least, most = f"{min(sizes):.1f}", f"{max(sizes):.1f}"
+    if len(gpus) == 1:
+        return f"Other programs use {most} of {(first.memory_total_bytes or 0) / GIB:.1f} GiB of GPU {first.index}"
+    which = f"GPU {first.index}" if len(held) == 1 else f"{len(held)} of {len(gpus)} GPUs"
+    amount = most if least == most else f"{least}–{most}"
+    room, free = max(((free_bytes(gpu) or 0, gpu) for gpu in known), key=lambda each: each[0])
+    return f"Other programs use {amount} GiB of {which}; GPU {free.index} has most room, {room / GIB:.1f} GiB"
 
 
 class ConsideredValue(Struct, frozen=True):

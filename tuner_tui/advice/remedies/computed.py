@@ -25,6 +25,7 @@ from tuner_tui.advice.remedies.table import FILE, remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.model import Settings
+from tuner_tui.settings.rules import WORKERS_PER_CORE
 
 SHORTEST_LENGTH = 32
 CONSERVATIVE_BATCH = 8
@@ -186,7 +187,7 @@ LEAST_GAIN = 1.02
 
 
 def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Two more workers (4 → 6), or up to four from none; at most one per core, or twice as many if they need none.
+    """Two more workers (4 → 6), or up to four from none; at most one per core, or two if they need none.
 
     Of a stream that does not divide itself every worker delivers all samples, so that there may be only one.
     """
@@ -194,7 +195,7 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     spare = max(1, (cores - 1) if cores is not None else workers + 2) // situation.processes
     most = 1 if situation.state.in_effect.get("workers_repeat") else MAX_WORKERS
     if loading_is_idle(situation, workers):  # each worker waits by itself for storage or the network, and takes no core
-        wanted = min(2 * workers or 4, most)
+        wanted = min(2 * workers or 4, most, WORKERS_PER_CORE * (cores or MAX_WORKERS))
     else:
         wanted = min(workers + 2 if workers else 4, max(1, spare), most)
     if wanted <= workers:
