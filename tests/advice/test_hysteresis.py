@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tuner_tui.advice.diagnose import FindingHysteresis
 from tuner_tui.advice.finding import Finding
 
@@ -54,3 +56,11 @@ def test_findings_change_places_after_a_while_or_when_one_ends() -> None:
     three = after((5, (slow, busy, WAIT)), (9, (slow, busy, WAIT)), start=shown)
     assert three.shown == (WAIT, busy, slow)
     assert after((19, (slow, busy)), start=three).shown == (slow, busy)
+
+
+def test_a_location_that_changes_to_and_fro_does_not_flicker() -> None:
+    elsewhere = replace(WAIT, where="others")
+    changing = after(*((t, (elsewhere if t // 5 % 2 else WAIT,)) for t in range(30)))
+    assert [finding.where for finding in changing.shown] == [WAIT.where]
+    for_good = after(*((t, (elsewhere,)) for t in range(30, 45)), start=changing)
+    assert [finding.where for finding in for_good.shown] == ["others"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -127,18 +127,23 @@ class FindingHysteresis(Struct, frozen=True):
         """The findings to show now."""
         return tuple(held.finding for held in self.held if held.shown)
 
-    def after(self, findings: Iterable[Finding], now_s: float) -> FindingHysteresis:
+    def after(self, findings: Collection[Finding], now_s: float) -> FindingHysteresis:
         """The state after one more diagnosis at `now_s`, seconds since the epoch."""
         # Figures near a threshold cross it every few seconds: without a delay in both directions, findings would come
         # and go under the reader's eyes, and the selected one with them.
         earlier = {finding_key(held.finding): held for held in self.held}
-        present = [self._seen(finding, earlier.get(finding_key(finding)), now_s) for finding in findings]
-        causes = {finding_key(held.finding) for held in present}
-        gone = [held for held in self.held if finding_key(held.finding) not in causes]
+        gone = earlier.keys() - {finding_key(finding) for finding in findings}
         lingering = [
             held
-            for held in gone
-            if held.shown and held.finding.severity != "failed" and now_s - held.seen_s < self.vanish_s
+            for held in self.held
+            if finding_key(held.finding) in gone
+            and (held.shown and held.finding.severity != "failed" and now_s - held.seen_s < self.vanish_s)
+        ]
+        # Between two locations of one cause that are about as likely, the diagnosis changes: the first stays meanwhile.
+        disputed = {held.finding.cause for held in lingering}
+        present = [
+            self._seen(finding, earlier.get(finding_key(finding)), now_s, finding.cause in disputed)
+            for finding in findings
         ]
         newest, shown = (*present, *lingering), {finding_key(finding) for finding in self.shown}
         ended = not shown <= {finding_key(held.finding) for held in newest}
@@ -151,12 +156,15 @@ class FindingHysteresis(Struct, frozen=True):
 
         return replace(self, held=tuple(sorted(newest, key=rank)))
 
-    def _seen(self, finding: Finding, earlier: TrackedFinding | None, now_s: float) -> TrackedFinding:
+    def _seen(
+        self, finding: Finding, earlier: TrackedFinding | None, now_s: float, is_disputed: bool
+    ) -> TrackedFinding:
         since_s = now_s if earlier is None else earlier.since_s
         # A loss that is nan does not flicker, and every further step is wasted.
         urgent = finding.severity == "failed" or (finding.cause == "nan" and finding.confidence == "certain")
         shown = (earlier is not None and earlier.shown) or urgent
-        return TrackedFinding(finding, since_s, now_s, shown or now_s - since_s >= self.appear_s)
+        lasts = now_s - since_s >= self.appear_s and not is_disputed
+        return TrackedFinding(finding, since_s, now_s, shown or lasts)
 
 
 def finding_key(finding: Finding) -> tuple[str, str | None]:
