@@ -61,7 +61,7 @@ from tuner_tui.settings.dialects.hydra import (
     is_named,
     missing_fields,
 )
-from tuner_tui.settings.dialects.job_files import CONTAINER_FILE, parse_config
+from tuner_tui.settings.dialects.job_files import CONTAINER_FILE, MAKEFILE, parse_config
 from tuner_tui.settings.dialects.python_source import TO_GIVE, required_options
 from tuner_tui.settings.dialects.script_search import FOLDERS_UP, words_of
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
@@ -558,12 +558,14 @@ def _read_job(texts: dict[str, Any]) -> Job:
 
 
 SUFFIXES = (".yaml", ".yml")
-TOOL_FILE_SUFFIXES = (*CONFIGURATIONS, *SCRIPT_FORMS, "Makefile", "makefile", ".mk")
+TOOL_FILE_SUFFIXES = (*CONFIGURATIONS, *SCRIPT_FORMS, "MLproject")
 
 
 def names_tool_file(word: str) -> bool:
     """Whether a word is the name of a file that may hold a training, rather than that of a preset."""
-    return word.endswith(TOOL_FILE_SUFFIXES) or CONTAINER_FILE.fullmatch(Path(word).name) is not None
+    return word.endswith(TOOL_FILE_SUFFIXES) or any(
+        kind.fullmatch(Path(word).name) for kind in (MAKEFILE, CONTAINER_FILE)
+    )
 
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")

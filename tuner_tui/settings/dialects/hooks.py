@@ -15,11 +15,11 @@ from tuner_tui.settings.dialects.script_search import (
     console_script,
     find_script,
     find_scripts,
-    is_module,
     named_for_training,
     names_file,
     names_other_work,
     needs_launcher,
+    package_import,
     pattern_of,
     read_source,
     reads_keys,
@@ -303,7 +303,9 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
         source = read_source(script)
         if needs_launcher(script):
             continue
-        of_package = is_module(script) or ((script.parent / "__init__.py").exists() and "__main__" not in source)
+        of_package = bool(package_import(script)) or (
+            (script.parent / "__init__.py").exists() and "__main__" not in source
+        )
         # Of a script in another part of the checkout, having the keys shows nothing: its name must say what it does.
         is_far = script.parent not in path.absolute().parents and not named_for_training([script])
         is_far = is_far and not names_file(source, path)

@@ -30,6 +30,7 @@ from tuner_tui.settings.yaml_reader import JSON_SUFFIXES, ToolFile, parse_tool_t
 LONGEST_NAMES = 200
 KINDS = Path(__file__).with_name("job_files.yaml")
 MAKE_VARIABLE = re.compile(r"(?m)^(?:export\s+)?(\w+)[ \t]*(?::{1,2}|\?)?=[ \t]*(.*?)[ \t]*(?:#.*)?$")
+MAKEFILE = re.compile(r"(?:GNU)?[Mm]akefile(?:[._-].*)?|.*\.mk")
 CONTAINER_FILE = re.compile(r"(?i:(?:docker|container)file(?:[._-].*)?|.*[._-](?:docker|container)file)")
 TARGET = re.compile(r"(?m)^([\w./-]+)[^:=\n]*:(?!=)[^\n]*\n((?:[ \t]*\n|\t.*\n?|#.*\n)*)")
 """A target of a Makefile, and its recipe."""
@@ -46,7 +47,7 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         if command is None:
             raise PresetError(f"{source}: is a Dockerfile in which no training is started: open the one that trains")
         return replace(_on_this_machine(command, Path(source)), kind="Dockerfile")
-    if re.fullmatch(r"(?:GNU)?[Mm]akefile|.*\.mk", name):
+    if MAKEFILE.fullmatch(name):
         recipes = [*_recipes(text)]
         goal = re.search(r"(?m)^\.DEFAULT_GOAL\s*:?=\s*(\S+)", text)
         command = _best_command([recipe for recipe in recipes if goal and recipe[0] == goal[1]], source)
@@ -209,6 +210,12 @@ def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path)
     for key in table["variables"]:
         environment = {**environment, **_variables(node.get(key))}
     given = {key: node[key] for key in table["words"] if node.get(key)}
+    if isinstance(given.get("command"), str) and isinstance(node.get("parameters"), Mapping):  # MLflow's
+        for parameter, value in node["parameters"].items():
+            default = value.get("default") if isinstance(value, Mapping) else value
+            given["command"] = given["command"].replace(
+                f"{{{parameter}}}", f"${parameter}" if default is None else str(default)
+            )
     image = _of_image(node, source)
     given = {key: image[key] for key in table["words"] if key in image} | given if "entrypoint" not in node else given
     if "command" in given and pattern_of("wrappers").search(_text(given.get("entrypoint", ""))):

@@ -199,12 +199,13 @@ def needs_launcher(script: Path) -> bool:
     return bool(pattern_of("needs_launcher").search(text)) and not pattern_of("looks_for_launcher").search(text)
 
 
-def is_module(script: Path) -> bool:
-    """Whether the script imports from its own package, so that it cannot be started by its path."""
+def package_import(script: Path) -> str:
+    """The beginning of an import from the script's own package, with which its path alone does not start it, or ""."""
     package = script.absolute().parent
     marks = (package / package.name, *(package.parent / mark for mark in ("pyproject.toml", "setup.py", "setup.cfg")))
     absolute = "" if any(path.exists() for path in marks) else rf"|(?:from|import) {re.escape(package.name)}\."
-    return re.search(rf"^(?:from \.{absolute})", read_source(script), re.MULTILINE) is not None
+    match = re.search(rf"^(?:from \.{absolute})", read_source(script), re.MULTILINE)
+    return "" if match is None else match[0]
 
 
 def read_source(path: Path) -> str:

@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -41,12 +42,12 @@ from tuner_tui.settings.dialects.script_search import (
     TRAINS,
     files_in,
     find_program,
-    is_module,
     named_for_training,
     names_file,
     names_other_work,
     needs_launcher,
     own_modules,
+    package_import,
     pattern_of,
     project_programs,
     read_source,
@@ -85,6 +86,8 @@ PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}}|(?<=\./)[\w/-]+\.p
 """The beginning of a command that may start a training."""
 VARIABLES_BEFORE = re.compile(r"(?:\b[A-Z][A-Z\d_]*=\S+\s+)*$")
 HYDRA_NAME = re.compile(r"\s(?:--config-name|-cn)[ =]\S+$")
+MOSTLY_SAID = 2
+"""Of several commands, one that texts have so many times as often as the next is meant."""
 MOST_MORE = 2
 """Of more words that follow, a command for another file is one for that file only."""
 LONGEST_NAME = 200
@@ -186,11 +189,15 @@ def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = F
     if not commands and not for_others:
         return next(_scripts_for(path), None)
     files = [[word for word in words if re.search(r"\.(ya?ml|json|toml)$", word)] for words, _, _ in commands]
-    others = {tuple(word for word in words if re.search(r"\.(py|ya?ml|json|toml)$", word)) for words, _, _ in commands}
+    named = [tuple(w for w in words if re.search(r"\.(py|ya?ml|json|toml)$", w)) for words, _, _ in commands]
+    (_, most), *others = Counter(named).most_common() or [((), 0)]
+    if others and most >= MOSTLY_SAID * others[0][1]:  # a script beside it has the same line in its help
+        commands = [command for command, of in zip(commands, named, strict=True) if of == max(named, key=named.count)]
+        others = []
     programs = sorted({_script_file(words) for words, _, _ in commands}, key=len)
     if len(programs) > 1 and all(p.startswith(f"{programs[0][:-3]}_") for p in programs[1:]):  # variants of the first
         return next(command for command in commands if _script_file(command[0]) == programs[0])
-    if len(others) > 1:  # together with others, of which nothing says which ones
+    if others:  # together with others, of which nothing says which ones
         return UNKNOWN if for_others or all(len(named) > 1 for named in files) else None
     if for_others:
         return next(iter(commands), None)
@@ -261,6 +268,8 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
                         words[at[0]] if _is_choice(words[at[0]], config) else f"{begin}{equals}{chosen}",
                         *(() if is_cut else _without_examples(words[at[0] + 1 :], keys)),
                     )
+                    if any(word.endswith(".py") and package_import(folder / word) for word in started):
+                        environment = {"PYTHONPATH": ".:$PYTHONPATH", **environment}
                     if not any(map(_is_open, filled)):
                         (cut if is_cut else lines).append((filled, environment, folder))
         if text_file == config and lines:  # what the file says of itself counts before all others
@@ -279,7 +288,8 @@ def _without_numbers(words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
 
 
 def _without_examples(words: Sequence[str], keys: Collection[str]) -> Iterator[str]:
-    """The words of a command without other values for keys of the file, which a text gives as an example."""
+    """The words of a command without a name for its run and other values for keys of the file, which are examples."""
+    words = pattern_of("names_of_runs").sub("", "\0".join(("", *words))).split("\0")[1:]
     is_example = [word.lstrip("+-").partition("=")[0] in keys and "=" in word for word in words]
     for word, example, following in zip(words, is_example, [*is_example[1:], False], strict=False):
         if not example and not (following and word in ("--set", "-o", "--override", "--overrides", "--opts")):
@@ -359,6 +369,7 @@ def _command_lines(
 ) -> Iterator[tuple[Sequence[str], dict[str, str]]]:
     """The words of each command in a text, from its program on, and the variables before it."""
     joined = re.sub(r"\\{1,2}[ \t]*\n[ \t]*#?", " ", text)
+    joined = pattern_of("python_of_variable").sub("python", joined)
     program = re.compile(PROGRAM.format("|".join(map(re.escape, sorted(programs)))))
     for line in joined.splitlines():
         for start in program.finditer(line) if "#" in line or not of_comments else ():
@@ -377,7 +388,7 @@ def _starts_training(words: Sequence[str], folder: Path, programs: Collection[st
         return False
     for word, following in pairwise((*words, "")):
         if word.endswith(".py"):
-            if not (folder / word).is_file() or is_module(folder / word):
+            if not (folder / word).is_file() or package_import(folder / word) == "from .":
                 return False
             if names_other_work(Path(word)):
                 return bool({"fit", "train"} & {*words})
