@@ -692,7 +692,8 @@ def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> Loa
     if name_or_path in files:
         return _load_safely(files[name_or_path])
     near = closest_match(name_or_path, files)
-    hint = f"; did you mean '{near}'?" if near else "; `tuner-tui presets list` shows all"
+    alike = [near] if near else [name for name in files if name_or_path and name_or_path.lower() in name]
+    hint = f"; did you mean {', '.join(map(repr, alike))}?" if alike else "; `tuner-tui presets list` shows all"
     raise PresetError(f"no preset '{shorten_text(name_or_path)}'{hint}")
 
 

@@ -22,10 +22,12 @@ ALIASES = {
 }
 """Commands of the release before, and what they are now."""
 SYNONYMS = {
-    "bench": "tune", "check": "doctor", "compare": "diff", "help": "--help", "history": "ps", "jobs": "ps",
-    "kill": "stop", "list": "ps", "ls": "ps", "monitor": "watch", "optimize": "tune", "plan": "estimate", "runs": "ps",
-    "search": "tune", "show": "report", "start": "run", "status": "ps", "sweep": "tune", "tail": "logs",
-    "top": "watch", "train": "run", "why": "diagnose",
+    "bench": "tune", "check": "doctor", "compare": "diff", "continue": "run --resume", "gpu": "watch", "gpus": "watch",
+    "hardware": "doctor --hardware", "help": "--help", "history": "ps", "info": "doctor --hardware", "jobs": "ps",
+    "kill": "stop", "list": "ps", "ls": "ps", "monitor": "watch", "optimize": "tune", "plan": "estimate",
+    "restart": "run --resume", "resume": "run --resume", "runs": "ps", "search": "tune", "show": "report",
+    "start": "run", "status": "ps", "sweep": "tune", "tail": "logs", "top": "watch", "train": "run",
+    "version": "--version", "why": "diagnose",
 }  # fmt: skip
 """What other programs call a command: only a hint names it."""
 
