@@ -341,7 +341,7 @@ def _sentence_of_unknown(failure: Failure) -> str:
     """The exception with its message, else with the statement that raised it."""
     headline = failure.headline
     if ":" not in headline and failure.frames and failure.frames[-1].statement:
-        headline = f"{headline}, raised by `{failure.frames[-1].statement}`"
+        headline = f"{headline or 'the exception is cut off'}, raised by `{failure.frames[-1].statement}`"
     return f"The training failed: {quote_log(headline, 160)}"
 
 

@@ -194,7 +194,7 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
         return None
     role = role_of(failure.frames)
     names = [frame.name for frame in failure.calls]
-    innermost = failure.frames[-1]
+    innermost = (failure.calls or failure.frames)[-1]
     return next(
         (
             pattern

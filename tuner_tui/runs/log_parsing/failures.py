@@ -297,7 +297,8 @@ class _ExceptionParser:
                 break
             message.append(following.text)
             self.position += 1
-        root = frames[0][1] if frames else ""
+        # What begins inside of a package was caught there and printed.
+        root = frames[0].function if frames and "-packages/" not in frames[0].name else ""
         return Failure(
             first=line.number,
             last=self.lines[self.position - 1].number,

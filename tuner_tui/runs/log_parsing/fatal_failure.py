@@ -104,7 +104,8 @@ class _FailureContext:
         # A program that retries logs the same error several times, and the last one, uncaught, ends it. Then the words
         # "retrying" after the first ones do not count.
         raised_again = any(again.uncaught and again.headline == failure.headline for again in later)
-        return (self._is_handled(failure) and not raised_again) or (
+        is_handled = self._is_handled(failure) and not raised_again and not self._is_all_that_happened(failure)
+        return is_handled or (
             # A job system writes a summary below its report that it ended the job.
             not self.ended and match.cause != "interrupted" and self._is_far_from_end(failure, later)
         )
@@ -149,6 +150,11 @@ class _FailureContext:
             # What is announced as a note, such as a model that is skipped, has the output of the others below it.
             near += self._lines[max(0, failure.first - NEAR) : failure.first]
         return any(matches_any("handled", line.text) and not BAR.search(line.text) for line in near)
+
+    def _is_all_that_happened(self, failure: Failure) -> bool:
+        """Whether the output shows no training, and nothing after a failure but that it is skipped."""
+        after = len(self._ordinary) - bisect_right(self._ordinary, failure.last)
+        return after <= 1 and not self._logged and not self._bars
 
     def _is_far_from_end(self, failure: Failure, later: Sequence[Failure]) -> bool:
         """Whether much ordinary output follows, which a process that ends does not write."""
@@ -230,6 +236,7 @@ VAGUE_TOPICS = frozenset({None, "native-crash", "gpu-call", "rank-output"})
 """Topics of the cause `unknown` that name no part that failed."""
 ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
 """What other processes report when one is interrupted."""
+LOOK_UPS = frozenset({"KeyError", "IndexError", "StopIteration", "AttributeError"})
 FORWARDED = re.compile(r": Caught \w+ in ")
 """The message of an exception that another thread or process raised, which follows as the original one."""
 
@@ -352,6 +359,7 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     between equals: the first exception with the most specific pattern, else the first one. What a worker forwards
     ("Caught ...") follows as the original, which is taken.
     """
+    chain = [each for each, later in zip_longest(chain, chain[1:]) if not later or not _gives_way(each, later)]
     forwards = len(chain) > 1 and FORWARDED.search(chain[0].headline) is not None
     matches = [FailureMatch(_extend_over(failure, chain), classify(failure)) for failure in chain[forwards:]]
     # A task that is cancelled, or a group of errors, never says why.
@@ -370,6 +378,17 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
         # Show what the wrapper forwards, even where it is not recognised.
         return FailureMatch(innermost, best.pattern)
     return best
+
+
+def _gives_way(failure: Failure, later: Failure) -> bool:
+    """Whether the program went another way after a failure, which failed `later`, or put it in words there."""
+    if not failure.frames or not later.frames:
+        return False
+    place = later.frames[-1]
+    if failure.type == "FileNotFoundError":
+        return bool(place.statement) and not place.raises and place[:2] != failure.frames[0][:2]
+    is_worded = place.raises and " " in later.headline.partition(": ")[2]
+    return failure.type in LOOK_UPS and is_worded and place[:2] == failure.frames[0][:2]
 
 
 def _generality(match: FailureMatch) -> tuple[bool, bool, bool, bool, int]:
