@@ -80,11 +80,7 @@ def limited_target(
 def training_device(
     target: TrainingTarget, limit_bytes: int | None, capacity_bytes: int | None = None, *, cached_only: bool = False
 ) -> Device:
-    """The device of `target`, with `capacity_bytes` in place of its own.
-
-    Without a GPU a limit also counts what the imports reserve. Unless `cached_only`, a process is started to measure
-    that.
-    """
+    """The device of `target`, with `capacity_bytes` in place of its own; measures imports unless `cached_only`."""
     device = target.device if capacity_bytes is None else replace(target.device, capacity_bytes=capacity_bytes)
     if limit_bytes is None or device.on_gpu or target.interpreter is None:
         return device
@@ -107,6 +103,9 @@ def training_code_of(job: Job, interpreter: Interpreter | None) -> TrainingCode:
     tool_code = training_code("deepspeed" if deepspeed else job.dialect)
     if tool_code != BUILT_IN:
         code = replace(tool_code, keeps_inputs=code.keeps_inputs)
+    if any("liger" in name and str(value).lower() == "true" for name, value in own_options(job).items()):
+        liger = training_code("liger")
+        code = replace(code, logit_bytes=liger.logit_bytes, uncertainty=liger.uncertainty, unknown=liger.unknown)
     upcasts, adapted = _read_code(job.command, job.cwd or "")
     return replace(code, upcasts=upcasts, adapted=adapted or code.adapted)
 

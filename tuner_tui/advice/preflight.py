@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.rows import finding
@@ -22,8 +23,10 @@ from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
 from tuner_tui.hardware.probe_script import PACKAGES
 from tuner_tui.memory.closed_form import fixed_sizes, trained_bytes
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
+from tuner_tui.settings.command_training import own_settings, takes_arguments
 from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect, leaf_pattern, texts_in, to_fill_in
 from tuner_tui.settings.dialects.file_formats import form_of_file
+from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.distributed import best_kind, gpus_of_job, is_same_kind
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
@@ -221,13 +224,14 @@ class FileSystem(Struct, frozen=True):
 
 
 class TrainingFile(Struct, frozen=True):
-    """A tool's file: its path and values, the settings and the job that it brings, and its dialect."""
+    """A tool's file: its path and values, the settings and the job that it brings, its dialect and what it lacks."""
 
     path: Path
     values: Mapping[str, Any]
     resolved: Resolved
     job: BuiltinJob | CommandJob
     dialect: Dialect | None = None
+    notes: Sequence[str] = ()
 
 
 def file_checks(
@@ -237,7 +241,7 @@ def file_checks(
     modelled = modelled_job(file.job)
     shape = None if modelled is None else known_shape(modelled.model, modelled.task)
     return (
-        *program_checks(file.job, files),
+        *program_checks(file.job, files, file.notes),
         *package_checks(file, interpreter),
         *path_checks(file, files),
         *length_checks(file.resolved, shape),
@@ -247,8 +251,10 @@ def file_checks(
     )
 
 
-def program_checks(job: BuiltinJob | CommandJob, files: FileSystem) -> Iterator[PreflightCheck]:
-    """Whether the job's program, and the script that it starts, are there."""
+def program_checks(
+    job: BuiltinJob | CommandJob, files: FileSystem, notes: Sequence[str] = ()
+) -> Iterator[PreflightCheck]:
+    """Whether the job's program, and the script that it starts, are there; the last note says why there is none."""
     if isinstance(job, BuiltinJob):
         return
     scripts = [
@@ -259,8 +265,8 @@ def program_checks(job: BuiltinJob | CommandJob, files: FileSystem) -> Iterator[
             advice = "Start from the folder of the checkout, or give the command with your script after --."
             yield PreflightCheck("Program", "wrong", f"The script {script} is not there.", advice)
     if job.is_unnamed:
-        advice = "Give the command with the script that reads the file after --."
-        yield PreflightCheck("Program", "warning", "The file does not show which command reads it.", advice)
+        sentence = ("the file does not show which command reads it", *notes)[-1]
+        yield PreflightCheck("Program", "warning", f"{sentence[0].upper()}{sentence[1:]}.")
         return
     if "/" in job.command[0] or files.find_program(job.command[0]) is not None:
         return
@@ -367,14 +373,14 @@ def named_paths(values: Mapping[str, Any], dialect: Dialect | None = None) -> tu
 
 
 def _leaves(values: object, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value that is no mapping or list and not filled in at start, under its dotted key or that of its list."""
-    if isinstance(values, Mapping):
+    """Every value of what is switched on and not filled in at start, under its dotted key or that of its list."""
+    if isinstance(values, Mapping) and not any(values.get(name) is False for name in words_of("section_switches")):
         for name, value in values.items():
             yield from _leaves(value, f"{key}.{name}" if key else str(name))
     elif isinstance(values, list):
         for value in values:
             yield from _leaves(value, key)
-    elif not (isinstance(values, str) and TEMPLATE.search(values)):
+    elif not isinstance(values, Mapping) and not (isinstance(values, str) and TEMPLATE.search(values)):
         yield key, values
 
 
@@ -391,9 +397,13 @@ def length_checks(resolved: Resolved, shape: ModelShape | None) -> Iterator[Pref
 
 
 def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileSystem) -> Iterator[PreflightCheck]:
-    """Whether the checkpoints fit the disk that they are written to."""
-    settings, chosen = file.resolved.settings, file.resolved.chosen
-    if shape is None or settings.save_strategy == "no":
+    """Whether the checkpoints that a Trainer writes fit their disk; what another program saves is not known."""
+    job, chosen = file.job, {*file.resolved.chosen}
+    if shape is None or (isinstance(job, CommandJob) and not takes_arguments(job.command, Path(job.cwd or ""))):
+        return
+    of_script = {name: value for name, value in own_settings(job).items() if name not in chosen}
+    settings, chosen = replace(file.resolved.settings, **of_script), chosen | of_script.keys()
+    if settings.save_strategy == "no":
         return
     outputs = map(file.values.get, read_data_file(REQUIREMENTS)["output_keys"])
     folder = next((value for value in outputs if isinstance(value, str)), ".")
@@ -406,9 +416,12 @@ def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileS
     kept = saves if limit is None else limit + 1  # the next is written before the oldest goes
     count = min(saves, kept) if saves is not None and kept is not None else kept or 1
     number = "One checkpoint takes" if kept is None else f"{count} checkpoint{'s' if count > 1 else ''} of"
-    sentence = f"{number} about {size / GIB:.1f} GiB; {free / GIB:,.1f} GiB are free for {folder}."
+    number = f"Up to {number}" if kept is not None and saves is None else number
+    sentence = f"{number} about {format_size(size)}; {format_size(free)} are free for {folder}."
     if size * count <= free:
         yield PreflightCheck("Checkpoints", "good", sentence)
+    elif size * min(count, 2) <= free and saves is None:  # how many there will be depends on the data
+        yield PreflightCheck("Checkpoints", "warning", sentence)
     else:
         keep = max(1, int(free / size) - 1)
         yield PreflightCheck(

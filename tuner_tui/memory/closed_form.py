@@ -352,10 +352,9 @@ def optimizer_bytes(name: str, together: bool, weight_bytes: int) -> OptimizerBy
 
 
 def embedding_states_bytes(name: str, embedding: int) -> float:
-    """What the states of `embedding` trained embedding weights take more than those of other weights.
+    """What the states of `embedding` trained embedding weights take more than others.
 
-    Trainer keeps the states of embeddings in fp32 under an 8-bit optimizer of bitsandbytes (`create_optimizer`), which
-    is more than a gigabyte for a vocabulary of 128,000 tokens.
+    Trainer keeps them in fp32 under an 8-bit optimizer of bitsandbytes (`create_optimizer`).
     """
     if name not in BITSANDBYTES_OPTIMIZERS or "8bit" not in name:
         return 0.0
@@ -491,10 +490,8 @@ ABSMAX_BLOCK, NESTED_BLOCK = 64, 256
 
 
 def quantized_bytes(settings: Settings, numbers: int, rows: int) -> float:
-    """Bytes of quantized weight matrices with their scales, as bitsandbytes keeps them.
-
-    int8 has an fp32 scale per row. 4-bit weights have one per 64 numbers, which double quantization keeps in 8 bits,
-    with an fp32 scale per 256 of those.
+    """Bytes of weights as bitsandbytes keeps them: int8 with an fp32 scale per row, 4 bits with one per 64 numbers,
+    which double quantization keeps in 8 bits, with an fp32 scale per 256 of those.
     """
     if settings.quantization == "int8":
         return numbers + 4.0 * rows

@@ -241,8 +241,16 @@ def _describe(problem: str) -> str:
 
 def estimate_from_trace(trace: MemoryTrace, settings: Settings, device: Device, processes: int = 1) -> MemoryEstimate:
     """The estimate that a trace makes for the micro batch of `settings`; sizes of one process."""
-    phases = phases_from_trace(trace, settings, device, processes)
     saved = trace.quantizable.saved_bytes(settings)
+    # Traced in bf16: of weights that were saved in fp16 there are copies, which neither a training in fp16 makes nor
+    # one that computes with quantized weights.
+    copied = 2 * trace.quantizable.numbers if saved else trace.weight_bytes * (settings.precision == "fp16")
+    if saved or trace.weight_bytes < 3 * trace.parameters:
+        less = [min(peak.copies, copied) for peak in trace.train]
+        pairs = zip(trace.train, less, strict=True)
+        peaks = (replace(peak, total=peak.total - size, copies=peak.copies - size) for peak, size in pairs)
+        trace = replace(trace, train=tuple(peaks))
+    phases = phases_from_trace(trace, settings, device, processes)
     if not saved:
         estimate = estimate_from_phases(phases, settings, device, TRACED_UNCERTAINTY, "traced")
         return replace(estimate, overhead=replace(estimate.overhead, traced_slack=trace.slack))

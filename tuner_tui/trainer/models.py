@@ -141,7 +141,7 @@ def check_max_length(config: Any, tokenizer: Any, job: JobArguments) -> None:
 
 def model_error(model: str, error: BaseException) -> JobError:
     """The error for a model that cannot be loaded: an unreachable Hub id, or a folder that is missing or no model."""
-    if model.startswith((".", "/", "~")) and not Path(model).expanduser().is_dir():
+    if (model.startswith((".", "/", "~")) or model.count("/") > 1) and not Path(model).expanduser().is_dir():
         return JobError(f"model {model}: no such folder")
     return JobError(f"model {model}: {first_line(error)}")
 

@@ -84,5 +84,5 @@ def test_a_file_without_a_command_says_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("lr: 0.1\nbatch_size: 4\n")
     result = call(box(make_gpu("T4", gib=15.0)), str(file))
-    assert "! Program        The file does not show which command reads it." in result.stdout
+    assert "! Program        No command is shown to read mine.yaml: name it, as in" in result.stdout
     assert "bert" not in result.stdout

@@ -117,7 +117,6 @@ BYTES_PER_TOKEN = 3 * 8
 
 
 def recommend_data_loading(draft: RecommendationDraft) -> None:
-    """Recommends workers, prefetch, persistent workers and pinned memory."""
     prefetch, reason = _prefetch(draft)
     _workers(draft, prefetch)
     if draft.settings.dataloader_num_workers > 0:
@@ -207,12 +206,10 @@ class Recommendation(Struct, frozen=True):
 
     @property
     def values(self) -> Mapping[str, Value]:
-        """The recommended values only."""
         return {advised.name: advised.value for advised in self.advised}
 
     @property
     def effective_batch(self) -> int:
-        """Samples per optimizer step."""
         return self.settings.effective_batch(self.replicas)
 
 

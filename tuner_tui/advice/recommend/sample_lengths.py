@@ -53,12 +53,10 @@ class SampleLengths(Struct, frozen=True, dict=True):
 
     @cached_property
     def ordered(self) -> tuple[int, ...]:
-        """The lengths, the shortest first."""
         return tuple(sorted(self.lengths))
 
     @property
     def longest(self) -> int:
-        """The longest length measured."""
         return self.ordered[-1]
 
     def percentile(self, share: float) -> int:
@@ -67,11 +65,9 @@ class SampleLengths(Struct, frozen=True, dict=True):
         return self.ordered[min(max(index, 0), len(self.ordered) - 1)]
 
     def cut_share(self, max_length: int) -> float:
-        """The share of samples that are longer than `max_length`."""
         return sum(length > max_length for length in self.ordered) / len(self.ordered)
 
     def mean(self, max_length: int) -> float:
-        """The mean length of the samples as they are trained on."""
         return sum(min(length, max_length) for length in self.lengths) / len(self.lengths)
 
     def padding_share(self, settings: Settings) -> float:

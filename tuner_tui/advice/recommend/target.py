@@ -51,12 +51,10 @@ class TrainingTarget(Struct, frozen=True):
 
     @property
     def machine(self) -> RuleContext:
-        """The same facts as input of the settings rules."""
         return RuleContext(self.gpus, self.interpreter, self.job, self.inventory.cpu.usable_cores)
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the training runs on NVIDIA GPUs."""
         return bool(self.gpus)
 
     @property
@@ -68,7 +66,6 @@ class TrainingTarget(Struct, frozen=True):
 
     @property
     def device(self) -> Device:
-        """The device of one process, for memory estimates."""
         if not self.on_gpu:
             return Device(False, None, self.inventory.memory.usable_bytes)
         gpu, spread = self.weakest, self.replicas if self.processes == 1 else 1
@@ -81,7 +78,6 @@ class TrainingTarget(Struct, frozen=True):
 
     @property
     def alone(self) -> TrainingTarget:
-        """The same training on the weakest of its GPUs."""
         return replace(self, gpus=self.gpus and (self.weakest or self.gpus[0],), replicas=1, processes=1)
 
     def trained_with(self, settings: Settings) -> TrainingTarget:
@@ -233,11 +229,9 @@ class RecommendationDraft:
 
     @property
     def settings(self) -> Settings:
-        """The current settings: defaults, recommendations so far, given values."""
         return convert({**{name: advised.value for name, advised in self.advised.items()}, **self.given}, Settings)
 
     def of(self, target: TrainingTarget) -> RecommendationDraft:
-        """The same values for another target."""
         draft = RecommendationDraft(target, self.given)
         draft.advised = dict(self.advised)
         return draft
@@ -252,17 +246,14 @@ class RecommendationDraft:
         self.advised[name] = ConsideredValue(name, value, reason, source)
 
     def reject(self, name: str, value: Value, reason: str, source: str) -> None:
-        """Records a value that was considered and rejected."""
         if name not in self.given and self.target.takes(name):
             self.rejected.append(ConsideredValue(name, value, reason, source))
 
     def why(self, row: str, **figures: object) -> tuple[str, str]:
-        """The reason and the source of a row of `notes.yaml`."""
         text = read_notes("reasons")[row]
         return fill_in(text["reason"], gpu=self.target.gpu_label, **figures), fill_in(text["source"])
 
     def note(self, row: str, **figures: object) -> None:
-        """Adds a note of `notes.yaml` for the person."""
         self.notes.append(fill_in(read_notes("notes")[row], **figures))
 
     def _carried(self, name: str, value: Value) -> bool:

@@ -89,7 +89,7 @@ def doctor(
     if loaded is not None and loaded.dialect is not None and loaded.path is not None:
         path, dialect = loaded.path, loaded.dialect
         file_values = parse_file(read_file_text(path), path).values
-        training_file = TrainingFile(path, file_values, chosen, job, dialect)
+        training_file = TrainingFile(path, file_values, chosen, job, dialect, loaded.notes)
         cwd = Path.cwd() if isinstance(job, BuiltinJob) else Path(job.cwd or Path.cwd())
         local = local_files(cwd)
         checks = (*checks, *file_checks(training_file, machine.inventory, machine.interpreter, local, str(state_dir())))
@@ -145,6 +145,5 @@ def local_files(cwd: Path) -> FileSystem:
 
 
 def _check_lines(check: PreflightCheck) -> list[str]:
-    """Return mark, name and sentence of a check, and the advice below them."""
     head = f"{MARKS[check.state]} {check.name:<{NAME_WIDTH}}"
     return [*hanging_lines(head, check.sentence), *hanging_lines(f"{' ' * len(head)}→ ", check.advice)]

@@ -158,6 +158,11 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
     if model is None and isinstance(job, CommandJob):
         if (unclear := named_model(job)) is not None:
             raise SettingsError(unknown_task(unclear))
+        if (architecture := job.stated.get("architecture")) is not None:
+            raise SettingsError(
+                f"The memory model does not know {architecture}, which the file names: it covers models of "
+                "Transformers. Run it for a few steps to measure its memory."
+            )
         named = "the file" if job.is_unnamed else f"`{shlex.join(job.command)}`"
         raise SettingsError(
             f"Cannot tell which model {named} trains: neither an argument such as "
