@@ -24,7 +24,7 @@ from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.screens.pickers import run_table
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.status_text import (
-    gpus_line,
+    choose_gpus,
     idle_line,
     launch_sentence,
     next_stop_question,
@@ -83,6 +83,9 @@ TWELVE = DurationEstimate(37_200.0, 16.0, 16.6, 0.0, True, "measured here by r00
 ROWS = SampleLengths((10, 20), 12_400)
 
 
+SCRIPT = CommandJob(command=("python", "t.py"))
+
+
 @pytest.mark.parametrize(
     ("config", "outlook", "sentence"),
     [
@@ -122,20 +125,46 @@ def test_a_start_says_in_a_sentence_what_will_happen(
 
 
 @pytest.mark.parametrize(
-    ("processes", "held_gb", "words"),
+    ("job", "count", "held_gb", "words", "visible", "launched"),
     [
-        (2, (60, 0, 0), "0, 1 · in use: 0 · free: 1, 2"),
-        (2, (0, 0, 60), "0, 1"),
-        (1, (0,), ""),
-        (1, (60,), "0 · in use: 0"),
+        (
+            CommandJob(command=("torchrun", "--nproc-per-node=2", "t.py")),
+            None,
+            (60, 0, 0),
+            "1, 2 · in use: 0",
+            "1,2",
+            1,
+        ),
+        (CommandJob(command=("torchrun", "--nproc-per-node=2", "t.py")), None, (0, 0, 60), "0, 1", None, 1),
+        (
+            CommandJob(command=("torchrun", "--nproc-per-node=3", "t.py")),
+            None,
+            (0, 9, 60),
+            "0–2 · in use: 1, 2",
+            None,
+            1,
+        ),
+        (SCRIPT, None, (60, 0, 0, 0), "1–3 · in use: 0", "1,2,3", 1),
+        (SCRIPT, None, (0,), "", None, 1),
+        (SCRIPT, None, (60,), "0 · in use: 0", None, 1),
+        (SCRIPT, 1, (0, 0), "0", "0", 1),
+        (SCRIPT, 2, (0, 0, 0), "0, 1", None, 2),
+        (SCRIPT, 2, (60, 0, 0), "1, 2 · in use: 0", "1,2", 2),
+        (SCRIPT, 2, (60, 9, 0), "1, 2 · in use: 0, 1", "1,2", 2),
+        (replace(SCRIPT, env={"CUDA_VISIBLE_DEVICES": "0"}), None, (60, 0), "0, 1 · in use: 0", None, 1),
     ],
 )
-def test_a_start_names_its_gpus_and_those_that_others_use(processes: int, held_gb: tuple[int, ...], words: str) -> None:
+def test_a_start_takes_free_gpus_and_names_those_that_others_use(
+    job: CommandJob, count: int | None, held_gb: tuple[int, ...], words: str, visible: str | None, launched: int
+) -> None:
     machine = box(*(make_gpu(index=index) for index in range(len(held_gb))))
-    job = CommandJob(command=("torchrun", f"--nproc-per-node={processes}", "train.py"))
     state = UiState(inventory=machine, interpreter=INTERPRETER).with_config(replace(opened(), job=job))
     gpus = tuple(GpuSample(index, "RTX 3090", memory_used_bytes=held * GB) for index, held in enumerate(held_gb))
-    assert gpus_line(state, Sample(0.0, gpus)) == words
+    choice = choose_gpus(state, Sample(0.0, gpus), count)
+    assert choice.taken == words
+    current = choice.state.current
+    assert current is not None
+    assert (current.job.processes, current.launch_request().visible_gpus) == (launched, visible)
 
 
 async def test_settings_that_cannot_train_are_not_recommended_for_it() -> None:

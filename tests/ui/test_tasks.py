@@ -165,13 +165,13 @@ TASKS = (
     ),
     Task(
         "start on 2 GPUs",
-        "e =Job down right enter = t =Train enter",
+        "t =Train 2 enter",
         processes,
         demo,
     ),
     Task(
         "start a script of one's own on 2 GPUs",
-        "e =Job down right enter = t =Train enter",
+        "t =Train 2 enter",
         processes,
         script,
     ),

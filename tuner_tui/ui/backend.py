@@ -267,7 +267,9 @@ class Backend:
         """Prepare a run; nothing is started yet."""
         prepared = prepare(config.launch_request())
         start: Callable[[], Path] = translate_errors()(lambda: launch(prepared).path)
-        return LaunchOffer("", launch_summary(prepared), start)
+        # The command of the built-in job is not one that the user has written.
+        lines = [line for line in launch_summary(prepared) if config.job.kind == "command" or line[0] != "Command"]
+        return LaunchOffer("", [*_changes_since_last(config), *lines], start)
 
     @translate_errors()
     def offer_restart(self, folder: Path, config: TrainingConfig | None) -> LaunchOffer:
@@ -401,6 +403,16 @@ def was_opened_since(run: RunFolder) -> bool:
     with suppress(OSError):
         return run.state.stat().st_mtime <= _opened_marker().stat().st_mtime
     return False
+
+
+def _changes_since_last(config: TrainingConfig) -> Iterator[tuple[str, str]]:
+    """Yield the newest run of the same training, and what is set in another way now."""
+    for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS]:
+        record = readable_record(folder)
+        if record is not None and record.tuning is None and config.trains(record.job):
+            changes = _changed_settings(record.resolved.settings, record, config.resolved)
+            yield f"Since {record.id}", ", ".join(changes) or "the same settings"
+            return
 
 
 def _length(training: TrainingConfig | RunRecord) -> tuple[float, int | None]:

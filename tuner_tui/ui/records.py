@@ -56,7 +56,8 @@ class TrainingConfig(Struct, frozen=True):
 
     `as_it_ran`: the settings are those of a run, so no recommendation replaces them; `cwd` is its folder. `base`
     is the preset as it was read; saving keeps its other fields. `notes` are shown when it is loaded. `named`: a
-    preset or a run was opened at the start; the demo else only stands in where none was.
+    preset or a run was opened at the start; the demo else only stands in where none was. `visible_gpus`: see
+    `LaunchRequest`.
     """
 
     resolved: Resolved
@@ -68,6 +69,7 @@ class TrainingConfig(Struct, frozen=True):
     base: Preset | None = None
     notes: tuple[str, ...] = ()
     named: bool = False
+    visible_gpus: str | None = None
 
     def trains(self, recorded: Job) -> bool:
         """Whether this is the training of a record, which hides the secrets of its job."""
@@ -81,6 +83,7 @@ class TrainingConfig(Struct, frozen=True):
             cwd=self.cwd or Path.cwd(),
             preset=self.preset,
             memory_limit_bytes=self.memory_limit_bytes,
+            visible_gpus=self.visible_gpus,
         )
 
 
@@ -99,12 +102,15 @@ class JobFacts(NamedTuple):
 class LaunchOffer(NamedTuple):
     """A prepared run: a sentence and labelled lines on what it will do, and the call that starts or queues it.
 
-    The call returns its folder, that of a restart once the old run has ended.
+    The call returns its folder, that of a restart once the old run has ended. It can be asked for again with one of
+    `most_gpus`; `job` is then that with a process for each.
     """
 
     sentence: str
     lines: Sequence[tuple[str, str]]
     start: Callable[[], Path]
+    most_gpus: int = 1
+    job: Job | None = None
 
 
 TrialPlacement = Literal["sequential", "gpus", "ray"]

@@ -21,8 +21,8 @@ from tuner_tui.ui.report_file import render_report, report_problem
 from tuner_tui.ui.screens.compare import CompareScreen
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, InspectionScreen, LaunchScreen, NameScreen
 from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, queue_items, run_table
-from tuner_tui.ui.state_store import Requests, StateStore
-from tuner_tui.ui.status_text import launch_sentence, next_stop_question
+from tuner_tui.ui.state_store import Requests, StateStore, estimate_request
+from tuner_tui.ui.status_text import GpuChoice, launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.view.cells import Line
 from tuner_tui.view.end_card import checkpoint_path, end_scene
@@ -122,35 +122,49 @@ class RunRequests(Requests):
         if folder is not None:
             self.follow(folder)
 
-    async def _start(self, heading: str, prepare: Callable[[], Coroutine[Any, Any, LaunchOffer]]) -> Path | None:
-        """Show what a launch will do, as soon as it is prepared; start it and return its folder if the user agrees."""
-        screen, offer = LaunchScreen(heading), None
+    async def _start(self, heading: str, prepare: Callable[..., Coroutine[Any, Any, LaunchOffer]]) -> Path | None:
+        """Show what a launch will do, as soon as it is prepared; start it and return its folder if the user agrees.
 
-        async def fill() -> None:
+        `prepare` gets the number of GPUs once one is chosen; the job that starts a process for each is shown then.
+        """
+        offer: LaunchOffer | None = None
+
+        async def fill(*gpus: int) -> None:
             nonlocal offer
-            offer = await prepare()
-            screen.tell(offer.sentence, offer.lines)
+            offer = await prepare(*gpus)
+            screen.tell(offer.sentence, offer.lines, offer.most_gpus)
 
-        agreed = await self._app.ask(screen, fill)
-        return await to_daemon_thread(offer.start) if agreed and offer is not None else None
+        screen = LaunchScreen(heading, lambda gpus: self._app.serve(fill, gpus))
+        if not await self._app.ask(screen, fill) or offer is None:
+            return None
+        folder, loaded = await to_daemon_thread(offer.start), self._state.loaded
+        if offer.job is not None and loaded is not None and loaded.job != offer.job:
+            self._store.update(replace(self._state, loaded=replace(loaded, job=offer.job)))
+        return folder
 
-    async def _prepare(self, make_offer: Callable[[TrainingConfig], LaunchOffer], queued: bool = False) -> LaunchOffer:
-        """Return the launch of the settings shown, as soon as they are final."""
+    async def _prepare(
+        self, make_offer: Callable[[TrainingConfig], LaunchOffer], gpus: int | None = None, *, queued: bool = False
+    ) -> LaunchOffer:
+        """Return the launch of the settings shown, as soon as they are final, on that number of GPUs."""
         if not self._store.ready.is_set():
             self._app.let_input_through()  # to the dialog, which can be left
             await self._store.ready.wait()
-        current, refusal = self._state.current, self._store.launch_refusal(queued)
+        choice = GpuChoice(self._state) if queued else self._store.choose_gpus(gpus)
+        state, outlook, refusal = choice.state, self._store.outlook, self._store.launch_refusal(queued)
+        current, request = state.current, estimate_request(state)
         if current is None or refusal:
             raise BackendError(refusal)
         offer = await to_daemon_thread(lambda: make_offer(current))
-        sentence = launch_sentence(current, self._store.outlook, self._state.batch_note)
-        tuning, gpus = await self._concurrent_tuning(), "" if queued else self._store.gpus_line
-        view = self._store.settings_view(self._state)
+        if request is not None and state is not self._state:
+            outlook = await to_daemon_thread(lambda: self._backend.estimates.quick(request))
+        sentence = launch_sentence(current, outlook, state.batch_note)
+        tuning, view = await self._concurrent_tuning(), self._store.settings_view(state)
         problems = [] if view is None else [("Problem", problem.sentence) for problem in view.problems]
         batch = "" if view is None else effective_batch(view, self._app.size.width)
         batch = batch.removeprefix("effective ").removeprefix("batch ")
-        more = ("Effective batch", batch), ("GPUs", gpus), ("Meanwhile", tuning)
-        return LaunchOffer(sentence, [*problems, *offer.lines, *(pair for pair in more if pair[1])], offer.start)
+        more = ("GPUs", choice.taken), ("Effective batch", batch), ("Meanwhile", tuning)
+        lines = [*problems, *offer.lines, *(pair for pair in more if pair[1])]
+        return LaunchOffer(sentence, lines, offer.start, choice.most, current.job)
 
     async def _concurrent_tuning(self) -> str:
         """Return what a training does to the tuning that runs; empty without one."""

@@ -75,9 +75,10 @@ class StateStore:
         """Memory and time of the settings shown; None until they are estimated."""
         return self._screen.outlook
 
-    @property
-    def gpus_line(self) -> str:
-        return status_text.gpus_line(self.state, self._screen.sample)
+    def choose_gpus(self, count: int | None) -> status_text.GpuChoice:
+        """Return the start on `count` GPUs, with the values that are recommended for them."""
+        choice = status_text.choose_gpus(self.state, self._screen.sample, count)
+        return choice if choice.state is self.state else choice._replace(state=self._with_recommended(choice.state))
 
     def request_estimate(self, state: UiState | None = None) -> None:
         """Ask for the memory of the settings in `state`, or of those shown; the answer is shown later."""

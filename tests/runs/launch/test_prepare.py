@@ -12,6 +12,7 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import (
     DATA_SUFFIXES,
     MIN_MEMORY_BYTES,
+    LaunchRequest,
     launch_summary,
     memory_limit_problem,
     missing_path_problem,
@@ -19,6 +20,7 @@ from tuner_tui.runs.launch.prepare import (
 )
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.store.folder import create_folder
+from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.job import BuiltinJob
 
 
@@ -63,14 +65,16 @@ def test_the_built_in_job_is_refused_and_a_command_warned_of(box: Sandbox) -> No
         prepare(replace(request, job=BuiltinJob()))
 
 
-def test_a_prepared_launch_moves_to_the_next_folder_without_another_probe(
+def test_a_prepared_launch_moves_to_the_next_folder_without_another_probe_and_keeps_its_gpus(
     box: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = prepare(box.request("import os; print(os.environ['TUNER_RUN_DIR'])"))
+    request = box.request("import os; print(os.environ['TUNER_RUN_DIR'], os.environ['CUDA_VISIBLE_DEVICES'])")
+    prepared = prepare(replace(request, visible_gpus="GPU-7"))
     taken = create_folder(prepared.request.runs_root)
     assert taken.path == prepared.folder.path
     monkeypatch.setattr("tuner_tui.runs.launch.prepare.probe_training_python", None)
     folder = launch(prepared)
     box.folders.append(folder)
     assert wait_ended(folder).outcome == "completed"
-    assert (folder.id, folder.output_log.read_text()) == ("r002", f"{folder.path}\n")
+    assert (folder.id, folder.output_log.read_text()) == ("r002", f"{folder.path} GPU-7\n")
+    assert LaunchRequest.resume(folder, read_record(folder)).visible_gpus == "GPU-7", "it resumes on the same GPU"

@@ -20,6 +20,7 @@ from tuner_tui.core.checked_types import IDENTIFIER
 from tuner_tui.core.files import lacks_locks
 from tuner_tui.core.procfs import ProcessId
 from tuner_tui.core.redaction import redact_argv
+from tuner_tui.hardware.environment import VISIBLE_DEVICES
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.runs.launch.command import (
     SIGTERM_CHECKPOINT_VARIABLE,
@@ -103,6 +104,7 @@ class LaunchRequest(Struct, frozen=True):
     `job_file` gives the job, so that nobody else may be able to change it; None: the user gave the job, or a preset of
     this program.
     `nodes` of a cluster will run it; None: this machine. After `stop_after_s` seconds of training it is stopped.
+    `visible_gpus` is the CUDA_VISIBLE_DEVICES chosen for it; None: that of the environment.
     """
 
     job: Job
@@ -123,6 +125,7 @@ class LaunchRequest(Struct, frozen=True):
     nodes: int | None = None
     stop_after_s: float | None = None
     job_file: Path | None = None
+    visible_gpus: str | None = None
 
     @classmethod
     def resume(cls, parent: RunFolder, record: RunRecord, environ: Mapping[str, str] | None = None) -> LaunchRequest:
@@ -139,6 +142,7 @@ class LaunchRequest(Struct, frozen=True):
             nodes=record.nodes,
             stop_after_s=record.stop_after_s,
             job_file=parent.record,
+            visible_gpus=record.env.get(VISIBLE_DEVICES),
         )
 
     @property
@@ -297,6 +301,8 @@ def _assemble(
     if own_resume is not None:
         applied = replace(applied, argv=own_resume.applied_to(applied.argv))
     added_env = added_environment(job, request.environ, folder, applied.inject, request.memory_limit_bytes)
+    if request.visible_gpus is not None:
+        added_env.setdefault(VISIBLE_DEVICES, request.visible_gpus)
     if checkpoint is not None and own_resume is None and isinstance(job, CommandJob):
         added_env[RESUME_VARIABLE] = str(checkpoint)
     if checkpoints_on_sigterm(request, interpreter):

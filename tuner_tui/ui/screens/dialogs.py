@@ -20,7 +20,7 @@ from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.events import Click
+from textual.events import Click, Key
 from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import ModalScreen
@@ -150,8 +150,10 @@ class LaunchScreen(ConfirmScreen):
 
     LOOK_FIRST = frozenset({"Problem", "Not applied", "Meanwhile"})
 
-    def __init__(self, heading: str, verb: str = "start") -> None:
+    def __init__(self, heading: str, choose_gpus: Callable[[int], object] | None = None, verb: str = "start") -> None:
+        """`choose_gpus` is called with the number of GPUs that is typed; it tells again."""
         super().__init__(heading, verb=verb)
+        self._choose_gpus, self._most_gpus = choose_gpus, 1
         self._sentence, self._about = Static("Reading settings and hardware …", markup=False), Static()
         self._confirmed, self._look_first = False, False
         self._told_s = math.inf
@@ -159,13 +161,22 @@ class LaunchScreen(ConfirmScreen):
     def body(self) -> Iterable[Widget]:
         yield VerticalScroll(self._sentence, self._about)
 
-    def tell(self, sentence: str, lines: Sequence[tuple[str, str]] = ()) -> None:
+    def tell(self, sentence: str, lines: Sequence[tuple[str, str]] = (), most_gpus: int = 1) -> None:
+        """Describe the start, which can be on one to `most_gpus` GPUs."""
         self._told_s = time.monotonic()
+        if self._choose_gpus is not None and most_gpus > 1:
+            self._most_gpus = min(most_gpus, 9)
+            self.query_one("#dialog").border_subtitle = Content(f"1–{self._most_gpus} number of GPUs · {self.hint}")
         self._sentence.update(Text(sentence, "bold"))
         self._about.update(Group("", label_table(lines)) if lines else "")
         self._look_first = any(label in self.LOOK_FIRST for label, _ in lines)
         if self._confirmed:
             self.action_confirm()
+
+    def on_key(self, event: Key) -> None:
+        if self._choose_gpus is not None and event.key.isdecimal() and 1 <= int(event.key) <= self._most_gpus:
+            event.stop()
+            self._choose_gpus(int(event.key))
 
     def action_confirm(self) -> None:
         seen = self.app.typed_s >= self._told_s  # type: ignore[attr-defined]
