@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -40,7 +42,8 @@ def test_keys_stand_at_the_choice_under_the_cursor_only() -> None:
 words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z", "M")), min_size=1, max_size=80)
 remedies = st.builds(Remedy, words, words, st.just({"seed": 1}), words, words)
 findings = st.builds(
-    Finding, words, st.sampled_from(["failed", "warning", "hint"]), words, st.lists(words, max_size=3).map(tuple),
+    Finding, words | st.just("gpu-oom"), st.sampled_from(["failed", "warning", "hint"]), words,
+    st.lists(words, max_size=3).map(tuple),
     st.just("likely"), st.none(), st.lists(remedies, max_size=3).map(tuple),
 )  # fmt: skip
 
@@ -73,5 +76,14 @@ def test_the_selected_remedy_shows_its_peak_and_effective_batch_in_full() -> Non
     assert "effective batch 64 → 32" in head, "it stands in the line in which one presses enter"
     for part in ("activation memory × 0.50; peak 18.0 GiB of", "24.0 GiB (17.0 GiB to 19.0"):
         assert part in shown
+    faster = replace(smaller, title="checkpointing on", peak=None, effect="about 40 % less; slower", speed=(0.8, 0.87))
+    error = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 1.00 GiB "
+    table = texts(replace(finding, evidence=(f"{error}is free.",), remedies=(shrinks, faster)), selected=1)
+    assert table[0].startswith("● The GPU ran out of memory   2.0 GiB requested, 1.0 of 24.0 GiB free")
+    assert [re.split(" {2,}", row.strip()) for row in table[1:]] == [
+        ["remedy", "peak memory", "speed", "effective batch"],
+        ["· micro batch 16 → 8", "18.0 of 24.0 GiB", "–", "64 → 32"],
+        ["▸ checkpointing on", "about 40 % less", "20 to 13 % slower", "unchanged"],
+    ]
     live = replace(finding, severity="warning")
     assert RETRY_KEYS not in " ".join(texts(live)), "only a run that has ended is started again"

@@ -90,7 +90,7 @@ LEAST_NAMED = 0.005
 
 
 def bar_legend(parts: Iterable[BarPart], bar: Line) -> list[Line]:
-    """Return the names and percentages of the parts of a percent or more that have no room for both in the bar."""
+    """Return the names and percentages of the parts that have no room for both in the bar."""
     drawn, legend = plain_text(bar), []
     for part in parts:
         text = f"{part.name} {format_share(part.share)}"

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import UNKNOWN
+from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
     GOOD,
     READING,
     Line,
     Style,
     TextSpan,
+    column_widths,
     fit,
     line,
     line_width,
     shorten,
     shorten_phrases,
+    table_line,
     text_width,
     wrapped_parts,
     wrapped_rows,
@@ -91,21 +96,26 @@ def _all_rows(findings: Sequence[Finding], selected: int, width: int, most: int)
     rows: list[ChoiceRow] = []
     before = None
     for at, (finding, remedy) in enumerate(choices(findings)):
+        is_table = remedy is not None and _in_table(finding, width)
         if finding is not before:
-            position = at if remedy is None else None
-            rows += [(row, position) for row in _finding(finding, position == selected, width, most)]
-        if remedy is not None:
+            is_selected = at <= selected < at + len(finding.remedies) if is_table else remedy is None and at == selected
+            keys = f"  {RETRY_KEYS if is_table else LOOK_KEYS}" if is_selected else ""
+            rows += [(row, at if remedy is None else None) for row in _finding(finding, keys, width, most)]
+            if is_table:
+                lines = _remedy_table(finding.remedies, selected - at, width)
+                rows += [(lines[0], None), *((row, at + n) for n, row in enumerate(lines[1:]))]
+        if remedy is not None and not is_table:
             rows += [(row, at) for row in _remedy(finding, remedy, at == selected, width)]
         before = finding
     return rows
 
 
-def _finding(finding: Finding, selected: bool, width: int, most: int) -> list[Line]:
-    keys = f"  {LOOK_KEYS}" if selected else ""
+def _finding(finding: Finding, keys: str, width: int, most: int) -> list[Line]:
     doubt = "" if finding.confidence == "certain" else f" ({finding.confidence})"
     first, *more = _wrap(f"{finding.sentence}{doubt}", width - 2 - len(keys))
     head = line(TextSpan(*MARKS[finding.severity]), TextSpan(first, "strong"))
     facts = further_evidence(finding)
+    facts = [memory_in_words(fact) for fact in facts] if finding.severity == "failed" else facts
     evidence = " · ".join(facts)
     if evidence and not more and line_width(head) + len(GAP) + text_width(evidence) + len(keys) <= width:
         return [_with_keys(line(*head, TextSpan(GAP + evidence, "dim")), keys, width)]
@@ -114,6 +124,55 @@ def _finding(finding: Finding, selected: bool, width: int, most: int) -> list[Li
     rows = [line(TextSpan(f"  {part}", "strong")) for part in more]
     rows += [line(TextSpan(f"  {part}", "dim")) for part in wrapped_parts(facts, width - 2, most)]
     return [_with_keys(head, keys, width), *rows]
+
+
+def memory_in_words(fact: str) -> str:
+    """Return what an out-of-memory error says in its sizes, any other fact as it is."""
+    from tuner_tui.advice.oom_analysis import read_figures  # not needed for the first frame
+
+    figures = read_figures(fact)
+    if figures is None or None in (figures.tried, figures.free, figures.capacity):
+        return fact
+    held, cached = figures.in_use, figures.cached
+    parts = [f"{f.gib(figures.tried)} GiB requested, {f.gib(figures.free)} of {f.gib(figures.capacity)} GiB free"]
+    parts += [f"this process holds {f.gib(held)} GiB"] if held else []
+    parts += [f"{f.gib(cached)} GiB of it unused in PyTorch's cache"] if held and cached else []
+    return ", ".join(parts)
+
+
+TABLE_FROM = 96
+"""Cells from which the remedies of what ended a run stand in a table."""
+TABLE_COLUMNS = ("remedy", "peak memory", "speed", "effective batch")
+WIDEST_COLUMNS = (44, 44, 24, 24)
+
+
+def _in_table(finding: Finding, width: int) -> bool:
+    """True if the remedies of the finding are compared: they free the memory that ended the run, by settings."""
+    is_end = finding.severity == "failed" and finding.cause.endswith("oom")
+    return is_end and width >= TABLE_FROM and all(remedy.change for remedy in finding.remedies)
+
+
+def _remedy_table(remedies: Sequence[Remedy], selected: int, width: int) -> list[Line]:
+    """Return the names of the columns, and each remedy with its peak, its speed and its effective batch."""
+    texts = [TABLE_COLUMNS, *map(_remedy_cells, remedies)]
+    columns = column_widths(texts, WIDEST_COLUMNS, width - 4)
+    rows = [line("    ", *table_line(TABLE_COLUMNS, columns, ("dim",) * 4, "llll"))]
+    for at, cells in enumerate(texts[1:]):
+        mark = TextSpan("  ▸ ", "curve") if at == selected else TextSpan("  · ", "dim")
+        styles: tuple[Style, ...] = ("strong" if at == selected else "", "", "", "warn" if "→" in cells[3] else "")
+        rows.append(line(mark, *table_line(cells, columns, styles, "llll")))
+    return rows
+
+
+def _remedy_cells(remedy: Remedy) -> tuple[str, ...]:
+    from tuner_tui.advice.finding import speed_words  # not needed for the first frame
+
+    first = re.split(r"[;,(]", remedy.effect)[0].strip()
+    peak, speed = first or UNKNOWN, UNKNOWN if remedy.speed is None else speed_words(*remedy.speed)
+    if remedy.peak is not None:
+        doubt = {"fits": "", "tight": ", may not fit", "too large": ", not enough"}[remedy.peak.verdict]
+        peak = f"{f.gib(remedy.peak.peak_bytes)} of {f.gib(remedy.peak.capacity_bytes)} GiB{doubt}"
+    return remedy.title, peak, speed, remedy.batch_note.removeprefix("effective batch ") or "unchanged"
 
 
 def headline(finding: Finding, width: int) -> Line:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tuner_tui.core.units import GIB
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import LABEL, WARN, Line, Style, labelled_flow, labelled_row, line
-from tuner_tui.view.charts import BarMark, BarPart, bar_legend, bar_marks, stacked_bar
+from tuner_tui.view.charts import LEAST_NAMED, BarMark, BarPart, bar_legend, bar_marks, stacked_bar
 from tuner_tui.view.run_rows import peak_bytes
 
 if TYPE_CHECKING:
@@ -161,7 +161,14 @@ def full_memory_rows(figures: MemoryFigures, width: int) -> list[Line]:
 
 
 def named_bar(label: str, parts: Sequence[BarPart], width: int) -> list[Line]:
-    """Return a stacked bar, and below it the names of the parts that have no room for theirs."""
+    """Return a stacked bar, and below it the names of the parts that have no room for theirs in it.
+
+    Those too small for a name are one part, unless they are nothing together too.
+    """
+    named = [part for part in parts if part.share >= LEAST_NAMED]
+    small = sum(part.share for part in parts if part.share < LEAST_NAMED)
+    at = next((at for at, part in enumerate(named) if part.style == "dim"), len(named))  # what is free
+    parts = [*named[:at], *([BarPart("other", small, "fill-dim")] if small >= LEAST_NAMED else ()), *named[at:]]
     bar = stacked_bar(parts, max(0, width - LABEL))
     legend = bar_legend(parts, bar)
     return [labelled_row(label, bar), *(labelled_flow("", legend, width) if legend else ())]
