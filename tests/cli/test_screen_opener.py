@@ -23,7 +23,9 @@ from tests.cli.commands.test_run import shell
 from tests.runs.builders import whole_run
 from tuner_tui.cli.screen_opener import run_to_open
 from tuner_tui.runs.store.folder import runs_dir
+from tuner_tui.runs.store.record import read_record, write_record
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state, write_supervisor_state
+from tuner_tui.tuning.store import TuningFolder, tunings_dir
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.palette import wants_colour
 
@@ -168,6 +170,15 @@ def test_a_run_that_failed_or_ended_since_the_last_look_is_opened(
     write_supervisor_state(run.state, replace(ended, outcome="failed", exit_code=1))
     os.utime(run.state, (1.0, 1.0))
     assert run_to_open(Backend()) == run.path
+    trial = whole_run(runs_dir())
+    write_record(trial, replace(read_record(trial), tuning="t001"))
+    assert run_to_open(Backend()) == run.path, "a trial is on the screen of its tuning"
+    tuning = TuningFolder(tunings_dir(os.environ) / "t001")
+    tuning.path.mkdir(parents=True)
+    tuning.trials.touch()
+    assert Backend().tuning_to_open() == tuning.path
+    os.utime(tuning.trials, (1.0, 1.0))
+    assert Backend().tuning_to_open() is None, "its end was seen"
 
 
 def test_the_demo_opens_without_reading_presets_or_importing_typer(tmp_path: Path) -> None:

@@ -401,6 +401,9 @@ class FakeBackend(Backend):
     def is_first_start(self) -> bool:
         return self.box.first_start
 
+    def tuning_to_open(self) -> Path | None:
+        return None
+
     def wake_queue(self) -> None:
         self.box.queue_wakes += 1
 

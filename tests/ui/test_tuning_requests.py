@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -54,6 +55,14 @@ async def test_o_shows_the_newest_tuning_and_escape_leaves_it() -> None:
         await press_until(pilot, lambda: shown(pilot) == under_way(id="t003"), "o")
         await until(pilot, lambda: "at most +11 % to gain" in screen_text(pilot.app))
         assert "Tuning t003 · llama-1b-sft · running" in screen_text(pilot.app)
+        await press_until(pilot, lambda: pilot.app.screen is app_of(pilot).main, "escape")
+
+
+async def test_a_screen_that_is_opened_while_a_tuning_runs_shows_it() -> None:
+    box = box_with(under_way())
+    backend = box.backend(tuning_to_open=lambda: Path("/tunings/t003"))
+    async with on_screen(box, backend=backend) as pilot:
+        await until(pilot, lambda: shown(pilot) == under_way(id="t003"))
         await press_until(pilot, lambda: pilot.app.screen is app_of(pilot).main, "escape")
 
 

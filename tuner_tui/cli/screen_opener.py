@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -85,18 +86,22 @@ def read_start(backend: Backend, preset: str | None, folder: Path | None) -> tup
 def run_to_open(backend: Backend) -> Path | None:
     """Return the newest live run; else the newest run if it failed, or ended since a screen was opened the last time.
 
-    Settings that are passed are for another training than one that has ended.
+    Settings that are passed are for another training than one that has ended. The runs of a tuning are on its screen.
     """
     from tuner_tui.runs.read.status import live_runs, read_status
-    from tuner_tui.runs.store.folder import list_runs, runs_dir
+    from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir
+    from tuner_tui.runs.store.record import readable_record
     from tuner_tui.ui.backend import was_opened_since
 
-    live = next(live_runs(runs_dir()), None)
-    newest = next(iter(list_runs(runs_dir())), None)
+    def is_trial(run: RunFolder) -> bool:
+        return getattr(readable_record(run), "tuning", None) is not None
+
+    live = next(filterfalse(is_trial, live_runs(runs_dir())), None)
+    newest = next(filterfalse(is_trial, list_runs(runs_dir())), None)
     if live is not None or newest is None or backend.flags:
         return None if live is None else live.path
     status = read_status(newest)
-    seen = status.outcome in ("completed", "stopped") and was_opened_since(newest)
+    seen = status.outcome in ("completed", "stopped") and was_opened_since(newest.state)
     return newest.path if status.kind in ("ended", "lost") and not seen else None
 
 

@@ -66,6 +66,7 @@ from tuner_tui.settings.presets import (
 )
 from tuner_tui.settings.resolve import LaunchOptions, resolve, resolve_training
 from tuner_tui.settings.rules import RuleContext
+from tuner_tui.tuning.store import list_tunings, tunings_dir
 from tuner_tui.ui.drafts import Draft, draft_path, read_draft
 from tuner_tui.ui.followed_run import FollowedRun, compare_runs, follow_run
 from tuner_tui.ui.records import (
@@ -372,6 +373,13 @@ class Backend:
         return not was_opened and not list_runs(runs_dir())
 
     @translate_errors()
+    def tuning_to_open(self) -> Path | None:
+        """Return the newest tuning if it runs, or has ended since a screen was opened the last time."""
+        newest = next(iter(list_tunings(tunings_dir(os.environ))), None)
+        shown = newest is not None and (newest.live or not was_opened_since(newest.trials))
+        return newest.path if newest is not None and shown else None
+
+    @translate_errors()
     def wake_queue(self) -> None:
         """Start the process that starts waiting runs again where it was killed."""
         revive_waiter(runs_dir())
@@ -398,10 +406,10 @@ def _opened_marker() -> Path:
     return runs_dir().with_name("opened")
 
 
-def was_opened_since(run: RunFolder) -> bool:
-    """Return whether a screen was opened since the run ended; `Backend.is_first_start` opens the next one."""
+def was_opened_since(written: Path) -> bool:
+    """Return whether a screen was opened since that file was written; `Backend.is_first_start` opens the next one."""
     with suppress(OSError):
-        return run.state.stat().st_mtime <= _opened_marker().stat().st_mtime
+        return written.stat().st_mtime <= _opened_marker().stat().st_mtime
     return False
 
 

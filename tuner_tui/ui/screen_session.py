@@ -111,6 +111,9 @@ class ScreenSession:
         self.settings.load(config)
         self._runs.follow(folder)
         await self.settings.restore_draft()
+        news = None if config.named else await to_daemon_thread(self._backend.tuning_to_open)
+        if folder is None and news is not None:
+            self._app.serve(self._tuning.show, news)
         first_start = await to_daemon_thread(self._backend.is_first_start)
         self._store.update(replace(self.state, first_start=first_start))
 

@@ -58,9 +58,9 @@ class TuningRequests(Requests):
         shown = running or next(iter(listed), None)
         folder = await self._start() if shown is None else shown.folder
         if folder is not None and self._screen is None:
-            await self._show(folder)
+            await self.show(folder)
 
-    async def _show(self, folder: Path) -> None:
+    async def show(self, folder: Path) -> None:
         self._screen = TuneScreen()
         if self._state.tuning is not None and self._state.tuning.status != "running":
             self._store.update(replace(self._state, tuning=None))

@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent
+from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent, format_short_duration
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
     BAD,
@@ -133,7 +133,7 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> li
         return [*_in_columns(scene, gpus, columns, width), *problems]
     lines, number = -(-len(gpus) // columns), max(1, each - INDEX - SCALE)
     flat = [all(_is_at_rest(scene, gpu, number) for gpu in gpus[line::lines]) for line in range(lines)]
-    tall = min(TALLEST_HISTORY, (room - 1 - lines - sum(flat)) // max(1, lines - sum(flat)))
+    tall = min(TALLEST_HISTORY, (room - 2 - lines - sum(flat)) // max(1, lines - sum(flat)))
     return [*_in_columns(scene, gpus, columns, width, [1 if each else tall for each in flat]), *problems]
 
 
@@ -185,7 +185,7 @@ def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, heights:
         if height:
             style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
             rows += history_rows(*_histories(scene, gpu, width - INDEX - SCALE), style, height, "100 %")
-    return rows
+    return [*rows, time_axis(scene.past, width - INDEX - SCALE)] if max(heights, default=0) > 1 else rows
 
 
 WORST = 5
@@ -381,6 +381,15 @@ def history_rows(
         line(" " * INDEX, *cells, TextSpan(align_left(f" {scale.get(y, '')}", SCALE), "dim"))
         for y, cells in enumerate(lines)
     )
+
+
+def time_axis(past: Past, number: int) -> Line:
+    """Return the row below histories of `number` cells that says how long ago their beginning and their middle were."""
+    first = format_short_duration(past.seconds)
+    amount, _, unit = first.partition(" ")
+    middle = f"-{float(amount) / 2:g} {unit}" if unit.isalpha() else ""
+    text = align_left(align_left(f"-{first}", number // 2 - len(middle) // 2) + middle, number - 3)
+    return line(TextSpan(f"{' ' * INDEX}{text}now", "dim"))
 
 
 def find_gpu(sample: Sample, index: int) -> GpuSample | None:

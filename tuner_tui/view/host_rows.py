@@ -21,7 +21,7 @@ from tuner_tui.view.cells import (
     text_width,
 )
 from tuner_tui.view.charts import blocks, gauge, is_flat
-from tuner_tui.view.gpu_rows import INDEX, SCALE, TALLEST_HISTORY, WIDEST_GAUGE, history_rows
+from tuner_tui.view.gpu_rows import INDEX, SCALE, TALLEST_HISTORY, WIDEST_GAUGE, history_rows, time_axis
 from tuner_tui.view.sample_history import NO_PAST, Columns, Past, history_columns, samples_after
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, 
         load, memory = (columns("cpu_pct"), 100.0), (columns("ram_used_bytes"), float(host.ram_total_bytes or 0))
         height = 1 if is_flat(*load) and is_flat(*memory) else height
         history = history_rows(load, memory, "gauge", height, "100 %")
+        history += (time_axis(past, number),) if 1 < height < chart else ()
     gauges = host_gauges(sample, width, past.text if history and not sample.gpus else "")
     return [*gauges, *history, *core_rows(recent or (sample,), now_s, width), *_disk_rows(host, width)]
 
