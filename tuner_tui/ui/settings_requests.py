@@ -362,9 +362,10 @@ def preset_name_problem(name: str) -> str | None:
 
 
 READING_GROUP, FITTING_GROUP = "checking what fits …", "fits this machine"
+UNMEASURED_GROUP = "made for such a GPU; no estimate before a run"
 UNUSED_GROUP = "fits the GPU (PyTorch here is CPU-only)"
 PRESET_GROUPS = (
-    "yours", READING_GROUP, FITTING_GROUP, "memory not known before a run", "for other machines", "tuning notes",
+    "yours", READING_GROUP, FITTING_GROUP, UNMEASURED_GROUP, "for other machines", "tuning notes",
 )  # fmt: skip
 PRESET_COLUMNS = ("method", "peak / free memory (! tight)", "time here", "")
 
@@ -421,7 +422,7 @@ def _preset_group(preset: PresetEntry, outlook: PresetOutlook | None, reading: b
     verdict = None if outlook is None or outlook.memory.estimate is None else outlook.memory.estimate.verdict
     if outlook is not None and (not outlook.suits or verdict == "too large"):
         return "for other machines"
-    return FITTING_GROUP if verdict in ("fits", "tight") else "memory not known before a run"
+    return FITTING_GROUP if verdict in ("fits", "tight") else UNMEASURED_GROUP
 
 
 def _preset_figures(
@@ -444,12 +445,16 @@ def _preset_figures(
         return method, memory, "", marked
     estimate, duration = outlook.memory.estimate, outlook.memory.duration
     requirements = None if preset.loaded is None else preset.loaded.preset.for_
-    memory = "  not known"
+    needs = "" if requirements is None else requirements.gpu_text()
+    memory = f"  made for {needs}" if needs else "  not known"
     if estimate is not None:
         memory = f"{VERDICTS[estimate.verdict][0]} {figures_of(estimate)} {outlook.memory.against}".rstrip()
     if not outlook.suits and requirements is not None:
-        needs = requirements.gpu_text() or f"{requirements.min_cores} cores"
-        memory = "  only without a GPU" if requirements.for_no_gpu else f"  needs {needs}"
+        memory = (
+            "  only without a GPU"
+            if requirements.for_no_gpu
+            else f"  needs {needs or f'{requirements.min_cores} cores'}"
+        )
     time = UNKNOWN if duration is None or duration.range_s is None else summarise_duration(duration)
     time = UNKNOWN if time == VARIED else time
     return method, memory, time, marked

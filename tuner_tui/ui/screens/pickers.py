@@ -72,8 +72,12 @@ class DetailText(Static):
         self._texts = texts
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        rows = (sum(len(wrap_text(line, max(1, width))) for line in text.split("\n")) for text in self._texts())
-        return min(max(rows), int(viewport.height * MOST_DETAIL))
+        return min(max(detail_rows(text, width) for text in self._texts()), int(viewport.height * MOST_DETAIL))
+
+
+def detail_rows(text: str, width: int) -> int:
+    """Return the rows that a detail takes in `width` cells."""
+    return sum(len(wrap_text(line, max(1, width))) for line in text.split("\n"))
 
 
 class PickScreen(Dialog[T]):
@@ -234,11 +238,23 @@ def with_headings(items: Iterable[PickerItem[T]]) -> list[tuple[str, PickerItem[
     return lines
 
 
+PRESETS_WIDTH, PRESETS_FRAME = 94, 4
+"""Cells of a line of the preset dialog, and its rows that are neither the list nor the detail."""
+
+
 class PresetScreen(PickScreen[str]):
     """Lists presets, as wide as their details need; `columns` names what is said of each."""
 
     def __init__(self, columns: str, items: Sequence[PickerItem[str]]) -> None:
         super().__init__("Presets", items, "There are no presets.", columns=("preset", columns))
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._limit_height()
+
+    def _limit_height(self) -> None:
+        details = (detail_rows(item.detail, PRESETS_WIDTH) for item in self._items)
+        self.query_one("#dialog").styles.max_height = len(self._shown) + max(details, default=0) + PRESETS_FRAME
 
     def show(self, columns: str, items: Sequence[PickerItem[str]]) -> None:
         """List `items` in place of those so far; a cursor that was moved stays on the preset of the same name."""
@@ -246,6 +262,7 @@ class PresetScreen(PickScreen[str]):
         for options in self.query(OptionList):
             before, moved = self._picked_item(options.highlighted), options.highlighted != self._first_open()
         self._columns, self._items, self._shown = ("preset", columns), items, with_headings(items)
+        self._limit_height()
         if before is None:
             return
         self._show_matches()
