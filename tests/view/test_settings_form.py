@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ def view(processes: int = 1, **values: Any) -> SettingsView:
     return SettingsView(tuple(FIELDS.values()), resolved, saved, result, "demo", DataParallel(processes), check)
 
 
-@pytest.mark.parametrize(("reading", "origin"), [(True, "reading …"), (False, "from command")])
+@pytest.mark.parametrize(("reading", "origin"), [(True, "reading …"), (False, "not known yet")])
 def test_a_value_that_only_the_command_knows_is_not_said_to_be_our_default(reading: bool, origin: str) -> None:
     shown = replace(view(), unknown=frozenset(KNOBS[:1]), reading=reading)
     assert [(row.value, row.origin) for row in form_rows(shown)[:2]] == [("–", origin), ("1", "default")]
@@ -71,6 +72,17 @@ def test_a_folded_group_is_one_row() -> None:
     rows = form_rows(view(), opened={"Length"})
     assert {row.group for row in rows[len(KNOBS) :] if row.name} == {"Length"}
     assert [row.name for row in form_rows(view(), opened=())][: len(KNOBS)] == list(KNOBS)
+
+
+def test_what_is_wrong_and_what_a_file_says_is_never_folded_away() -> None:
+    wrong = (Problem(("quantization",), "error", "nf4 needs bitsandbytes"),)
+    [heading, field] = [row for row in form_rows(replace(view(), problems=wrong), opened=()) if row.group == "Memory"]
+    assert (heading.label, field.name, field.origin) == ("▹ Memory", "quantization", "✗ nf4 needs bitsandbytes")
+    assert re.fullmatch(r"\d+ more", heading.origin)
+    of_file = replace(
+        view(), preset="jobs/hf.py", resolved=Resolved(Settings(), {KNOBS[0]: Origin(OriginKind.PRESET, "hf")})
+    )
+    assert row(of_file, KNOBS[0]).origin == "hf.py"
 
 
 def test_a_changed_field_is_marked_and_says_its_origin() -> None:

@@ -84,7 +84,7 @@ def plain_text(cells: Line) -> str:
     return "".join(run.text for run in cells)
 
 
-_NARROW = re.compile("[ -~\u00a1-\u00ac\u00ae-\u00ff–…“”✓✗■●◆◇▲▴▸▾→↑↓\u2500-\u259f\u2800-\u28ff]*")
+_NARROW = re.compile("[ -~\u00a1-\u00ac\u00ae-\u00ff–…“”✓✗■●◆◇▲▴▸▹▾→↑↓\u2500-\u259f\u2800-\u28ff]*")
 """Characters known to be one cell wide; the width of any other is looked up, and its row is written whole each time."""
 
 

@@ -119,7 +119,7 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
     if on_host and host is not None and sample is not None:
         of_run = sum(process.rss_bytes or 0 for process in sample.processes)
         sizes[OTHERS] = max(0, (host.ram_used_bytes or 0) - of_run)
-    styles = {**MEMORY_STYLES, OTHERS: "fill-dim"} if on_host else MEMORY_STYLES
+    styles = {**MEMORY_STYLES, OTHERS: "fill-strong"} if on_host else MEMORY_STYLES
     too_large = not measured and estimate is not None and estimate.verdict == "too large"
     # Beyond a mark of what there is stands what does not fit.
     whole = max(sum(sizes.values()), capacity) if too_large else capacity

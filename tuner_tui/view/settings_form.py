@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct, field, structs
@@ -92,6 +93,8 @@ class FieldHelpText(NamedTuple):
     tone: FieldTone = ""
 
 
+PARTLY = "▹"
+"""The sign of a group of which some fields are shown."""
 KNOBS = (
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
@@ -122,11 +125,16 @@ def form_rows(
     by_name = {spec.name: spec for spec in view.specs}
     rows = [_field_row(view, by_name[name], worst.get(name)) for name in KNOBS if name in by_name]
     for group, specs in group_fields(view.specs).items():
-        is_open = opened is None or group in opened
-        rows.append(_heading(view, group, specs, worst, is_open, counted=not is_open and not show_changed))
-        shown = specs if is_open else [spec for spec in specs if _differs(view, spec)] if show_changed else []
+        shown = specs if opened is None or group in opened else []
+        if not shown:  # what is wrong is never folded away
+            shown = [s for s in specs if _is_wrong(worst.get(s.name)) or (show_changed and _differs(view, s))]
+        rows.append(_heading(view, group, specs, worst, len(shown)))
         rows.extend(_field_row(view, spec, worst.get(spec.name)) for spec in shown)
     return tuple(rows)
+
+
+def _is_wrong(problem: Problem | None) -> bool:
+    return problem is not None and problem.severity == "error"
 
 
 def _differs(view: SettingsView, spec: FieldSpec) -> bool:
@@ -139,23 +147,26 @@ def _heading(
     group: str,
     specs: Sequence[FieldSpec],
     worst: Mapping[str, Problem],
-    is_open: bool,
-    counted: bool,
+    shown: int,
 ) -> FormRow:
-    """Return the heading of a group, with the number of fields that differ from the preset.
+    """Return the heading of a group, with the number of fields that differ from the preset, and of those not shown.
 
-    Of one whose fields are not shown, those that are not at their defaults are `counted`.
+    Of one without a field shown, those that are not at their defaults are counted.
     """
     now, saved = view.resolved.settings, view.saved.settings
     changed = sum(getattr(now, spec.name) != getattr(saved, spec.name) for spec in specs)
-    differing = sum(getattr(now, spec.name) != spec.default for spec in specs) if counted else 0
+    differing = sum(getattr(now, spec.name) != spec.default for spec in specs) if not shown else 0
     problems = [worst[spec.name] for spec in specs if spec.name in worst]
     wrong = any(problem.severity == "error" for problem in problems)
     tone: FieldTone = "error" if wrong else "warning" if problems else "changed" if changed else ""
     note = f"{changed} changed" if changed else f"{differing} set" if differing else ""
-    if problems and not is_open:
-        note = f"{'✗' if wrong else '!'} {problems[0].sentence}"
-    return FormRow(f"{'▾' if is_open else '▸'} {group}", None, origin=note, tone=tone, group=group)
+    if problems and not shown:
+        note = f"! {problems[0].sentence}"
+    elif 0 < shown < len(specs):
+        note = " · ".join(filter(None, (note, f"{len(specs) - shown} more")))
+    return FormRow(
+        f"{'▾' if shown == len(specs) else PARTLY if shown else '▸'} {group}", None, "", note, tone, False, group
+    )
 
 
 def worst_problems(problems: Sequence[Problem]) -> Mapping[str, Problem]:
@@ -173,8 +184,11 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     changed = value != getattr(view.saved.settings, spec.name)
     tone: FieldTone = "changed" if changed else ""
     origin = view.resolved.origin(spec.name).label
+    file = PurePath(view.preset or "")
+    if origin == "preset" and file.suffix and file.stem == view.resolved.origin(spec.name).detail:
+        origin = file.name
     if spec.name in view.unknown:
-        origin = READING if view.reading else "from command"
+        origin = READING if view.reading else "not known yet"
     value_text = UNKNOWN if spec.name in view.unknown else format_field(spec, value)
     if spec.name in view.in_effect:
         tone, origin = "warning", f"! {view.in_effect[spec.name].text}"

@@ -26,6 +26,7 @@ from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel
 from tuner_tui.view.cells import READING, Line, shorten
 from tuner_tui.view.estimate_rows import estimate_rows
 from tuner_tui.view.settings_form import (
+    PARTLY,
     FieldHelpText,
     FormRow,
     SettingsView,
@@ -399,7 +400,7 @@ class SettingsPanel(Vertical):
 
     def action_step(self, direction: int) -> None:
         spec, row = self.spec, self.list.row
-        if spec is None and row is not None and row.label.startswith("▸" if direction > 0 else "▾"):
+        if spec is None and row is not None and row.label[0] in (f"▸{PARTLY}" if direction > 0 else "▾"):
             self._open_group(row.group)
         if self.view is None or spec is None:
             return

@@ -89,7 +89,6 @@ class PaletteScreen(PickScreen[PaletteCommand]):
     Textual's own palette fails where keys come faster than its list is laid out or taken away.
     """
 
-    LETTERS = frozenset[str]()
     hint = "type to search · enter run · esc back"
 
     def __init__(self, keys: Mapping[str, Sequence[Binding]], idle: Collection[str]) -> None:

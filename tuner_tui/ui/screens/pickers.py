@@ -83,15 +83,10 @@ def detail_rows(text: str, width: int) -> int:
 class PickScreen(Dialog[T]):
     """Shows `items` and returns the value of the picked one; shows `empty` if there are none.
 
-    What is typed filters them; a letter bound here only once something else, or `/`, was typed.
+    What is typed filters them; one of `LETTERS`, which are bound, only once something else, or `/`, was typed.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "cursor(1)", "Down", id="pick.down", show=False),
-        Binding("k", "cursor(-1)", "Up", id="pick.up", show=False),
-        Binding("q", "leave", "Back", id="pick.leave", show=False),
-    ]
-    LETTERS: ClassVar[frozenset[str]] = frozenset("jkq")
+    LETTERS: ClassVar[frozenset[str]] = frozenset()
     hint = "type to filter · enter pick · esc back"
 
     def __init__(
@@ -215,10 +210,6 @@ class PickScreen(Dialog[T]):
             self._filter = None
             self._show_matches()
 
-    def action_cursor(self, by: int) -> None:
-        for options in self.query(OptionList):
-            options.action_cursor_down() if by > 0 else options.action_cursor_up()
-
     @on(OptionList.OptionSelected)
     def _picked(self, event: OptionList.OptionSelected) -> None:
         item = self._picked_item(event.option_index)
@@ -308,7 +299,7 @@ class RunsScreen(RunListScreen):
         Binding("v", "pick('compare')", "Compare", id="runs.pick-compare", tooltip="Compare this run with another"),
         Binding("R", "pick('resume')", "Resume", id="runs.pick-resume", tooltip="Resume from its checkpoint"),
     ]
-    LETTERS = frozenset("jkqvR")
+    LETTERS = frozenset("vR")
     heading = "Runs"
     empty = "No runs yet; t starts one."
 
@@ -331,7 +322,7 @@ class QueueScreen(RunListScreen):
         Binding("a", "add", "Add", id="queue.add", tooltip="Queue the training with the settings shown"),
         Binding("x,delete", "pick('remove')", "Remove", id="queue.remove", tooltip="Remove the run from the queue"),
     ]
-    LETTERS = frozenset("jkqax")
+    LETTERS = frozenset("ax")
     heading = "Queue"
     hint = "enter open · x remove · a add the training shown · type to filter · esc back"
     empty = "The queue is empty. a adds the training shown; it starts when a GPU is free."
