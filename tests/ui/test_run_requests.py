@@ -127,6 +127,20 @@ async def test_a_run_that_falls_back_is_followed_into_the_next() -> None:
         assert "Retry 1 of 3 after out of memory. micro batch 16 → 8" in said(pilot)
 
 
+async def test_the_end_of_a_run_is_shown_on_a_small_terminal_but_takes_no_key() -> None:
+    box = busy_box()
+    async with on_screen(box, (80, 24)) as pilot:
+        main = app_of(pilot).main
+        await press_until(pilot, lambda: main.page == "output", "4", "slash")
+        box.view = ended("completed", "Completed.")
+        await until(pilot, lambda: main.view is box.view)
+        assert main.page == "output", "a word is being typed"
+        box.view = busy_box().view
+        await press_until(pilot, lambda: main.running, "escape")
+        box.view = ended("completed", "Completed.")
+        await until(pilot, lambda: main.page == "live")
+
+
 async def test_a_run_that_fell_back_long_ago_is_shown_as_it_is() -> None:
     out = ended("out-of-memory", "Out of memory.")
     fell = FellBack(t=1.0, into="r008", number=1, most=3, sentence="micro batch 16 → 8; goes on as r008.")

@@ -29,6 +29,7 @@ from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Origin, OriginKind, R
 from tuner_tui.tuning.trial import TuningConclusion
 from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.records import DEMO, TrainingConfig
+from tuner_tui.view.estimate_rows import OUT_OF_MEMORY
 from tuner_tui.view.settings_form import DataParallel, ValueInEffect, format_field
 
 
@@ -121,7 +122,7 @@ class UiState(Struct, frozen=True):
         view, current = self.view, self.current
         if view is None or view.record is None or current is None or view.record.job != current.job:
             return ""
-        failure = {"out-of-memory": "ran out of memory", "failed": "failed"}.get(view.state.outcome or "", "")
+        failure = {"out-of-memory": OUT_OF_MEMORY, "failed": "failed"}.get(view.state.outcome or "", "")
         used = view.record.resolved
         if failure and isinstance(current.job, CommandJob):
             run, seen = self._seen_in_run

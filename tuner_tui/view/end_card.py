@@ -83,7 +83,7 @@ LONGEST_TITLE = 32
 """Cells of a remedy's title up to which it stands at its key."""
 WIDE_FROM, FACTS_SHARE = 90, 0.42
 """From this width on the loss stands next to the facts, which have this share of it at most."""
-LEAST_CHART, MOST_CHART, ROOM_APART = 6, 24, 6
+LEAST_CHART, MOST_CHART, ROOM_APART = 4, 24, 8
 
 
 def end_rows(scene: EndScene, width: int, height: int) -> list[Line]:

@@ -35,6 +35,7 @@ START_UP = " + start-up"
 SMALL_BYTES = 20 * GIB
 LEAST_GIB_BYTES = 0.1 * GIB
 """Smaller sizes are shown in MiB."""
+OUT_OF_MEMORY = "ran out of memory"
 GPU, HOST = "peak memory", "peak RAM"
 VERDICTS: Mapping[str, tuple[str, Style, str]] = {
     "fits": (GOOD, "good", "fits"),
@@ -53,6 +54,8 @@ def estimate_rows(shown: MemoryOutlook | None, width: int, ended: str = "") -> l
     if shown is None:
         return [line(TextSpan(f"peak memory {READING}", "dim"))]
     last = [_time_row(shown.duration, width), *([] if shown.data is None else [_data_row(shown.data, width)])]
+    if shown.estimate is None and ended == OUT_OF_MEMORY:
+        return [*wrapped_rows(f"peak memory too large: the run with these settings {ended}", width, "bad"), *last]
     if shown.estimate is None:
         return [*wrapped_rows(f"peak memory {shown.unknown}", width, "dim"), *last]
     return [_bar_row(shown, shown.estimate, width, ended), *_words_rows(shown, shown.estimate, width, ended), *last]

@@ -173,7 +173,12 @@ def _parts(scene: LiveScene, width: int) -> Parts:
 def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Line]]:
     """Return the run first, then the parts of the machine, with histories in `room` rows."""
     scene, width, sample = parts.scene, parts.width, parts.scene.sample
-    bars = parts.step[: None if layout.figures else 1] + parts.memory[: None if layout.details else 1]
+    step, memory = parts.step, parts.memory
+    if step and scene.state is not None and not layout.figures:
+        step = step_rows(scene.state, scene.causes, width, legend=False)
+    if memory and not layout.details:
+        memory = memory_rows(scene.state, sample, scene.outlook, width, legend=False)
+    bars = step + memory
     run = parts.run[: None if layout.figures or not parts.charted else 1]
     differ = scene.state is not None and slowest_rank(scene.state) is not None
     ranks = parts.ranks[: None if layout.figures else int(differ)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tuner_tui.core.units import GIB
+from tuner_tui.core.units import GIB, format_share
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import LABEL, WARN, Line, Style, labelled_flow, labelled_row, line
 from tuner_tui.view.charts import LEAST_NAMED, BarMark, BarPart, bar_legend, bar_marks, stacked_bar
@@ -68,7 +68,7 @@ def _rank_shares(rank: RankState, latest: Steps, whole: bool) -> dict[str, float
     }
 
 
-def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -> list[Line]:
+def step_rows(state: RunState, causes: Mapping[str, float | None], width: int, legend: bool = True) -> list[Line]:
     """Return the bar of a step's time, with the avoidable part that the first finding of `causes` is about in amber.
 
     `causes` has the share of the time that each finding is about, where it is measured.
@@ -87,7 +87,7 @@ def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -
         BarPart(f"{WARN} {name}", share, "fill-warn") if name == avoidable else BarPart(name, share, STEP_STYLES[name])
         for name, share in shares.items()
     ]
-    return named_bar("step", parts, width)
+    return named_bar("step", parts, width, legend)
 
 
 def avoidable_part(shares: Mapping[str, float], causes: Iterable[str]) -> str | None:
@@ -100,7 +100,9 @@ def avoidable_part(shares: Mapping[str, float], causes: Iterable[str]) -> str | 
     return largest if largest is not None and shares[largest] >= NOTABLE_SHARE else None
 
 
-def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOutlook | None, width: int) -> list[Line]:
+def memory_rows(
+    state: RunState | None, sample: Sample | None, outlook: MemoryOutlook | None, width: int, legend: bool = True
+) -> list[Line]:
     """Return the bar of what fills the memory, by the run if one has measured it, else by the estimate; and its marks.
 
     The marks below are the peak of the run so far, and the estimate of the next run with its uncertainty. Without a run
@@ -132,8 +134,8 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
         # Until a run measures its memory the bar is that of the estimate, with which it was started.
         marks.append(_estimate_mark(estimate, capacity, "next run" if measured or state is None else "estimate"))
     room = max(0, width - LABEL)
-    bar, *legend = named_bar("RAM" if on_host else "memory", parts, width)
-    return [bar, line(" " * LABEL, *bar_marks(marks, room)), *legend]
+    bar, *names = named_bar("RAM" if on_host else "memory", parts, width, legend)
+    return [bar, line(" " * LABEL, *bar_marks(marks, room)), *names] if legend else [bar]
 
 
 def _memory_parts(
@@ -160,18 +162,27 @@ def full_memory_rows(figures: MemoryFigures, width: int) -> list[Line]:
     return named_bar("memory", _memory_parts(sizes, capacity, max(taken, capacity), MEMORY_STYLES)[1], width)
 
 
-def named_bar(label: str, parts: Sequence[BarPart], width: int) -> list[Line]:
+def named_bar(label: str, parts: Sequence[BarPart], width: int, legend: bool = True) -> list[Line]:
     """Return a stacked bar, and below it the names of the parts that have no room for theirs in it.
 
-    Those too small for a name are one part, unless they are nothing together too.
+    Those too small for a name are one part, without a `legend` all without one in the bar but the avoidable.
     """
-    named = [part for part in parts if part.share >= LEAST_NAMED]
-    small = sum(part.share for part in parts if part.share < LEAST_NAMED)
-    at = next((at for at, part in enumerate(named) if part.style == "dim"), len(named))  # what is free
-    parts = [*named[:at], *([BarPart("other", small, "fill-dim")] if small >= LEAST_NAMED else ()), *named[at:]]
-    bar = stacked_bar(parts, max(0, width - LABEL))
-    legend = bar_legend(parts, bar)
-    return [labelled_row(label, bar), *(labelled_flow("", legend, width) if legend else ())]
+    room = max(0, width - LABEL)
+    kept = [part for part in parts if part.share >= LEAST_NAMED and (legend or has_name(part, room))]
+    rest = [part for part in parts if part not in kept]
+    share = sum(part.share for part in rest)
+    at = next((at for at, part in enumerate(kept) if part.style == "dim"), len(kept))  # what is free
+    other = [BarPart("other", share, rest[0].style)] if share >= LEAST_NAMED else []
+    shown = [*kept[:at], *other, *kept[at:]]
+    bar = stacked_bar(shown, room)
+    names = bar_legend(shown, bar) if legend else []
+    return [labelled_row(label, bar), *(labelled_flow("", names, width) if names else ())]
+
+
+def has_name(part: BarPart, width: int) -> bool:
+    """True if the part has room for its name in a bar of so many cells, or stands out without one."""
+    is_shown = part.style in ("dim", "fill-warn")
+    return is_shown or len(f"{part.name} {format_share(part.share)}") < int(part.share * width)
 
 
 WEIGHTS, GRADIENTS, ACTIVATIONS = "weights", "gradients", "activations"
