@@ -29,7 +29,7 @@ async def test_v_compares_the_followed_run_with_the_one_picked() -> None:
     box = busy_box(runs=RUNS)
     async with on_screen(box) as pilot:
         await press_to(pilot, "Compare r007 with", "v")
-        await press_until(pilot, lambda: on_compare(pilot), "j", "enter")
+        await press_until(pilot, lambda: on_compare(pilot), "down", "enter")
         await until(pilot, lambda: "1.7× faster" in screen_text(pilot.app))
         assert box.compared_runs == [("r007", "r006")]
         await press_until(pilot, lambda: pilot.app.screen is app_of(pilot).main, "escape")

@@ -46,7 +46,7 @@ async def test_keys_remove_the_run_under_the_cursor_and_show_it() -> None:
     box = FakeBox(queue=some_lines(time.time() - 750))
     async with on_screen(box) as pilot:
         await open_queue(pilot)
-        await press_until(pilot, lambda: "It starts after run r002 has ended." in screen_text(pilot.app), "j")
+        await press_until(pilot, lambda: "It starts after run r002 has ended." in screen_text(pilot.app), "down")
         await press_to(pilot, "Remove", "x")
         await press_to(pilot, "Queue", "y")
         assert box.orders == [("r003", "stop")]

@@ -180,7 +180,7 @@ async def test_one_whose_time_was_short_goes_on_too_and_one_at_its_end_does_not(
         await press_until(pilot, lambda: shown(pilot) is not None, "o")
         await press_until(pilot, lambda: "nothing to resume" in said(pilot), "R")
         await press_to(pilot, "Tunings", "r")
-        await press_until(pilot, lambda: "Time was short" in screen_text(pilot.app), "j", "enter")
+        await press_until(pilot, lambda: "Time was short" in screen_text(pilot.app), "down", "enter")
         await press_to(pilot, "Resume t002", "R")
         await press_until(pilot, lambda: shown(pilot) == under_way(id="t002"), "enter")
 
