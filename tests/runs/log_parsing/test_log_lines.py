@@ -28,6 +28,19 @@ def test_prefixes_follow_one_another() -> None:
     assert (line.text, line.rank, line.level) == ("step 5", 3, "E")
 
 
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ('{"log": "step 5\\n", "stream": "stderr"}', "step 5"),
+        ('{"severity": "INFO", "message": "step 5", "timestamp": "2026"}', "step 5"),
+        (',{"stream_name": "stdout", "time": 1.5, "data": "step 5\\n"}]', "step 5"),
+        ('{"text": "step 5", "label": 1}', '{"text": "step 5", "label": 1}'),
+    ],
+)
+def test_a_record_of_a_line_is_that_line(record: str, text: str) -> None:
+    assert [line.text for line in parse_lines([record])] == [text]
+
+
 @pytest.mark.parametrize("row", DOCUMENT["exit-codes"], ids=lambda row: row["of"])
 def test_an_exit_code_is_read(row: dict[str, Any]) -> None:
     report = parse_launcher_report(parse_lines([row["example"]]))

@@ -249,11 +249,12 @@ class _ExceptionParser:
 
     def _is_interjected(self) -> bool:
         """Whether the current line is output of another process, or was broken, and the traceback goes on below it."""
-        is_exception = ANY_EXCEPTION.match(self.lines[self.position].text) is not None
+        line = self.lines[self.position]
+        is_exception = ANY_EXCEPTION.match(line.text) is not None and not line.quiet
         for ahead in self.lines[self.position : self.position + MAX_INTERJECTED]:
             if TRACEBACK.match(ahead.text) or LINK.match(ahead.text):
                 return False
-            if EXCEPTION.match(ahead.text):
+            if EXCEPTION.match(ahead.text) and not ahead.quiet:
                 return not is_exception
             if FRAME.match(ahead.text) and ahead.text[:1] == " ":
                 return True

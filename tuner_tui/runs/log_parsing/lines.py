@@ -267,7 +267,10 @@ FLAT_EXCEPTION = re.compile(
     r"((?:[a-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout|Failed|OutOfResources)\b(?=: |$))"
 )
 ERROR_FIELDS = ("exc_info", "exc_text", "exception", "error", "err", "traceback", "stack_trace", "stack", "stacktrace")
-TEXT_FIELDS = ("message", "msg", "event", "text", "textPayload")
+TEXT_FIELDS = ("message", "msg", "event", "text", "textPayload", "log", "data", "line")
+STAMPS = frozenset({"time", "timestamp", "ts", "asctime", "@timestamp", "stream", "stream_name"})
+"""Fields of a record of a log, one of which data does not have as a rule."""
+RECORD = re.compile(r"[\[, ]*\{\"")
 ERROR_LEVELS = frozenset({"error", "critical", "fatal", "err", "40", "50"})
 LEVEL_FIELDS = ("level", "levelname", "severity", "lvl", "log.level")
 OWN_WORDS = frozenset({"Original", "+ Exception Group", "Exception Group", "| Exception Group"})
@@ -281,8 +284,8 @@ def _restore_lines(line: str) -> Iterator[str]:
 
     Newlines are lost in JSON records, in web forms (`<br>`) and in pastes that a browser joined.
     """
-    if line.startswith('{"log":'):
-        yield from _record_text(line) or (line,)
+    if RECORD.match(line) and (text := _record_text(line.strip("[], "))):
+        yield from text
         return
     if HEADER not in line:
         frame = FRAME_START.match(line)
@@ -318,12 +321,12 @@ def _record_text(line: str) -> tuple[str, ...] | None:
         return tuple(record.split("\n")) if record.lstrip().startswith(HEADER) else None
     if not isinstance(record, dict):
         return None
-    if isinstance(record.get("log"), str):  # a container's log: one record a line
-        return tuple(record["log"].rstrip("\n").split("\n"))
     level = str(next((record[name] for name in LEVEL_FIELDS if name in record), "")).lower()
     fields = (*ERROR_FIELDS, *(TEXT_FIELDS if level in ERROR_LEVELS else ()))
     texts = [record[name] for name in fields if isinstance(record.get(name), str) and HEADER in record[name]]
-    return tuple(texts[0].split("\n")) if texts else None
+    if not texts and not STAMPS.isdisjoint(record):  # what a container, a cloud or a notebook keeps of each line
+        texts = [record[name] for name in TEXT_FIELDS if isinstance(record.get(name), str)]
+    return tuple(texts[0].rstrip("\n").split("\n")) if texts else None
 
 
 def _unflatten(text: str) -> Iterator[str]:
