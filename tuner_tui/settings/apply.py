@@ -97,11 +97,7 @@ def build_command(
 
 
 def default_apply_mode(command: Sequence[str]) -> ApplyMode:
-    """The apply mode of a command that names none.
-
-    `yaml` or `placeholders` if the command has such a placeholder, `yaml` for a known tool with a configuration file,
-    otherwise `inject`.
-    """
+    """By the placeholder in the command, `yaml` for a known tool with a configuration file, otherwise `inject`."""
     names = {name for word in command for name in _PLACEHOLDER.findall(word)}
     if CONFIG.strip("{}") in names:
         return "yaml"
@@ -214,10 +210,8 @@ class _Application(Struct, frozen=True):
 
 
 def find_config_argument(argv: Sequence[str], tool: Dialect) -> int | None:
-    """The index of the argument that is the configuration file of `tool`.
-
-    The one with `{config}`, else the only YAML file, else the only JSON or TOML file. A file for DeepSpeed or
-    accelerate counts for these tools only.
+    """The index of the file that configures `tool`: the one with `{config}`, else the only YAML, else the only JSON or
+    TOML file. A file for DeepSpeed or accelerate counts for these tools only.
     """
     marked = [index for index, word in enumerate(argv) if CONFIG in word]
     if marked:

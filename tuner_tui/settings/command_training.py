@@ -25,17 +25,16 @@ from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.job import CommandJob, Job, Task, model_among, task_of_source
 from tuner_tui.settings.model import Value
 from tuner_tui.settings.presets import LoadedPreset, load_preset, settings_of_options
-from tuner_tui.settings.yaml_reader import readable_values
+from tuner_tui.settings.yaml_reader import CONFIGURATIONS, readable_values
 
-FILE_SUFFIXES = (".py", ".yaml", ".yml", ".json", ".toml")
+FILE_SUFFIXES = (".py", *CONFIGURATIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class CommandTraining:
-    """Model and task, each None if not named, the settings that the command names, and its tool's `eval_strategy`.
+    """Model and task, None if not named, the settings that the command names, and its tool's `eval_strategy`.
 
-    `sources` has the name of the file in which a setting is, for those that are in one. `upcasts`: its script prepares
-    a quantized model by peft, which makes the rest of the weights fp32.
+    `sources` has the file of each setting that is in one. `upcasts`: its script prepares a quantized model by peft.
     """
 
     model: str | None = None
@@ -152,9 +151,8 @@ def _default_model(source: str) -> str | None:
 class TrainingScript(Struct, frozen=True):
     """What the source of a script says; nothing was run.
 
-    `options` and `switches` are those of its parsers, each with its aliases: `-b --batch-size`; switches take no value.
-    `configured`: names at the top of the file that `--name=value` replaces (nanoGPT's configurator). `has_trainer`: it
-    uses a Trainer of Transformers. `loads_itself`: it loads a checkpoint where the file exists, without any option.
+    `options` and `switches` are those of its parsers, each with its aliases: `-b --batch-size`. `configured`: names at
+    the top that `--name=value` replaces (nanoGPT's configurator). `loads_itself`: it loads a checkpoint that exists.
     """
 
     path: Path

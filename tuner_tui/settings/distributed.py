@@ -54,11 +54,7 @@ class AccelerateConfig(Struct, frozen=True):
 def read_accelerate_config(
     job: BuiltinJob | CommandJob, environ: Mapping[str, str], cwd: Path
 ) -> AccelerateConfig | None:
-    """The configuration with which accelerate starts `job`; None if it does not, or has no readable configuration.
-
-    `cwd` is the working directory of the launch, to which the job's own folder is relative. accelerate itself reports
-    a file that cannot be read.
-    """
+    """The configuration with which accelerate starts `job` in `cwd`; None if it does not, or has no file to be read."""
     env = {**environ, **job.env} if isinstance(job, CommandJob) else environ
     if job.launcher == "accelerate":
         return _read_config(_default_config_path(env))
@@ -140,8 +136,7 @@ LIGHTNING_DEVICES = re.compile(r"(?:^|\.)trainer\.devices$")
 def gpus_of_job(inventory: Inventory, job: BuiltinJob | CommandJob | None) -> tuple[Gpu, ...]:
     """The visible GPUs that a training uses.
 
-    Of unequal ones the built-in job takes the best alone where one process would split each batch: every step would
-    wait for the slowest GPU, and the smallest would limit the batch.
+    Of unequal ones the built-in job takes the best alone where the slowest and smallest would limit one process.
     """
     gpus = visible_gpus(inventory)
     best = best_kind(gpus)
@@ -221,10 +216,9 @@ def launcher_in(command: Sequence[str]) -> tuple[str, int] | None:
 
 
 def devices_per_process(job: BuiltinJob | CommandJob, processes: int, gpu_count: int) -> int | None:
-    """The number of GPUs on which one process runs a step, each with its own micro batch.
+    """The GPUs on which one process runs a step: the Trainer uses all that are visible (`DataParallel`).
 
-    The Trainer uses all visible GPUs of a single process (`DataParallel`). None if unknown: a command may run a
-    Trainer, a loop for one GPU, or a tool that starts further processes.
+    None if unknown: a command may run a loop for one GPU, or a tool that starts further processes.
     """
     if processes > 1 or gpu_count <= 1:
         return 1

@@ -24,7 +24,6 @@ class EditHistory(Struct, frozen=True):
 
     @classmethod
     def of(cls, resolved: Resolved) -> EditHistory:
-        """A history that starts at `resolved`, without changes."""
         return cls(resolved, resolved)
 
     @property
@@ -37,7 +36,6 @@ class EditHistory(Struct, frozen=True):
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """The names of the fields that differ from the saved preset."""
         now, then = self.current.settings, self.saved.settings
         return tuple(name for name in FIELDS if getattr(now, name) != getattr(then, name))
 
@@ -84,5 +82,4 @@ class EditHistory(Struct, frozen=True):
         return EditHistory(change(self.current), change(self.saved), past, future)
 
     def saved_now(self) -> EditHistory:
-        """Mark the current settings as saved; earlier changes can still be undone."""
         return replace(self, saved=self.current)

@@ -43,7 +43,6 @@ from tuner_tui.settings.dialects.dialect import (
     without_other_meanings,
 )
 from tuner_tui.settings.dialects.file_formats import (
-    CONFIGURATIONS,
     SCRIPT_FORMS,
     file_changes,
     form_of_file,
@@ -66,7 +65,7 @@ from tuner_tui.settings.dialects.python_source import TO_GIVE, required_options
 from tuner_tui.settings.dialects.script_search import FOLDERS_UP, words_of
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.tool_job import program_of, training_of_file, with_model_and_data
-from tuner_tui.settings.distributed import process_count
+from tuner_tui.settings.distributed import process_count, read_accelerate_config
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
 from tuner_tui.settings.model import (
@@ -79,7 +78,7 @@ from tuner_tui.settings.model import (
     parse_value,
     shorten_text,
 )
-from tuner_tui.settings.yaml_reader import ToolFile, texts_of
+from tuner_tui.settings.yaml_reader import CONFIGURATIONS, ToolFile, texts_of
 
 PRESET_VERSION = 1
 
@@ -95,7 +94,6 @@ class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def for_no_gpu(self) -> bool:
-        """Whether the preset is for machines without a GPU."""
         return self.gpu is not None and self.gpu.lower() == "none"
 
     def gpu_text(self) -> str:
@@ -198,9 +196,8 @@ def is_preset(values: Mapping[str, Any]) -> bool:
 class LoadedPreset(Struct, frozen=True):
     """A preset, its file, and warnings for the user (keys ignored, names translated).
 
-    For a tool's configuration file, `dialect` is the tool's `ignored` names the keys that are no setting,
-    and `left_open` the settings that the tool chooses when it starts: `bf16: auto`. `training` is what the file says of
-    its model and data where it shows no command: a job for advice, whose command is `COMMAND_TO_NAME`.
+    Of a tool's file, `dialect` is the tool's, `ignored` names the keys that are no setting, `left_open` what the tool
+    chooses when it starts (`bf16: auto`), and `training` what it trains where it shows no command: a job for advice.
     """
 
     preset: Preset
@@ -274,6 +271,8 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     if training is not None and path is not None:
         if is_named:
             settings, training = _with_command(settings, training, file.words, path)
+            if "bf16" not in file.values and settings.get("precision", "fp32") == "fp32":
+                settings = {**settings, **_of_launcher(training)}
         training = _with_stated(training, settings, imported.foreign)
     job = training if is_named else None
     if job is not None and path is not None:
@@ -301,15 +300,15 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     words = [] if job is None else [word for word in (*(file.words or job.command), file.folder) if "$" not in word]
     missing = dict.fromkeys(shorten_text(text.rpartition("=")[2]) for text in (*of_file, *words) if to_fill_in(text))
     reasons += [f"it has placeholders to fill in: {', '.join(missing)}"] if missing else []
+    named = () if training is None or job is not None else (("model", training.model), ("data", training.data))
+    names = [f"{part} {name}" for part, name in named if name]
+    notes += (f"the file names {' and '.join(names)}",) if names else ()
     if reasons and (job is not None or file.incomplete):
         then = "give it whole, as in `tuner-tui run -- python train.py`"
         if job is not None:
             then = "the script is started as a whole" if is_whole else "give it in the command"
         notes += (f"the command in {Path(source).name} is not complete: {'; '.join(reasons)}; {then}",)
     elif path is not None and job is None:
-        named = () if training is None else (("model", training.model), ("data", training.data))
-        names = [f"{part} {name}" for part, name in named if name]
-        notes += (f"the file names {' and '.join(names)}",) if names else ()
         notes += (*(f"{path.name} is not complete: {reason}" for reason in reasons), command_to_name(path.name))
     return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training)
 
@@ -322,6 +321,14 @@ def _with_stated(job: CommandJob, settings: Mapping[str, Value], foreign: Mappin
     twice |= {"lora_target_modules"} if settings.get("peft_method") == "none" else set()
     stated = {name: value for name, value in {**job.stated, **foreign}.items() if name not in twice}
     return replace(job, stated=stated)
+
+
+def _of_launcher(job: CommandJob) -> Mapping[str, Value]:
+    """The precision that accelerate's own option or the configuration it is given says: the Trainer takes it."""
+    options = read_options(job.command)
+    config = read_accelerate_config(job, {}, Path()) if "config_file" in options else None
+    word = options.get("mixed_precision", "" if config is None else config.mixed_precision)
+    return {"precision": word} if word in ("bf16", "fp16") and "accelerate" in job.command[:3] else {}
 
 
 def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mapping[str, Any]) -> Mapping[str, Value]:
@@ -361,10 +368,8 @@ def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[st
 def _with_command(
     settings: Mapping[str, Value], job: CommandJob, words: Sequence[str], path: Path
 ) -> tuple[Mapping[str, Value], CommandJob]:
-    """The settings and the job with what the command says besides the file.
-
-    For a command in the opened file that are the files that it names, under its own options; for a file whose command
-    stands elsewhere, the options of the command, over the file.
+    """The settings and the job with the files that a command in the opened file names, or with the options of one that
+    stands elsewhere.
     """
     if not words:
         name = script_of(job.command).as_posix()
@@ -453,7 +458,6 @@ class FileUpdate(Struct, frozen=True):
 
     @property
     def content(self) -> bytes:
-        """The file with the new values: a byte order mark stays."""
         return self.mark + self.after.encode()
 
     @property
@@ -470,10 +474,9 @@ def update_tool_file(
     targets: Collection[str] | None = None,
     despite_auto: Collection[str] = (),
 ) -> FileUpdate:
-    """The tool's file at `path` with the settings `names`; `auto` stays but for `despite_auto`. Raises `SettingsError`.
+    """The tool's file at `path` with the settings `names`, the others as they are. Raises `SettingsError`.
 
-    In a launcher's file it always stays: DeepSpeed refuses a value that differs from the Trainer's.
-    The other settings of the file keep their values: a new micro batch changes litgpt's global batch too.
+    `auto` stays but for `despite_auto`, and always in a launcher's file: DeepSpeed refuses what the Trainer has not.
     """
     text = read_file_text(path)
     line_end = "\r\n" if text.count("\r\n") == text.count("\n") > 0 else "\n"
@@ -494,8 +497,7 @@ def update_tool_file(
     wanted = structs.replace(settings, **kept)
     why = f"is auto in {path.name}, so that the Trainer puts its own in: give it to the training script"
     after, left_out = before, [f"{name} {why}" for name in of_trainer]
-    # One setting at a time, each on the text that the one before left: a setting that the file cannot take is then
-    # reported alone. `kept` are written again, since a new value may change a key that they share.
+    # One at a time, so that one that the file cannot take is reported alone; `kept` too, which may share a key with it.
     for name in FIELDS:
         if name not in names and name not in kept:
             continue
@@ -585,17 +587,14 @@ class PresetEntry(Struct, frozen=True):
 
     @property
     def about(self) -> str:
-        """What the preset says of itself, on one line."""
         return "" if self.loaded is None else " ".join((self.loaded.preset.about or "").split())
 
     @property
     def yours(self) -> bool:
-        """Whether it is the user's own, not one that comes with the program."""
         return self.path.parent != shipped_folder()
 
     @property
     def hides_shipped(self) -> bool:
-        """Whether it is used in place of a preset of that name that comes with the program."""
         return self.yours and is_shipped(self.name)
 
 
@@ -656,12 +655,10 @@ def list_presets(folders: Sequence[Path] | None = None) -> tuple[PresetEntry, ..
 
 
 def preset_names() -> tuple[str, ...]:
-    """The names of all presets, whether they can be read or not."""
     return tuple(sorted(_preset_files(None)))
 
 
 def is_measured(preset: Preset) -> bool:
-    """Whether the tuning notes that came with the program measured it."""
     return (preset.source or "").startswith("tuning notes")
 
 

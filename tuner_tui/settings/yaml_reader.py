@@ -6,13 +6,14 @@ leaves `1e-5` a string, and only the field knows what was meant.
 
 from __future__ import annotations
 
+import configparser
 import errno
 import json
 import os
 import re
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,6 +32,10 @@ MAX_DEPTH = 16
 MAX_NODES = 5_000
 MAX_BITS = 1_024  # what a float can hold
 JSON_SUFFIXES = (".json", ".jsonc", ".json5", ".jsonnet")
+INI = (".ini", ".cfg", ".conf", ".gin", ".properties")
+CONFIGURATIONS = (".yaml", ".yml", ".toml", *JSON_SUFFIXES, *INI)
+INI_SECTION = re.compile(r"\s*(?:[#;][^\n]*\s*)*\[[\w .:/-]+\]\s*\n")
+"""The first line of a file of sections, whatever its suffix."""
 QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
 RELAXED = re.compile(rf"({QUOTED.pattern})|//[^\n]*|/\*.*?\*/", re.DOTALL)
 """A text in quotes, or a comment of JSON5 and Jsonnet."""
@@ -62,8 +67,7 @@ def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
 def texts_of(file: ToolFile, source: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
     """The values of a preset as lists, dicts and text, None for a plain null, and the line of each key by its path.
 
-    The path `()` has the first line. `source` names the file in errors. Raises `PresetError`: only what a preset needs
-    is accepted, no tags, aliases and repeated keys.
+    The path `()` has the first line. Raises `PresetError`: no tags, aliases and repeated keys are accepted.
     """
     assert file.node is not None
     lines: dict[tuple[str, ...], int] = {(): file.node.start_mark.line + 1}
@@ -142,7 +146,6 @@ def read_tool_file(path: Path) -> ToolFile:
 
 
 def readable_values(path: Path) -> dict[str, Any]:
-    """The values of a tool's configuration file; none if it cannot be read."""
     try:
         return read_tool_file(path).values
     except PresetError:
@@ -150,19 +153,17 @@ def readable_values(path: Path) -> dict[str, Any]:
 
 
 def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
-    """Values as YAML, JSON or TOML define them; `source` names the text in errors. Raises `PresetError`.
-
-    YAML may have anchors, aliases and merge keys, and of a key given twice the last value counts; `texts_of` refuses
-    that in a preset.
-    """
+    """Values as YAML, JSON, TOML or INI define them, with all that `texts_of` refuses. Raises `PresetError`."""
     if suffix in JSON_SUFFIXES and (suffix != ".json" or NOT_STRICT.search(QUOTED.sub("", text))):
         text, suffix = _as_yaml(text), ".yaml"  # of JSON5, trailing commas and all
-    kind = {".json": "JSON", ".toml": "TOML"}.get(suffix, "YAML")
+    kind = {".json": "JSON", ".toml": "TOML", **dict.fromkeys(INI, "INI")}.get(suffix, "YAML")
+    kind = "INI" if kind == "YAML" and INI_SECTION.match(text) else kind
     with _as_preset_errors(source, kind):
         if kind == "YAML":
             file = _parse_tool_yaml(text, source)
         else:
-            file = ToolFile(json.loads(text) if kind == "JSON" else tomllib.loads(text))
+            read: Any = {"JSON": json.loads, "TOML": tomllib.loads, "INI": _parse_ini}[kind]
+            file = ToolFile(read(text))
         if isinstance(file.values, dict):  # `on:` is true in YAML 1.1
             on: Any = True
             words = {"on" if key is on else key: value for key, value in file.values.items()}
@@ -173,6 +174,30 @@ def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     if not isinstance(file.values, dict) or not all(isinstance(key, str) for key in file.values):
         raise PresetError(f"{source}: must contain `key: value` lines with words as keys")
     return file
+
+
+def _parse_ini(text: str) -> dict[str, Any]:
+    """The sections of an INI file, or of lines `section.key = value` as Gin has; other keys are read as references."""
+    parser = configparser.RawConfigParser(strict=False, inline_comment_prefixes=("#", ";"), default_section="")
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    try:
+        parser.read_string(f"[.]\n{text}")
+    except configparser.Error as error:
+        raise ValueError(error.message.partition("\n")[0]) from None
+    values: dict[str, Any] = {}
+    for section, (key, word) in ((name, pair) for name in parser.sections() for pair in parser.items(name)):
+        *path, last = f"{section}.{key}".strip(".").split(".")
+        inner = values
+        for name in path:
+            inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise ValueError(f"{name} is a value and a section")
+        value: Any = re.sub(r"%\((\w+)\)s", r"${.\1}", re.sub(r"^%([\w.]+)$", r"${\1}", word))
+        with suppress(yaml.YAMLError):  # INI leaves it to the reader whether a word is a number, a list or a switch
+            loaded = yaml.safe_load(value) if value[:1] not in "{@" else value
+            value = loaded if isinstance(loaded, int | float | list) else value.strip("'\"")
+        inner[last] = None if value == "None" else value
+    return values
 
 
 def _as_yaml(text: str) -> str:
@@ -210,10 +235,8 @@ class _RefusedError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes as PyYAML does, after a check of the event that each begins with.
-
-    Aliases, whose values PyYAML shares, and the tags of plain values, such as `!!float 1e6`, are for files of tools
-    only: the first one is `refused` in a preset.
+    """Composes nodes as PyYAML does, after a check of the event that each begins with; what no preset may have, aliases
+    and tags, is `refused`.
     """
 
     depth = 0

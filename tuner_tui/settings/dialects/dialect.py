@@ -49,32 +49,27 @@ class Renamed(Struct, frozen=True):
 class Dialect(Struct, frozen=True):
     """How one tool spells the settings in its configuration, which has the form `form`.
 
-    `names` maps a setting to the tool's key for it; the value is unchanged. `values` maps a setting and one of its
-    values to the keys and values that express it; a value that is not listed uses `names`. `warmup_ratio` is the key of
-    a warmup given as a fraction of all steps. `read_as` maps a key and a word of the tool to the value closest to it,
-    `renamed` a key of older releases to its own.
-    With `extends_hf`, settings in neither table are spelled as in `TrainingArguments`, which the tool extends;
-    otherwise they are unsupported. A file belongs to the tool that shares most `file_keys` with it. With `nested`, a
-    key such as `optimizer.lr` is in a section. The tool takes only whole numbers for the settings `whole`.
+    `names` maps a setting to the tool's key for it, `values` a setting and one of its values to the keys and values
+    that express it; `warmup_ratio` is the key of a warmup given as a fraction. `read_as` maps a key and a word of the
+    tool to the value closest to it, `renamed` a key of older releases to its own. With `extends_hf`, settings in
+    neither table are spelled as in `TrainingArguments`. A file belongs to the tool that shares most `file_keys` with
+    it, or has one of its `certain_keys`; without these, each key must be Transformers' or match `only_keys`. With
+    `nested`, a key such as `optimizer.lr` is in a section. Settings in `whole` are whole numbers.
 
     `command` starts the tool, one of whose `programs` it is, empty where the user's own script reads the file;
     `choose_command` gives another by the values and the path of the file, or None. `model_keys` and `data_keys` name
-    model and dataset, the first that is given counts. A key of `environment` that the file sets needs a variable and
-    its value.
+    model and dataset, the first that is given counts. A key of `environment` needs a variable and its value.
 
-    Where files of a tool are free in their sections, `leaves` holds how a key may end in its place (`optimizer.lr` for
-    `optimizer.init_args.lr`); it counts where just one key of the file ends so. `certain_keys` are in no other tool's
-    files; without one of them, each key must be an argument of Transformers or match the pattern `only_keys`.
-    A file `of_launcher` says nothing of the training; a tool `of_language_models` trains nothing else. `users_sections`
-    are arguments of the user's own classes, to which none is added; `takes_more` says of a file and a section of it
-    whether its reader takes an argument that it lacks. `calls` are the beginnings of the
-    calls in Python whose arguments hold the values.
+    Where files of a tool are free in their sections, `leaves` holds how a key may end (`optimizer.lr` for
+    `optimizer.init_args.lr`); it counts where just one key of the file ends so. A file `of_launcher` says nothing of
+    the training; a tool `of_language_models` trains nothing else. `users_sections` are arguments of the user's own
+    classes, to which none is added; `takes_more` says whether a section takes an argument that it lacks. `calls` are
+    the beginnings of the calls in Python whose arguments hold the values.
 
-    Beyond the tables: `also_read` holds more keys and values that say a value of a setting, `read_more` reads what no
-    table can say, `assumed` is what the tool takes for a key that the file lacks, and `defaults` its settings where the
-    file says nothing: a value, or another setting that has it. `complete` gives keys that depend on several settings,
-    from all values that the file will have, `computed` those of them that hold a setting; `required` are keys without
-    which the tool refuses a file.
+    `also_read` holds more keys and values that say a value of a setting, `read_more` reads what no table can say,
+    `assumed` is what the tool takes for a key that the file lacks, and `defaults` its settings where the file says
+    nothing: a value, or another setting that has it. `complete` gives keys that depend on several settings, `computed`
+    those of them that hold a setting; `required` are keys without which the tool refuses a file.
     """
 
     name: str
@@ -115,8 +110,7 @@ class Dialect(Struct, frozen=True):
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested sections as one mapping with dotted keys; lists and empty sections stay values.
 
-    The section that a list holds as its only entry is read as well, under `key.0`; what several sections of the same
-    keys have in common under `key.*`, with a template for what differs.
+    The only section of a list is read as well, under `key.0`; what several have in common under `key.*`.
     """
     flat: dict[str, Any] = {}
     for key, value in values.items():
@@ -285,9 +279,8 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     values = _current_keys(dialect, {key: flat[key] for key in flat if key not in set(places.values())}, notes)
     plain: dict[str, Any] = dict(values)
     read: dict[str, Any] = {}
-    # From the least to the most specific: what only a function of the tool can read, then values that several keys say
-    # together, then words of the tool, then plain keys. What was read leaves `plain`, whose rest is read by the names
-    # of TrainingArguments.
+    # From the least to the most specific: what only a function of the tool can read, values that several keys say
+    # together, words of the tool, plain keys. The rest is read by the names of TrainingArguments.
     if dialect.read_more is not None:
         read |= {**dialect.read_more(values), **switched}
         if "warmup_steps" in read:
@@ -383,10 +376,9 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
         others = "|".join(
             [words_of("other_use"), *elsewhere.get(name, ()), *([] if "eval" in name else [words_of("evaluation")])]
         )
-        # A key's place in files of free sections is the only key of the file that ends with one of its leaves. Leaves
-        # are in order of certainty, and the first that occurs decides: `optimizer.lr` before `lr`. Several keys with
-        # that ending are no place, since nobody knows which one trains, unless all but one repeat it in a section of
-        # their own (a variant), or one alone is in a section of the training or nearest to the top.
+        # Leaves are in order of certainty, and the first that occurs decides: `optimizer.lr` before `lr`. Several keys
+        # with that ending are no place, since nobody knows which one trains, unless all but one repeat it in a variant,
+        # or one alone is in a section of the training or of the setting, or nearest to the top.
         for leaf in leaves:
             if leaf in only_with and not any(re.search(only_with[leaf], text) for text in texts):
                 continue
@@ -407,6 +399,9 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
             if len({str(flat[path]) for path in literal}) > 1:
                 of_training = [path for path in literal if re.search(words_of("of_training"), path.lower())]
                 literal = of_training if len(of_training) == 1 else literal
+                own = words_of("sections_of").get(name, "^$")
+                of_setting = [path for path in literal if re.search(own, path.lower())]
+                literal = of_setting if len(of_setting) == 1 else literal
                 highest = min(path.count(".") for path in literal)
                 literal = [path for path in literal if path.count(".") == highest]
             if len(literal) == 1 or (agreeing and len({str(flat[path]) for path in literal}) == 1):
@@ -436,9 +431,12 @@ def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
                 meant |= {f"{section}{dot}{row['means']}": flat[key]} if "means" in row else {}
     stage = re.compile(rf"((?:.*\.)?)({words_of('stages')})\.(.+)")
     of_stages = {key: match.groups() for key in flat if (match := stage.fullmatch(key)) is not None}
+    named = {str(value).lower() for key, value in flat.items() if re.search(r"(?:^|[._])(?:method|stage)$", key)}
+    is_named = any(re.fullmatch(words_of("stages"), name) for name in named)
     for key, (above, name, inner) in of_stages.items():
         others = {other for section, other, _ in of_stages.values() if section == above} - {name}
-        if others and not any((above, other, inner) in of_stages.values() for other in others):
+        alone = others and not any((above, other, inner) in of_stages.values() for other in others)
+        if (is_named and name.lower() not in named) or alone:
             gone.add(key)
     return {key: value for key, value in flat.items() if key not in gone} | meant
 
@@ -464,7 +462,6 @@ def is_for_any_program(settings: Collection[str], flat: Mapping[str, Any]) -> bo
 
 
 def names_of_transformers(keys: Collection[str]) -> bool:
-    """Whether a part of a key is one of the names that only `TrainingArguments` and scripts like its examples use."""
     return any(pattern_of("of_transformers").match(part) for key in keys for part in key.split("."))
 
 
@@ -474,7 +471,6 @@ def to_fill_in(value: object) -> bool:
 
 
 def texts_in(values: object) -> Iterator[str]:
-    """Every text among values, in sections and lists as well."""
     if isinstance(values, str):
         yield values
     elif isinstance(values, Mapping | list):
@@ -556,7 +552,6 @@ def _current_keys(dialect: Dialect, values: Mapping[str, Any], notes: list[str])
 
 
 def _word_of(dialect: Dialect, key: str, word: Any) -> Any:
-    """The value that is closest to a word of the tool."""
     words = dialect.read_as.get(key, {})
     return words[word] if isinstance(word, str | int) and word in words else word
 
@@ -624,7 +619,6 @@ HOOKS = frozenset({"choose_command", "takes_more", "read_more", "complete"})
 
 @cache
 def dialects() -> Mapping[str, Dialect]:
-    """The dialects in `tools.yaml`, the plain Hugging Face one first."""
     tables = read_data_file(TABLES)
     names = sorted(tables.keys() - {"shared", "words"}, key=lambda name: (name != HF, name))
     return {name: _parse_table(name, tables[name]) for name in names}

@@ -52,14 +52,13 @@ from tuner_tui.settings.dialects.shell_script import (
 )
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
-from tuner_tui.settings.yaml_reader import MAX_BYTES, ToolFile, compose_tool_yaml, parse_tool_text, read_text
+from tuner_tui.settings.yaml_reader import CONFIGURATIONS, INI, ToolFile, compose_tool_yaml, parse_tool_text, read_text
 
 SCRIPT_FORMS: Mapping[str, Form] = {
     ".py": "python", ".ipynb": "python", ".sh": "arguments", ".bash": "arguments", ".slurm": "arguments",
     ".sbatch": "arguments", ".args": "arguments",
 }  # fmt: skip
-CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json", ".jsonnet", ".json5", ".jsonc")
-MOST_BYTES = {".py": 2**20, ".ipynb": 2**26}  # a notebook holds pictures
+MOST_BYTES = {".py": {"most_bytes": 2**20}, ".ipynb": {"most_bytes": 2**26}}  # a notebook holds pictures
 
 
 def form_of_file(path: Path) -> Form:
@@ -69,7 +68,7 @@ def form_of_file(path: Path) -> Form:
 
 def read_file_text(path: Path) -> str:
     """The text of a tool's file. Raises `PresetError`."""
-    return read_text(path, MOST_BYTES.get(path.suffix.lower(), MAX_BYTES))
+    return read_text(path, **MOST_BYTES.get(path.suffix.lower(), {}))
 
 
 def with_bases(values: Mapping[str, Any], path: Path, read: Collection[Path] = ()) -> dict[str, Any]:
@@ -213,9 +212,7 @@ def file_changes(
 
     paths = {name: place_of(dialect.names.get(name, name)) for name in changed}
     foreign = {name: flat[key] for name, key in paths.items() if hf.is_other_library(name, flat.get(key))}
-    # Three passes: settings whose keys have no place in the file are left out with all of their keys; then keys that
-    # say another value of the setting, or an old name of it, are removed; then the new values are set where they
-    # differ.
+    # Settings without a place in the file are left out; then other values and old names go; then new ones are set.
     unsupported, notes, without = list(written.unsupported), list(written.notes), set[str]()
     for name in (setting for setting in changed if setting not in written.unsupported):
         spelled = write_settings(dialect, settings, targets, [name], flat).values
@@ -284,12 +281,8 @@ def _no_place(dialect: Dialect, file_values: Mapping[str, Any], key_path: str) -
 
 
 def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: str = ".yaml") -> str:
-    """`text` with `changes`: comments, order and spelling of the rest are kept.
-
-    Raises `SettingsError` for a value that the file shares by an anchor or spreads over sections, and in TOML for a
-    key that the file lacks.
-    """
-    if suffix == ".toml":
+    """`text` with `changes`. Raises `SettingsError` for a value that is shared, over sections or new in TOML."""
+    if suffix in (".toml", *INI):
         edits = [_toml_edit(text, path, value, source) for path, value in changes.items()]
     else:
         # YAML has no tabs between its tokens, JSON has none within its texts.
@@ -300,8 +293,7 @@ def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: s
     # From the end to the beginning, so that the marks of what is still to be edited stay valid.
     for start, end, new in sorted(edits, key=lambda edit: edit[0], reverse=True):
         patched = patched[:start] + new + patched[end:]
-    # The edits are made in the text, by the marks of the YAML nodes. Whether that was right is not argued but checked:
-    # the patched text must parse to the old values with just these changes.
+    # Whether the edits were right is checked: the text must parse to the old values with just these changes.
     before, after = (
         {key: value for key, value in flatten(file.values).items() if not holds_one_section(value)}
         for file in (parse_tool_text(version, source, suffix) for version in (text, patched))
@@ -322,7 +314,7 @@ def _toml_edit(text: str, path: KeyPath, value: Any, source: str) -> tuple[int, 
         elif (*table, *line["key"].split(".")) == path:
             if value is None:
                 return line.start(), line.end() + 1, ""
-            return *line.span("value"), json.dumps(value)
+            return *line.span("value"), json.dumps(value) if source.endswith(".toml") else str(value)
     raise SettingsError(f"{source}: has no {'.'.join(path)} as a single value; add it by hand")
 
 

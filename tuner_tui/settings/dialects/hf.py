@@ -67,11 +67,10 @@ def to_hf(
     only: Collection[str] | None = None,
     extra: Collection[str] = (),
 ) -> ExportedSettings:
-    """The keyword arguments that give `settings` to `TrainingArguments`.
+    """The keyword arguments that give `settings` to `TrainingArguments`; one of None keeps its default.
 
     `names`: the fields of the target's `TrainingArguments`, None for the newest known. `only`: the settings to export,
-    None for all. `extra`: further names that the script accepts, such as `max_length`. A value of None means that the
-    argument keeps its default.
+    None for all. `extra`: further names that the script accepts, such as `max_length`.
     """
     values: dict[str, Any] = {}
     notes: dict[str, str] = {}
@@ -128,7 +127,6 @@ def arguments_of_release(*release: int) -> frozenset[str]:
 
 
 def arguments_of_file(keys: Collection[str]) -> frozenset[str]:
-    """The arguments of the release that a file with these keys is for: of two spellings the one that it has."""
     names = set(arguments_of_release(5, 23))
     for setting, spellings in _TABLES["spellings"].items():
         if setting != "precision" and (given := {*spellings} & {*keys}):
@@ -168,10 +166,8 @@ def setting_of_argument(argument: str) -> str:
 
 
 class ImportedSettings(Struct, frozen=True):
-    """Settings read from a tool's arguments. `ignored` names arguments that are not settings, `notes` says why.
-
-    `unknown` are those of the notes about arguments that no setting stands for, `foreign` an optimizer and a schedule
-    that Transformers does not have.
+    """Settings read from a tool's arguments; `notes` says why others are `ignored`, `unknown` are notes on those that
+    are no setting, `foreign` an optimizer and a schedule that Transformers does not have.
     """
 
     settings: Mapping[str, Value]

@@ -239,7 +239,7 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
     kinds = {"4": str(values.get("quant_type", "nf4")), "8": "int8"}
     if str(values.get("bits")) in kinds:
         settings["quantization"] = kinds[str(values["bits"])]
-    words = {"no": "fp32", "false": "fp32", "bf16": "bf16", "fp16": "fp16", "true": "fp16", "t": "fp16"}
+    words = {"no": "fp32", "false": "fp32", "fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "true": "fp16", "t": "fp16"}
     precision = words.get(str(values.get("mixed_precision")).lower())
     # The script's own option wins over the launcher's.
     if precision is not None and not {"bf16", "fp16"} & values.keys():
@@ -290,8 +290,7 @@ def holds_arguments_only(values: Mapping[str, Any], section: str) -> bool:
 def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
     """The command of the script near the file that is shown to read it and trains; None without such a script.
 
-    The file is the value of the script's option for it, or an argument. A script without a command line opens the file
-    by a path of its own: the file is no argument then. A module of a package that is not run as a script is none.
+    A script without a command line opens the file by a path of its own: the file is no argument then.
     """
     shown = reads_keys(path, values, KNOWN)
     option = words_of("config_options")

@@ -25,7 +25,7 @@ from tuner_tui.settings.dialects.script_search import (
 from tuner_tui.settings.dialects.shell_script import read_shell, says_to_train, started_scripts
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.model import shorten_text
-from tuner_tui.settings.yaml_reader import JSON_SUFFIXES, ToolFile, parse_tool_text
+from tuner_tui.settings.yaml_reader import INI, JSON_SUFFIXES, ToolFile, parse_tool_text
 
 LONGEST_NAMES = 200
 KINDS = Path(__file__).with_name("job_files.yaml")
@@ -55,7 +55,7 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         if command is None:
             raise PresetError(f"{source}: is a Makefile in which no training is started: open the script that trains")
         return replace(command, kind="Makefile")
-    is_yaml = suffix not in (*JSON_SUFFIXES, ".toml")
+    is_yaml = suffix not in (*JSON_SUFFIXES, *INI, ".toml")
     documents = re.split(r"(?m)^---(?:[ \t].*)?$", text) if is_yaml else [text]
     kind, refused = "", None
     for document in documents if len(documents) > 1 else [text]:

@@ -1,9 +1,8 @@
 """Keyword arguments of the calls in a Python script or notebook that configure a training: read, changed, written.
 
-The calls are `TrainingArguments(...)` and its subclasses, whose arguments have their own names here, and `calls` of
-`tools.yaml`, whose arguments are called `LoraConfig.r`. Nothing is imported or run: a value counts if it is a literal,
-arithmetic of literals, a name that the source binds once to such a value, or an argument of the script's own command
-line with a default: `args.lr` of `add_argument("--lr", default=1e-4)`, or of a dataclass.
+The calls are `TrainingArguments(...)` and its like, and `calls` of `tools.yaml`, whose arguments are called
+`LoraConfig.r`. Nothing is imported or run: a value counts if it is a literal, arithmetic of literals, a name bound once
+to such a value, or an option with a default, `args.lr`.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.settings.dialects.script_search import TRAINS, WORD, own_modules, pattern_of, read_source, words_of
 from tuner_tui.settings.errors import PresetError, SettingsError
@@ -38,13 +38,10 @@ UNSLOTH = "unsloth"
 CALLED = "()"
 """What follows the name of a section that the source has a call of."""
 _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+    ast.Pow: lambda base, exponent: base**exponent if abs(exponent) < 64 else base / 0,
+}  # fmt: skip
 MOST_LINES = 10_000
 """Of all cells of a notebook together; each is read and parsed."""
 LARGEST_OPERAND, LONGEST_TEXT = 1e18, 1_000
@@ -249,6 +246,8 @@ def read_python(
     codes = codes[: trains[-1] + 1] if trains else codes
     sources = _sources(codes, source)
     names = _known_names(sources, modules, options)
+    sources = [_live(parsed, names) for parsed in sources]
+    names = _known_names(sources, modules, options)
     if any(UNSLOTH in _imported(parsed) for parsed in sources):
         values[UNSLOTH] = True
     calls = [(parsed, section, call) for parsed in sources for section, call in _calls(parsed)]
@@ -283,6 +282,24 @@ def read_python(
             values.setdefault(key, value)
             lines.setdefault(key, call.lineno)
     return ToolFile(values, lines)
+
+
+def _live(parsed: _Source, names: Mapping[str, Any]) -> _Source:
+    """The source without the branches that its own constants and the defaults of its options rule out.
+
+    Where they do not say whether a branch is taken, its calls without arguments are left out: they only switch on.
+    """
+    dead: set[ast.AST] = set()
+    for node in (node for node in parsed.nodes if isinstance(node, ast.If)):
+        try:
+            without = node.orelse if evaluate_literal(node.test, names) else node.body
+            dead |= {inner for part in without for inner in ast.walk(part)}
+        except (ValueError, TypeError, ArithmeticError):
+            calls = (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
+            dead |= {
+                call for call in calls if (_section(call) or "").endswith(("checkpointing_enable", "checkpointing"))
+            }
+    return replace(parsed, nodes=[node for node in parsed.nodes if node not in dead])
 
 
 def _patch(codes: list[str], python: list[str], changes: Mapping[tuple[str, ...], Any], source: str) -> list[str]:
@@ -481,7 +498,7 @@ def _known_names(
     bound = _bound(sources)
     names: dict[str, Any] = {
         name: _literal(value) for key, value in options.items() if (name := f"{OWN_NAMES}.{key}") in bound
-    }
+    } | {"__name__": "__main__"}
     for text in modules:
         with suppress(PresetError):
             constants = known_names(text).items()
@@ -562,14 +579,19 @@ def keyword_value(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def _argument(node: ast.expr) -> str | None:
-    """The argument of the command line that `args.name` stands for."""
-    match node:
-        case (
-            ast.Attribute(value=ast.Name(id=owner), attr=name)
-            | ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str() as name))
-        ) if pattern_of("parsed").fullmatch(owner):
-            return name
-    return None
+    """The argument of the command line that `args.name` stands for, or the key `section.name` of a configuration."""
+    path: list[str] = []
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        name = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", None)
+        if not isinstance(name, str):
+            return None
+        path.insert(0, name)
+        node = node.value
+    is_parsed = pattern_of("parsed").fullmatch
+    if not path or not isinstance(node, ast.Name) or not is_parsed(node.id):
+        return None
+    inner = path[1:] if len(path) > 1 and is_parsed(path[0]) else path  # `self.args.lr`
+    return None if node.id == "self" and len(inner) == len(path) > 1 else ".".join(inner)
 
 
 def _value(node: ast.expr, names: Mapping[str, Any], parsed: _Source) -> Any:

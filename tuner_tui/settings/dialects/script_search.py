@@ -74,9 +74,8 @@ def find_scripts(path: Path, marker: str, shown: Shown | None = None) -> dict[Pa
 def find_script(path: Path, marker: str, shown: Shown) -> Path | None:
     """The script near the file whose source has `marker` and that is `shown` to read the file.
 
-    None if there is none, or several are as likely. Of several in a folder, the one that names the file counts, then
-    the only one with a word of training in its name, then the one whose path shares most words with the file's: an
-    evaluation reads the same file.
+    Of several in a folder, the one that names the file counts, then the only one with a word of training in its name,
+    then the one whose path shares most words with the file's. None if several are as likely.
     """
     scripts = find_scripts(path, marker, shown)
     return _likeliest(path, scripts) if scripts else None

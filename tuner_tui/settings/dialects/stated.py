@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner_tui.settings.dialects.dialect import TEMPLATE, flatten, leaf_pattern, without_other_meanings
+from tuner_tui.settings.dialects.dialect import TEMPLATE, flatten, leaf_pattern, to_fill_in, without_other_meanings
 from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.model import shorten_text
 
 LONGEST = 100
-NO_VALUES = ("", "0", "auto", "none", "null", "true", "false")
+NO_VALUES = ("", "0", "auto", "none", "null", "true", "false", "model", "-1")
 MOST_GPUS = 100_000
 
 
@@ -35,13 +35,13 @@ def stated_in(flat: Mapping[str, Any], model: str | None, text: str = "") -> dic
         stating = next((text for text in texts if text is not None), None)
         if stating is not None and (name != "architecture" or model is None):
             stated[name] = stating
-    counts = {"all": 0, "node": 0, "nodes": 0}
+    counts = {"all": 0, "tasks": 0, "node": 0, "nodes": 0}
     for row in words_of("gpus"):
         numbers = (_count(value, row.get("ids", False)) for value in _values(flat, row["names"]))
         counts[row["of"]] = counts[row["of"]] or next(filter(None, numbers), 0)
         if row["of"] == "node" and any(str(value) == "-1" for value in _values(flat, row["names"])):
             stated["devices"] = "all"
-    gpus = counts["all"] or counts["node"] * (counts["nodes"] or 1)
+    gpus = counts["all"] or counts["node"] * (counts["nodes"] or 1) or counts["tasks"]
     return {**stated, **({"gpus": gpus} if 0 < gpus < MOST_GPUS else {})}
 
 
@@ -55,7 +55,7 @@ def _text(value: object) -> str | int | None:
     """A number, a name or a list of names, for the reader; None where the value says nothing yet."""
     if isinstance(value, list) and value and all(isinstance(entry, str | int | float) for entry in value):
         value = ", ".join(map(str, value))
-    if not isinstance(value, str | int | float) or str(value).lower() in NO_VALUES:
+    if not isinstance(value, str | int | float) or str(value).lower() in NO_VALUES or to_fill_in(value):
         return None
     text = str(value).strip("'\"")
     return None if TEMPLATE.search(text) else int(text) if text.isdecimal() else shorten_text(text, LONGEST)
@@ -68,6 +68,8 @@ def _count(value: object, ids: bool) -> int | None:
         value = value if ids or len(value) > 1 else value[0]
     if isinstance(value, str) and (named := re.fullmatch(r"(?:gpu:)?(?:[\w-]+:)?(\d+)|cuda:\d+", value)):
         value = int(named[1] or 1)
+    if isinstance(value, str) and ids and re.fullmatch(r"\$\{?\w+\}?(,\$\{?\w+\}?)+", value):
+        return value.count("$")
     if isinstance(value, list):
         return len(value)
     if isinstance(value, bool) or not isinstance(value, int):

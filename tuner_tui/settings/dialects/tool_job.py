@@ -76,7 +76,7 @@ from tuner_tui.settings.job import (
     task_of_source,
 )
 from tuner_tui.settings.model import FIELDS, shorten_text
-from tuner_tui.settings.yaml_reader import ToolFile
+from tuner_tui.settings.yaml_reader import CONFIGURATIONS, INI, ToolFile
 
 APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "placeholders"}
 """How settings reach a file of a form that is not rewritten for each run."""
@@ -105,7 +105,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
     words, environment, folder = _command_of_file(dialect, file, path)
     is_named = words[0] != COMMAND_TO_NAME
     # The script may look at the suffix, read what is not written here, or open the file by a path of its own.
-    has_format = path.suffix.lower() not in (".toml", *([".json"] if dialect.name == HF else []))
+    has_format = path.suffix.lower() not in (".toml", *INI, *([".json"] if dialect.name == HF else []))
     takes_file = has_format and str(path.absolute()) in " ".join(words)
     apply: ApplyMode = APPLY_MODES.get(dialect.form, "yaml" if takes_file else "inject")
     apply = "inject" if words[0] == "bash" else apply  # a script takes no words of another command
@@ -117,7 +117,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
         aliases=_aliases(dialect, flat) if dialect.form == "overrides" else {},
         model=model,
         task=_task(dialect, flat, model, words),
-        data=_first_text(flat, dialect.data_keys),
+        data=_data_of(flat, (*dialect.data_keys, *(dialects()[HF].data_keys if dialect.extends_hf else ()))),
         cwd=None if folder is None else str(folder),
         on_cpu=any(flat.get(key) in (True, "cpu") for key in words_of("on_cpu")),
         env=environment | {name: value for key, (name, value) in dialect.environment.items() if flat.get(key)},
@@ -180,16 +180,15 @@ def _is_started(script: Path) -> bool:
 
 
 def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = False) -> Started | None:
-    """The command line near the file that trains with it; None where several do that differ in more than options.
+    """The command line near the file that trains with it, of several the shortest; None where they differ more.
 
-    Of several, the one with fewest words counts. With `for_others`, one that is written for another file of its folder
-    with nearly the same keys, or with a name to fill in, has this file in that place.
+    With `for_others`, one for a file of its folder with nearly the same keys, or a name to fill in, has this file.
     """
     commands = _written_commands(path, values, for_others)
     if not commands and not for_others:
         return next(_scripts_for(path), None)
-    files = [[word for word in words if re.search(r"\.(ya?ml|json|toml)$", word)] for words, _, _ in commands]
-    named = [tuple(w for w in words if re.search(r"\.(py|ya?ml|json|toml)$", w)) for words, _, _ in commands]
+    files = [[word for word in words if word.endswith(CONFIGURATIONS)] for words, _, _ in commands]
+    named = [tuple(word for word in words if word.endswith((".py", *CONFIGURATIONS))) for words, _, _ in commands]
     (_, most), *others = Counter(named).most_common() or [((), 0)]
     if others and most >= MOSTLY_SAID * others[0][1]:  # a script beside it has the same line in its help
         commands = [command for command, of in zip(commands, named, strict=True) if of == max(named, key=named.count)]
@@ -410,7 +409,7 @@ def _starts_training(words: Sequence[str], folder: Path, programs: Collection[st
 def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[str, Any]) -> CommandJob:
     """The training command of a shell script; where it needs variables of the shell, the script itself."""
     model = _model_of(flat, (*dialect.model_keys, *dialects()[HF].model_keys))
-    data = _first_text(flat, (*dialect.data_keys, *dialects()[HF].data_keys))
+    data = _data_of(flat, (*dialect.data_keys, *dialects()[HF].data_keys))
     folder = _folder_of_script(file, path) or (None if file.folder else _folder_of_program(file.words, path))
     scripts = [base / word for word in file.words if word.endswith(".py") for base in (Path(folder or ""), path.parent)]
     task_of_script = next(filter(None, (task_of_source(read_source(script)) for script in scripts)), None)
@@ -479,7 +478,7 @@ def with_model_and_data(job: CommandJob, dialect: Dialect, values: Mapping[str, 
     """The job with the model and the data that a configuration of its command names, where it names none itself."""
     flat = flatten(values)
     data = job.data
-    if data is None or data.endswith((".yaml", ".yml", ".toml", ".json")):
+    if data is None or data.endswith(CONFIGURATIONS):
         data = _first_text(flat, dialect.data_keys) or data
     model = job.model or _model_of(flat, dialect.model_keys)
     job = structs.replace(job, model=model, data=data, stated={**stated_in(flat, model), **job.stated})
@@ -504,7 +503,6 @@ def _folder_of_script(file: ToolFile, path: Path) -> str | None:
 
 
 def _aliases(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
-    """The keys of the file for the settings that it has."""
     places = {key: key for key in flat} | keys_in_file(dialect, flat)
     keys = {name: dialect_keys(dialect, name) & places.keys() for name in FIELDS}
     single = {name: places[min(indices)] for name, indices in keys.items() if len(indices) == 1}
@@ -540,6 +538,13 @@ def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     return None if is_class else model
 
 
+def _data_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    """The data that is given, by the key with the most certain name; a file of data before a name for it."""
+    data = _first_text(values, keys)
+    files = (name for key in keys if (name := _first_text(values, [key])) and pattern_of("data_file").fullmatch(name))
+    return data if data is None or re.search(r"[/.]", data) else next(files, data)
+
+
 def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     """The first that is given; of several keys that end so, the one at the top where they differ.
 
@@ -568,7 +573,7 @@ def _text_of(value: object) -> str | None:
     if isinstance(value, str) and re.fullmatch(r"\(.*\)|\[.*\]", value):  # a tuple as detectron2 writes it
         value = re.findall(r"[\"']([^\"']+)[\"']", value)
     if isinstance(value, str):
-        value = re.sub(r"(?<=\w)@\w+$", "", value.strip("'\""))  # verl's data@split
+        value = re.sub(r"^hf://|(?<=\w)@\w+$", "", value.strip("'\""))  # NeMo's, and verl's data@split
         is_none = to_fill_in(value) or value.lower() in words_of("builders")
         of_class = TEMPLATE.search(value) or pattern_of("class_path").fullmatch(value)
         return None if is_none or of_class else shorten_text(value, LONGEST_NAME)
