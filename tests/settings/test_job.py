@@ -58,6 +58,8 @@ def test_it_is_no_part_of_what_trains() -> None:
     assert same_training(JOB, structs.replace(JOB, fallback=0))
     assert not same_training(JOB, structs.replace(JOB, command=("python", "other.py")))
     assert not same_training(JOB, BuiltinJob(fallback=2))
+    assert same_training(JOB, structs.replace(JOB, env={**JOB.env, "OMP_NUM_THREADS": "1"}))
+    assert not same_training(JOB, structs.replace(JOB, env={**JOB.env, "MODEL": "large"}))
 
 
 ROWS = [(part, row) for part in ("names", "classes") for row in read_data_file(OTHER_TASKS)[part]]

@@ -183,11 +183,12 @@ def test_a_start_says_how_the_changes_changed_the_effective_batch() -> None:
 def test_a_remedy_of_the_environment_is_set_in_the_job_and_offered_once() -> None:
     fewer = Remedy("OMP_NUM_THREADS=1", "", env={"OMP_NUM_THREADS": "1"})
     finding = Finding("cpu-contended", "warning", "", (), "certain", remedies=(fewer,))
-    before = replace(UiState().with_config(replace(opened(), job=COMMAND)), findings=(finding,))
+    before = replace(UiState().with_config(replace(opened(), job=COMMAND)), findings=(finding,), given={})
     assert before.changes_by(fewer) == (SettingChange("OMP_NUM_THREADS", "not set", "1"),)
     after = before.with_remedy(finding, fewer)
     assert after.loaded is not None
     assert after.loaded.job == replace(COMMAND, env={"OMP_NUM_THREADS": "1"})
+    assert after.given == {}  # what the command names itself need not be read again
     assert [each.can_apply for state in (before, after) for each in state.findings_shown[0].remedies] == [True, False]
     built_in = replace(UiState().with_config(opened()), findings=(finding,))
     assert not built_in.findings_shown[0].remedies[0].can_apply

@@ -170,14 +170,21 @@ def task_of_source(source: str) -> Task | Literal["other"] | None:
     return "other" if _MODEL_CLASS.search(source) or other_task_pattern("classes").search(source) else None
 
 
-COMMAND_IDENTITY = ("command", "cwd", "env", "launcher", "processes", "on_cpu")
+COMMAND_IDENTITY = ("command", "cwd", "launcher", "processes", "on_cpu")
 """Fields in which two jobs must agree to be the same command, however settings reach it."""
+OF_RUNTIME = frozenset(
+    {"HYDRA_FULL_ERROR", "NCCL_DEBUG", "NCCL_P2P_DISABLE", "OMP_NUM_THREADS", "PYTHONFAULTHANDLER",
+     "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ENABLE_MPS_FALLBACK"}
+)  # fmt: skip
+"""Variables of the environment that change how a training runs and what it reports, not what it trains."""
 
 
 def same_training(first: Job, second: Job) -> bool:
     """Whether both jobs are the same command, or built-in jobs that are equal apart from `fallback`."""
     if isinstance(first, CommandJob) and isinstance(second, CommandJob):
-        return all(getattr(first, name) == getattr(second, name) for name in COMMAND_IDENTITY)
+        differing = {name for name, _ in first.env.items() ^ second.env.items()}
+        same = all(getattr(first, name) == getattr(second, name) for name in COMMAND_IDENTITY)
+        return same and differing <= OF_RUNTIME
     return replace(first, fallback=0) == replace(second, fallback=0)
 
 

@@ -170,10 +170,11 @@ class SettingsRequests(Requests):
     # remedies
 
     def apply_remedy(self, finding: Finding, remedy: Remedy) -> None:
-        self._store.update(self._state.with_remedy(finding, remedy))
-        if not remedy.change:
+        if not remedy.change and self._state.loaded is not None:
+            self._use_job(remedy.applied_to(self._state.loaded.job))
             self._app.show_note(f"{remedy.title}: set for the next run; e shows the job.")
             return
+        self._store.update(self._state.with_remedy(finding, remedy))
         next_key = "R restarts this run with it" if self._state.running else "t tries it"
         changed = "; ".join(filter(None, (remedy.title, remedy.batch_note)))
         self._app.show_note(f"{changed}\nApplied. {next_key}; u undoes it.")

@@ -24,7 +24,7 @@ from tuner_tui.runs.read.reader import RunView
 from tuner_tui.runs.read.run_context import RunContext
 from tuner_tui.settings.distributed import AccelerateConfig, process_count
 from tuner_tui.settings.edit_history import EditHistory
-from tuner_tui.settings.job import CommandJob, Job
+from tuner_tui.settings.job import CommandJob, Job, same_training
 from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Origin, OriginKind, Resolved, Settings, Value, parse_value
 from tuner_tui.tuning.trial import TuningConclusion
 from tuner_tui.tuning.trial_log import TuningView
@@ -167,7 +167,7 @@ class UiState(Struct, frozen=True):
     def values_in_effect(self) -> Mapping[str, ValueInEffect]:
         """What the followed run uses in place of the values shown, if these were given to it."""
         view, current = self.view, self.current
-        if view is None or view.record is None or current is None or view.record.job != current.job:
+        if view is None or view.record is None or current is None or not same_training(view.record.job, current.job):
             return {}
         return {
             check.name: ValueInEffect(
@@ -235,6 +235,8 @@ class UiState(Struct, frozen=True):
             if loaded.preset == DEMO:
                 dropped, loaded = dropped | {OriginKind.PRESET}, replace(loaded, preset=None, base=None)
             editing = editing.map(lambda resolved: _without(resolved, dropped))
+            of_env = replace(job, env=getattr(self.loaded.job, "env", {})) == self.loaded.job
+            return replace(self, loaded=loaded, editing=editing, given=self.given if of_env else None)
         return replace(self, loaded=loaded, editing=editing, given=None)
 
     def with_seen(self, before: UiState) -> UiState:
@@ -257,7 +259,9 @@ class UiState(Struct, frozen=True):
     def _seen_in_run(self) -> tuple[str, Mapping[str, Any]]:
         """The followed run of this job, and what is in effect in it; empty before it was read, or for another job."""
         view = self.view
-        if view is None or view.record is None or self.loaded is None or view.record.job != self.loaded.job:
+        if view is None or view.record is None or self.loaded is None:
+            return "", {}
+        if not same_training(view.record.job, self.loaded.job):
             return "", {}
         accumulated = accumulation(view.state)
         seen = {} if accumulated is None else {"gradient_accumulation_steps": accumulated}
