@@ -280,7 +280,7 @@ def test_words_about_kernels_fit_the_maker_of_the_gpu() -> None:
     (first, *_) = remedies("Memory access fault by GPU node-2 (Agent handle: 0x5) on address 0x7f. Reason: Unknown.")
     assert "AMD_SERIALIZE_KERNEL=3" in first.why
     (first, *_) = remedies(trace("RuntimeError: CUDA error: an illegal memory access was encountered", "main"))
-    assert "CUDA_LAUNCH_BLOCKING=1" in first.why
+    assert "CUDA_LAUNCH_BLOCKING=1" in first.title
 
 
 def test_a_single_remedy_that_is_not_certain_is_followed_by_the_call_that_failed() -> None:
