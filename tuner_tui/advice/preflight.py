@@ -100,7 +100,7 @@ def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
         kinds = {gpu.name: [each for each in gpus if each.name == gpu.name] for gpu in gpus}
         names = ", ".join(describe_gpus(each) for each in kinds.values())
         rest = f" ({len(inventory.gpus) - len(gpus)} hidden)" if len(gpus) < len(inventory.gpus) else ""
-        yield PreflightCheck("GPU", "good", f"A training sees {names}{rest}.")
+        yield PreflightCheck("GPU", "good", f"{names} visible{rest}.")
     if any(not is_same_kind(gpu, gpus[0]) for gpu in gpus):
         sentence = "The GPUs differ: if all are used, the weakest one sets speed and precision."
         best = best_kind(gpus)
