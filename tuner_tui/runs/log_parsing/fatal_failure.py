@@ -41,6 +41,7 @@ OFTEN = 5
 """So often an error came, and the training went on after it, where the last time is handled as well."""
 FAR = 12
 """Ordinary lines after a failure that a process which ends does not write."""
+JOB_END = re.compile(r"slurmstepd\S*: error: \*\*\* |=>> PBS: job killed")
 OPENING_LINES = 20
 """So many lines at the beginning of a log may show where a program starts."""
 DIGITS = re.compile(r"\d+")
@@ -194,6 +195,8 @@ def newest_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     other lines before it, also belongs to a new start: a process has only one.
     """
     ends = [failure for failure in find_exceptions(lines) if failure.uncaught or failure.type in NEVER_BEGUN]
+    ends += [Failure(line.number, line.number, line.text, line.text) for line in lines if JOB_END.match(line.text)]
+    ends.sort(key=lambda failure: failure.first)
     if not ends:
         return lines
     is_own = (line.text[:1].strip() and not BAR.search(line.text) for line in lines)

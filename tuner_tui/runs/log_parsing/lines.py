@@ -96,7 +96,7 @@ MAX_LINE_CHARACTERS = 4000
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 BAR = re.compile(r"(\d+)/(\d+|\?) (?:\[[^\]\n]{0,80}\]|\d+:\d\d:\d\d •|[━╸╺]{3}|[\d.]+(?:it/s|s/it)\b)")
 """The count of a progress bar of tqdm, Keras, Rich or Ultralytics."""
-AFTER_BAR = re.compile(r"^(.{0,300}?\d+/(?:\d+|\?) \[[^\]\n]{0,80}\])(\S.*)$")
+AFTER_BAR = re.compile(r"^(.{0,300}?\d+(?:/(?:\d+|\?)|it) \[[^\]\n]{0,80}\])(\S.*)$")
 TYPED_ERROR = r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "
 """The beginning of an exception line: a type with its module, and a colon."""
 WHOLE_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s*File "[^"\n]+", line \d+, in \S')
