@@ -30,9 +30,7 @@ GENERAL = frozenset(
 """Causes whose words say less than the code that raised the error."""
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {"frames": {"replaces": GENERAL}, "classes": {"confidence": "likely"}}
-"""Fields that rows of a part of the table need not name."""
 PLAIN = ("cause", "confidence", "bare", "consequence", "topic", "outcome", "depth", "raised", "spared")
-"""Fields whose values in a row are those of the pattern."""
 
 
 class CrashPattern(Struct, frozen=True, kw_only=True):
@@ -91,7 +89,6 @@ class CrashTable(Struct, frozen=True):
 
 @cache
 def crash_table() -> CrashTable:
-    """The patterns of `crashes.yaml`, read when the first failure is looked at."""
     document = parse_data_file(FILE)
     messages, frames, signals, classes = (
         tuple(_pattern(row, DEFAULTS.get(part, {}), document["fragments"]) for row in document[part])
@@ -189,7 +186,6 @@ def first_of(patterns: Iterable[CrashPattern], text: str) -> CrashPattern | None
 
 
 def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> CrashPattern | None:
-    """The cause of an error recognised by the code that raised it, if that says more than its words."""
     if not failure.frames:
         return None
     role = role_of(failure.frames)

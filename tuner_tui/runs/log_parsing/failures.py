@@ -19,7 +19,6 @@ from tuner_tui.inspection.process_dump import parse_stacks
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any, parse_lines, read_head_and_tail, search_any
 
 MAX_MESSAGE_LINES = 14
-"""Lines kept of one message."""
 TRACEBACK = re.compile(r"^\s*(?P<kind>Original |Exception Group |)Traceback \(most recent call last\):")
 FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 DRAWN = re.compile(r"^╭─+ ?Traceback \(most recent call last\)|^(?P<type>[A-Za-z_]\w*) {3,}Traceback \(most recent")
@@ -32,7 +31,6 @@ DRAWN_FRAME = re.compile(
 DRAWN_SOURCE = re.compile(r"^(?:│ )?(?:❱|-+>) +\d+[ │]+(?P<statement>.*?)[ │]*$")
 """The line of such a frame that failed, which is marked."""
 TRACE_LINE = re.compile(r"^\s|^[│╭╰❱─|]|^-+>|^File \"|^\^+$")
-"""A line inside a traceback, in any of its forms."""
 MARKS = re.compile(r"\s*([~^]+)\s*$")
 """What underlines the part of a source line that failed."""
 SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
@@ -62,7 +60,6 @@ TRANSPARENT = re.compile(
 )
 """Frames that only pass a call or an access on."""
 PASSES_ON = re.compile(r"return (?:f|fn|func|function|method)\((?:self, )?(?:\*args, )?\*\*kwargs\)$")
-"""The statement of such a frame."""
 RAISES = re.compile(r"raise (?!AttributeError)(?:(?:\w+\.)*[A-Z]\w*|type\(\w+\))\(|assert\b")
 UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_wrap", "spawn_main"})
 
@@ -81,12 +78,10 @@ class CodeFrame(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The file with the number of the line, if that is known."""
         return self.file if self.line is None else f"{self.file}, line {self.line}"
 
     @property
     def name(self) -> str:
-        """`file:function`, with slashes."""
         return f"{self.file}:{self.function}".replace("\\", "/")
 
     @property
@@ -287,7 +282,6 @@ class _ExceptionParser:
         return tuple(reversed(frames)), first
 
     def _parse_exception(self, line: LogLine, frames: tuple[CodeFrame, ...], traceback: bool) -> Failure:
-        """Parses the exception at the current line, with the lines of its message."""
         match = EXCEPTION.match(line.text) or (ANY_EXCEPTION.match(line.text) if frames or traceback else None)
         self.position += 1
         # torch.multiprocessing.spawn raises a bare "Exception:", with the other process's traceback as message.
@@ -332,7 +326,6 @@ class _ExceptionParser:
         return next((ahead.text for ahead in self.lines[self.position : self.position + 3] if not ahead.blank), "")
 
     def _follow_link(self) -> None:
-        """Continues the chain if the next lines say that another exception followed."""
         ahead = (self.lines[number].text for number in range(self.position, len(self.lines)))
         following = next((text for text in ahead if text.strip()), "")
         if not LINK.match(following):
@@ -343,7 +336,6 @@ class _ExceptionParser:
 MAX_NATIVE_LINES = 300
 """Lines between a native crash and its stack in Python; the stacks of other threads come first."""
 FRAME_OF_BOX = " \t│"
-"""What argument parsers draw around their messages."""
 
 
 def native_stack(lines: Sequence[LogLine]) -> tuple[range, tuple[CodeFrame, ...]]:
@@ -383,7 +375,6 @@ def _frame(match: re.Match[str]) -> CodeFrame:
 
 
 def reports_progress(text: str) -> bool:
-    """Whether a line logs progress or success."""
     return matches_any("progress", text) or matches_any("success", text)
 
 
@@ -439,7 +430,6 @@ class LauncherReport(Struct, frozen=True):
 
 
 def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
-    """The first failed process and how it ended, by the words of its launcher."""
     rank, local_rank, code, number, request = None, None, None, None, None
     in_root = False
     for line in lines:
@@ -475,5 +465,4 @@ def _signal_number(match: re.Match[str]) -> int | None:
 
 
 def signal_name(number: int) -> str:
-    """The name of the signal, such as SIGKILL."""
     return next((each.name for each in signal.Signals if each == number), f"signal {number}")

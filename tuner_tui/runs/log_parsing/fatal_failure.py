@@ -136,7 +136,6 @@ class _FailureContext:
         return self._bars_advance(failure, least) or any(line.level or not buffered for line in later[least:])
 
     def _bars_advance(self, failure: Failure, least: int) -> bool:
-        """Whether a bar advanced or a new one moved by more than `least` steps."""
         # tqdm draws a bar once more when it is closed, so a process that dies after its traceback prints "12/60" again:
         # the same count is no progress, and neither is a bar that is only seen once.
         before = _furthest(bar for bar in self._bars if bar.number <= failure.last)
@@ -158,7 +157,6 @@ class _FailureContext:
         return after <= 1 and not self._logged and not self._bars
 
     def _is_far_from_end(self, failure: Failure, later: Sequence[Failure]) -> bool:
-        """Whether much ordinary output follows, which a process that ends does not write."""
         after = self._ordinary[bisect_right(self._ordinary, failure.last) :]
         if len(after) <= FAR:
             return False
@@ -231,7 +229,6 @@ def _is_of_new_start(end: Failure, following: Failure, between: Sequence[str], i
 T = TypeVar("T")
 TRUST = {"certain": 0, "likely": 1, "possible": 3}
 UNRECOGNISED = 2
-"""Rank of an exception without pattern: above a pattern that is only possible."""
 FIRST_KEPT, LAST_KEPT = 20, 80
 """Failures looked at where an output repeats one endlessly."""
 INTERRUPT = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|SignalException)$")
@@ -245,14 +242,11 @@ FORWARDED = re.compile(r": Caught \w+ in ")
 
 
 class FailureMatch(Struct, frozen=True):
-    """A failure and its crash pattern, or None."""
-
     failure: Failure
     pattern: CrashPattern | None
 
     @property
     def cause(self) -> str:
-        """The identifier of the cause."""
         return "unknown" if self.pattern is None else self.pattern.cause
 
     @property
@@ -300,7 +294,6 @@ def _origin(match: FailureMatch) -> object:
 
 
 def _is_interrupt(match: FailureMatch) -> bool:
-    """Whether the process was stopped by a user or a signal."""
     return INTERRUPT.search(match.failure.type or "") is not None
 
 
@@ -351,7 +344,6 @@ def _match_exceptions(exceptions: Sequence[Failure]) -> list[FailureMatch]:
 
 
 def _keep_first_and_last(items: list[T]) -> list[T]:
-    """The first and last items of a very long list."""
     return items if len(items) <= FIRST_KEPT + LAST_KEPT else items[:FIRST_KEPT] + items[-LAST_KEPT:]
 
 
@@ -471,7 +463,6 @@ class Judgement(Struct, frozen=True):
 
     @property
     def cause(self) -> str:
-        """The identifier of the cause."""
         if self.by == "kernel":
             return "host-oom"
         if self.by == "observer":
@@ -541,7 +532,6 @@ def _fatal_event(state: RunState) -> OutOfMemory | Raised | None:
 
 
 def _is_memory_error(type_name: str, message: str = "") -> bool:
-    """Whether an exception says that memory ran out, by its type or by its message."""
     name = type_name.rsplit(".", 1)[-1]
     return name in ("OutOfMemoryError", "MemoryError") or "memory" in message.lower()
 

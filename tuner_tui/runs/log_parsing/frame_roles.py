@@ -31,7 +31,6 @@ class FrameRole(Struct, frozen=True):
 
 @cache
 def roles() -> tuple[FrameRole, ...]:
-    """The rows of `frame_roles.yaml`, in their order."""
     return tuple(
         FrameRole(
             name=row["role"],

@@ -98,7 +98,6 @@ BAR = re.compile(r"(\d+)/(\d+|\?) (?:\[[^\]\n]{0,80}\]|\d+:\d\d:\d\d •|[━╸
 """The count of a progress bar of tqdm, Keras, Rich or Ultralytics."""
 AFTER_BAR = re.compile(r"^(.{0,300}?\d+(?:/(?:\d+|\?)|it) \[[^\]\n]{0,80}\])(\S.*)$")
 TYPED_ERROR = r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "
-"""The beginning of an exception line: a type with its module, and a colon."""
 WHOLE_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s*File "[^"\n]+", line \d+, in \S')
 BROKEN_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s{0,4}File "[^"\n]{20,400}(?:",?(?: l?i?n?e?(?: \d*)?,?)?(?: i?n?)?)?$')
 PREFIX_STARTS = frozenset("[(+|-*•>0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
@@ -114,13 +113,11 @@ IN_PROSE = re.compile(
 )
 """A person's sentence that ends with an exception in quotation marks."""
 STRAIGHT_QUOTES = str.maketrans("‘’“”", "''\"\"")
-"""A web page's quotation marks in place of a program's."""
 SHOWN_CLASS = re.compile(
     r"^(?:[\w.]+ - )?(?:<class ')?((?:[a-z_]\w*\.)*[A-Z]\w*)'>(?: at [\w./-]+:\d+)?(?:: | - )(?=\S)"
 )
 """An exception's class as Python shows it, with or without the line that raised it, before its message."""
 SHOWN_EXCEPTION = re.compile(r"^((?:\w+\.)*[A-Z]\w*(?:Error|Exception))\(([\"'])(.{3,3900})\2,?\)$")
-"""An exception as Python shows the object, alone on its line."""
 DOUBLED = re.compile(r"^([A-Z]\w+(?:Error|Exception))\1: : (.{3,500})\2$")
 """An exception that two processes wrote at the same time, piece by piece."""
 REPEATED = re.compile(r" \[repeated \d+x across cluster\].*$")
@@ -133,14 +130,12 @@ QUIET_LEVELS = frozenset({"D", "I", "W"})
 
 @cache
 def log_forms(part: str) -> tuple[re.Pattern[str], ...]:
-    """A part of `log_lines.yaml`."""
     document = read_data_file(FILE)
     forms = (row["form"] if isinstance(row, Mapping) else row for row in document[part])
     return tuple(re.compile(expand(form, document["fragments"])) for form in forms)
 
 
 def expand(form: str, fragments: Mapping[str, str]) -> str:
-    """A regular expression with its `{NAME}` replaced."""
     return FRAGMENT.sub(lambda name: fragments[name[1]], form)
 
 
@@ -189,7 +184,6 @@ def parse_lines(raw: Iterable[str]) -> tuple[LogLine, ...]:
 
 
 def _join_wrapped(pieces: Iterable[str]) -> Iterator[str]:
-    """Joins the lines of frames that a terminal broke at its width."""
     broken = ""
     for piece in pieces:
         if broken:
@@ -205,7 +199,6 @@ def _join_wrapped(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _strip_learned(pieces: list[str], lines: list[LogLine], learned: LearnedPrefix) -> None:
-    """Removes the prefix of a traceback from its lines, and from what has the same prefix after it."""
     for number in range(learned.first, min(len(pieces), learned.first + MAX_SPAN)):
         if match := learned.shape.match(pieces[number]):
             rank, level = RANK_WORD.search(match[0]), LEVEL_WORD.search(match[0])
@@ -330,7 +323,6 @@ def _record_text(line: str) -> tuple[str, ...] | None:
 
 
 def _unflatten(text: str) -> Iterator[str]:
-    """Splits a traceback on one line at its frames and before its exception."""
     first, *frames = FRAME_START.split(text)
     if not frames:
         yield text

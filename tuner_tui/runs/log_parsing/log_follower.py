@@ -34,7 +34,6 @@ from tuner_tui.runs.log_parsing.progress_lines import (
 )
 
 MAX_REST_BYTES = 64 << 10
-"""Kept of a line that has not ended."""
 
 
 class OutputTail:
@@ -46,7 +45,6 @@ class OutputTail:
         self._kept = kept
         self._rest = b""
         self.offset = 0
-        """Where the file is read next."""
 
     def read(self, ends: bytes, over: bool) -> tuple[int, bytes]:
         """The text up to the last of the characters `ends`, and its offset; all of it once the training is `over`."""
@@ -306,7 +304,6 @@ def planned_steps(position: ProgressRecord, state: RunState, first: int) -> int 
 
 
 def _steps_of(batches: int, state: RunState) -> int:
-    """The optimizer steps of an epoch of so many batches."""
     counters = None if state.first_rank is None else state.first_rank.latest
     accumulation = 1 if counters is None else max(1, round(counters.micro_steps / max(1, counters.own_steps)))
     return -(-batches // accumulation)
@@ -407,7 +404,6 @@ class LogEventBuilder:
         return events
 
     def _is_main(self, record: ProgressRecord) -> bool:
-        """Whether a bar is that of the training, not of an evaluation within it."""
         if self._bar_total is None or record.total_steps == self._bar_total:
             return True
         longer = (record.total_steps or 0) > self._bar_total
@@ -435,7 +431,6 @@ class LogEventBuilder:
             self._elapsed_s = now - self._first_t
 
     def _epochs_since(self, record: ProgressRecord) -> int:
-        """Epochs ended since the last record."""
         return 1 if record.epoch is None or self._epoch is None else max(1, int(record.epoch - self._epoch))
 
     def _set_step(self, step: int, source: str, now: float) -> None:

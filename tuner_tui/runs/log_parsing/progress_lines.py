@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from tuner_tui.runs.log_parsing.lines import ANSI, MAX_LINE_CHARACTERS
 
 BARS, LOG = "progress bar", "log lines"
-"""Sources of records."""
 
 
 class ProgressRecord(Struct, frozen=True):
@@ -48,7 +47,6 @@ class ProgressRecord(Struct, frozen=True):
 
 
 def parse_number(value: Any) -> float | None:
-    """A number, or text that is one (`nan` too); else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
@@ -65,7 +63,6 @@ def parse_duration(text: str) -> float | None:
 
 
 MAX_NAME_CHARACTERS = 300
-"""Of the text before a bar."""
 _BAR = re.compile(r"\d+%\|[^|\r\n]{0,300}\| *(\d+)/(\d+) \[(\d[\d:]*)<[^,\]\r\n]*, *([^\]\r\n]*)\]")
 _TRAINS = re.compile(
     r"\W*(?:(?:global |train(?:ing)? ?)?(?:steps?|iter(?:ation)?s?)|train(?:ing)?|epochs?)\b", re.IGNORECASE
@@ -88,7 +85,6 @@ _LABEL_ALONE = re.compile(LABEL_ALONE)
 MAX_BARS = 2000
 """A bar is drawn ten times a second: of more states of bars than this, as many are parsed."""
 MAX_PIECE_CHARACTERS = 64 << 10
-"""Of a longer line the end is parsed."""
 
 
 class Table:
@@ -98,7 +94,6 @@ class Table:
         self._names: list[str] = []
 
     def labelled(self, line: str) -> str:
-        """The line, with its names if it is a row of the table."""
         cells = _CELL_GAP.split(ANSI.sub("", line).strip(" \t|"))
         if len(cells) < MIN_COLUMNS:
             return line
@@ -146,7 +141,6 @@ def _thinned(pieces: list[str]) -> Iterator[str]:
 
 
 def _goes_on(counts: list[tuple[str, str]], later: list[tuple[str, str]]) -> bool:
-    """Whether both are states of one bar, the later one further on."""
     if len(counts) != 1 or len(later) != 1:
         return False
     (done, total), (later_done, later_total) = counts[0], later[0]
@@ -312,7 +306,6 @@ _LABEL_WORDS = ("val", "test", "dev", "heldout", "train")
 
 
 def parse_line(text: str) -> ProgressRecord:
-    """The figures of one printed line."""
     text = _NUMBERED_SET.sub("_", _CAMEL_CASE.sub("_", text).lower())
     figures = _figures_of(text)
     counters = _EPOCH_AND_BATCH.match(text)
@@ -362,7 +355,6 @@ _Labels = list[tuple[int, bool]]
 
 
 def _labels(text: str) -> _Labels:
-    """Where the labels of a line are, and whether each is that of an evaluation."""
     # Lines such as `Train: loss 0.4 acc 0.9 | Val: loss 0.5 acc 0.8` name the set once for several figures: a label
     # counts for all that follows until the next one. `val acc 0.8` is no label, it names one metric only: that is
     # judged by the words of its own name, which count more than labels (see `_is_evaluation`).
@@ -372,7 +364,6 @@ def _labels(text: str) -> _Labels:
 
 
 def _losses(text: str, labels: _Labels) -> tuple[dict[str, float], dict[str, float]]:
-    """The losses of the training by their names, and that of an evaluation."""
     trained: dict[str, float] = {}
     evaluated: dict[str, float] = {}
     for match in _LOSS.finditer(text):
@@ -393,7 +384,6 @@ def _losses(text: str, labels: _Labels) -> tuple[dict[str, float], dict[str, flo
 
 
 def _mean_of(text: str, match: re.Match[str], value: float) -> float:
-    """The mean in parentheses after a value of the last batch."""
     mean = _AVERAGE.match(text, match.end())
     return value if mean is None else float(mean["value"])
 
