@@ -193,7 +193,7 @@ def _markdown(scene: EndScene) -> str:
     shares = [(part, format_share(share)) for part, share in end_card.time_spent(scene.state)]
     parts.append(_table(("time", "share"), shares))
     for finding in scene.findings:
-        sentence = f"**{finding.sentence}** {' · '.join(further_evidence(finding))}".rstrip()
+        sentence = " – ".join(filter(None, (f"**{finding.sentence}**", " · ".join(further_evidence(finding)))))
         parts.append("\n".join([sentence, "", *(f"- {remedy}" for remedy in _remedies(finding))]))
     return escape_control("\n\n".join(filter(None, parts))) + "\n"
 

@@ -213,7 +213,7 @@ class RunRequests(Requests):
             self._app.show_note("There is a report once a run has ended.", severity="warning")
             return
         scene = end_scene(folder.name, view, self._state.context, findings)
-        about = "A file in this folder: .md is Markdown, .svg a picture, .html a web page"
+        about = f"A file in {Path.cwd()}: .md is Markdown, .svg a picture, .html a web page"
         names = (f"{folder.name}{ending}.html" for ending in ("", *(f"-{number}" for number in range(2, 100))))
         free = next((name for name in names if not Path(name).exists()), "")
         name = await self._app.ask(NameScreen("Share", free, report_problem, about))

@@ -17,7 +17,6 @@ from tuner_tui.advice.recommend.duration_estimate import VARIED, summarise_durat
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.core.text import format_table
 from tuner_tui.core.units import UNKNOWN
-from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.settings.errors import FieldError, PresetError
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Value
@@ -203,8 +202,7 @@ class SettingsRequests(Requests):
         from tuner_tui.ui.screens.job import JobScreen  # opened rarely
 
         if self._state.loaded is not None:
-            gpus = () if self._state.inventory is None else visible_gpus(self._state.inventory)
-            job = await self._app.ask(JobScreen(self._state.loaded.job, self._preview, len(gpus)))
+            job = await self._app.ask(JobScreen(self._state.loaded.job, self._preview))
             if job is not None:
                 self._use_job(job)
 

@@ -45,8 +45,8 @@ from tuner_tui.view.tuning_rows import LiveTrial
 MAX_LISTED_TUNINGS = 100
 UNREACHABLE = "No setting can be passed to this command: e edits the job (pass settings via inject, for example)."
 PLAN_SUMMARY = (
-    "short real runs: the current settings twice, larger micro batches up to what "
-    "fits, then other settings that can gain more than the noise; last, winner and start alternate"
+    "short real runs: the current settings twice, larger micro batches up to what fits, then other settings that can "
+    "gain more than the noise; at the end the winner and the current settings run in turn"
 )
 
 

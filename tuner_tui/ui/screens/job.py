@@ -63,16 +63,6 @@ def _choices(choices: list[str] | str) -> tuple[str, ...]:
 
 
 (KIND_FIELD,) = job_fields("kind")
-(GPUS_FIELD,) = job_fields("gpus")
-NO_NUMBER = "left to the training"
-"""The choice of GPUs where no launcher starts a process for each."""
-
-
-def gpu_choice(texts: Mapping[str, str], gpus: int) -> str:
-    """Return how many of the `gpus` the processes of a job take: `all 2`."""
-    if texts["launcher"] == "plain":
-        return NO_NUMBER
-    return f"all {gpus}" if texts["processes"] == str(gpus) else texts["processes"]
 
 
 def format_job(job: Job) -> dict[str, str]:
@@ -165,7 +155,7 @@ PREVIEW_AFTER_S = 0.3
 class JobScreen(Dialog["Job"]):
     """Returns the edited job. An invalid line gets the focus, and a message says what is wrong.
 
-    `preview` returns what a job would start, or why it cannot. The machine has `gpus`.
+    `preview` returns what a job would start, or why it cannot.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -176,9 +166,8 @@ class JobScreen(Dialog["Job"]):
     heading = "Job"
     hint = "↑ ↓ line · ◂ ▸ choice · enter accept · esc cancel"
 
-    def __init__(self, job: Job, preview: Callable[[Job], Awaitable[str]], gpus: int = 0) -> None:
+    def __init__(self, job: Job, preview: Callable[[Job], Awaitable[str]]) -> None:
         super().__init__()
-        self._gpus = gpus
         self._preview = preview
         self._pause: Timer | None = None
         self._typed = ""
@@ -193,14 +182,7 @@ class JobScreen(Dialog["Job"]):
         yield Label("", id="preview", markup=False)
 
     def _fields(self) -> list[Widget]:
-        fields = [*job_fields(self._texts["kind"])]
-        texts = {**self._texts, "gpus": gpu_choice(self._texts, self._gpus)}
-        if self._gpus > 1:
-            numbers = tuple(map(str, range(1, self._gpus)))
-            fields.insert(
-                fields[0].name == "command", GPUS_FIELD._replace(choices=(NO_NUMBER, f"all {self._gpus}", *numbers))
-            )
-        return [_row(field, texts) for field in fields]
+        return [_row(field, self._texts) for field in job_fields(self._texts["kind"])]
 
     def on_mount(self) -> None:
         first = "job-command" if self._texts["kind"] == COMMAND else "job-kind"
@@ -277,29 +259,16 @@ class JobScreen(Dialog["Job"]):
         if self._guess_apply and mode is not None:
             self.query_one("#job-apply", Choice).value = mode
 
-    @on(Choice.Changed, "#job-gpus")
-    def _gpus_chosen(self, event: Choice.Changed) -> None:
-        """Start a process for each GPU, or leave the GPUs to one process."""
-        launcher, number = self.query_one("#job-launcher", Choice), event.choice.value.removeprefix("all ")
-        if number == NO_NUMBER:
-            launcher.value, number = "plain", "1"
-        elif launcher.value == "plain":
-            launcher.value = "torchrun"
-        self.query_one("#job-processes", Input).value = number
-
-    @on(Choice.Changed, "#job-launcher")
     @on(Input.Changed, "#job-processes")
-    def _processes_typed(self) -> None:
+    def _processes_typed(self, event: Input.Changed) -> None:
         """Choose torchrun for several processes where no launcher is chosen."""
-        texts, launcher = self._read(), self.query_one("#job-launcher", Choice)
-        if texts["processes"].isdigit() and int(texts["processes"]) > 1 and launcher.value == "plain":
-            launcher.value = texts["launcher"] = "torchrun"
-        for choice in self.query("#job-gpus").results(Choice):
-            choice.value = gpu_choice(texts, self._gpus)
+        launcher = self.query_one("#job-launcher", Choice)
+        if event.value.isdigit() and int(event.value) > 1 and launcher.value == "plain":
+            launcher.value = "torchrun"
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         name = (event.widget.id or "").removeprefix("job-")
-        lines = {line.name: line for line in (KIND_FIELD, GPUS_FIELD, *job_fields(self._texts["kind"]))}
+        lines = {line.name: line for line in (KIND_FIELD, *job_fields(self._texts["kind"]))}
         if name == "apply" and isinstance(event.widget, Choice):
             self._show_message(APPLY_HELP[event.widget.value])
         elif name in lines:
