@@ -190,7 +190,7 @@ def _markdown(scene: EndScene) -> str:
     parts += [_table(("", ""), [fact[:2] for fact in facts(scene)]) for facts in FACTS]
     if chart := end_card.loss_chart(scene, CHART_WIDTH, CHART_HEIGHT):
         parts.append("\n".join(["```text", *(plain_text(row).rstrip() for row in chart), "```"]))
-    shares = [(part, format_share(share)) for part, share in end_card.time_spent(scene.state)]
+    shares = [(part, format_share(share)) for part, share in end_card.time_spent(scene)]
     parts.append(_table(("time", "share"), shares))
     for finding in scene.findings:
         sentence = " – ".join(filter(None, (f"**{finding.sentence}**", " · ".join(further_evidence(finding)))))

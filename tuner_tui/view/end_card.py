@@ -74,7 +74,7 @@ class Fact(NamedTuple):
 
 
 LEAST_SHARE, START_UP = 0.005, "start-up"
-TIME_STYLES: Mapping[str, Style] = {**STEP_STYLES, DATA: "fill-warn", START_UP: "fill-gauge"}
+STYLES: Mapping[str, Style] = {**STEP_STYLES, START_UP: "fill-gauge"}
 FACT = 12
 LEAST_KWH = 0.01
 NOTABLE_GAIN = 1.1
@@ -284,15 +284,21 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
     return [*keys, ("x", "share")]
 
 
-def time_spent(state: RunState) -> list[tuple[str, float]]:
+def time_spent(scene: EndScene) -> list[tuple[str, float]]:
     """Return what the run spent its time on, as shares of the whole in the order of a step; empty if unknown."""
+    state = scene.state
     if not state.counters or state.launched_t is None or state.finished is None:
         return []
     seconds = state.finished.t - state.launched_t
     longest = max(state.counters, key=lambda steps: steps.train_s)
+    computed_s = longest.train_s - longest.data_wait_s
+    # As the finding says it, which is judged by the last seconds: what the loop believes to be computing was a wait.
+    waits = max((each.lost_share or 0.0 for each in scene.findings if each.cause == "cpu-contended"), default=0.0)
+    waited_s = min(computed_s, waits * seconds)
     parts = {
         DATA: longest.data_wait_s,
-        COMPUTE: longest.train_s - longest.data_wait_s,
+        NO_CORE: waited_s,
+        COMPUTE: computed_s - waited_s,
         EVALUATION: longest.eval_s,
         SAVING: longest.save_s,
         START_UP: seconds - longest.train_s - longest.eval_s - longest.save_s,
@@ -337,14 +343,12 @@ def shorten_path(path: str, width: int) -> str:
 
 
 def bar_rows(scene: EndScene, width: int) -> list[Line]:
-    """Return what filled the memory that ran out, and where the time went."""
-    shares, figures = time_spent(scene.state), error_figures(scene)
+    """Return what filled the memory that ran out, and where the time went, with the larger wait in amber."""
+    shares, figures = time_spent(scene), error_figures(scene)
     memory = [] if figures is None else full_memory_rows(figures, width)
-    # As the finding says it, which is judged by the last seconds: what the loop believes to be computing was a wait.
-    waits = max((each.lost_share or 0.0 for each in scene.findings if each.cause == "cpu-contended"), default=0.0)
-    parts: list[BarPart] = []
-    for name, share in shares:
-        waited = min(share, waits) if name == COMPUTE else 0.0
-        parts += [BarPart(f"{WARN} {NO_CORE}", waited, "fill-warn")] if waited else []
-        parts.append(BarPart(name, share - waited, TIME_STYLES[name]))
+    _, longest = max(((share, name) for name, share in shares if name in (DATA, NO_CORE)), default=(0.0, ""))
+    parts = [
+        BarPart(f"{WARN} {name}" if name == NO_CORE else name, share, "fill-warn" if name == longest else STYLES[name])
+        for name, share in shares
+    ]
     return [*memory, *(named_bar("time", parts, width) if parts else ())]

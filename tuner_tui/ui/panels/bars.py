@@ -26,9 +26,11 @@ Key = tuple[str, str, str]
 """Key label, description and action."""
 RIGHT = ("app.command_palette", "help")
 """Actions at the right end, which are always shown."""
-FIRST = ("app.do('train')", "app.do('restart')", "app.do('stop')", "app.do('checkpoint')")
-"""Actions shown first, before those of the focused panel and the rest; `LAST` is shown at the end."""
-LAST = ("find", "search")
+FIRST = tuple(
+    f"app.do('{name}')" for name in ("train", "restart", "stop", "checkpoint", "job", "presets", "tune", "runs")
+)
+"""Actions shown first, whatever has the focus, before those of the focused panel and the rest; `LAST` at the end."""
+LAST = ("find", "search", "app.leave")
 
 
 class KeyFooter(Widget):
