@@ -85,5 +85,8 @@ def test_the_selected_remedy_shows_its_peak_and_effective_batch_in_full() -> Non
         ["· micro batch 16 → 8", "18.0 of 24.0 GiB", "–", "64 → 32"],
         ["▸ checkpointing on", "about 40 % less", "20 to 13 % slower", "unchanged"],
     ]
+    outside = replace(finding, remedies=(shrinks, Remedy("end the other programs", "")))
+    assert texts(outside, selected=1)[0].endswith(LOOK_KEYS)
+    assert texts(outside)[-1].endswith("–"), "it changes no batch of ours"
     live = replace(finding, severity="warning")
     assert RETRY_KEYS not in " ".join(texts(live)), "only a run that has ended is started again"

@@ -47,7 +47,7 @@ def view(processes: int = 1, **values: Any) -> SettingsView:
     return SettingsView(tuple(FIELDS.values()), resolved, saved, result, "demo", DataParallel(processes), check)
 
 
-@pytest.mark.parametrize(("reading", "origin"), [(True, "reading …"), (False, "not known yet")])
+@pytest.mark.parametrize(("reading", "origin"), [(True, "reading …"), (False, "not known")])
 def test_a_value_that_only_the_command_knows_is_not_said_to_be_our_default(reading: bool, origin: str) -> None:
     shown = replace(view(), unknown=frozenset(KNOBS[:1]), reading=reading)
     assert [(row.value, row.origin) for row in form_rows(shown)[:2]] == [("–", origin), ("1", "default")]

@@ -99,8 +99,11 @@ def _all_rows(findings: Sequence[Finding], selected: int, width: int, most: int)
         is_table = remedy is not None and _in_table(finding, width)
         if finding is not before:
             is_selected = at <= selected < at + len(finding.remedies) if is_table else remedy is None and at == selected
-            keys = f"  {RETRY_KEYS if is_table else LOOK_KEYS}" if is_selected else ""
-            rows += [(row, at if remedy is None else None) for row in _finding(finding, keys, width, most)]
+            chosen = finding.remedies[selected - at] if is_table and is_selected else None
+            usable = LOOK_KEYS if chosen is None or not chosen.can_apply else RETRY_KEYS
+            keys = f"  {usable}" if is_selected else ""
+            facts = min(most, 2) if is_table else most  # its remedies stay in sight
+            rows += [(row, at if remedy is None else None) for row in _finding(finding, keys, width, facts)]
             if is_table:
                 lines = _remedy_table(finding.remedies, selected - at, width)
                 rows += [(lines[0], None), *((row, at + n) for n, row in enumerate(lines[1:]))]
@@ -147,9 +150,9 @@ WIDEST_COLUMNS = (44, 44, 24, 24)
 
 
 def _in_table(finding: Finding, width: int) -> bool:
-    """True if the remedies of the finding are compared: they free the memory that ended the run, by settings."""
+    """True if the remedies of the finding are compared: they free the memory that ended the run."""
     is_end = finding.severity == "failed" and finding.cause.endswith("oom")
-    return is_end and width >= TABLE_FROM and all(remedy.change for remedy in finding.remedies)
+    return is_end and width >= TABLE_FROM and any(remedy.change for remedy in finding.remedies)
 
 
 def _remedy_table(remedies: Sequence[Remedy], selected: int, width: int) -> list[Line]:
@@ -172,7 +175,8 @@ def _remedy_cells(remedy: Remedy) -> tuple[str, ...]:
     if remedy.peak is not None:
         doubt = {"fits": "", "tight": ", may not fit", "too large": ", not enough"}[remedy.peak.verdict]
         peak = f"{f.gib(remedy.peak.peak_bytes)} of {f.gib(remedy.peak.capacity_bytes)} GiB{doubt}"
-    return remedy.title, peak, speed, remedy.batch_note.removeprefix("effective batch ") or "unchanged"
+    batch = remedy.batch_note.removeprefix("effective batch ") or ("unchanged" if remedy.change else UNKNOWN)
+    return remedy.title, peak, speed, batch
 
 
 def headline(finding: Finding, width: int) -> Line:

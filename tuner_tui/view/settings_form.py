@@ -188,7 +188,7 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     if origin == "preset" and file.suffix and file.stem == view.resolved.origin(spec.name).detail:
         origin = file.name
     if spec.name in view.unknown:
-        origin = READING if view.reading else "not known yet"
+        origin = READING if view.reading else "not known"
     value_text = UNKNOWN if spec.name in view.unknown else format_field(spec, value)
     if spec.name in view.in_effect:
         tone, origin = "warning", f"! {view.in_effect[spec.name].text}"
