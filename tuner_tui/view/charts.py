@@ -96,7 +96,7 @@ def bar_legend(parts: Iterable[BarPart], bar: Line) -> list[Line]:
         text = f"{part.name} {format_share(part.share)}"
         if part.share >= LEAST_NAMED and text not in drawn:
             colour: Style = part.style.removeprefix("fill-")  # type: ignore[assignment]
-            legend.append(line(TextSpan("■ ", colour), TextSpan(text, "dim")))
+            legend.append(line(TextSpan("─ " if part.style == "dim" else "■ ", colour), TextSpan(text, "dim")))
     return legend
 
 
