@@ -23,6 +23,12 @@ def test_a_prefix_is_taken_off(row: dict[str, Any]) -> None:
     assert match[0] == prefix
 
 
+@pytest.mark.parametrize("row", DOCUMENT["rewritten"], ids=lambda row: row["of"])
+def test_an_exception_is_rewritten_as_python_prints_it(row: dict[str, Any]) -> None:
+    written, rewritten = row["example"]
+    assert log_forms("rewritten")[DOCUMENT["rewritten"].index(row)].sub(row["to"], written) == rewritten
+
+
 def test_prefixes_follow_one_another() -> None:
     (line,) = parse_lines(["[rank3]: 2026-03-01 10:00:01,123 - train - ERROR - step 5"])
     assert (line.text, line.rank, line.level) == ("step 5", 3, "E")

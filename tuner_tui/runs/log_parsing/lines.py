@@ -97,31 +97,11 @@ ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[
 BAR = re.compile(r"(\d+)/(\d+|\?) (?:\[[^\]\n]{0,80}\]|\d+:\d\d:\d\d •|[━╸╺]{3}|[\d.]+(?:it/s|s/it)\b)")
 """The count of a progress bar of tqdm, Keras, Rich or Ultralytics."""
 AFTER_BAR = re.compile(r"^(.{0,300}?\d+(?:/(?:\d+|\?)|it) \[[^\]\n]{0,80}\])(\S.*)$")
-TYPED_ERROR = r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "
 WHOLE_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s*File "[^"\n]+", line \d+, in \S')
 BROKEN_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s{0,4}File "[^"\n]{20,400}(?:",?(?: l?i?n?e?(?: \d*)?,?)?(?: i?n?)?)?$')
 PREFIX_STARTS = frozenset("[(+|-*•>0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 """First characters of prefixes; lines that begin otherwise are not searched for one."""
-UNCLOSED = re.compile(rf"^`{{1,3}}(?={TYPED_ERROR}[^`]+$)")
-"""A backquote before an exception whose message goes on in the next lines."""
-QUOTED = re.compile(rf"^([`\"'*]{{1,3}})({TYPED_ERROR}.{{1,3900}})\1[.,;]?$")
-"""An exception in quotation marks, backquotes or asterisks."""
-IN_PROSE = re.compile(
-    r"(?i:^[^{\[]{0,160}\b(?:error|exception|errors? out|fail\w*|crash\w*|says?|message|raises?|got|throws?)\b.{0,60}?"
-    r"|^.{0,80}(?:报错|错误|エラー|오류).{0,40}?)"
-    rf"([`\"'*]{{1,3}})({TYPED_ERROR}.{{1,3900}}?)[`\"'*]{{1,3}}[.,;!?]?$"
-)
-"""A person's sentence that ends with an exception in quotation marks."""
 STRAIGHT_QUOTES = str.maketrans("‘’“”", "''\"\"")
-SHOWN_CLASS = re.compile(
-    r"^(?:[\w.]+ - )?(?:<class ')?((?:[a-z_]\w*\.)*[A-Z]\w*)'>(?: at [\w./-]+:\d+)?(?:: | - )(?=\S)"
-)
-"""An exception's class as Python shows it, with or without the line that raised it, before its message."""
-SHOWN_EXCEPTION = re.compile(r"^((?:\w+\.)*[A-Z]\w*(?:Error|Exception))\(([\"'])(.{3,3900})\2,?\)$")
-DOUBLED = re.compile(r"^([A-Z]\w+(?:Error|Exception))\1: : (.{3,500})\2$")
-"""An exception that two processes wrote at the same time, piece by piece."""
-REPEATED = re.compile(r" \[repeated \d+x across cluster\].*$")
-"""What Ray writes after a line that several of its processes print."""
 MAX_PREFIXES = 4
 FILE = Path(__file__).with_name("log_lines.yaml")
 FRAGMENT = re.compile(r"\{([A-Z_]+)\}")
@@ -133,6 +113,12 @@ def log_forms(part: str) -> tuple[re.Pattern[str], ...]:
     document = read_data_file(FILE)
     forms = (row["form"] if isinstance(row, Mapping) else row for row in document[part])
     return tuple(re.compile(expand(form, document["fragments"])) for form in forms)
+
+
+@cache
+def _rewritten_forms() -> tuple[tuple[Sequence[str], re.Pattern[str], str], ...]:
+    rows = read_data_file(FILE)["rewritten"]
+    return tuple((row["has"], form, row["to"]) for row, form in zip(rows, log_forms("rewritten"), strict=True))
 
 
 def expand(form: str, fragments: Mapping[str, str]) -> str:
@@ -238,15 +224,12 @@ def _without_prefixes(number: int, text: str) -> LogLine:
         local_rank = int(groups["local"]) if groups.get("local") else local_rank
         level = (groups["level"] or "")[:1] if groups.get("level") else level
         text = text[match.end() :]
-    if "'>" in text or text.endswith(")"):
-        text = SHOWN_CLASS.sub(r"\1: ", SHOWN_EXCEPTION.sub(r"\1: \3", text))
-    text = DOUBLED.sub(r"\1: \2", text) if ": : " in text else text
-    if "[repeated" in text:
-        text = REPEATED.sub("", text)
     if "‘" in text or "“" in text:
         text = text.translate(STRAIGHT_QUOTES)
-    quoted = QUOTED.match(text) or (IN_PROSE.match(text) if "Error: " in text or "Exception: " in text else None)
-    return LogLine(number, UNCLOSED.sub("", text) if quoted is None else quoted[2], rank, level, local_rank)
+    for words, form, written in _rewritten_forms():
+        if any(word in text for word in words):
+            text = form.sub(written, text)
+    return LogLine(number, text, rank, level, local_rank)
 
 
 HEADER = "Traceback (most recent call last):"
