@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tuner_tui.advice.batch_scaling import BatchChange
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, describe_duration
@@ -32,19 +32,22 @@ def recommend_report(
     job: BuiltinJob | CommandJob,
     expected: DurationEstimate | None,
     change: BatchChange | None,
-    *,
-    of_file: bool = False,
+    file_notes: Sequence[str] | None = None,
 ) -> list[str]:
-    """Return the whole report, as wide as the terminal within limits; `of_file`: with the command that a file gives."""
+    """Return the whole report, as wide as the terminal within limits.
+
+    `file_notes` say what was read in an opened file, whose command is shown; None without one.
+    """
     width = min(MAX_WIDTH, max(MIN_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns))
     is_text = modelled_job(job) is not None and not trains_other_task(job)
     batch_known = is_text or "per_device_train_batch_size" in {*recommendation.values, *resolved.given}
     sources = "; ".join(value.source for value in (*recommendation.advised, *recommendation.rejected))
     used = [note for note in FIELD_NOTES if note in sources]
-    starts = job.command if of_file and isinstance(job, CommandJob) and not job.is_unnamed else ()
+    starts = job.command if file_notes is not None and isinstance(job, CommandJob) and not job.is_unnamed else ()
     sections = [
         [f"For {_describe_job(job, recommendation, resolved)}"],
         hanging_lines("Starts ", shlex.join(redact_argv(starts)), width) if starts else [],
+        [line for note in file_notes or () for line in hanging_lines("· ", note, width)],
         [line for note in recommendation.notes for line in hanging_lines("! ", note, width)],
         titled_section("Recommended", _value_lines(recommendation.advised, width)),
         titled_section("Set by you", _given_lines(resolved)),

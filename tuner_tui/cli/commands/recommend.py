@@ -217,15 +217,15 @@ def print_recommendations(
     for label, machine in machines:
         lengths = measured_lengths(job, machine)
         advice = recommend_settings(machine.inventory, machine.interpreter, job, given, accelerate, lengths, trace)
-        advice = replace(advice, notes=(*(file_notes or ()), *advice.notes))
         change = None if preset is None else preset_batch_change(machine, job, preset, advice)
         expected = expected_duration(job, advice.settings, advice.replicas, advice.gpus, runs_dir())
         if as_json:
             times = {"expected_time": time_document(expected), "batch_change": change}
             head = {} if label is None else {"gpu": label}
-            documents.append({**head, **as_document(advice, resolved, job), **times})
+            noted = replace(advice, notes=(*(file_notes or ()), *advice.notes))
+            documents.append({**head, **as_document(noted, resolved, job), **times})
         else:
-            lines = recommend_report(advice, resolved, job, expected, change, of_file=file_notes is not None)
+            lines = recommend_report(advice, resolved, job, expected, change, file_notes)
             print_line("\n".join(lines if label is None else [f"On {label}", "", *lines, ""]))
     if as_json:
         print_json(documents[0] if machines[0][0] is None else {"gpus": documents})
