@@ -37,14 +37,21 @@ UNSLOTH = "unsloth"
 """Key of a source that imports Unsloth, whose calls have the same names as those of others."""
 CALLED = "()"
 """What follows the name of a section that the source has a call of."""
+
+
+def _power(base: float, exponent: float) -> Any:
+    if abs(exponent) > LARGEST_EXPONENT:
+        raise OverflowError
+    return base**exponent
+
+
 _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
-    ast.Pow: lambda base, exponent: base**exponent if abs(exponent) < 64 else base / 0,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: _power,
 }  # fmt: skip
 MOST_LINES = 10_000
 """Of all cells of a notebook together; each is read and parsed."""
-LARGEST_OPERAND, LONGEST_TEXT = 1e18, 1_000
+LARGEST_OPERAND, LARGEST_EXPONENT, LONGEST_TEXT = 1e18, 64, 1_000
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<magic>[%!].{3,})$", re.MULTILINE)
 
 
