@@ -70,6 +70,7 @@ def test_the_model_the_disk_and_the_machine() -> None:
     # 5 GiB hold three of 1.4 GiB, one of which is written before the oldest is deleted.
     several = checks({}, resolved(save_total_limit=3, save_strategy="steps"), free_gib=5)["Checkpoints"]
     assert several.advice.startswith("--set save_total_limit=2,")
+    assert (several.state, several.sentence[:18]) == ("warning", "Up to 4 checkpoint")
     assert (
         "4 checkpoints of about 1.4 GiB"
         in checks({}, resolved(save_total_limit=3, save_strategy="steps"), free_gib=2)["Checkpoints"].sentence

@@ -16,6 +16,7 @@ from tuner_tui.memory.device import Device
 from tuner_tui.memory.trace import (
     MARK,
     MemoryTrace,
+    QuantizableWeights,
     TracedPeak,
     TraceError,
     ask_trainer,
@@ -28,7 +29,7 @@ from tuner_tui.memory.trace import (
     trace_together,
 )
 from tuner_tui.settings.job import BuiltinJob, Task
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import Settings, Value
 
 JOB, GPU = BuiltinJob(task="causal-lm", model="tiny"), Device(True, (8, 0), 2**30)
 PYTHON = Interpreter(sys.executable, packages={"torch": "2.13.0", "transformers": "5.23.0"})
@@ -250,6 +251,23 @@ def test_the_parts_of_a_traced_peak() -> None:
     assert [size / MIB for size in sizes] == [45, 20, 80, 255]
     two = estimate_from_trace(copied, Settings(per_device_train_batch_size=32), GPU, processes=2).parts
     assert two.gradients == 60 * MIB, "and buckets of 40"
+
+
+def test_copies_of_weights_that_only_the_trace_makes_do_not_count() -> None:
+    """Weights of 20 MiB in fp16, of which bf16 makes copies: not a training in fp16, nor one on 4-bit weights."""
+    weights = QuantizableWeights(total_bytes=16 * MIB, numbers=8 * MIB, rows=1, largest=0)
+    train = tuple(TracedPeak(batch, 400 * MIB, gradients=0, copies=18 * MIB) for batch in (2, 8))
+    trace = replace(TRACE, weight_bytes=20 * MIB, quantizable=weights, train=train)
+
+    def weights_mib(**values: Value) -> float:
+        return (
+            estimate_from_trace(trace, Settings(per_device_train_batch_size=4).changed(**values), GPU).parts.weights
+            / MIB
+        )
+
+    assert weights_mib(precision="bf16") == 38
+    assert weights_mib(precision="fp16") == 20
+    assert weights_mib(precision="bf16", quantization="nf4") == pytest.approx(10.5, abs=0.1), "4 + 0.5 and 2 + 4"
 
 
 def test_the_first_of_several_gpus_adds_up_gradients_next_to_its_own() -> None:

@@ -25,10 +25,10 @@ from tuner_tui.advice.estimate import (
     JobMemoryEstimator,
     MemoryEstimator,
     MemoryOutlook,
-    training_code_of,
 )
 from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, DurationEstimate
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
+from tuner_tui.advice.recommend.target import training_code_of
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import HostMemory
 from tuner_tui.memory.closed_form import BUILT_IN, MemoryPhase, TrainingCode, training_code
@@ -397,6 +397,7 @@ def test_the_layers_with_adapters_are_read_from_the_options(
         ("", (), "4.45.2", training_code("transformers before 4.46")),
         ("model = prepare_model_for_kbit_training(model)", (), "5.23.0", TrainingCode(upcasts=True)),
         ("", ("--deepspeed", "zero2.json"), "5.23.0", training_code("deepspeed")),
+        ("", ("--use_liger_kernel", "true"), "5.23.0", training_code("liger")),
     ],
 )
 def test_what_the_code_does_with_memory_is_read_from_script_command_and_release(

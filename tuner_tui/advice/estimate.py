@@ -6,7 +6,6 @@ The closed form answers at once. A trace takes seconds, and is right for models 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -25,8 +24,13 @@ from tuner_tui.advice.recommend.duration_estimate import (
 )
 from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow, MemoryRemedy, breakdown_rows, memory_remedies
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths
-from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of
-from tuner_tui.core.files import read_data_file
+from tuner_tui.advice.recommend.target import (
+    OLDER_TRANSFORMERS,
+    TrainingTarget,
+    limit_gpu_memory,
+    target_of,
+    training_code_of,
+)
 from tuner_tui.core.units import format_size
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -35,7 +39,7 @@ from tuner_tui.memory.calibration import MeasuredRun, UnmeasuredBatch, calibrate
 from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, training_code
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
-from tuner_tui.memory.model_shape import FAMILIES_FILE, download_hint, known_shape, modelled_job, read_config
+from tuner_tui.memory.model_shape import download_hint, known_shape, modelled_job, read_config
 from tuner_tui.memory.trace import (
     MemoryTrace,
     TraceError,
@@ -47,15 +51,10 @@ from tuner_tui.memory.trace import (
 )
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
-from tuner_tui.settings.command_training import CommandTraining, own_options, own_settings, read_command
+from tuner_tui.settings.command_training import CommandTraining, own_settings, read_command
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
-from tuner_tui.settings.rules import RuleContext
 
-OLDER_TRANSFORMERS = {(4, 46): "transformers before 4.46", (4, 49): "older transformers"}
-"""The row of training_code.yaml for releases before these."""
-ADAPTED_LAYERS = ("lora_target_modules", "lora_target", "target_modules")
-"""The options of axolotl and TRL, LLaMA-Factory, peft and ms-swift for the layers that get adapters."""
 UNNAMED_MODEL = "The memory cannot be traced: the command's model or task is not known."
 UNMEASURED_IMPORTS = "not known yet: what importing torch takes is measured first"
 MICRO = "per_device_train_batch_size"
@@ -88,45 +87,6 @@ def training_device(
     return limit_device_memory(
         device, limit_bytes, import_footprint(target.interpreter, cores, cached_only=cached_only)
     )
-
-
-def training_code_of(job: Job, interpreter: Interpreter | None) -> TrainingCode:
-    """What the code that trains `job` does with memory: by its tool, script, options and installed packages."""
-    machine = RuleContext((), interpreter, job)
-    releases = (row for release, row in OLDER_TRANSFORMERS.items() if machine.is_older("transformers", release))
-    code = training_code(next(releases, ""))
-    if machine.is_older("bitsandbytes", (0, 44)):
-        code = replace(code, keeps_inputs=True)
-    if not isinstance(job, CommandJob):
-        return code
-    deepspeed = job.launcher == "deepspeed" or any("deepspeed" in word for word in job.command)
-    tool_code = training_code("deepspeed" if deepspeed else job.dialect)
-    if tool_code != BUILT_IN:
-        code = replace(tool_code, keeps_inputs=code.keeps_inputs)
-    if any("liger" in name and str(value).lower() == "true" for name, value in own_options(job).items()):
-        liger = training_code("liger")
-        code = replace(code, logit_bytes=liger.logit_bytes, uncertainty=liger.uncertainty, unknown=liger.unknown)
-    upcasts, adapted = _read_code(job.command, job.cwd or "")
-    return replace(code, upcasts=upcasts, adapted=adapted or code.adapted)
-
-
-@lru_cache(maxsize=8)
-def _read_code(command: tuple[str, ...], folder: str) -> tuple[bool, tuple[str, ...]]:
-    """Whether the script prepares a quantized model by peft, and the roles of the layers with adapters.
-
-    No roles where all layers have adapters, or some that are not known by name.
-    """
-    options = own_options(CommandJob(command=command, cwd=folder))
-    modules = read_data_file(FAMILIES_FILE)["modules"]
-    layers = {name for names in modules.values() for name in names}
-    named = next((options[name] for name in ADAPTED_LAYERS if options.get(name)), None)
-    switched_on = [name for name, value in options.items() if value is True and name in layers]
-    if isinstance(named, str):
-        names = re.split(r"[\s,]+", named.strip())
-    else:
-        names = [str(name) for name in named] if isinstance(named, list | tuple) else switched_on
-    roles = tuple(role for role, spellings in modules.items() if not set(names).isdisjoint(spellings))
-    return _read_command(command, folder).upcasts, roles if set(names) <= layers else ()
 
 
 class JobMemoryEstimator(Struct, frozen=True):
@@ -218,8 +178,8 @@ def estimate_by_trace(
 class EstimateRequest(Struct, frozen=True):
     """Settings whose memory is to be estimated.
 
-    `worked_on`: the user changed something and no training runs, so an estimate that takes seconds of CPU time is
-    allowed. A command has its own values for the settings that no source gives. While `training`, data is not measured.
+    `worked_on`: the user changed something and no training runs, so that an estimate may take seconds of CPU time.
+    A command has its own values for what no source gives. While `training`, data is not measured.
     """
 
     resolved: Resolved

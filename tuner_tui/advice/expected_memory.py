@@ -15,8 +15,9 @@ from functools import lru_cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.advice.estimate import JobMemoryEstimator, limit_device_memory, limited_target, training_code_of
+from tuner_tui.advice.estimate import JobMemoryEstimator, limit_device_memory, limited_target
 from tuner_tui.advice.findings.run_metrics import gpu_indexes
+from tuner_tui.advice.recommend.target import training_code_of
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_size
 from tuner_tui.hardware.sample import GpuSample

@@ -420,13 +420,11 @@ def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileS
     sentence = f"{number} about {format_size(size)}; {format_size(free)} are free for {folder}."
     if size * count <= free:
         yield PreflightCheck("Checkpoints", "good", sentence)
-    elif size * min(count, 2) <= free and saves is None:  # how many there will be depends on the data
-        yield PreflightCheck("Checkpoints", "warning", sentence)
     else:
-        keep = max(1, int(free / size) - 1)
-        yield PreflightCheck(
-            "Checkpoints", "wrong", sentence, f"--set save_total_limit={keep}, or another output folder."
-        )
+        # How many there will be may depend on the data.
+        state: CheckState = "warning" if saves is None and size * min(count, 2) <= free else "wrong"
+        advice = f"--set save_total_limit={max(1, int(free / size) - 1)}, or another output folder."
+        yield PreflightCheck("Checkpoints", state, sentence, advice)
 
 
 def checkpoint_bytes(shape: ModelShape, settings: Settings) -> float:

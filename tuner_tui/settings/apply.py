@@ -133,8 +133,7 @@ class _Application(Struct, frozen=True):
     def placeholders(self) -> AppliedCommand:
         """Replace `{field}` in the arguments by the field's value. Raises `FieldError` for an unknown or empty field.
 
-        A chosen setting without a placeholder is set by its alias as `key=value`, as Hydra takes it, in place of an
-        override of the same key.
+        A chosen setting without a placeholder is set by its alias, as Hydra takes it.
         """
         fields: dict[str, Any] = {**hf.to_hf(self.settings, self.targets).values, **structs.asdict(self.settings)}
         fields["max_steps"] = -1 if self.settings.max_steps is None else self.settings.max_steps
@@ -181,10 +180,9 @@ class _Application(Struct, frozen=True):
         return AppliedCommand(words, not_applied=carried.unsupported, notes=carried.notes)
 
     def yaml(self, file_values: Mapping[str, Any] | None) -> AppliedCommand:
-        """Merge the chosen settings, in the tool's spelling, into the command's own configuration.
+        """Merge the chosen settings, in the tool's spelling, into the file of the command or its `{config}`.
 
-        The file replaces `{config}` in the command, or the configuration file that it names. An alias may address a
-        section: `optimizer.lr`.
+        An alias may address a section: `optimizer.lr`.
         """
         index = find_config_argument(self.argv, self.tool)
         if index is None:

@@ -57,10 +57,9 @@ def unknown_placeholder(command: Sequence[str], names: Collection[str]) -> str |
 def placeholder_command(
     command: Sequence[str], names: Collection[str], options: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """`command` with a placeholder for those of the settings `names` that it has a flag for, and these settings.
+    """`command` with a placeholder for those of the settings `names` that it has a flag for, and these; or None.
 
-    A flag in the command has its value replaced; one that the script's parser accepts is appended. `options` are the
-    parser's, each with its aliases: `-b --batch-size`. None if there is no such flag.
+    A flag in the command has its value replaced; one of the parser's `options` (`-b --batch-size`) is appended.
     """
     words, done = list(command), []
     for name in names:

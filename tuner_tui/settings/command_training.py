@@ -207,7 +207,8 @@ def takes_arguments(command: tuple[str, ...], cwd: Path) -> bool | None:
 @lru_cache(maxsize=64)
 def uses_pytorch(command: tuple[str, ...], cwd: Path) -> bool:
     """Whether the command may train with PyTorch: its script imports no other framework alone."""
-    source = "".join(read_source(path) for path in _files(command, cwd)[0]) or f"import {command[0]}"
+    module = next((module for option, module in pairwise(command) if option in MODULE), command[0])
+    source = "".join(read_source(path) for path in _files(command, cwd)[0]) or f"import {module}"
     return "torch" in source or pattern_of("other_frameworks").search(source) is None
 
 

@@ -175,10 +175,9 @@ EMPTY_WORDS = frozenset({"", "none", "null", "~"})
 
 
 def parse_value(name: str, text: str) -> Value:
-    """Parse `text` as a value of the field `name`.
+    """`text` as a value of the field `name`; empty, `none`, `null` and `~` mean None if the field is optional.
 
-    Empty, `none`, `null` and `~` mean None if the field is optional. Raises `FieldError`, which names the field, what
-    it accepts and, for an unknown name, the closest one.
+    Raises `FieldError`, which names the field, what it accepts and, for an unknown name, the closest one.
     """
     spec = spec_of(name)
     word = text.strip()
@@ -349,9 +348,9 @@ WEAK_ORIGINS = frozenset({OriginKind.DEFAULT, OriginKind.OBSERVED, OriginKind.RE
 class AppliedRemedy(Struct, frozen=True):
     """A remedy that values come from, and what it promised.
 
-    `name` is its row in `remedies.yaml`, `cause` that of the finding that it answers, `run` the id of the run with that
-    finding, and `before` the values that it replaced. `speed` bounds the samples per second relative to those before,
-    `peak_bytes` the GPU memory; None where nothing was promised.
+    `name` is its row in `remedies.yaml`, `cause` that of its finding in the `run`, and `before` the values that it
+    replaced. `speed` bounds the samples per second relative to those before, `peak_bytes` the GPU memory; None where
+    nothing was promised.
     """
 
     name: str

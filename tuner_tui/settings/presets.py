@@ -624,8 +624,7 @@ def dump_preset(preset: Preset) -> str:
 def save_preset(preset: Preset, path: Path, *, overwrite: bool = False, source: Path | None = None) -> None:
     """Write `preset` to `path` atomically, in the style of the file there, or else of `source`.
 
-    Raises `PresetExistsError` if the file exists and `overwrite` is False, `PresetError` if it cannot be written; an
-    existing file is then unchanged.
+    Raises `PresetExistsError` if it exists and `overwrite` is False, `PresetError` if it cannot be written.
     """
     try:
         styled = path if path.exists() else source

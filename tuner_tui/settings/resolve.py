@@ -43,10 +43,9 @@ OPTION_CHOICES: Mapping[str, Sequence[str]] = {
 class LaunchOptions(Struct, frozen=True):
     """A training as the user asks for it; None and empty where an option is absent.
 
-    `preset` is a name or a path. `flags` maps setting to text as typed (see `parse_flags`). `environment` holds all
-    variables; those that name a field are read. `project` is the project file; a missing file is skipped.
-    `default_job` is the job where neither file has one or says what it trains, and no command is given. From `command`
-    on, the options choose or change the job. `resume` names the run to continue.
+    `preset` is a name or a path, `flags` maps setting to text as typed, `environment` holds all variables. `project` is
+    the project file; a missing file is skipped. `default_job` is the job where no file says what it trains. From
+    `command` on, the options choose or change the job. `resume` names the run to continue.
     """
 
     preset: str | None = None
@@ -86,10 +85,8 @@ class Training(Struct, frozen=True):
 def resolve_training(options: LaunchOptions) -> Training:
     """Settings and job from all options. Raises `SettingsError` that names the source at fault.
 
-    The job is that of the project file, else of the preset; with the file of a training tool, that of the file, else
-    of the project file. The job options change it; a command among them replaces the command and keeps the other keys
-    of a command job. Where a tool's file shows no command, the job says what it trains, and its command is
-    `COMMAND_TO_NAME`.
+    The job is that of the project file, else of the preset; of a training tool's file before the project's. A command
+    among the options replaces its command. `COMMAND_TO_NAME` is that of a file that shows none.
     """
     loaded = None if options.preset is None else find_preset(options.preset)
     project = load_project(options.project)

@@ -31,10 +31,9 @@ PROBED_PACKAGES = frozenset({"accelerate", "bitsandbytes", "datasets", "flash-at
 
 
 class Problem(Struct, frozen=True):
-    """Settings that do not fit each other or this machine.
+    """Settings, the one to change first, that do not fit each other or this machine; `fix` maps them to values that do.
 
-    `fields` are the settings concerned, the one to change first. An error stops the training or makes it silently
-    ignore a setting; a warning is about an effect that may surprise. `fix` maps settings to values that solve it.
+    An error stops the training or makes it silently ignore a setting; a warning is about an effect that may surprise.
     """
 
     fields: tuple[str, ...]
@@ -271,11 +270,7 @@ def find_problems(
     job: BuiltinJob | CommandJob | None = None,
     cores: int | None = None,
 ) -> tuple[Problem, ...]:
-    """What is wrong with `settings` on this machine, errors first.
-
-    Empty `gpus` means that there are none. None, of any argument, means unknown: rules that need it report nothing.
-    `cores` is the number of usable CPU cores.
-    """
+    """What is wrong with `settings` on this machine, errors first. None, of any argument, means unknown."""
     context = RuleContext(None if gpus is None else tuple(gpus), interpreter, job, cores)
     words = _Words(settings, context)
     groups: Mapping[str, Sequence[Mapping[str, Any]]] = read_data_file(RULES)

@@ -119,6 +119,8 @@ def find_config_problem(model: str) -> str | None:
         hf_hub_download(model, "config.json")
     except FileNotFoundError:  # of which huggingface_hub's LocalEntryNotFoundError is one in every version
         return f"the configuration of {model} was not downloaded before, and the Hub cannot be reached"
-    except (OSError, ValueError) as error:
+    except ValueError:  # no id of the Hub
+        return f"{model} is neither a folder nor a model of the Hub"
+    except OSError as error:
         return f"{type(error).__name__}: {first_line(error)}"
     return None

@@ -21,8 +21,8 @@ from pathlib import Path
 from msgspec import Struct, field, structs
 from msgspec.structs import replace
 
-from tuner_tui.advice.estimate import JobMemoryEstimator, training_code_of
-from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
+from tuner_tui.advice.estimate import JobMemoryEstimator
+from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of, training_code_of
 from tuner_tui.core.procfs import identify_process
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter

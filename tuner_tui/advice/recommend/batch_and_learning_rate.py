@@ -16,6 +16,7 @@ from tuner_tui.advice.recommend.target import (
     TrainingTarget,
     is_memory_short,
     other_processes_bytes,
+    training_code_of,
 )
 from tuner_tui.advice.recommend.workload import Workload
 from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_UTILISATION
@@ -174,7 +175,8 @@ def _estimate(draft: RecommendationDraft, workload: Workload, **changes: Value) 
         return workload.trace(draft.target, asked)
     asked = asked.changed(max_length=max(8, workload.tokens))
     assert workload.shape is not None  # nothing is estimated without a size
-    return estimate(workload.shape, asked, draft.target.device, draft.target.processes)
+    code = training_code_of(draft.target.job, draft.target.interpreter)
+    return estimate(workload.shape, asked, draft.target.device, draft.target.processes, code)
 
 
 def _fixed_sizes(workload: Workload, settings: Settings) -> FixedSizes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct, convert
@@ -10,18 +12,19 @@ from msgspec.structs import replace
 
 from tuner_tui.advice.recommend.notes import fill_in, read_notes
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
+from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.capabilities import describe_generation, supports
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
-from tuner_tui.memory.closed_form import fixed_sizes
+from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, fixed_sizes, training_code
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.model_shape import ModelShape, known_shape
-from tuner_tui.settings.command_training import takes_arguments, uses_pytorch
+from tuner_tui.memory.model_shape import FAMILIES_FILE, ModelShape, known_shape
+from tuner_tui.settings.command_training import own_options, read_command, takes_arguments, uses_pytorch
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, gpus_of_job, process_count
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings, Value
 from tuner_tui.settings.rules import RuleContext
 
@@ -31,6 +34,12 @@ OF_PYTORCH = frozenset({
     "dataloader_persistent_workers",
 })  # fmt: skip
 """Settings that every training with PyTorch can have, whatever reads its configuration."""
+
+
+OLDER_TRANSFORMERS = {(4, 46): "transformers before 4.46", (4, 49): "older transformers"}
+"""The row of training_code.yaml for releases before these."""
+ADAPTED_LAYERS = ("lora_target_modules", "lora_target", "target_modules")
+"""The options of axolotl and TRL, LLaMA-Factory, peft and ms-swift for the layers that get adapters."""
 
 
 class TrainingTarget(Struct, frozen=True):
@@ -96,12 +105,13 @@ class TrainingTarget(Struct, frozen=True):
         job = self.job
         if isinstance(job, BuiltinJob):
             return True
-        if name in OF_PYTORCH:
-            return uses_pytorch(tuple(job.command), Path(job.cwd or ""))
+        command = tuple(job.command), Path(job.cwd or "")
+        if name in OF_PYTORCH or not uses_pytorch(*command):
+            return uses_pytorch(*command)
         if name in job.stated:  # an optimizer of another library
             return False
         tool = dialect_by_name(job.dialect)
-        taking = True if tool.programs or job.is_unnamed else takes_arguments(tuple(job.command), Path(job.cwd or ""))
+        taking = True if tool.programs or job.is_unnamed else takes_arguments(*command)
         if taking is False or (taking is None and job.aliases):
             return name in job.aliases
         # A file that takes no key it lacks has its settings given already.
@@ -265,3 +275,42 @@ class RecommendationDraft:
             return True
         settings = convert({name: value}, Settings)
         return not to_hf(settings, names, only=(name,), extra=script).unsupported
+
+
+def training_code_of(job: Job, interpreter: Interpreter | None) -> TrainingCode:
+    """What the code that trains `job` does with memory: by its tool, script, options and installed packages."""
+    machine = RuleContext((), interpreter, job)
+    releases = (row for release, row in OLDER_TRANSFORMERS.items() if machine.is_older("transformers", release))
+    code = training_code(next(releases, ""))
+    if machine.is_older("bitsandbytes", (0, 44)):
+        code = replace(code, keeps_inputs=True)
+    if not isinstance(job, CommandJob):
+        return code
+    deepspeed = job.launcher == "deepspeed" or any("deepspeed" in word for word in job.command)
+    tool_code = training_code("deepspeed" if deepspeed else job.dialect)
+    if tool_code != BUILT_IN:
+        code = replace(tool_code, keeps_inputs=code.keeps_inputs)
+    if any("liger" in name and str(value).lower() == "true" for name, value in own_options(job).items()):
+        liger = training_code("liger")
+        code = replace(code, logit_bytes=liger.logit_bytes, uncertainty=liger.uncertainty, unknown=liger.unknown)
+    upcasts, adapted = _read_code(tuple(job.command), job.cwd or "")
+    return replace(code, upcasts=upcasts, adapted=adapted or code.adapted)
+
+
+@lru_cache(maxsize=8)
+def _read_code(command: tuple[str, ...], folder: str) -> tuple[bool, tuple[str, ...]]:
+    """Whether the script prepares a quantized model by peft, and the roles of the layers with adapters.
+
+    No roles where all layers have adapters, or some that are not known by name.
+    """
+    options = own_options(CommandJob(command=command, cwd=folder))
+    modules = read_data_file(FAMILIES_FILE)["modules"]
+    layers = {name for names in modules.values() for name in names}
+    named = next((options[name] for name in ADAPTED_LAYERS if options.get(name)), None)
+    switched_on = [name for name, value in options.items() if value is True and name in layers]
+    if isinstance(named, str):
+        names = re.split(r"[\s,]+", named.strip())
+    else:
+        names = [str(name) for name in named] if isinstance(named, list | tuple) else switched_on
+    roles = tuple(role for role, spellings in modules.items() if not set(names).isdisjoint(spellings))
+    return read_command(command, Path(folder)).upcasts, roles if set(names) <= layers else ()

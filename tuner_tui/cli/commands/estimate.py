@@ -12,13 +12,13 @@ import typer
 from msgspec import structs
 from msgspec.structs import asdict
 
-from tuner_tui.advice.estimate import JobMemoryEstimator, limited_target, training_code_of, training_device
+from tuner_tui.advice.estimate import JobMemoryEstimator, limited_target, training_device
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expected_duration
 from tuner_tui.advice.recommend.gpu_plan import GpuPlan, plan_gpus
 from tuner_tui.advice.recommend.memory_breakdown import KEYS
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
-from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
+from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of, training_code_of
 from tuner_tui.cli.commands.recommend import measured_lengths, print_tracing, time_document
 from tuner_tui.cli.console import fail, print_json, print_note
 from tuner_tui.cli.estimate_report import (
