@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fakes.inventories import box, make_gpu
+from tests.fakes.situations import NOW, training
 from tests.runs.builders import record, view
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import LogWindowReader, build_situation, situation_of_run
@@ -46,6 +47,16 @@ def test_the_screen_and_the_command_line_find_the_same(tmp_path: Path) -> None:
     on_screen = RunDiagnoser(folder)(ended_view(), situation.inventory)
     assert [finding.cause for finding in on_screen] == ["gpu-oom"]
     assert on_screen == diagnose(situation)
+
+
+def test_what_a_run_wrote_before_it_was_opened_is_found_at_once_and_what_is_new_once_it_lasts(tmp_path: Path) -> None:
+    def live(save_s: float) -> RunView:
+        status = RunStatus("running", "It runs.")
+        return replace(view(host=this_machine().host), state=training(steps={"save_s": save_s}), status=status)
+
+    opened, followed = (RunDiagnoser(RunFolder(tmp_path), iter([NOW, NOW + 3]).__next__) for _ in range(2))
+    assert [finding.cause for finding in opened(live(100.0), box())] == ["save-share"]
+    assert followed(live(0.0), box()) == followed(live(100.0), box()) == ()
 
 
 def test_the_findings_of_a_live_run_rest_on_the_tail_of_its_log(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tuner_tui.settings.job import (
     fallback_limit,
     job_from_json,
     other_task_pattern,
+    same_program,
     same_training,
     task_of_source,
 )
@@ -60,6 +61,22 @@ def test_it_is_no_part_of_what_trains() -> None:
     assert not same_training(JOB, BuiltinJob(fallback=2))
     assert same_training(JOB, structs.replace(JOB, env={**JOB.env, "OMP_NUM_THREADS": "1"}))
     assert not same_training(JOB, structs.replace(JOB, env={**JOB.env, "MODEL": "large"}))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("python t.py", "python t.py --lr 1e-4 --bf16", True),
+        ("python t.py --lr 2e-4 --model a", "python t.py --model a --lr=-1", True),
+        ("python t.py trainer.steps=5", "python t.py trainer.steps=70 compile=true", True),
+        ("python t.py --model a", "python t.py --model b", False),
+        ("python t.py data.csv", "python t.py other.csv", False),
+        ("python -m t", "python -m u", False),
+    ],
+)
+def test_numbers_and_switches_of_a_command_do_not_make_another_program(first: str, second: str, same: bool) -> None:
+    jobs = (CommandJob(command=tuple(command.split())) for command in (first, second))
+    assert same_program(*jobs) == same
 
 
 ROWS = [(part, row) for part in ("names", "classes") for row in read_data_file(OTHER_TASKS)[part]]

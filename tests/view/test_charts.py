@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.fakes.live_run import history
 from tuner_tui.runs.events.progress import History
+from tuner_tui.ui.terminal.cell_writer import to_ascii
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import TextSpan, line, line_width, plain_text
 from tuner_tui.view.charts import (
@@ -19,7 +20,6 @@ from tuner_tui.view.charts import (
     area_lines,
     axis_end,
     axis_range,
-    bar_legend,
     bar_marks,
     blocks,
     curve_rows,
@@ -60,7 +60,7 @@ def test_a_gauge_is_full_at_one_and_empty_where_unknown() -> None:
 
 @given(st.lists(st.floats(0, 2), max_size=6), st.integers(0, 60))
 def test_the_parts_of_a_stacked_bar_fill_their_share(shares: list[float], width: int) -> None:
-    bar = stacked_bar([BarPart("part", share, "fill-curve") for share in shares], width)
+    bar, _ = stacked_bar([BarPart("part", share, "fill-curve") for share in shares], width)
     assert line_width(bar) == width
     filled = sum(len(span.text) for span in bar if span.style)
     assert abs(filled - min(width, sum(shares) * width)) <= max(0.5, len(shares)) + 1e-6
@@ -72,11 +72,27 @@ def test_parts_are_named_as_far_as_there_is_room_and_told_apart_without_colour()
         BarPart("compute", 0.6, "fill-curve"),
         BarPart("saving", 0.01, "fill-dim"),
     ]
-    assert plain_text(stacked_bar(parts, 40)) == "▏data 30 %  ▏compute 60 %           ▏   "
-    assert plain_text(stacked_bar(parts, 14)) == "▏   ▏        ▏"
-    assert [plain_text(each) for each in bar_legend(parts, stacked_bar(parts, 14))][:2] == [
-        "■ data 30 %", "■ compute 60 %",
-    ]  # fmt: skip
+    parts = [*parts, BarPart("cached", 0.08, "fill-gauge")]
+    bar, names = stacked_bar(parts, 40)
+    assert plain_text(bar) == "▏data 30 %  ▏compute 60 %           s▏c "
+    assert [plain_text(name) for name in names] == ["s saving 1 %", "c cached 8 %"]
+    bar, names = stacked_bar(parts, 14)
+    assert plain_text(bar) == "▏d  ▏c       s"
+    assert [plain_text(name)[:6] for name in names] == ["d data", "c comp", "s savi"], "no cell, no name"
+
+
+def test_the_names_of_parts_stand_in_what_is_free_if_there_is_room() -> None:
+    parts = [BarPart("context", 0.05, "fill-strong"), BarPart("free", 0.95, "dim")]
+    assert plain_text(stacked_bar(parts, 40)[0]) == "▏c▏free 95 %   c context 5 % ───────────"
+    assert stacked_bar(parts, 40)[1] == []
+    assert [plain_text(name) for name in stacked_bar(parts, 24)[1]] == ["c context 5 %"]
+
+
+def test_the_heights_of_one_row_tell_rest_half_and_full_load_apart() -> None:
+    levels = [0.0, 30.0, 60.0, 85.0, 100.0]
+    rows = [plain_text(area_lines((level, level), 100.0, 1, "good")[0]) for level in levels]
+    assert rows == ["⡀", "⣀", "⣤", "⣶", "⣿"]
+    assert [to_ascii(row) for row in rows] == [".", "_", ":", "=", "#"]
 
 
 def test_marks_stand_below_their_share_and_leave_out_texts_without_room() -> None:
@@ -94,12 +110,12 @@ def test_plots_never_outgrow_their_place(width: int, height: int, points: int) -
 
 
 def test_an_area_starts_at_zero_and_a_line_lies_on_it() -> None:
-    busy = (100.0, 50.0, None, 0.0, 25.0, 25.0)
-    assert plain_text(area_lines(busy, 100, 1, "good")[0]) == "▇▃ ▁▁▁"
-    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good")] == ["▇     ", "█▇ ▁▃▃"]
-    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good", (75.0,) * 6, 100)] == ["▇╌╌╌╌╌", "█▇ ▁▃▃"]
+    busy = (100.0, 50.0, None, None, 0.0, 0.0, 25.0, None)
+    assert plain_text(area_lines(busy, 100, 1, "good")[0]) == "⣧ ⡀⡀"
+    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good")] == ["⡇   ", "⣿ ⡀⡄"]
+    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good", (75.0,) * 8, 100)] == ["⠤⠤⠤⠤", "⣿ ⡀⡄"]
     edge, foot = area_lines((90.0, 90.0), 100, 2, "good", (30.0, 30.0), 100)
-    assert (edge, foot) == (line(TextSpan("▅▅", "good")), line(TextSpan("╌╌", "on-good")))
+    assert (edge, foot) == (line(TextSpan("⣶", "good")), line(TextSpan("⠤", "second")))
 
 
 def test_axes_carry_their_ends() -> None:

@@ -45,13 +45,22 @@ def test_a_repeated_run_is_not_called_better_for_the_load_of_the_machine() -> No
 def test_a_value_beyond_noise_has_the_colour_of_better_or_worse() -> None:
     def style(runs: ComparisonScene) -> str:
         rows = comparison_rows(runs, 76)
-        return next(span.style for row in rows for span in row if "0.475 s" in span.text)
+        return next((span.style for row in rows for span in row if "0.475 s" in span.text), "")
 
     runs = two_runs()
-    assert style(runs) == "curve", "its batch is another"
+    assert style(runs) == "", "its batch is another"
     settings = tuple(row for row in runs.comparison.settings if row.name != "per_device_train_batch_size")
     same_batch = replace(runs.comparison, settings=settings)
     assert style(runs._replace(comparison=same_batch)) == "warn"
+
+
+def test_of_two_commands_what_differs_is_shown_however_long_they_are() -> None:
+    commands = (("python", "t.py", "--steps", "3"), ("python", "t.py", "--lr", "1e-4", "--steps", "3"))
+    views = [view(job=CommandJob(command=command), created_t=2.0 + n) for n, command in enumerate(commands)]
+    shown = texts(compare_views(("r006", views[0]), ("r007", views[1])), 120)
+    command = next(row.split() for row in shown if row.startswith("command"))
+    assert command == ["command", "…", "--steps", "3", "…", "--lr", "1e-4", "--steps", "3"]
+    assert not any("different jobs" in row for row in shown)
 
 
 def test_different_jobs_are_warned_of_and_no_losses_draw_nothing() -> None:

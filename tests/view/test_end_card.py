@@ -78,7 +78,7 @@ def test_the_facts_are_loss_evaluation_speed_memory_checkpoint_and_the_best_chan
     assert shown["best eval"] == "◆ 1.7131 at step 1,000"
     assert shown["metrics"] == "accuracy 0.8412"
     assert shown["speed"] == "3.12 steps/s · 48.0k tokens/s"
-    assert shown["peak memory"] == "61.2 of 79.6 GiB"
+    assert shown["peak memory"] == "61.2 of 80 GiB"
     assert shown["checkpoint"] == str(CHECKPOINT.path)
     assert shown["next time"].startswith(DATA_WAIT.remedies[0].title)
 
@@ -164,7 +164,7 @@ def test_the_peak_of_a_run_without_a_gpu_is_that_of_its_ram() -> None:
         for number, rank in state.ranks.items()
         if rank.latest is not None
     }
-    assert facts(scene(state=replace(state, ranks=ranks)))["peak memory"] == "2.0 of 512.0 GiB RAM"
+    assert facts(scene(state=replace(state, ranks=ranks)))["peak memory"] == "2.0 of 512 GiB RAM"
 
 
 def test_the_reason_stands_once_and_a_long_path_keeps_its_end() -> None:

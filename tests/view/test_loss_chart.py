@@ -33,7 +33,7 @@ def test_the_heading_names_the_signs_and_the_axis_ends_with_the_plan() -> None:
     heading, *body, foot = texts(
         scene()._replace(newest=1.5123, earlier=EarlierLoss("r007", Series("loss", "", (1.0, 800.0), (4.0, 1.4))))
     )
-    assert heading == "loss 1.5123   ◆ best eval 1.7000 at step 200   ⠂⠂ r007   ╌╌ forecast"
+    assert heading == "loss 1.5123 ⠐⠂   ⠒⠒ smoothed 1.50   ◆ best eval 1.7000 at step 200   ⠂⠂ r007"
     assert foot.replace("─", " ").split() == ["0", "450", "900", "steps"]
     assert [sum(row.count(sign) for row in body) for sign in "◆◇"] == [1, 1], "the best one and the other"
 
@@ -92,16 +92,8 @@ def test_the_axis_of_a_growing_run_moves_seldom() -> None:
     assert len({loss_range(ys[:points], ys[:points]) for points in range(50, 900)}) <= 12
 
 
-def test_the_axis_grows_with_the_run_until_a_third_of_it_unless_an_earlier_run_is_drawn() -> None:
-    def foot(shown: LossScene) -> str:
-        return texts(shown)[-1].rpartition("─ ")[2]
-
-    assert [foot(scene(points)) for points in (5, 100, 290)] == [
-        "9 of 900 steps",
-        "180 of 900 steps",
-        "450 of 900 steps",
-    ]
-    assert foot(scene(301)) == foot(scene(5)._replace(earlier=EarlierLoss("r007", losses(800)))) == "900 steps"
+def test_the_axis_ends_with_the_plan_from_the_first_points_on() -> None:
+    assert {texts(scene(points))[-1].rpartition("─ ")[2] for points in (5, 100, 290)} == {"900 steps"}
 
 
 def test_labels_of_the_axis_differ_however_flat_the_loss_is() -> None:

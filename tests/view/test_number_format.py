@@ -19,7 +19,7 @@ from tuner_tui.view import number_format as f
 ALL = (
     f.count, f.significant, f.metric, f.exponent, format_share, format_percent, f.gib, f.whole_gib, format_size,
     f.short_size, f.mb_s,
-    f.integer, format_duration, format_short_duration, format_rough_duration, f.capability, f.tens,
+    f.integer, format_duration, format_short_duration, format_rough_duration,
 )  # fmt: skip
 
 

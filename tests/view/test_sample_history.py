@@ -9,7 +9,6 @@ from tests.fakes.live_run import START_S
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
 from tuner_tui.view.sample_history import (
     WINDOWS,
-    Past,
     SampleHistory,
     history_columns,
     samples_after,
@@ -33,7 +32,10 @@ def columns_of(moments: list[tuple[float, int | None]], now_s: float, column_s: 
     spread = max(1, int(2 / column_s) - 1)
 
     def mean(column: int) -> float | None:
-        values = [value for time_s, value in moments if value is not None and time_s // column_s == column]
+        known = [(time_s, value) for time_s, value in moments if value is not None]
+        values = [value for time_s, value in known if time_s // column_s == column]
+        if known and (known[0][0] - 1) // column_s < column < known[0][0] // column_s:
+            return float(known[0][1])  # the first value stands for the second before it
         return sum(values) / len(values) if values else None
 
     known = {column: mean(column) for column in range(last - WIDTH - spread, last + 1)}
@@ -52,7 +54,7 @@ def test_complete_columns_are_those_of_all_samples(story: list[tuple[float, int 
         now_s += pause_s
         recent.append(sample(now_s, value))
         moments.append((now_s, value))
-        drawn = history_columns(recent, "cpu", cpu, now_s, WIDTH, Past(WIDTH * column_s))
+        drawn = history_columns(recent, "cpu", cpu, now_s, WIDTH, WIDTH * column_s)
         assert list(drawn)[:-1] == columns_of(moments, now_s, column_s)[:-1]
 
 
@@ -61,7 +63,7 @@ def test_the_newest_column_is_at_the_right_and_histories_move_every_four_seconds
     drawn = []
     for second in range(60):
         recent.append(sample(START_S + second, float(second)))
-        drawn.append(history_columns(recent, "cpu", cpu, START_S + second, WIDTH, Past(WIDTH)))
+        drawn.append(history_columns(recent, "cpu", cpu, START_S + second, WIDTH, WIDTH))
     assert len({id(each) for each in drawn[54:60]}) == 2
     assert drawn[57][-3:] == (54.0, 55.0, 56.0)
 
@@ -70,7 +72,7 @@ def test_a_second_without_a_sample_leaves_no_gap_but_a_longer_pause_does() -> No
     recent = SampleHistory(600)
     for second in (0, 1, 3, 4, 8, 9, 10, 11, 12):
         recent.append(sample(START_S + second, float(second)))
-    drawn = history_columns(recent, "cpu", cpu, START_S + 12, WIDTH, Past(WIDTH))
+    drawn = history_columns(recent, "cpu", cpu, START_S + 12, WIDTH, WIDTH)
     assert drawn[-13:-2] == (0.0, 1.0, 1.0, 3.0, 4.0, 4.0, None, None, 8.0, 9.0, 10.0)
 
 
@@ -83,7 +85,7 @@ def test_only_what_is_new_is_looked_at() -> None:
 
     for second in range(301):
         recent.append(sample(START_S + second))
-        history_columns(recent, "x", figure, START_S + second, WIDTH, Past(WIDTH))
+        history_columns(recent, "x", figure, START_S + second, WIDTH, WIDTH)
     assert asked == [START_S + second for second in range(301)]
 
 
@@ -92,15 +94,23 @@ def test_all_histories_show_one_past_which_is_short_while_little_is_known_and_ma
     spans = []
     for second in range(2000):
         recent.append(sample(START_S + second, 100.0 * (second < 1000)))
-        spans.append(shown_past(recent, WINDOWS[0], START_S + second).text)
-    assert (spans[10], spans[50]) == ("last 10 s of 2 min · z 10 min", "last 60 s of 2 min · z 10 min")
+        spans.append(shown_past(recent, WINDOWS[0], START_S + second))
+    assert [spans[second] for second in (0, 10, 50)] == [1, 6, 45]
     now_s = START_S + 1999
     pasts = [shown_past(recent, window, now_s) for window in WINDOWS]
-    assert pasts == [(120, "last 2 min · z 10 min"), (600, "last 10 min · z all"), (2700, "last 45 min · z 2 min")]
+    assert pasts == [120, 600, 1800]
     drawn = history_columns(recent, "cpu", cpu, now_s, 40, pasts[2])
-    assert next(value for value in drawn if value is not None) == 100.0
-    assert drawn[-1] == 0.0
-    assert sum(value is not None for value in drawn) >= 29
+    assert (drawn[0], drawn[-1]) == (100.0, 0.0)
+
+
+@given(st.integers(0, 200), st.floats(0, 4), st.sampled_from([1, 7, 40, 150]))
+def test_histories_fill_their_width_from_the_first_sample_on(seconds: int, start_s: float, width: int) -> None:
+    recent = SampleHistory()
+    for second in range(seconds + 1):
+        recent.append(sample(START_S + start_s + second, float(second)))
+    now_s = START_S + start_s + seconds
+    drawn = history_columns(recent, "cpu", cpu, now_s, width, shown_past(recent, WINDOWS[0], now_s))
+    assert None not in drawn
 
 
 def test_it_holds_so_many() -> None:
@@ -122,18 +132,17 @@ def test_an_old_sample_keeps_what_is_charted_alone() -> None:
         (300, 2),
     ]
     for figure in (cpu, lambda sample: sample.gpus[0].utilisation_pct):
-        assert {*history_columns(recent, figure, figure, START_S + 59, 50, Past(50))} == {50.0}
+        assert {*history_columns(recent, figure, figure, START_S + 59, 50, 50)} == {50.0}
 
 
 def test_a_clock_that_was_set_back_begins_anew() -> None:
     recent = SampleHistory(5)
     for time_s in (START_S, START_S + 1, START_S - 100):
         recent.append(sample(time_s))
-        history_columns(recent, "cpu", cpu, time_s, WIDTH, Past(5.0 * WIDTH))
+        history_columns(recent, "cpu", cpu, time_s, WIDTH, 5.0 * WIDTH)
     assert [run.time_s for run in recent] == [START_S - 100]
     assert (
-        sum(value is not None for value in history_columns(recent, "cpu", cpu, START_S - 100, WIDTH, Past(5.0 * WIDTH)))
-        == 1
+        sum(value is not None for value in history_columns(recent, "cpu", cpu, START_S - 100, WIDTH, 5.0 * WIDTH)) == 1
     )
 
 

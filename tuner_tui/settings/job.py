@@ -188,6 +188,25 @@ def same_training(first: Job, second: Job) -> bool:
     return replace(first, fallback=0) == replace(second, fallback=0)
 
 
+_NUMBER = re.compile(r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|true|false|none|null", re.IGNORECASE)
+
+
+def same_program(first: Job, second: Job) -> bool:
+    """Whether both jobs are the same training but for numbers and switches, such as `--lr 1e-4` or `--bf16`."""
+
+    def is_name(word: str, following: str) -> bool:
+        has_number = word[:1] == "-" and "=" not in word and (following[:1] == "-" or _NUMBER.fullmatch(following))
+        return not has_number and not _NUMBER.fullmatch(word.partition("=")[2] or word)
+
+    def named(job: Job) -> Job:
+        if not isinstance(job, CommandJob):
+            return job
+        words = zip(job.command, (*job.command[1:], "-"), strict=True)
+        return replace(job, command=tuple(word for word, following in words if is_name(word, following)))
+
+    return same_training(named(first), named(second))
+
+
 def fallback_limit(flag: int | None, environment: Mapping[str, str]) -> int | None:
     """The number that the flag gives, else `TUNER_FALLBACK`; None where neither does and the job decides.
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tuner_tui.advice.diagnose import FindingHysteresis, diagnose
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.situation import LogWindowReader, Situation, build_situation
+from tuner_tui.advice.thresholds import APPEAR_S
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.read.comparison import compare, over_samples
 from tuner_tui.runs.read.log_reader import LogReader, LogWindow
@@ -43,7 +44,7 @@ class RunDiagnoser:
         self._diagnosed_s = 0.0
 
     def __call__(self, view: RunView, inventory: Inventory | None) -> tuple[Finding, ...]:
-        now_s = self._clock()
+        now_s, opened = self._clock(), self._situation is None
         if view.state.finished is None and 0 <= now_s - self._diagnosed_s < LEAST_BETWEEN_S:
             return self._hysteresis.shown
         self._diagnosed_s = now_s
@@ -57,8 +58,9 @@ class RunDiagnoser:
         if view.state.finished is not None:  # nothing flickers any more
             return self._findings
         # Near a threshold a finding would appear and vanish every second: hysteresis shows it once it lasts, and a
-        # while longer.
-        self._hysteresis = self._hysteresis.after(self._findings, now_s)
+        # while longer. What the run wrote before it was opened has lasted.
+        before = replace(self._hysteresis, appear_s=0.0) if opened else self._hysteresis
+        self._hysteresis = replace(before.after(self._findings, now_s), appear_s=APPEAR_S)
         return self._hysteresis.shown
 
 

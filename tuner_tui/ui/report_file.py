@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.text import escape_control
-from tuner_tui.core.units import format_share
 from tuner_tui.ui.palette import DARK_COLOURS, DARK_VARIABLES
 from tuner_tui.ui.terminal.base_widgets import VARIABLES
 from tuner_tui.view import end_card
@@ -44,7 +43,7 @@ LEFT, CHART_ROWS = 56, 14
 DASHES = {"dashed": "7 6", "dotted": "2 5"}
 SHAPES = {"◆": "m0-6 6 6-6 6-6-6z", "◇": "m0-5 5 5-5 5-5-5z", "▴": "m0-6 5 9h-10z", BAD: "m-4-4 8 8m0-8-8 8"}
 """Paths of the signs of marks."""
-STROKES = re.compile("([─━■▏]+)")
+STROKES = re.compile("([─━▏]+)")
 
 
 def report_problem(name: str) -> str | None:
@@ -127,9 +126,7 @@ def _rows(rows: Sequence[Line], top: float) -> Iterator[str]:
                 yield rectangle(x + 1, middle - 9, CELL * text_width(text) - 1, 18)
             for part in STROKES.split(text):
                 width = CELL * text_width(part)
-                if part[:1] == "■":
-                    yield rectangle(x, middle - 4, 8, 8)
-                elif part[:1] in ("─", "━"):
+                if part[:1] in ("─", "━"):
                     yield rectangle(x, middle, width, 1)
                 elif part.strip() and part != "▏":
                     ink = _colour("background") if filled else colour
@@ -188,13 +185,11 @@ def _markdown(scene: EndScene) -> str:
     first, name, *rest = (span.text for span in end_card.headline(scene))
     parts = [f"# {name}", f"**{first}** · {' · '.join(rest)}", *end_card.sentences(scene)]
     parts += [_table(("", ""), [fact[:2] for fact in facts(scene)]) for facts in FACTS]
-    if chart := end_card.loss_chart(scene, CHART_WIDTH, CHART_HEIGHT):
-        parts.append("\n".join(["```text", *(plain_text(row).rstrip() for row in chart), "```"]))
-    shares = [(part, format_share(share)) for part, share in end_card.time_spent(scene)]
-    parts.append(_table(("time", "share"), shares))
+    charts = (end_card.loss_chart(scene, CHART_WIDTH, CHART_HEIGHT), end_card.bar_rows(scene, CHART_WIDTH))
+    parts += ["\n".join(["```text", *(plain_text(row).rstrip() for row in rows), "```"]) for rows in charts if rows]
     for finding in scene.findings:
-        sentence = " – ".join(filter(None, (f"**{finding.sentence}**", " · ".join(further_evidence(finding)))))
-        parts.append("\n".join([sentence, "", *(f"- {remedy}" for remedy in _remedies(finding))]))
+        remedies = "\n".join(f"- {remedy}" for remedy in _remedies(finding))
+        parts += [f"**{finding.sentence}**", " · ".join(further_evidence(finding)), remedies]
     return escape_control("\n\n".join(filter(None, parts))) + "\n"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby, pairwise, zip_longest
+from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from tuner_tui.core.units import format_share
 from tuner_tui.view.cells import (
@@ -18,7 +18,7 @@ from tuner_tui.view.cells import (
     align_right,
     fit,
     line,
-    plain_text,
+    line_width,
     shorten,
     text_width,
 )
@@ -31,9 +31,7 @@ BLOCK_STEPS = len(LEVELS) - 2
 
 def quantise(value: float | None, full: float, steps: int) -> int:
     """Return `value` on a scale of 0 to `steps`, where `full` is `steps`: at least 1 if positive, 0 if unknown."""
-    if value is None or full <= 0 or value <= 0:
-        return 0
-    return max(1, min(steps, round(value / full * steps)))
+    return min(steps, max(1, round(value / full * steps))) if value and value > 0 and full > 0 else 0
 
 
 def blocks(values: Iterable[float | None], full: float) -> str:
@@ -43,12 +41,7 @@ def blocks(values: Iterable[float | None], full: float) -> str:
 
 def gauge(part: float | None, width: int, style: Style) -> Line:
     """Return a bar filled by `part` (0 to 1) in steps of half a cell, the rest a thin line; None fills nothing."""
-    return half_cell_bar(quantise(part, 1.0, width * 2), width, style)
-
-
-def half_cell_bar(halves: int, width: int, style: Style) -> Line:
-    """Return a bar of `width` cells, at most `halves` half cells of it filled: heavy in `style`, the rest thin, dim."""
-    whole, half = divmod(min(halves, 2 * width), 2)
+    whole, half = divmod(quantise(part, 1.0, width * 2), 2)
     return line(TextSpan("━" * whole + "╸" * half, style), TextSpan("─" * max(0, width - whole - half), "dim"))
 
 
@@ -68,45 +61,37 @@ PART_START = "▏"
 """Begins each part of a stacked bar, so that parts can be told apart without colour."""
 
 
-def stacked_bar(parts: Iterable[BarPart], width: int) -> Line:
-    """Return a bar of `width` cells with its parts one after the other, each with its name and percentage.
+def stacked_bar(parts: Sequence[BarPart], width: int) -> tuple[Line, list[Line]]:
+    """Return a bar of `width` cells with its parts one after the other, and a legend.
 
-    Where both do not fit, they stand in the legend. A part above zero has at least a cell; what the parts leave of the
-    whole stays blank.
+    Each part has its name and percentage in it. Where both do not fit, it has a letter of its name, and the legend says
+    what that stands for: in what is free at the end of the bar, or to be shown below it. A part above zero has at least
+    a cell; what the parts leave of the whole stays blank.
     """
     spans: list[TextSpan] = []
+    legend: dict[str, Line] = {}
     filled, total = 0, 0.0
     for part in parts:
         total += max(0.0, part.share)
         # The end of each part is rounded, not its length: rounding errors do not add up.
         end = min(width, max(filled + (part.share > 0), round(total * width)))
-        if end > filled:
-            spans.append(TextSpan(_part_text(part, end - filled), part.style))
-        filled = end
-    return line(*spans, " " * (width - filled))
-
-
-LEAST_NAMED = 0.005
-
-
-def bar_legend(parts: Iterable[BarPart], bar: Line) -> list[Line]:
-    """Return the names and percentages of the parts that have no room for both in the bar."""
-    drawn, legend = plain_text(bar), []
-    for part in parts:
-        text = f"{part.name} {format_share(part.share)}"
-        if part.share >= LEAST_NAMED and text not in drawn:
-            colour: Style = part.style.removeprefix("fill-")  # type: ignore[assignment]
-            legend.append(line(TextSpan("─ " if part.style == "dim" else "■ ", colour), TextSpan(text, "dim")))
-    return legend
-
-
-def _part_text(part: BarPart, width: int) -> str:
-    share = format_share(part.share)
-    texts = (*([f"{part.meaning} {share}"] if part.meaning else []), f"{part.name} {share}")
-    text = next((text for text in texts if len(text) < width), "")
-    if part.style == "dim":  # free: as thin as the rest of a gauge
-        return f"{PART_START}{text} "[:width].ljust(width, "─")
-    return align_left(PART_START + text, width)
+        room, filled = end - filled, end
+        texts = [f"{name} {format_share(part.share)}" for name in (part.meaning, part.name) if name]
+        text = next((text for text in texts if len(text) < room), "")
+        if part.style == "dim":  # free: as thin as the rest of a gauge
+            names = line(*(line("  ", *name) for name in legend.values()), " " * bool(legend))
+            free = line(TextSpan(f"{PART_START}{text} "[:room], "dim"))
+            if text and line_width(free) + line_width(names) <= room:
+                free, legend = line(*free, *names), {}
+            elif room and not text:
+                legend["─"] = line(TextSpan(f"─ {texts[-1]}", "dim"))
+            spans += [*free, TextSpan("─" * (room - line_width(free)), "dim")]
+            continue
+        if room and not text:
+            text = next((letter for letter in part.name if letter.isalpha() and letter not in legend), "")
+            legend[text] = line(TextSpan(text, part.style), TextSpan(f" {texts[-1]}", "dim"))
+        spans.append(TextSpan(align_left(PART_START * (room > 1) + text, room), part.style))
+    return line(*spans, " " * (width - filled)), [*legend.values()]
 
 
 class BarMark(NamedTuple):
@@ -189,8 +174,11 @@ def _joined_cells(cells: Iterable[tuple[str, Style]]) -> Line:
     return line(*(TextSpan("".join([cell for cell, _ in run]), style) for style, run in runs))
 
 
-AREA_SIGN, OVER_SIGN = "▆▆", "╌╌"
-"""The signs of an area and of the line in front of it."""
+AREA_SIGN, OVER_SIGN = "⣶⣶", "⠒⠒"
+AREA_DOTS = ((0, 0x40, 0x44, 0x46, 0x47), (0, 0x80, 0xA0, 0xB0, 0xB8))
+"""Braille dots of the left and the right column of a cell, by the height of the area in it."""
+AT_REST, ROUNDING = 0.02, 0.15
+"""The share below which a value counts as zero, and the share of a dot that may be missing: 97 % is full, 85 % not."""
 FLAT_SHARE = 0.05
 
 
@@ -209,34 +197,47 @@ def area_lines(
     over: tuple[float | None, ...] = (),
     over_full: float = 0.0,
 ) -> tuple[Line, ...]:
-    """Return `height` lines with an area below `values`, one in a cell; `full` fills the whole height.
+    """Return `height` lines with an area below `values`, two in a cell; `full` fills the whole height.
 
-    The cell of its upper edge is bright, those below it have a shade of its style. `over`, values on the scale of
-    `over_full`, is a line in front of it. Zero is the lowest eighth of a cell, unknown is blank, and the highest eighth
-    is left to the row above. Steps of a quarter repaint less than eighths where a figure moves a little.
+    `over`, values on the scale of `over_full`, is a line in front of it. Unknown is blank, zero a dot in every cell.
     """
-    levels, over_levels = (
-        [0 if value is None else 2 * max(1, quantise(value, most, 4 * height)) - 1 for value in each]
-        for each, most in ((values, full), (over, over_full))
-    )
-    columns = (
-        _area_cells(level, -(-line // 8), height, style)
-        for level, line in zip_longest(levels, over_levels, fillvalue=0)
-    )
+    levels = _area_levels(values, full, height)
+    lines = [level - 1 for level in _area_levels(over, over_full, height)] or [-1] * len(levels)
+    pairs = zip(levels[::2], levels[1::2], lines[::2], lines[1::2], strict=True)
+    columns = (_area_cells(*pair, height, style) for pair in pairs)
     return tuple(map(_joined_cells, zip(*columns, strict=True)))
 
 
-@lru_cache(maxsize=1024)
-def _area_cells(level: int, over: int, height: int, style: Style) -> tuple[tuple[str, Style], ...]:
-    """Return the cells of one value, from the top: of an area of `level` eighths, with a line in row `over` of them."""
+def _area_levels(values: Sequence[float | None], full: float, height: int) -> list[int]:
+    """Return the dots of each column: 0 for zero, -1 for unknown."""
+    most, dots = 4 * height, 4 * height / (full or math.inf)
+    return [
+        -1 if value is None or not full
+        else 0 if value < AT_REST * full
+        else max(1, min(most, int(value * dots + ROUNDING)))
+        for value in values
+    ]  # fmt: skip
+
+
+@lru_cache(maxsize=2048)
+def _area_cells(
+    left: int, right: int, left_line: int, right_line: int, height: int, style: Style
+) -> tuple[tuple[str, Style], ...]:
+    """Return the cells of two values, from the top: of areas of so many dots, with a line over them at those dots."""
     # They stay the same while the chart moves to the left, and are most of its work.
-    cells: list[tuple[str, Any]] = []  # an area's style has both shades
-    for filled in range(level - 8 * (height - 1), level + 1, 8):
-        is_line, is_below = filled == level - 8 * (over - 1), filled > 8
-        if is_line and not 0 < filled <= 8:
-            cells.append((OVER_SIGN[0], f"on-{style}" if is_below else "second"))
-        else:
-            cells.append(("█", f"low-{style}") if is_below else (LEVELS[max(0, filled)], style))
+    cells: list[tuple[str, Style]] = []
+    for below in range(4 * (height - 1), -1, -4):
+        line_dots = sum(
+            DOT_BITS[3 - (dot - below)][side]
+            for side, dot in enumerate((left_line, right_line))
+            if below <= dot < below + 4
+        )
+        heights = (max(0, min(4, dots - below)) for dots in (left, right))
+        dots = sum(bits[filled] for bits, filled in zip(AREA_DOTS, heights, strict=True))
+        dots |= DOT_BITS[3][0] * (not below and (left == 0 or left < right == 0))
+        cells.append(
+            (chr(BRAILLE | (line_dots or dots)) if line_dots or dots else " ", "second" if line_dots else style)
+        )
     return tuple(cells)
 
 
@@ -341,7 +342,8 @@ def curve_rows(
         line(TextSpan(align_right(labels.get(y, ""), margin) + ("┤" if y in labels else "│"), "dim"), *cells)
         for y, cells in enumerate(map(_joined_cells, grid.cells()))
     )
-    return (first, *body_rows, line(TextSpan(" " * (margin + 1) + _axis_text(end, axes.unit, room), "dim")))
+    foot = axis_text("0", f"{end / 2:,.0f}" if end >= 2 else "", f"{end:,.0f} {axes.unit}", room)
+    return (first, *body_rows, line(TextSpan(" " * (margin + 1) + foot, "dim")))
 
 
 def axis_ends(points: Sequence[Sequence[tuple[float, float]]], axes: Axes) -> tuple[float, float, float]:
@@ -370,13 +372,12 @@ def legend(title: str, curves: Sequence[Curve], width: int) -> Line:
     return line(TextSpan(title, "strong"), *names)
 
 
-def _axis_text(end: float, unit: str, room: int) -> str:
-    """Return the labels of the x axis: its ends, and its middle where there is room."""
-    last, middle = f"{end:,.0f} {unit}", f"{end / 2:,.0f}"
-    left = "0 "
-    if room >= 3 * len(last) and end >= 2:
-        left = left.ljust(room // 2 - len(middle) // 2 - 1, "─") + f" {middle} "
-    return left + f" {last}".rjust(max(0, room - len(left)), "─")
+def axis_text(start: str, middle: str, end: str, room: int) -> str:
+    """Return the labels of the x axis in `room` cells: its ends, and its middle where there is room."""
+    left = f"{start} "
+    if middle and room >= 3 * len(end) + len(left):
+        left = f"{left:─<{room // 2 - len(middle) // 2 - 1}} {middle} "
+    return left + f" {end}".rjust(max(0, room - len(left)), "─")
 
 
 def axis_range(ys: Sequence[float]) -> tuple[float, float]:

@@ -71,7 +71,7 @@ MORE_IS_BETTER = {
     "throughput": True, "tokens": True, "data wait": False, "padding": False, "peak memory": False,
     "step time": False, "loss, last logged": False, "eval_loss": False,
 }  # fmt: skip
-"""Of figures that are better or worse whatever else differs; the step time is where the batch is the same."""
+"""Of figures that are better or worse whatever else differs."""
 SPEEDS = ("throughput", "tokens", "step time", "data wait")
 """Of those the ones that depend on the machine's load."""
 
@@ -128,7 +128,7 @@ def _head(scene: ComparisonScene, width: int) -> list[Line]:
     """Return the verdict on the second run, what came of each, and what the colours mean."""
     named = max(len(name) for name in scene.names) + GAP
     rows = [
-        line(TextSpan(f"{name:<{named}}", style), text, TextSpan("".join(f" · {part}" for part in result), "dim"))
+        line(TextSpan(f"{name:<{named}}", style), " · ".join([text.rstrip("."), *result]))
         for name, text, result, style in zip(scene.names, scene.statuses, _results(scene), RUN_STYLES, strict=True)
     ]
     verdict = _verdict(scene)
@@ -200,7 +200,7 @@ def _results(scene: ComparisonScene) -> tuple[list[str], list[str]]:
     """Return the speed, the peak and the loss of each run."""
     figures, last = _shown_figures(scene), _last_loss(scene)
     shown = [("peak " * (row.name == "peak memory"), row.unit, row.first, row.second) for row in figures]
-    shown += [] if last is None else [("loss ", "", last.first, last.second)]
+    shown += [] if last is None else [(f"loss after {last.samples:,} samples ", "", last.first, last.second)]
     return (
         [f"{label}{format_figure(first, unit)}" for label, unit, first, _ in shown],
         [f"{label}{format_figure(second, unit)}" for label, unit, _, second in shown],
@@ -215,8 +215,7 @@ def _tone(comparison: Comparison, row: MeasuredFigure | LossAt) -> Style:
     noise = 2 * comparison.loss_noise
     if isinstance(row, MeasuredFigure):
         noise = EQUAL_SPEED * abs(first)
-        depends = row.name == "step time" and any(setting.name in KNOBS[:2] for setting in comparison.settings)
-        if depends or row.name not in MORE_IS_BETTER or (row.name in SPEEDS and _is_alike(comparison)):
+        if row.name not in MORE_IS_BETTER or (row.name in SPEEDS and _is_alike(comparison)):
             return ""
         more = MORE_IS_BETTER[row.name]
     return "" if abs(second - first) <= noise else "good" if (second > first) == more else "warn"
@@ -231,7 +230,10 @@ def _settings_section(scene: ComparisonScene, width: int, origins: bool = True) 
 
 def _measured(scene: ComparisonScene, width: int) -> list[Line]:
     comparison = scene.comparison
-    figures = [_figure(comparison, row) for row in comparison.figures]
+    # Steps of different batches cannot be compared.
+    batch_differs = any(setting.name in KNOBS[:2] for setting in comparison.settings)
+    rows = (row for row in comparison.figures if not (batch_differs and row.name == "step time"))
+    figures = [_figure(comparison, row) for row in rows]
     loss = partial(_loss, comparison)
     return join_sections(
         [
@@ -313,6 +315,7 @@ def _from_difference(first: Any, second: Any) -> tuple[Any, Any]:
     """Both values; of two commands the words from the first that differs, which may stand at the end of a long line."""
     if not (isinstance(first, (list, tuple)) and isinstance(second, (list, tuple))):
         return first, second
-    same = next((n for n, (left, right) in enumerate(zip(first, second, strict=False)) if left != right), 0)
-    rest = ["…"] if same else []
-    return " ".join([*rest, *map(str, first[same:])]), " ".join([*rest, *map(str, second[same:])])
+    pairs = enumerate(zip(first, second, strict=False))
+    same = next((n for n, (left, right) in pairs if left != right), min(len(first), len(second)))
+    before, after = (" ".join(["…"] * bool(same) + [*map(str, words[same:])]) for words in (first, second))
+    return before, after

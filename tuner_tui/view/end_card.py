@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.runs.events.progress import mean_rates
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
-    WARN,
     Line,
     Style,
     TextSpan,
@@ -23,12 +22,19 @@ from tuner_tui.view.cells import (
     text_width,
     wrapped_rows,
 )
-from tuner_tui.view.charts import BarPart
 from tuner_tui.view.finding_rows import can_retry, choices
 from tuner_tui.view.gpu_rows import gpus_in_use
 from tuner_tui.view.loss_chart import EVALUATION as EVALUATION_SIGN
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
-from tuner_tui.view.run_bars import COMPUTE, DATA, EVALUATION, NO_CORE, SAVING, STEP_STYLES, full_memory_rows, named_bar
+from tuner_tui.view.run_bars import (
+    COMPUTE,
+    DATA,
+    EVALUATION,
+    SAVING,
+    START_UP,
+    full_memory_rows,
+    time_rows,
+)
 from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sentence, peak_memory
 from tuner_tui.view.settings_form import KNOBS
 
@@ -73,8 +79,6 @@ class Fact(NamedTuple):
     style: Style = ""
 
 
-LEAST_SHARE, START_UP = 0.005, "start-up"
-STYLES: Mapping[str, Style] = {**STEP_STYLES, START_UP: "fill-gauge"}
 FACT = 12
 LEAST_KWH = 0.01
 NOTABLE_GAIN = 1.1
@@ -119,7 +123,7 @@ def loss_scene(scene: EndScene) -> LossScene | None:
     loss, earlier = scene.history.loss, None if scene.context is None else scene.context.earlier_loss
     resumed = earlier if earlier is not None and earlier.continued else None
     evaluations, state = scene.history.eval_loss, scene.state
-    return None if len(loss.xs) < 2 else LossScene(loss, evaluations, state.step, state.loss, resumed, named=False)
+    return None if len(loss.xs) < 2 else LossScene(loss, evaluations, state.step, state.loss, resumed)
 
 
 def headline(scene: EndScene) -> list[TextSpan]:
@@ -284,28 +288,6 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
     return [*keys, ("x", "share")]
 
 
-def time_spent(scene: EndScene) -> list[tuple[str, float]]:
-    """Return what the run spent its time on, as shares of the whole in the order of a step; empty if unknown."""
-    state = scene.state
-    if not state.counters or state.launched_t is None or state.finished is None:
-        return []
-    seconds = state.finished.t - state.launched_t
-    longest = max(state.counters, key=lambda steps: steps.train_s)
-    computed_s = longest.train_s - longest.data_wait_s
-    # As the finding says it, which is judged by the last seconds: what the loop believes to be computing was a wait.
-    waits = max((each.lost_share or 0.0 for each in scene.findings if each.cause == "cpu-contended"), default=0.0)
-    waited_s = min(computed_s, waits * seconds)
-    parts = {
-        DATA: longest.data_wait_s,
-        NO_CORE: waited_s,
-        COMPUTE: computed_s - waited_s,
-        EVALUATION: longest.eval_s,
-        SAVING: longest.save_s,
-        START_UP: seconds - longest.train_s - longest.eval_s - longest.save_s,
-    }
-    return [(name, spent / seconds) for name, spent in parts.items() if seconds > 0 and spent / seconds >= LEAST_SHARE]
-
-
 def sentences(scene: EndScene) -> list[str]:
     """Return why it ended, unless a finding says so, and what the fallback and a remedy did."""
     state = scene.state
@@ -343,12 +325,19 @@ def shorten_path(path: str, width: int) -> str:
 
 
 def bar_rows(scene: EndScene, width: int) -> list[Line]:
-    """Return what filled the memory that ran out, and where the time went, with the larger wait in amber."""
-    shares, figures = time_spent(scene), error_figures(scene)
+    """Return what filled the memory that ran out, and where the time went, as far as they are known."""
+    state, figures = scene.state, error_figures(scene)
     memory = [] if figures is None else full_memory_rows(figures, width)
-    _, longest = max(((share, name) for name, share in shares if name in (DATA, NO_CORE)), default=(0.0, ""))
-    parts = [
-        BarPart(f"{WARN} {name}" if name == NO_CORE else name, share, "fill-warn" if name == longest else STYLES[name])
-        for name, share in shares
-    ]
-    return [*memory, *(named_bar("time", parts, width) if parts else ())]
+    seconds = (state.finished.t if state.finished else 0.0) - (state.launched_t or math.inf)
+    if not state.counters or seconds <= 0:
+        return memory
+    longest = max(state.counters, key=lambda steps: steps.train_s)
+    parts = {
+        DATA: longest.data_wait_s,
+        COMPUTE: longest.train_s - longest.data_wait_s,
+        EVALUATION: longest.eval_s,
+        SAVING: longest.save_s,
+        START_UP: seconds - longest.train_s - longest.eval_s - longest.save_s,
+    }
+    causes = {finding.cause: finding.lost_share for finding in scene.findings}
+    return [*memory, *time_rows("time", {name: spent / seconds for name, spent in parts.items()}, causes, width)]

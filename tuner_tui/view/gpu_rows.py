@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, zip_longest
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent, format_short_duration
 from tuner_tui.view import number_format as f
@@ -25,13 +25,11 @@ from tuner_tui.view.cells import (
     text_width,
     wrapped_rows,
 )
-from tuner_tui.view.charts import AREA_SIGN, OVER_SIGN, area_lines, blocks, gauge, is_flat
-from tuner_tui.view.sample_history import NO_PAST, Columns, Past, history_columns, samples_after
+from tuner_tui.view.charts import AREA_SIGN, OVER_SIGN, area_lines, axis_text, blocks, gauge, is_flat
+from tuner_tui.view.sample_history import Columns, history_columns, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import GpuSample, Sample
-
-T = TypeVar("T", int, float)
 
 # What NVML gives as reasons for lower clocks although nothing is wrong: a GPU at full load is at its power cap, and
 # clocks that an administrator has set stay set.
@@ -41,7 +39,7 @@ STALE, STALE_S = "?", 3.0
 
 
 class GpuScene(NamedTuple):
-    """The newest sample and the recent ones, oldest first, of which charts show `past`; its text stands above them.
+    """The newest sample and the recent ones, oldest first, of which charts show the last `past_s` seconds.
 
     `training` are the GPUs that should be busy, as a training runs on them. `jobs` names what runs on each GPU, and
     has those of runs of this program in `run_gpus`; where it is given each GPU is coloured by what it does.
@@ -52,15 +50,13 @@ class GpuScene(NamedTuple):
     training: frozenset[int] = frozenset()
     jobs: Mapping[int, str] | None = None
     run_gpus: frozenset[int] = frozenset()
-    past: Past = NO_PAST
+    past_s: float = 1.0
 
 
 INDEX = 4
-BUSY_TEXT, MEMORY_TEXT, SHORT_POWER, POWER_TEXT, HEAT_TEXT, CLOCK_TEXT = 6, 11, 11, 14, 7, 10
+BUSY_TEXT, MEMORY_TEXT, SHORT_POWER, POWER_TEXT, HEAT_TEXT = 6, 11, 11, 14, 7
 NARROWEST_GAUGE, WIDEST_GAUGE, WIDEST_GAUGE_ALONE = 7, 20, 46
 NARROWEST_TRACE, USUAL_TRACE = 10, 21
-TRACE_FULL = 400 / 3
-"""A trace in a row fills three of its four dots, so that the traces of two rows stay apart."""
 WIDEST_JOB = 40
 HOT_C = 85.0
 """Near the temperature at which data-centre GPUs lower their clocks, 85 to 90 °C."""
@@ -78,27 +74,25 @@ class GpuLayout(NamedTuple):
     memory: int = 0
     power: int = 0
     heat: int = 0
-    clock: int = 0
     trace: int = 0
     job: int = 0
 
 
 def gpu_layout(width: int, history: bool, jobs: bool) -> GpuLayout:
     """Return the layout for `width` cells, with a history and the jobs at the right where there is room."""
-    # Parts give way from the right: the clock needs 150 cells, temperature 60, power 47. What is left is shared by the
+    # Parts give way from the right: the temperature needs 60 cells, power 47. What is left is shared by the
     # gauges, after the history and the job have got their part; a history takes what the gauges leave.
     if width < 30:
         return GpuLayout(max(0, width - INDEX - BUSY_TEXT))
     power = POWER_TEXT if width >= 100 else SHORT_POWER if width >= 47 else 0
     heat = HEAT_TEXT if width >= 60 else 0
-    clock = CLOCK_TEXT if width >= 150 else 0
-    room = width - INDEX - BUSY_TEXT - MEMORY_TEXT - power - heat - clock
+    room = width - INDEX - BUSY_TEXT - MEMORY_TEXT - power - heat
     job = min(WIDEST_JOB, room // 2) if jobs and room >= 40 else 0
     room -= job
     least = min(USUAL_TRACE, room - 2 * NARROWEST_GAUGE) if history else 0
     has_trace = least >= NARROWEST_TRACE
     each = min(WIDEST_GAUGE, (room - least) // 2) if has_trace else min(WIDEST_GAUGE_ALONE, room // 2)
-    return GpuLayout(each, each, power, heat, clock, room - 2 * each if has_trace else 0, job)
+    return GpuLayout(each, each, power, heat, room - 2 * each if has_trace else 0, job)
 
 
 TWO_COLUMNS_FROM, NARROWEST_COLUMN, DENSE_COLUMN, COLUMN_GAP = 8, 64, 35, 3
@@ -167,25 +161,22 @@ def _in_columns(
     if columns == 1 or len(gpus) < 2:
         return _gpu_column(scene, gpus, width, heights)
     each, lines = (width - COLUMN_GAP) // 2, -(-len(gpus) // columns)
-    left = _gpu_column(scene._replace(past=scene.past._replace(text="")), gpus[:lines], each, heights)
+    left = _gpu_column(scene, gpus[:lines], each, heights)
     return side_by_side(left, _gpu_column(scene, gpus[lines:], each, heights), each + COLUMN_GAP)
 
 
 def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, heights: Sequence[int]) -> list[Line]:
-    """Return a heading, and for each GPU a row of gauges with that many rows of history below it.
-
-    The heading says how far the histories go back.
-    """
+    """Return a heading, for each GPU a row of gauges with that many rows of history below it, and the axis of these."""
     if not gpus:
         return []
     layout = gpu_layout(width, history=not heights and bool(scene.recent), jobs=scene.jobs is not None)
-    rows = [_heading(layout, scene.past.text, charted=bool(heights))]
+    rows = [_heading(layout, scene.past_s, max(heights, default=0))]
     for gpu, height in zip_longest(gpus, heights[: len(gpus)]):
         rows.append(_lost_gpu(scene, gpu) if _is_lost_in_words(scene, gpu, width) else _gauges(scene, gpu, layout))
         if height:
             style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
             rows += history_rows(*_histories(scene, gpu, width - INDEX - SCALE), style, height, "100 %")
-    return [*rows, time_axis(scene.past, width - INDEX - SCALE)] if max(heights, default=0) > 1 else rows
+    return [*rows, *time_axis(scene.past_s, width)] if max(heights, default=0) > 1 else rows
 
 
 WORST = 5
@@ -236,20 +227,15 @@ def _state_style(scene: GpuScene, gpu: GpuSample) -> Style:
     return busy_style(scene, gpu)
 
 
-def _heading(layout: GpuLayout, past: str, *, charted: bool) -> Line:
-    """Return the names of the columns: what is charted with its sign, and how far that goes back."""
-
-    def history(name: str, width: int) -> str:
-        spans = [past.partition(end)[0] for end in ("\n", " · ", " of ") if past]
-        texts = [f"{name}, {text}" for text in (*spans, *(text.removeprefix("last ") for text in spans[2:]))]
-        return align_left(next((text for text in texts if text_width(text) < width), name), width)
-
+def _heading(layout: GpuLayout, past_s: float, tallest: int) -> Line:
+    """Return the names of the columns: what is charted with its sign, and how far a history in a row goes back."""
     names = align_left("GPU", INDEX)
-    busy, memory = layout.busy + BUSY_TEXT, layout.memory + MEMORY_TEXT if layout.memory else 0
-    names += history(f"busy {AREA_SIGN}", busy) if charted else align_left("busy", busy)
-    names += align_left(f" memory {OVER_SIGN if charted else ''}", memory)
-    names += align_right("power", layout.power) + " " * (layout.heat + layout.clock)
-    return line(TextSpan(names + history(" busy", layout.trace), "dim"))
+    memory = layout.memory + MEMORY_TEXT if layout.memory else 0
+    names += align_left(f"busy {AREA_SIGN * (tallest > 0)}", layout.busy + BUSY_TEXT)
+    names += align_left(f" memory {OVER_SIGN * (tallest >= OVER_FROM)}", memory)
+    names += align_right("power", layout.power) + " " * layout.heat
+    past = f" {axis_text(f'{format_short_duration(past_s)} ago', '', 'now', layout.trace - 1)}" if layout.trace else ""
+    return line(TextSpan(names + past, "dim"))
 
 
 def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
@@ -265,7 +251,7 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
     ]
     if layout.memory:
         full: Style = old or ("bad" if (used or 0) > NEARLY_FULL else "")
-        number = f.gib if (gpu.memory_total_bytes or 0) < 9.5 * GIB else f.whole_gib
+        number = f.gib if (gpu.memory_total_bytes or 0) < f.SMALL_BYTES else f.whole_gib
         memory = _amount(gpu.memory_used_bytes, gpu.memory_total_bytes, number, "GiB")
         parts += [" ", gauge(used, layout.memory - 1, full or "second")]
         parts.append(TextSpan(align_right(memory, MEMORY_TEXT), full))
@@ -277,12 +263,8 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         hot: Style = "bad" if (gpu.temperature_c or 0) >= HOT_C else ""
         heat = _amount(gpu.temperature_c, None, f.integer, "°C")
         parts.append(TextSpan(align_right(heat, layout.heat), old or hot))
-    if layout.clock:
-        clock = _amount(gpu.clock_sm_mhz, None, f.tens, "MHz")
-        parts.append(TextSpan(align_right(clock, layout.clock), old or "dim"))
     if layout.trace:
-        columns = _columns(scene, gpu, "utilisation_pct", layout.trace - 1)
-        parts += [" ", area_lines(columns, TRACE_FULL, 1, style)[0]]
+        parts += [" ", *area_lines(_columns(scene, gpu, "utilisation_pct", layout.trace - 1), 100.0, 1, style)[0]]
     if layout.job:
         free = "free" if busy == 0 and (gpu.memory_used_bytes or GIB) < GIB else ""
         job = (scene.jobs or {}).get(gpu.index) or free
@@ -305,7 +287,7 @@ def memory_share(gpu: GpuSample) -> float | None:
     return f.share_of(gpu.memory_used_bytes, gpu.memory_total_bytes)
 
 
-def _amount(used: T | None, whole: T | None, number: Callable[[T], str], unit: str, of: str = "/") -> str:
+def _amount(used: float | None, whole: float | None, number: Callable[[float], str], unit: str, of: str = "/") -> str:
     """Return `61/80 GiB`, or `61 GiB` where the whole is not known."""
     if used is None:
         return UNKNOWN
@@ -350,13 +332,14 @@ def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
 
 
-TALLEST_HISTORY = 8
+TALLEST_HISTORY, OVER_FROM = 13, 4
+"""Rows of a history at most, and from which there is room for a line over its area."""
 SCALE = 7
 """Cells to the right of a history, for the ends of its scale."""
 
 
 def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Columns:
-    """Return the newest `number` columns of a figure of the GPU."""
+    """Return the newest values of a figure of the GPU, two for each of `number` cells."""
     index = gpu.index
 
     def figure(sample: Sample) -> float | None:
@@ -364,7 +347,7 @@ def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Column
         value: float | None = None if past is None or past.lost else getattr(past, field)
         return value
 
-    return history_columns(scene.recent, (index, field), figure, scene.sample.time_s, number, scene.past)
+    return history_columns(scene.recent, (index, field), figure, scene.sample.time_s, 2 * number, scene.past_s)
 
 
 @lru_cache(maxsize=64)
@@ -373,23 +356,20 @@ def history_rows(
 ) -> tuple[Line, ...]:
     """Return `height` rows with an area of one figure and a line of another, each with the value of its full height.
 
-    At the right edge stands the scale up to `most`; the gauges above are the legend.
+    At the right edge stands the scale up to `most`; the gauges above are the legend. A single row has no room for both.
     """
     scale = {0: most, height - 1: "0"} if height > 1 else {}
-    lines = area_lines(*area, height, style, *over)
+    lines = area_lines(*area, height, style, *(over if height >= OVER_FROM else ()))
     return tuple(
         line(" " * INDEX, *cells, TextSpan(align_left(f" {scale.get(y, '')}", SCALE), "dim"))
         for y, cells in enumerate(lines)
     )
 
 
-def time_axis(past: Past, number: int) -> Line:
-    """Return the row below histories of `number` cells that says how long ago their beginning and their middle were."""
-    first = format_short_duration(past.seconds)
-    amount, _, unit = first.partition(" ")
-    middle = f"-{float(amount) / 2:g} {unit}" if unit.isalpha() else ""
-    text = align_left(align_left(f"-{first}", number // 2 - len(middle) // 2) + middle, number - 3)
-    return line(TextSpan(f"{' ' * INDEX}{text}now", "dim"))
+def time_axis(past_s: float, width: int) -> list[Line]:
+    """Return the row below histories that says when their values were sampled."""
+    start, middle = (f"{format_short_duration(past_s / part)} ago" for part in (1, 2))
+    return [line(TextSpan(" " * INDEX + axis_text(start, middle, "now", max(0, width - INDEX - SCALE)), "dim"))]
 
 
 def find_gpu(sample: Sample, index: int) -> GpuSample | None:

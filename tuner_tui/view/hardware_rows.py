@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 ROOM_FOR_REASONS = 60
+MARKS = {None: "?", True: GOOD, False: BAD}
 MOST_IN_USE_ROWS = 2
 
 
@@ -85,7 +86,7 @@ def _gpu(gpus: Sequence[Gpu], width: int) -> list[Line]:
     numbers = str(first.index) if len(gpus) == 1 else f"{len(gpus)} ×"
     facts = [
         f"{f.gib(first.memory_total_bytes)} GiB",
-        f"compute capability {f.capability(first.capability)}",
+        f"compute capability {UNKNOWN if first.capability is None else '{}.{}'.format(*first.capability)}",
         first.architecture or "",
         f"{f.integer(first.power_limit_w)} W",
         "MIG on" if first.mig else "",
@@ -101,14 +102,10 @@ def _gpu(gpus: Sequence[Gpu], width: int) -> list[Line]:
 def _abilities(abilities: Sequence[Ability], width: int) -> list[Line]:
     """Return the abilities of a GPU, with reasons where there is room."""
     if width >= ROOM_FOR_REASONS:
-        named = ((f"  {_mark(ability)} {ability.name}", ability.reason) for ability in abilities)
+        named = ((f"  {MARKS[ability.able]} {ability.name}", ability.reason) for ability in abilities)
         return [row for name, reason in named for row in labelled_rows(name, reason, width, labels=11)]
-    marks = "  ".join(f"{_mark(ability)}{ability.name}" for ability in abilities)
+    marks = "  ".join(f"{MARKS[ability.able]}{ability.name}" for ability in abilities)
     return [line(f"  {text}") for text in wrap_text(marks, max(8, width - 2))]
-
-
-def _mark(ability: Ability) -> str:
-    return "?" if ability.able is None else GOOD if ability.able else BAD
 
 
 def _in_use(gpus: Sequence[Gpu], width: int) -> list[Line]:

@@ -16,38 +16,41 @@ from tuner_tui.view.cells import (
     join_fitting,
     labelled_row,
     line,
-    line_width,
     shorten,
     text_width,
 )
 from tuner_tui.view.charts import blocks, gauge, is_flat
-from tuner_tui.view.gpu_rows import INDEX, SCALE, TALLEST_HISTORY, WIDEST_GAUGE, history_rows, time_axis
-from tuner_tui.view.sample_history import NO_PAST, Columns, Past, history_columns, samples_after
+from tuner_tui.view.gpu_rows import INDEX, SCALE, WIDEST_GAUGE, history_rows, time_axis
+from tuner_tui.view.sample_history import Columns, history_columns, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 
-LOW_CHART = 3
-"""Rows of a history of the host next to GPUs."""
+LOW_CHART, TALLEST_CHART = 3, 8
+"""Rows of a history of the host next to GPUs, and without any."""
 CORES_EVERY_S = 5.0
 """Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
 
 
-def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, past: Past = NO_PAST) -> list[Line]:
+def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, past_s: float = 1.0) -> list[Line]:
     """Return all rows of the host; `chart` is the room for a history of processor and memory."""
     number, now_s, host = max(0, width - INDEX - SCALE), sample.time_s, sample.host
 
     def columns(field: str) -> Columns:
-        return history_columns(recent, field, lambda past: getattr(past.host, field), now_s, number, past)
+        return history_columns(recent, field, lambda past: getattr(past.host, field), now_s, 2 * number, past_s)
 
     history: Sequence[Line] = ()
-    if number and (height := min(LOW_CHART if sample.gpus else TALLEST_HISTORY, chart)) > 0:
+    if number and (height := min(LOW_CHART if sample.gpus else TALLEST_CHART, chart)) > 0:
         load, memory = (columns("cpu_pct"), 100.0), (columns("ram_used_bytes"), float(host.ram_total_bytes or 0))
-        height = 1 if is_flat(*load) and is_flat(*memory) else height
+        height = 1 if is_flat(*load) else height
         history = history_rows(load, memory, "gauge", height, "100 %")
-        history += (time_axis(past, number),) if 1 < height < chart else ()
-    gauges = host_gauges(sample, width, past.text if history and not sample.gpus else "")
-    return [*gauges, *history, *core_rows(recent or (sample,), now_s, width), *_disk_rows(host, width)]
+        history = [*history, *time_axis(past_s, width)] if 1 < height < chart else history
+    return [
+        *host_gauges(sample, width),
+        *history,
+        *core_rows(recent or (sample,), now_s, width),
+        *_disk_rows(host, width),
+    ]
 
 
 CPU_LABEL, CPU_TEXT, RAM_LABEL = 4, 6, 6
@@ -55,16 +58,13 @@ NARROWEST_HOST_GAUGE = 6
 RAM_FULL = 0.95
 
 
-def host_gauges(sample: Sample, width: int, span: str = "") -> list[Line]:
-    """Return processor and memory as gauges on one row with the training's processes, and how much is swapped.
-
-    At the end of the row stands how far the histories below go back: their `span`.
-    """
+def host_gauges(sample: Sample, width: int) -> list[Line]:
+    """Return processor and memory as gauges on one row with the training's processes, and how much is swapped."""
     host = sample.host
     ram = f" {f.whole_gib(host.ram_used_bytes)}/{f.whole_gib(host.ram_total_bytes)} GiB"
     used = f.share_of(host.ram_used_bytes, host.ram_total_bytes)
     full: Style = "bad" if used is not None and used > RAM_FULL else ""
-    fixed = CPU_LABEL + CPU_TEXT + RAM_LABEL + text_width(ram) + (2 + text_width(span) if span else 0)
+    fixed = CPU_LABEL + CPU_TEXT + RAM_LABEL + text_width(ram)
     work = process_summary(sample.processes)
     same_row = f"   {work}" if work and fixed + 2 * NARROWEST_HOST_GAUGE + 3 + text_width(work) <= width else ""
     each = min(WIDEST_GAUGE, (width - fixed - text_width(same_row)) // 2)
@@ -77,8 +77,7 @@ def host_gauges(sample: Sample, width: int, span: str = "") -> list[Line]:
     swap = _swap_rows(host, width)
     if each < NARROWEST_HOST_GAUGE:
         return [cpu, memory, *swap]
-    head = line(cpu, "  ", memory, TextSpan(same_row, "dim"))
-    rows = [line(*head, TextSpan(align_right(span, width - line_width(head)), "dim")) if span else head, *swap]
+    rows = [line(cpu, "  ", memory, TextSpan(same_row, "dim")), *swap]
     if work and not same_row:
         rows.append(line(TextSpan(shorten(work, width), "dim")))
     return rows

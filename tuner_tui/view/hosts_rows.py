@@ -101,7 +101,6 @@ def host_rows(
     )
     unnamed = dict.fromkeys((gpu.index for gpu in machine.sample.gpus), "") if has_jobs else {}
     past = shown_past(recent, WINDOWS[0], machine.sample.time_s)
-    past = past._replace(text=past.text.partition(" · ")[0])  # no key changes it here
     scene = watched_scene(machine, recent, (), past)._replace(jobs={**unnamed, **jobs_by_gpu(machine)} or None)
     runs = [job_description(job, width - INDENT, "") for job in machine.jobs if job.run is not None]
     left = room - 1 - len(problem) - len(runs)

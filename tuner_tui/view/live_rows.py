@@ -22,8 +22,8 @@ from tuner_tui.view.gpu_rows import (
     gpus_in_use,
 )
 from tuner_tui.view.host_rows import host_gauges, host_rows
-from tuner_tui.view.loss_chart import LossScene, best_label, growing_end, loss_rows
-from tuner_tui.view.run_bars import memory_rows, step_rows
+from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
+from tuner_tui.view.run_bars import MARKS_ROW, memory_rows, step_rows
 from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows, slowest_rank
 from tuner_tui.view.sample_history import WINDOWS, Window, shown_past
 
@@ -67,12 +67,13 @@ class LiveScene(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What gives way to the loss: the rows that say least, blank rows, figures of the run but its speed, those of
-    each rank, and at last the row of each of many GPUs."""
+    """What gives way to the loss: the rows that say least, blank rows, figures of the run but its speed and those of
+    each rank, the names of small parts of a bar, and at last the row of each of many GPUs."""
 
     details: bool
     apart: bool
     figures: bool = True
+    names: bool = True
     many_gpus: Callable[[GpuScene, int], list[Line]] | None = None
 
 
@@ -81,8 +82,9 @@ LAYOUTS = (
     Layout(False, True),
     Layout(False, False),
     Layout(False, False, False),
-    Layout(False, False, False, dense_gpu_rows),
-    Layout(False, False, False, gpu_wall),
+    Layout(False, False, False, False),
+    Layout(False, False, False, False, dense_gpu_rows),
+    Layout(False, False, False, False, gpu_wall),
 )
 
 
@@ -166,19 +168,16 @@ def _parts(scene: LiveScene, width: int) -> Parts:
     old = [line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn"))] if age > OLD_SAMPLE_S else []
     device = None if state is None else state.in_effect.get("device")
     training = gpus_in_use(sample, device) if trains else frozenset[int]()
-    gpus = GpuScene(sample, scene.recent, training, past=shown_past(scene.recent, scene.window, sample.time_s))
+    gpus = GpuScene(sample, scene.recent, training, past_s=shown_past(scene.recent, scene.window, sample.time_s))
     return Parts(scene, width, step, memory, run, ranks, charted, gpus, old, gpu_rows(gpus, width))
 
 
 def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Line]]:
     """Return the run first, then the parts of the machine, with histories in `room` rows."""
     scene, width, sample = parts.scene, parts.width, parts.scene.sample
-    step, memory = parts.step, parts.memory
-    if step and scene.state is not None and not layout.figures:
-        step = step_rows(scene.state, scene.causes, width, legend=False)
-    if memory and not layout.details:
-        memory = memory_rows(scene.state, sample, scene.outlook, width, legend=False)
-    bars = step + memory
+    named = None if layout.names else 1
+    memory = parts.memory if layout.details else parts.memory[:MARKS_ROW] + parts.memory[MARKS_ROW + 1 :]
+    bars = parts.step[:named] + memory[:named]
     run = parts.run[: None if layout.figures or not parts.charted else 1]
     differ = scene.state is not None and slowest_rank(scene.state) is not None
     ranks = parts.ranks[: None if layout.figures else int(differ)]
@@ -191,7 +190,7 @@ def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Line]]:
         gpus = gpu_rows(parts.gpus, width, room + len(gpus))
     left = room - max(0, len(gpus) - len(parts.gpu_rows))
     if layout.details:
-        host = host_rows(sample, scene.recent, width, left, parts.gpus.past)
+        host = host_rows(sample, scene.recent, width, left, parts.gpus.past_s)
     else:
         host = host_gauges(sample, width)[: None if layout.apart else 1]
     return [bars, run, parts.old + gpus, ranks, host]
@@ -207,7 +206,7 @@ def plots_rows(history: History, last_step: int | None, width: int, height: int,
         title = ", ".join(filter(None, (series.name, "" if series.unit == "B" else series.unit)))
         newest = next((number(y) for y in reversed(series.ys) if y is not None and math.isfinite(y)), number(None))
         curve = Curve(newest, series.xs, series.ys)
-        heading, axes = legend(title, (curve,), cell_width), Axes(number, end, unit, from_zero=from_zero)
+        heading, axes = legend(title, (curve,), cell_width), Axes(number, last_step, from_zero=from_zero)
         return curve_rows(heading, (curve,), axes, cell_width - 1, cell_height)
 
     series = (
@@ -217,8 +216,6 @@ def plots_rows(history: History, last_step: int | None, width: int, height: int,
         (history.learning_rate, f.exponent, True),
         (history.memory_bytes, format_size, True),
     )
-    newest = max((each.xs[-1] for each in (history.loss, history.samples_s) if each.xs), default=0.0)
-    end, unit = growing_end(newest, last_step)
     shown = (each for each in series if each[0].xs or each[0] is history.samples_s)
     plots: list[Callable[[], Sequence[Line]]] = [partial(plot, *each) for each in shown]
     if loss:

@@ -10,8 +10,8 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import BAD, LABEL, Line, Style, TextSpan, line, line_width
-from tuner_tui.view.charts import SIGNS, Axes, Curve, Mark, axis_range, curve_rows
+from tuner_tui.view.cells import BAD, LABEL, Line, Style, TextSpan, flowing_rows, line
+from tuner_tui.view.charts import LEAST_JOINED, SIGNS, Axes, Curve, Mark, axis_range, curve_rows
 
 if TYPE_CHECKING:
     from tuner_tui.runs.events.loss_forecast import LossForecast
@@ -26,9 +26,6 @@ FORECASTS_A_RUN = 50
 """How often a run has a new forecast: one that moves with each point cannot be read, and costs bytes."""
 SPIKE_DEVIATIONS, SPIKE_SHARE = 8.0, 0.5
 """A spike is that many median deviations above the smoothed loss, and that share of it; judgement."""
-AXIS_ENDS, AXIS_ROOM = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5), 1.5
-"""Shares of the steps planned at which the x axis ends until a third of a run is made, lest its curve is a smear; and
-how far beyond the newest step it ends at least, lest it moves often."""
 CLIPPED_SPANS = 1.5
 """The axis ends that many spans of the middle nine tenths of the loss above them: the rest is marked at its edge."""
 
@@ -37,8 +34,7 @@ class LossScene(NamedTuple):
     """The losses of a run and of its evaluations over its steps, of which the last planned one is `last_step`.
 
     `newest` is the exact newest loss. `earlier` is the loss of an earlier run of the same training, or of what this one
-    resumed, drawn in grey. There is a forecast while the run is `live`. With `named` the heading has the newest loss
-    and the `best` evaluation.
+    resumed, drawn in grey. There is a forecast while the run is `live`. `best` names the lowest loss of an evaluation.
     """
 
     loss: Series
@@ -47,7 +43,6 @@ class LossScene(NamedTuple):
     newest: float | None = None
     earlier: EarlierLoss | None = None
     live: bool = False
-    named: bool = True
     best: str = "best eval"
 
 
@@ -96,16 +91,8 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
         # What lies above the axis is left out: at its edge it would read as a loss that stays the same.
         within = tuple(y if y is not None and y <= top else None for y in smooth(earlier.loss.xs, earlier.loss.ys))
         curves.insert(0, Curve("", earlier.loss.xs, within, "dim", "dotted"))
-    grows = earlier is None and xs
-    end, unit = growing_end(xs[-1], scene.last_step) if grows else (scene.last_step, "steps")
-    axes = Axes(f.significant, end, unit, y_range, margin=LABEL - 1)
+    axes = Axes(f.significant, scene.last_step, y_range=y_range, margin=LABEL - 1)
     return tuple(curves), axes, tuple(marks)
-
-
-def growing_end(newest: float, plan: float | None) -> tuple[float | None, str]:
-    """Return the end of an axis of steps and its unit: less than the plan until a third of it is made."""
-    share = next((share for share in AXIS_ENDS if plan and share * plan >= AXIS_ROOM * newest), 1.0)
-    return (plan, "steps") if not plan or share == 1.0 else (share * plan, f"of {plan:,.0f} steps")
 
 
 def _heading(scene: LossScene, width: int) -> Line:
@@ -114,23 +101,21 @@ def _heading(scene: LossScene, width: int) -> Line:
     if newest is None:
         newest = next((y for y in reversed(scene.loss.ys) if y is not None), None)
     style: Style = "bad" if newest is not None and not math.isfinite(newest) else "strong"
-    parts = [line(TextSpan("loss ", "dim"), *([TextSpan(f.metric(newest), style)] if scene.named else ()))]
+    parts = [line(TextSpan("loss ", "dim"), TextSpan(f.metric(newest), style))]
+    smoothed = smooth(scene.loss.xs, scene.loss.ys)
+    if len(smoothed) >= LEAST_JOINED and smoothed[-1] is not None:
+        parts[0] = line(*parts[0], TextSpan(f" {SIGNS['points']}", "dim"))
+        parts.append(line(TextSpan(SIGNS["line"], "curve"), TextSpan(" smoothed ", "dim"), f.significant(smoothed[-1])))
     if evaluations:
         step, best = min(evaluations, key=itemgetter(1))
         at = TextSpan(f" at step {step:,.0f}", "dim")
-        value = (TextSpan(f"{scene.best} ", "dim"), f.metric(best), at) if scene.named else (TextSpan("eval", "dim"),)
-        parts.append(line(TextSpan(f"{EVALUATION} ", "second"), *value))
+        parts.append(line(TextSpan(f"{EVALUATION} ", "second"), TextSpan(f"{scene.best} ", "dim"), f.metric(best), at))
     if scene.earlier is not None:
         sign = SIGNS["line" if scene.earlier.continued else "dotted"]
         parts.append(line(TextSpan(f"{sign} {scene.earlier.name}", "dim")))
     if _forecast(scene) is not None:
         parts.append(line(TextSpan(f"{SIGNS['dashed']} forecast", "curve")))
-    heading: Line = ()
-    for part in parts:
-        longer = line(*heading, "   " if heading else "", *part)
-        if line_width(longer) <= width:
-            heading = longer
-    return heading
+    return flowing_rows(parts, width)[0]
 
 
 def _forecast(scene: LossScene) -> LossForecast | None:

@@ -8,17 +8,14 @@ import math
 
 from tuner_tui.core.units import GIB, MIB, TIB, UNKNOWN, format_share
 
+SMALL_BYTES = 9.5 * GIB
+"""Memory up to which a tenth of a GiB counts."""
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def count(number: int | None) -> str:
     """Return a whole number with thousands separators: `1,240`."""
     return UNKNOWN if number is None else f"{number:,}"
-
-
-def tens(number: int | None) -> str:
-    """Return a whole number rounded to tens, for fluctuating clocks: `1,980`."""
-    return UNKNOWN if number is None else f"{round(number, -1):,}"
 
 
 def significant(value: float | None) -> str:
@@ -64,6 +61,11 @@ def whole_gib(size_bytes: float | None) -> str:
     return UNKNOWN if size_bytes is None else f"{size_bytes / GIB:.0f}"
 
 
+def capacity_gib(size_bytes: float) -> str:
+    """Memory that there is, in GiB without the unit: `80`, with one digit after the point where it is small: `7.8`."""
+    return whole_gib(size_bytes) if size_bytes >= SMALL_BYTES else gib(size_bytes)
+
+
 def short_size(size_bytes: float | None) -> str:
     """Return a size in at most eight cells: `6.0 GiB`, `756 GiB`, `1.8 TiB`; below one in MiB."""
     if size_bytes is None:
@@ -103,8 +105,3 @@ def gain(ratio: float) -> str:
     if ratio >= LARGE_RATIO:
         return f"{ratio:.1f}× faster"
     return f"{format_share(abs(ratio - 1))} {'slower' if ratio < 1 else 'faster'}"
-
-
-def capability(pair: tuple[int, int] | None) -> str:
-    """A compute capability: `9.0`."""
-    return UNKNOWN if pair is None else f"{pair[0]}.{pair[1]}"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tuner_tui.core.units import GIB, format_share
+from msgspec.structs import replace
+
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import LABEL, WARN, Line, Style, labelled_flow, labelled_row, line
-from tuner_tui.view.charts import LEAST_NAMED, BarMark, BarPart, bar_legend, bar_marks, stacked_bar
+from tuner_tui.view.charts import BarMark, BarPart, bar_marks, stacked_bar
+from tuner_tui.view.estimate_rows import figures_of
 from tuner_tui.view.run_rows import peak_bytes
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.types import Steps
 
 DATA, COMPUTE, OPTIMIZER, REST, EVALUATION, SAVING = "data", "compute", "optimizer", "rest", "evaluation", "saving"
-NO_CORE = "no free core"
+NO_CORE, START_UP = "no free core", "start-up"
 PART_OF_CAUSE: Mapping[str, str] = {
     "data-wait": DATA, "too-many-workers": DATA, "waiting-for-workers": DATA, "between-steps": REST,
     "evaluation-share": EVALUATION, "save-share": SAVING, "cpu-contended": NO_CORE,
@@ -28,8 +30,10 @@ PART_OF_CAUSE: Mapping[str, str] = {
 """The part of a step's time that a finding with this cause is about."""
 STEP_STYLES: Mapping[str, Style] = {
     DATA: "fill-dim", NO_CORE: "fill-dim", COMPUTE: "fill-curve", OPTIMIZER: "fill-second", REST: "fill-gauge",
-    EVALUATION: "fill-good", SAVING: "fill-strong",
+    EVALUATION: "fill-good", SAVING: "fill-strong", START_UP: "fill-gauge",
 }  # fmt: skip
+MARKS_ROW = 1
+"""The row of the marks, directly below the bar of the memory."""
 NOTABLE_SHARE = 0.1
 """The share of the time from which the largest avoidable part stands out although no finding is about it."""
 
@@ -68,14 +72,14 @@ def _rank_shares(rank: RankState, latest: Steps, whole: bool) -> dict[str, float
     }
 
 
-def step_rows(state: RunState, causes: Mapping[str, float | None], width: int, legend: bool = True) -> list[Line]:
-    """Return the bar of a step's time, with the avoidable part that the first finding of `causes` is about in amber.
-
-    `causes` has the share of the time that each finding is about, where it is measured.
-    """
+def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -> list[Line]:
+    """Return the bar of a step's time; `causes` has the share that each finding is about, where it is measured."""
     shares = step_shares(state)
-    if not shares:
-        return []
+    return time_rows("step", shares, causes, width) if shares else []
+
+
+def time_rows(label: str, shares: Mapping[str, float], causes: Mapping[str, float | None], width: int) -> list[Line]:
+    """Return the bar of shares of the time, with the avoidable part that the first of `causes` is about in amber."""
     # The loop believes that it computes; what waits longer does so in the other parts too, each in proportion. So the
     # bar and the finding say the same share.
     waited, computing = min(1.0, causes.get("cpu-contended") or 0.0), shares[COMPUTE]
@@ -87,7 +91,7 @@ def step_rows(state: RunState, causes: Mapping[str, float | None], width: int, l
         BarPart(f"{WARN} {name}", share, "fill-warn") if name == avoidable else BarPart(name, share, STEP_STYLES[name])
         for name, share in shares.items()
     ]
-    return named_bar("step", parts, width, legend)
+    return named_bar(label, parts, width)
 
 
 def avoidable_part(shares: Mapping[str, float], causes: Iterable[str]) -> str | None:
@@ -95,14 +99,12 @@ def avoidable_part(shares: Mapping[str, float], causes: Iterable[str]) -> str | 
     named = next((PART_OF_CAUSE[cause] for cause in causes if cause in PART_OF_CAUSE), None)
     if named is not None:
         return named
-    avoidable = [name for name in shares if name not in (COMPUTE, OPTIMIZER)]
+    avoidable = [name for name in shares if name not in (COMPUTE, OPTIMIZER, START_UP)]
     largest = max(avoidable, key=lambda name: shares[name], default=None)
     return largest if largest is not None and shares[largest] >= NOTABLE_SHARE else None
 
 
-def memory_rows(
-    state: RunState | None, sample: Sample | None, outlook: MemoryOutlook | None, width: int, legend: bool = True
-) -> list[Line]:
+def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOutlook | None, width: int) -> list[Line]:
     """Return the bar of what fills the memory, by the run if one has measured it, else by the estimate; and its marks.
 
     The marks below are the peak of the run so far, and the estimate of the next run with its uncertainty. Without a run
@@ -121,7 +123,7 @@ def memory_rows(
     if on_host and host is not None and sample is not None:
         of_run = sum(process.rss_bytes or 0 for process in sample.processes)
         sizes[OTHERS] = max(0, (host.ram_used_bytes or 0) - of_run)
-    styles = {**MEMORY_STYLES, OTHERS: "fill-strong"} if on_host else MEMORY_STYLES
+    styles = {**MEMORY_STYLES, OTHERS: "fill-dim"} if on_host else MEMORY_STYLES
     too_large = not measured and estimate is not None and estimate.verdict == "too large"
     # Beyond a mark of what there is stands what does not fit.
     whole = max(sum(sizes.values()), capacity) if too_large else capacity
@@ -134,8 +136,8 @@ def memory_rows(
         # Until a run measures its memory the bar is that of the estimate, with which it was started.
         marks.append(_estimate_mark(estimate, capacity, "next run" if measured or state is None else "estimate"))
     room = max(0, width - LABEL)
-    bar, *names = named_bar("RAM" if on_host else "memory", parts, width, legend)
-    return [bar, line(" " * LABEL, *bar_marks(marks, room)), *names] if legend else [bar]
+    bar, *legend = named_bar("RAM" if on_host else "memory", parts, width)
+    return [bar, line(" " * LABEL, *bar_marks(marks, room)), *legend]
 
 
 def _memory_parts(
@@ -143,7 +145,7 @@ def _memory_parts(
 ) -> tuple[str, list[BarPart]]:
     """Return what is used of the capacity in words, and the parts of the bar, of `whole` bytes, with what is free."""
     used = sum(sizes.values())
-    figure = f"{(f.gib if used < 9.5 * GIB else f.whole_gib)(used)}/{f.whole_gib(capacity)} GiB"
+    figure = f"{(f.gib if capacity < f.SMALL_BYTES else f.whole_gib)(used)}/{f.capacity_gib(capacity)} GiB"
     parts = [BarPart(name, size / whole, styles[name]) for name, size in sizes.items()]
     return figure, [*parts, BarPart("free", max(0.0, 1 - used / capacity), "dim", f"{figure} · free")]
 
@@ -162,34 +164,29 @@ def full_memory_rows(figures: MemoryFigures, width: int) -> list[Line]:
     return named_bar("memory", _memory_parts(sizes, capacity, max(taken, capacity), MEMORY_STYLES)[1], width)
 
 
-def named_bar(label: str, parts: Sequence[BarPart], width: int, legend: bool = True) -> list[Line]:
-    """Return a stacked bar, and below it the names of the parts that have no room for theirs in it.
+LEAST_NAMED = 0.005
 
-    Those too small for a name are one part, without a `legend` all without one in the bar but the avoidable.
+
+def named_bar(label: str, parts: Sequence[BarPart], width: int) -> list[Line]:
+    """Return a stacked bar, and below it the names of the parts that have no room for theirs.
+
+    Parts below half a percent are one, the rest, or left out if they are less together.
     """
-    room = max(0, width - LABEL)
-    kept = [part for part in parts if part.share >= LEAST_NAMED and (legend or has_name(part, room))]
-    rest = [part for part in parts if part not in kept]
-    share = sum(part.share for part in rest)
-    at = next((at for at, part in enumerate(kept) if part.style == "dim"), len(kept))  # what is free
-    other = [BarPart("other", share, rest[0].style)] if share >= LEAST_NAMED else []
-    shown = [*kept[:at], *other, *kept[at:]]
-    bar = stacked_bar(shown, room)
-    names = bar_legend(shown, bar) if legend else []
-    return [labelled_row(label, bar), *(labelled_flow("", names, width) if names else ())]
-
-
-def has_name(part: BarPart, width: int) -> bool:
-    """True if the part has room for its name in a bar of so many cells, or stands out without one."""
-    is_shown = part.style in ("dim", "fill-warn")
-    return is_shown or len(f"{part.name} {format_share(part.share)}") < int(part.share * width)
+    small = sum(part.share for part in parts if part.share < LEAST_NAMED and part.style != "dim")
+    shown = [part for part in parts if part.share >= LEAST_NAMED or part.style == "dim"]
+    if small >= LEAST_NAMED:
+        at = next((n for n, part in enumerate(shown) if part.name == REST), None)
+        rest = BarPart(REST, small + (0.0 if at is None else shown.pop(at).share), STEP_STYLES[REST])
+        shown.insert(len(shown) - (shown[-1].style == "dim") if at is None else at, rest)
+    bar, legend = stacked_bar(shown, max(0, width - LABEL))
+    return [labelled_row(label, bar), *(labelled_flow("", legend, width) if legend else ())]
 
 
 WEIGHTS, GRADIENTS, ACTIVATIONS = "weights", "gradients", "activations"
 KEPT, TENSORS, CACHED, CONTEXT, OTHERS = "weights, optimizer", "tensors", "cached", "context", "other programs"
 MEMORY_STYLES: Mapping[str, Style] = {
     WEIGHTS: "fill-good", KEPT: "fill-good", GRADIENTS: "fill-gauge", OPTIMIZER: "fill-second",
-    ACTIVATIONS: "fill-curve", TENSORS: "fill-curve", CACHED: "fill-gauge", CONTEXT: "fill-dim", OTHERS: "fill-warn",
+    ACTIVATIONS: "fill-curve", TENSORS: "fill-curve", CACHED: "fill-gauge", CONTEXT: "fill-strong", OTHERS: "fill-warn",
 }  # fmt: skip
 
 
@@ -243,7 +240,6 @@ def _fullest_gpu(sample: Sample | None) -> GpuSample | None:
 
 
 def _estimate_mark(estimate: MemoryEstimate, capacity: int, name: str) -> BarMark:
-    doubt = f" ± {f.gib(estimate.uncertainty_bytes)}" if estimate.uncertainty_bytes >= GIB / 20 else ""
-    text = f"{name} {f.gib(estimate.total_bytes)}{doubt} GiB"
+    text = f"{name} {figures_of(replace(estimate, capacity_bytes=None))}"
     share, low, high = (size / capacity for size in (estimate.total_bytes, estimate.low_bytes, estimate.high_bytes))
     return BarMark(share, "◇", text, "curve", low, high)

@@ -235,7 +235,7 @@ def peak_bytes(state: RunState) -> int | None:
 def _peak_of(size_bytes: int, total_bytes: int | None) -> str:
     small = size_bytes < GIB
     peak, unit = (f.short_size(size_bytes), "") if small else (f.gib(size_bytes), " GiB")
-    return f"peak {peak} of {f.gib(total_bytes)} GiB" if total_bytes else f"peak {peak}{unit}"
+    return f"peak {peak} of {f.capacity_gib(total_bytes)} GiB" if total_bytes else f"peak {peak}{unit}"
 
 
 def _padding(part: float | None, latest: Sequence[Steps]) -> str:

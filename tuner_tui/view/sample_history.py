@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, overload
-
-from tuner_tui.core.units import format_short_duration
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
@@ -30,29 +28,33 @@ def following_window(window: Window) -> Window:
     return WINDOWS[(WINDOWS.index(window) + 1) % len(WINDOWS)]
 
 
-class Past(NamedTuple):
-    """What all histories of a screen show: so many seconds, stretched over their width; and that in words."""
+SPANS_S = (
+    1,
+    3,
+    6,
+    10,
+    15,
+    20,
+    30,
+    45,
+    60,
+    90,
+    120,
+    180,
+    300,
+    420,
+    600,
+    *(round(10 * 1.2**n) * 60 for n in range(1, 45)),
+)
+"""Seconds that a history shows: few, so that it seldom changes its scale, and little less than what is known."""
 
-    seconds: float
-    text: str = ""
 
-
-NO_PAST = Past(1.0)
-
-SPANS_S = (4, 6, 8, 10, 12, 15, 20, 30, 45, 60, 90, 120, 180, 300, 420, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200,
-           10_800, 14_400, 21_600, 28_800, 43_200, 64_800, 86_400, 172_800, 345_600, 691_200, 1_382_400,
-           2_764_800)  # fmt: skip
-"""Seconds that a history shows: few, so that it seldom changes its scale, and little more than what is known."""
-
-
-def shown_past(recent: Sequence[Sample], window: Window, now_s: float) -> Past:
-    """Return what histories show of `window`: less while less was sampled, so that none begins empty."""
+def shown_past(recent: Sequence[Sample], window: Window, now_s: float) -> float:
+    """Return the seconds that all histories show: less than `window` while less was sampled, so that they are full."""
     oldest_s = recent.oldest_s if isinstance(recent, SampleHistory) else recent[0].time_s if recent else now_s
     most_s = math.inf if window.seconds is None else window.seconds
-    known_s = min(now_s - oldest_s, most_s)
-    seconds = float(next((span for span in SPANS_S if span >= known_s), SPANS_S[-1]))
-    of = f" of {window.name}" if seconds < most_s < math.inf else ""
-    return Past(seconds, f"last {format_short_duration(seconds)}{of} · z {following_window(window).name}")
+    known_s = min(max(0.0, now_s // MOVE_S * MOVE_S - oldest_s) + SAMPLED_S, most_s)
+    return float(next((span for span in reversed(SPANS_S) if span <= known_s), SPANS_S[0]))
 
 
 class _Sums(NamedTuple):
@@ -65,6 +67,8 @@ class _Sums(NamedTuple):
 
 MOVE_S = 4.0
 """Histories move together, this often: most of what is written to the terminal are their edges."""
+SAMPLED_S = 1.0
+"""The time before a sample for which it stands."""
 LONGEST_PAUSE_S = 2.0
 """The time between two samples from which a history has a gap."""
 WHOLE_SAMPLES = 30
@@ -114,11 +118,7 @@ class SampleHistory(Sequence["Sample"]):
     def __len__(self) -> int:
         return min(len(self._samples), self._limit)
 
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Sample]: ...
-    def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, int):
             return self._samples[index if index < 0 else len(self._samples) - len(self) + index]
         return self._samples[-self._limit :][index]
@@ -139,6 +139,9 @@ class SampleHistory(Sequence["Sample"]):
         for sample in [*self._older, *new] if not kept.columns else new:
             if (value := figure(sample)) is not None:
                 column = int(sample.time_s // column_s)
+                if not kept.columns:
+                    first = int((sample.time_s - SAMPLED_S) // column_s) + 1
+                    kept.columns.update(dict.fromkeys(range(first, column), (value, 1)))
                 total, number = kept.columns.get(column, (0.0, 0))
                 kept.columns[column] = (total + value, number + 1)
         # Dicts keep the order of insertion, and samples arrive in the order of time: the first key is the oldest.
@@ -157,7 +160,7 @@ class SampleHistory(Sequence["Sample"]):
         # Columns that were complete moved to the left.
         kept = columns[newest - cached : number - 1] if cached_s == column_s and cached < newest else ()
         first = newest - number + 1
-        columns = kept + tuple(_mean(sums, column, newest, column_s) for column in range(first + len(kept), newest + 1))
+        columns = kept + tuple(_means(sums, first + len(kept), newest, column_s))
         self._columns[name, number] = (column_s, newest, columns)
         return columns
 
@@ -182,12 +185,12 @@ def samples_after(samples: Sequence[Sample], time_s: float) -> Sequence[Sample]:
 
 
 def history_columns(
-    recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, number: int, past: Past
+    recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, number: int, past_s: float
 ) -> Columns:
-    """Return `past` in `number` columns, the newest at the right: means, None for unknown values."""
+    """Return the last `past_s` seconds in `number` columns, the newest at the right: means, None for unknown values."""
     if number < 1:
         return ()
-    column_s = past.seconds / number
+    column_s = past_s / number
     if not isinstance(recent, SampleHistory):
         near = samples_after(recent, now_s - number * column_s)
         recent = SampleHistory(len(near) or 1)
@@ -196,9 +199,15 @@ def history_columns(
     return recent.columns(name, figure, now_s, number, column_s)
 
 
-def _mean(sums: dict[int, tuple[float, int]], column: int, newest: int, column_s: float) -> float | None:
+def _means(sums: dict[int, tuple[float, int]], first: int, newest: int, column_s: float) -> Iterator[float | None]:
     # Samples are taken once a second, a little early or late: columns without one show the value before it, as do the
     # next columns of a chart with several a second.
-    spread = max(1, int(LONGEST_PAUSE_S / column_s) - 1) if column < newest else 0
-    total, number = next((sums[near] for near in range(column, column - spread - 1, -1) if near in sums), (0.0, 0))
-    return total / number if number else None
+    spread = max(1, int(LONGEST_PAUSE_S / column_s) - 1)
+    mean, sampled = 0.0, first - spread - 1
+    for column in range(first - spread, newest + 1):
+        if column in sums:
+            total, number = sums[column]
+            mean, sampled = total / number, column
+        if column >= first:
+            late = column - sampled > (0 if column == newest and column_s >= SAMPLED_S else spread)
+            yield None if late else mean

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuner_tui.core.units import format_duration, format_rough_duration, format_share, format_short_duration
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import BAD, WARN, Line, Style, TextSpan, align_left, align_right, fit, line, line_width
-from tuner_tui.view.charts import half_cell_bar
+from tuner_tui.view.charts import gauge
 from tuner_tui.view.run_rows import PHASES, finite_style, outcome_parts
 
 if TYPE_CHECKING:
@@ -125,4 +125,4 @@ def _steps(state: RunState) -> Line:
 
 def progress_bar(done: float | None, width: int, style: Style) -> Line:
     """Return a bar of `width` cells: the part done in `style`, the rest dim; full only once all is done."""
-    return half_cell_bar(0 if done is None else max(0, int(done * 2 * width)), width, style)
+    return gauge(None if done is None or width < 1 else int(done * 2 * width) / (2 * width), width, style)

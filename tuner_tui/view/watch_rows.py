@@ -38,7 +38,6 @@ from tuner_tui.view.gpu_rows import (
     is_known,
 )
 from tuner_tui.view.host_rows import host_rows
-from tuner_tui.view.sample_history import NO_PAST, Past
 from tuner_tui.view.status_line import progress_bar
 
 if TYPE_CHECKING:
@@ -220,7 +219,7 @@ def watched_gpu_rows(
     only: Sequence[int],
     width: int,
     room: int = 0,
-    past: Past = NO_PAST,
+    past_s: float = 1.0,
 ) -> list[Line]:
     """Return the GPUs of a machine, or only those in `only`, with histories in the rest of `room`; or the problem."""
     if view is not None and view.problem is not None:
@@ -228,7 +227,7 @@ def watched_gpu_rows(
         return [*sentence, *wrapped_rows(view.problem.advice, width, "dim", "  ")]
     if view is None or not view.sample.gpus:
         return [line(TextSpan("asking the driver …", "dim"))]
-    scene = watched_scene(view, recent, only, past)
+    scene = watched_scene(view, recent, only, past_s)
     gpus, notes = len(scene.sample.gpus), [row for note in view.notes for row in wrapped_rows(note, width, "dim", "  ")]
     # In one column there is room for their jobs; in two for histories, or for both on a wide screen.
     columns = gpu_columns(gpus, width)
@@ -238,14 +237,14 @@ def watched_gpu_rows(
 
 
 def watched_scene(
-    view: MachineView, recent: Sequence[Sample], only: Sequence[int] = (), past: Past = NO_PAST
+    view: MachineView, recent: Sequence[Sample], only: Sequence[int] = (), past_s: float = 1.0
 ) -> GpuScene:
     """Return the GPUs of a machine, or only those in `only`, with what runs on them."""
     sample, runs = view.sample, [(job.run, job.gpus) for job in view.jobs if job.run is not None]
     shown = replace(sample, gpus=tuple(gpu for gpu in sample.gpus if gpu.index in only)) if only else sample
     training = frozenset(gpu for run, gpus in runs if run.phase == "training" for gpu in gpus)
     run_gpus = frozenset(gpu for _, gpus in runs for gpu in gpus)
-    return GpuScene(shown, recent, training, jobs_by_gpu(view), run_gpus, past)
+    return GpuScene(shown, recent, training, jobs_by_gpu(view), run_gpus, past_s)
 
 
 def jobs_by_gpu(view: MachineView) -> dict[int, str]:

@@ -16,7 +16,7 @@ from tuner_tui.core.units import UNKNOWN, format_gib, format_share
 from tuner_tui.runs.events.progress import Series, finite, known_sum, mean_rates
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.runs.read.reader import RunView
-from tuner_tui.settings.job import BuiltinJob, same_training
+from tuner_tui.settings.job import BuiltinJob, same_program
 from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Resolved, Settings, Value
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
@@ -111,7 +111,7 @@ def compare(first: RunView, second: RunView) -> Comparison:
         code=find_differences(provenance(first), provenance(second)),
         comparable=first.record is not None
         and second.record is not None
-        and same_training(first.record.job, second.record.job),
+        and same_program(first.record.job, second.record.job),
         observed=(bool(first.state.in_effect), bool(second.state.in_effect)),
         loss_noise=math.hypot(*(loss_noise(view.history.loss.ys) for view in (first, second))),
     )

@@ -22,7 +22,7 @@ from tuner_tui.runs.store.codec import decode_events, decode_sample
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RecordError, RunRecord, readable_record
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
-from tuner_tui.settings.job import BuiltinJob, same_training
+from tuner_tui.settings.job import BuiltinJob, same_program
 
 PRICE_VARIABLE = "TUNER_KWH_PRICE"
 """Environment variable with the price of a kilowatt hour, such as `0.30 €` or `$0.12`."""
@@ -110,7 +110,7 @@ def _past_runs(folder: RunFolder, record: RunRecord) -> Iterator[PastRun]:
             continue
         # The same words in another folder, such as `python train.py`, are another program.
         same_place = before.host == record.host and (before.cwd == record.cwd or isinstance(record.job, BuiltinJob))
-        if same_place and same_training(before.job, record.job):
+        if same_place and same_program(before.job, record.job):
             state = read_brief(earlier).state
             well = state.outcome in ("completed", "stopped")  # the speed of one that failed says little
             speed = mean_rates(state.ranks.values()).samples_s if well else None

@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.reactive import reactive
 
+from tuner_tui.core.units import format_short_duration
 from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.screens.sub_screen import SubScreen
@@ -191,13 +192,12 @@ class WatchScreen(SubScreen):
         a GPU that is throttled every other second, or a short job, would move the whole screen each time.
         """
         view, width = self.view, max(1, self.size.width - 2 * FRAME)
-        past = shown_past(self._seen, self.window, 0.0 if view is None else view.sample.time_s)
+        past_s = shown_past(self._seen, self.window, 0.0 if view is None else view.sample.time_s)
         if view is not None:
             states = gpus_in_sum(view, self._seen).split(" · ") if view.sample.gpus else []
-            shown = past.text if view.sample.gpus else ""
+            shown = f"last {format_short_duration(past_s)} · z {following_window(self.window).name}"
             title = join_fitting([gpus_title(view), *states], width - text_width(shown) - FRAME)
-            self.set_panel_title(self.gpus, " · ".join(filter(None, [title, shown])))
-            past = past._replace(text="") if view.sample.gpus else past
+            self.set_panel_title(self.gpus, f"{title} · {shown}")
         if self.jobs.wanted_rows > self._job_rows:
             self._rows, self._job_rows = (0, 0), self.jobs.wanted_rows
         low = self.size.height < LOW_HEIGHT
@@ -205,10 +205,10 @@ class WatchScreen(SubScreen):
         host = host[:1] if low else host
         room = self.size.height - 1 - (max(1, len(host)) + FRAME) - 2 * FRAME
         left = room - self._job_rows
-        gpus = watched_gpu_rows(view, self._seen, self._only, width, left - LOW_CHART, past)
+        gpus = watched_gpu_rows(view, self._seen, self._only, width, left - LOW_CHART, past_s)
         # Until the driver has answered there may be GPUs, whose histories come first.
         if view is not None and (view.problem is not None or view.sample.gpus) and not low:
-            host = host_rows(view.sample, self._seen, width, left - len(gpus), past)
+            host = host_rows(view.sample, self._seen, width, left - len(gpus), past_s)
         self.gpus.values, self.host.values = (gpus,), (host,)
         most = max(3, room - MIN_JOB_ROWS)
         rows = max(min(len(gpus), most), self._rows[0]), max(1, len(host), self._rows[1])

@@ -54,8 +54,6 @@ VARIABLES = {
     "bad": "error",
 }  # fmt: skip
 """Styles of cells, and the variables of the theme that have their colours."""
-LOW = 0.35
-"""How much of the colour the shade of an area has; the rest is background."""
 
 
 def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
@@ -63,16 +61,8 @@ def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
     # Component classes would do the same, but Textual applies all styles anew for each of them and each canvas.
     # A fill is the colour reversed: its text has the contrast of that colour, and without colours it is still a bar.
     kind, _, base = name.rpartition("-")
-    colour = behind = None
-    if base in VARIABLES:
-        colour = Color.parse(variables[VARIABLES[base]])
-        if kind in ("low", "on"):
-            colour = Color.parse(variables["background"]).blend(colour, LOW)
-        if kind == "on":
-            colour, behind = Color.parse(variables[VARIABLES["second"]]), colour
     return RichStyle(
-        color=None if colour is None else colour.rich_color,
-        bgcolor=None if behind is None else behind.rich_color,
+        color=Color.parse(variables[VARIABLES[base]]).rich_color if base in VARIABLES else None,
         bold=name in ("strong", "bad") or None,
         reverse=kind == "fill" or name == "hit" or None,
     )
