@@ -69,12 +69,10 @@ def build_command(
     chosen: Collection[str] | None = None,
     own_config: Mapping[str, Any] | None = None,
 ) -> AppliedCommand:
-    """The command that trains `job` with `settings`.
+    """The command that trains `job` with `settings`. Raises `SettingsError` if it cannot take them by its mode.
 
-    `chosen` names the settings that are not defaults (`Resolved.chosen`). Only these are applied to a command job, so
-    that a default of this program never overrides a value in the user's command. The built-in job takes all settings.
+    Only the settings `chosen`, which are not defaults, are applied to a command job; the built-in job takes all.
     `own_config` is the content of the command's own YAML file, into which the settings are merged.
-    Raises `SettingsError` if the command cannot take settings by the apply mode of the job.
     """
     if isinstance(job, BuiltinJob):
         return _builtin_command(job, settings, interpreter, output_dir)

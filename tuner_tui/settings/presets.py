@@ -62,7 +62,7 @@ from tuner_tui.settings.dialects.hydra import (
 )
 from tuner_tui.settings.dialects.job_files import CONTAINER_FILE, MAKEFILE, parse_config
 from tuner_tui.settings.dialects.python_source import TO_GIVE, required_options
-from tuner_tui.settings.dialects.script_search import FOLDERS_UP, words_of
+from tuner_tui.settings.dialects.script_search import FOLDERS_UP, pattern_of, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.tool_job import program_of, training_of_file, with_model_and_data
 from tuner_tui.settings.distributed import process_count, read_accelerate_config
@@ -229,11 +229,12 @@ def parse_preset(text: str, source: str, path: Path | None = None) -> LoadedPres
 
 
 def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Dialect | None = None) -> LoadedPreset:
-    """The settings in a tool's file, and the tool's command on it as the job. Raises `PresetError`.
-
-    The job's configuration is the file itself, so that keys that are no setting reach the tool unchanged.
-    """
+    """The settings in a tool's file, and the tool's command on the file itself as the job. Raises `PresetError`."""
     form = "yaml" if path is None else form_of_file(path)
+    program = program_of(file.words, path) if file.words and path is not None else None
+    if program is not None and (total := pattern_of("total_batch").search(read_source(program))):
+        renamed = {total[1]: "global_batch_size"}
+        file = replace(file, values={renamed.get(key, key): value for key, value in file.values.items()})
     dialect = tool or tool_of_file(replace(file, values=with_references(file.values)), path)
     of_any = not (dialect.programs or dialect.of_launcher or file.words)
     of_script = of_any and form != "python"

@@ -67,11 +67,10 @@ class LaunchOptions(Struct, frozen=True):
 
 
 class Training(Struct, frozen=True):
-    """Settings with origins, the job and the preset they come from.
+    """Settings with origins, the job and the preset they come from; `job_file` is the user's file that gives the job.
 
-    `job` is None where no source has one and there is no default. `notes` are warnings of the files read: keys left
-    out, names translated. `left_open` names settings that the tool of the preset's file chooses when it starts.
-    `job_file` is the file that gives the job; None where the options give it, or a preset of this program.
+    `notes` are warnings of the files read: keys left out, names translated. `left_open` names settings that the tool
+    of the preset's file chooses when it starts.
     """
 
     resolved: Resolved

@@ -33,7 +33,8 @@ def stated_in(flat: Mapping[str, Any], model: str | None, text: str = "") -> dic
     for name, leaves in words_of("stated").items():
         texts = (_text(value) for leaf in leaves for value in _values(flat, leaf))
         stating = next((text for text in texts if text is not None), None)
-        if stating is not None and (name != "architecture" or model is None):
+        is_class = name != "data_class" or not str(stating)[0].isdigit()
+        if stating is not None and is_class and (name != "architecture" or model is None):
             stated[name] = stating
     counts = {"all": 0, "tasks": 0, "node": 0, "nodes": 0}
     for row in words_of("gpus"):
