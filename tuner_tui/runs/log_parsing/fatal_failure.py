@@ -192,14 +192,15 @@ def newest_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     first ones, before it first failed. Where no launcher speaks, another exception that leaves the same script, with
     other lines before it, also belongs to a new start: a process has only one.
     """
-    ends = [failure for failure in find_exceptions(lines) if failure.uncaught or failure.type in NEVER_BEGUN]
+    exceptions = find_exceptions(lines)
+    ends = [failure for failure in exceptions if failure.uncaught or failure.type in NEVER_BEGUN]
     ends += [Failure(line.number, line.number, line.text, line.text) for line in lines if JOB_END.match(line.text)]
     ends.sort(key=lambda failure: failure.first)
     if not ends:
         return lines
     is_own = (line.text[:1].strip() and not BAR.search(line.text) for line in lines)
     texts = [DIGITS.sub("0", line.text.strip()) if own else "" for own, line in zip(is_own, lines, strict=True)]
-    before = Counter(texts[: ends[0].first])
+    before = Counter(texts[: exceptions[0].first if exceptions else ends[0].first])
     openings = {text for text in islice(filter(None, before), OPENING_LINES) if before[text] == 1 and len(text) > NEAR}
     is_launched = parse_launcher_report(lines).reported_failure
     begin = 0
@@ -207,7 +208,8 @@ def newest_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
         # Ordinary output right below an exception looks like the rest of its message.
         below = end.last + 1 - end.message.count("\n")
         between = texts[below : None if following is None else following.first]
-        again = next((number for number, text in enumerate(between, below) if text in openings), 0)
+        opened = [number for number, text in enumerate(between, below) if text in openings]
+        again = opened[0] if opened[1:] or max(opened, default=0) > end.last else 0  # a message quotes one of them
         if not again and following is not None and _is_of_new_start(end, following, between, is_launched):
             again = end.last + 1
         begin = again or begin
