@@ -245,7 +245,8 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
     if precision is not None and not {"bf16", "fp16"} & values.keys():
         settings["precision"] = precision
     warmups = [value for key, value in values.items() if re.fullmatch(words_of("warmup"), key.rpartition(".")[2])]
-    if len(warmups) == 1 and not any("warmup_steps" in key or "warmup_ratio" in key for key in values):
+    given = [key for key, value in values.items() if value is not None and re.search("warmup_(steps|ratio)", key)]
+    if len(warmups) == 1 and not given:
         with suppress(TypeError, ValueError):
             if 0 < float(warmups[0]) < 1 or float(warmups[0]) >= LEAST_STEPS:
                 settings["warmup_steps"] = float(warmups[0])
