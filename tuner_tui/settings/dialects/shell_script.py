@@ -92,7 +92,7 @@ def is_known_option(name: str) -> bool:
 
 
 class _Command(Struct, frozen=True):
-    """The command that trains: its words, and the part of the script that it stands in.
+    """The command that trains.
 
     `starts` says whether the script itself starts it; else its words are those of a variable or of another shell.
     `folder` is where the script has changed to, `reasons` what its words lack. `only_set`: no command of it does more
@@ -100,8 +100,6 @@ class _Command(Struct, frozen=True):
     """
 
     words: tuple[str, ...] = ()
-    start: int = 0
-    end: int = 0
     starts: bool = False
     exported: Mapping[str, str] = field(default_factory=dict)
     folder: str = ""
@@ -259,85 +257,54 @@ def _with_sourced(text: str, file: Path) -> str:
 def patch_shell(text: str, changes: Mapping[tuple[str, ...], Any], source: str) -> str:
     """`text` with options of its training command changed, or the variables that they take their values from.
 
-    Raises `SettingsError` for a value that the shell computes.
+    Raises `SettingsError` for a value that the shell computes, or that others share.
     """
-    before = dict(read_shell(text, source).values)
-    wanted = {path[-1] if len(path) == 1 else ".".join(path): value for path, value in changes.items()}
-    patched = text
-    for name, value in wanted.items():
-        patched = _with_option(patched, name, None if value is None else option_word(value), source)
-    expected = {**before, **{name: option_word(value) for name, value in wanted.items() if value is not None}}
-    expected = {name: value for name, value in expected.items() if wanted.get(name, "") is not None}
-    if read_shell(patched, source).values != expected:
-        raise SettingsError(f"{source}: these values cannot be changed without changing others; edit it by hand")
-    return patched
+    for path, value in changes.items():
+        name, word = path[-1] if len(path) == 1 else ".".join(path), None if value is None else option_word(value)
+        expected = {key: given for key, given in read_shell(text, source).values.items() if key != name}
+        expected |= {} if word is None else {name: word}
+        # The option is searched as text, not as shell words: words have lost their quotes and places. The first text
+        # that is read as wanted, and that changes nothing else, is the one.
+        texts = (
+            patched for patched in _with_option(text, name, word) if read_shell(patched, source).values == expected
+        )
+        patched = next(texts, None)
+        if patched is None:
+            raise SettingsError(f"{source}: {name} is computed in the script; change it by hand")
+        text = patched
+    return text
 
 
-def _with_option(text: str, name: str, value: str | None, source: str) -> str:
-    """`text` with one option of the training command set; removed for None."""
-    command = _find_command(text)
+def _with_option(text: str, name: str, value: str | None) -> Iterator[str]:
+    """`text` with one option set where it may stand, the last place first; removed for None."""
+    if value is None and name not in text.replace("-", "_"):
+        yield text
     spelled = re.escape(name).replace("_", "[_-]")
-    # The option is searched as text, not as shell words: words have lost their quotes and places. `patch_shell` reads
-    # the result again and refuses it if anything else changed.
-    option = re.compile(rf"(?<![\w-])--{spelled}(?![\w-])(?:(?:=|[ \t]+)(?P<value>(?!--|\\\s){_VALUE}))?")
-    override = re.compile(rf"(?<!\S)\+{{0,2}}{re.escape(name)}=(?P<value>{_VALUE})")
-    # The command itself, else what its variables hold; of several the last one counts.
-    parts = ((command.start, command.end), (0, len(text)))
-    option_match = next(
-        (all_[-1] for part in parts for pattern in (option, override) if (all_ := [*pattern.finditer(text, *part)])),
-        None,
-    )
-    if option_match is None:
-        return text if value is None else _with_new_option(text, command, f"--{name} {value}")
-    start, end = option_match.span()
-    given = option_match["value"]
-    if value is None:
-        return text[:start].rstrip(" \t") + text[end:]
-    if given is None:
-        return f"{text[:end]} {value}{text[end:]}"
-    variable = _VARIABLE.fullmatch(given.strip("\"'"))
-    if variable is not None:
-        return _with_variable(text, variable[1] or variable[3], value, name, source)
-    if "$" in given or "`" in given:
-        raise SettingsError(f"{source}: {name} is computed in the script; change it by hand")
-    quote = given[0] if given[0] in "\"'" else ""
-    return f"{text[: end - len(given)]}{quote}{value}{quote}{text[end:]}"
+    option = rf"(?<![\w-])--{spelled}(?![\w-])(?:(?:=|[ \t]+)(?P<value>(?!--|\\\s){_VALUE}))?"
+    places = [*re.finditer(rf"{option}|(?<!\S)\+{{0,2}}{re.escape(name)}=(?P<override>{_VALUE})", text)]
+    for place in reversed(places):
+        start, end = place.span()
+        given = place["value"] or place["override"] or ""
+        variable = _VARIABLE.fullmatch(given.strip("\"'"))
+        if value is None:
+            yield text[:start].rstrip(" \t") + text[end:]
+        elif variable is not None:
+            begin = rf"(?m)^[ \t]*(?:(?:{'|'.join(DECLARATIONS)})[ \t]+)?{variable[1] or variable[3]}="
+            for held in re.finditer(rf"{begin}(?:[\"']?\$\{{\w+:?-(?P<default>[^$}}]*)\}}|(?P<value>{_VALUE}))", text):
+                yield _replaced(text, held.span(held.lastgroup or 0), value)
+        else:
+            yield _replaced(text, (end - len(given), end), value if given else f" {value}")
+    for last in reversed([*re.finditer(r"(?<!\S)--[A-Za-z]", text)] if value is not None and not places else []):
+        indent = text[text.rfind("\n", 0, last.start()) + 1 : last.start()]
+        between = " " if indent.strip() else f" \\\n{indent}"
+        yield f"{text[: last.start()]}--{name} {value}{between}{text[last.start() :]}"
 
 
-def _with_variable(text: str, variable: str, value: str, name: str, source: str) -> str:
-    """`text` with another value of a variable that it sets once."""
-    pattern = rf"^(?P<begin>[ \t]*(?:(?:{'|'.join(DECLARATIONS)})[ \t]+)?{variable}=)(?P<value>{_VALUE})"
-    places = [
-        assignment
-        for assignment in re.finditer(pattern, text, re.MULTILINE)
-        if not pattern_of("callers").fullmatch(assignment["value"].strip("\"'"))
-    ]
-    default = len(places) == 1 and re.fullmatch(
-        rf"[\"']?\$\{{{variable}:?-(?P<value>[^$}}]*)\}}[\"']?", places[0]["value"]
-    )
-    if len(places) != 1 or ("$" in places[0]["value"] and not default):
-        raise SettingsError(f"{source}: {name} is computed in the script; change it by hand")
-    start, end = places[0].span("value")
-    given = places[0]["value"]
-    if default:
-        start, end = (start + offset for offset in default.span("value"))
-        given = default["value"]
-    quote = given[0] if given[:1] in ('"', "'") else ""
+def _replaced(text: str, span: tuple[int, int], value: str) -> str:
+    """`text` with a value in place of another, in its quotes."""
+    start, end = span
+    quote = text[start] if text[start : start + 1] in ("'", '"') else ""
     return f"{text[:start]}{quote}{value}{quote}{text[end:]}"
-
-
-def _with_new_option(text: str, command: _Command, option: str) -> str:
-    """`text` with an option added before the last one, as that one stands."""
-    begins = re.compile(r"(?<!\S)--[A-Za-z]")
-    last = [*begins.finditer(text, command.start, command.end)] or [*begins.finditer(text)]
-    if not last:
-        return text
-    offset = last[-1].start()
-    line = text.rfind("\n", 0, offset) + 1
-    indent = text[line:offset]
-    if indent.strip():
-        return f"{text[:offset]}{option} {text[offset:]}"
-    return f"{text[:offset]}{option} \\\n{indent}{text[offset:]}"
 
 
 def option_word(value: Any) -> str:
@@ -405,7 +372,7 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
                 for value in assignments.values():
                     inner = next(iter(split_commands(value)), ())
                     if _score(inner) > _score(of_variable.words):
-                        of_variable = _Command(inner, start, end)
+                        of_variable = _Command(inner)
                 continue
             if not words or words[0] in words_of("sets_variables") or words[0].startswith("-"):
                 continue  # or what is left of a command that a comment has ended
@@ -426,7 +393,7 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
             if _score(inner) > _score(words) or (is_inside and _starts_script(inner)):
                 words, runs = inner, runs and words[0] == "eval"
             gaps = dict.fromkeys([*reasons, *[_CUT] * cut, *unfilled])
-            command = _Command(words, start, end, runs, dict(exported), folder, (*gaps,))
+            command = _Command(words, runs, dict(exported), folder, (*gaps,))
             if _starts_script(words) and (starts or document_runs) and not _does_other_work(words):
                 (started if starts else in_document).append(command)
             others = names_other_work(script_of(words)) or _does_other_work(words)
