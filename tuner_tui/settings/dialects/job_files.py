@@ -67,7 +67,6 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         rows: list[dict[str, Any]] = read_data_file(KINDS)["kinds"]
         fitting = (row for row in rows if {*row["keys"]} <= file.values.keys())
         row = next((row for row in fitting if isinstance(file.values.get(row.get("section", ""), {}), dict)), {})
-        row = row or ({"kind": "job of a container"} if _lists_words(file.values) else {})
         kind = kind or row.get("kind", "")
         command = _best_command(_started(file.values, Path(source)), source) if row else None
         if command is not None:
@@ -85,18 +84,6 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     if refused is not None and "{{" in text:
         raise PresetError(f"{source}: is a template, filled in by Helm or Jinja: open what it becomes") from refused
     return parse_tool_text(text, source, suffix)
-
-
-def _lists_words(node: Any) -> bool:
-    """Whether a section has a command as a list of words, and its container's image or a list of arguments."""
-    if isinstance(node, list):
-        return any(map(_lists_words, node))
-    if not isinstance(node, Mapping):
-        return False
-    command, arguments = node.get("command"), node.get("args")
-    lists = [isinstance(words, list) for words in (command, arguments)]
-    names_image = isinstance(command or arguments, list) and any("image" in key.lower() for key in node)
-    return all(lists) or names_image or any(map(_lists_words, node.values()))
 
 
 def _recipes(text: str) -> Iterator[tuple[str, str]]:

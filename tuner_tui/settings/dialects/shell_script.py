@@ -56,7 +56,6 @@ _ALL_WORDS = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
 """Every word of an array."""
 OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.+)", re.DOTALL)
 _HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?(\w+)")
-_OTHER_SHELL = re.compile(r"\b(?:bash|sh|ssh|srun|sbatch)\b[^;|&]*<<")
 _VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s\"';&|])+)"
 _BETWEEN = re.compile(r"[;&|]+")
 _END = re.compile(r"\d?>.*|<.*|#.*")
@@ -323,9 +322,7 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
     exported: dict[str, str] = {}
     best, of_variable = _Command(), _Command()
     started: list[_Command] = []
-    in_document: list[_Command] = []
     document: str | None = None
-    document_runs = False
     folder, only_set = "", True
     branches: list[_Branch] = []
     reasons: list[str] = []
@@ -394,21 +391,20 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
                 words, runs = inner, runs and words[0] == "eval"
             gaps = dict.fromkeys([*reasons, *[_CUT] * cut, *unfilled])
             command = _Command(words, runs, dict(exported), folder, (*gaps,))
-            if _starts_script(words) and (starts or document_runs) and not _does_other_work(words):
-                (started if starts else in_document).append(command)
+            if _starts_script(words) and starts and not _does_other_work(words):
+                started.append(command)
             others = names_other_work(script_of(words)) or _does_other_work(words)
             if _score(words) > _score(best.words) and not others:
                 best = command
         opened = _HERE_DOCUMENT.search(line)
         document = opened[1] if opened else None if line.strip() == document else document
-        document_runs = bool(opened and _OTHER_SHELL.search(line)) or (document_runs and opened is None)
     if _score(of_variable.words) > max(_score(best.words), MOST_WITHOUT):
         return replace(of_variable, only_set=only_set)
     started = [command for command in started if not names_other_work(script_of(command.words))]
     named = named_for_training(script_of(command.words) for command in started)
     started = [command for command in started if script_of(command.words) in named] or started
     if not best.words:
-        best = (started or in_document or [best])[-1]
+        best = (started or [best])[-1]
     # A command of the same script, or with nearly as much of a training, is lost where only the best one is started.
     script, score = script_of(best.words), _score(best.words)
     rivals = [

@@ -35,7 +35,7 @@ from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, v
 from tuner_tui.settings.dialects.hf import RENAMED, is_other_library, setting_of_argument
 from tuner_tui.settings.dialects.hooks import KNOWN
 from tuner_tui.settings.dialects.hydra import hydra_command
-from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS, parse_python, required_options
+from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS, parse_python
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     TRAINING,
@@ -163,9 +163,7 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
         return UNKNOWN
     places = {"{folder}": str(path.absolute().parent), "{stem}": path.stem}
     words = (places.get(word, word.replace("{config}", str(path.absolute()))) for word in shlex.split(command) if word)
-    made_up: Started = tuple(words), {}, None
-    lacks = script is not None and any(required_options(Path(script), made_up[0]))
-    return next(_scripts_for(path, script), made_up) if lacks else made_up
+    return tuple(words), {}, None
 
 
 def _is_started(script: Path) -> bool:
@@ -185,8 +183,6 @@ def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = F
     With `for_others`, one for a file of its folder with nearly the same keys, or a name to fill in, has this file.
     """
     commands = _written_commands(path, values, for_others)
-    if not commands and not for_others:
-        return next(_scripts_for(path), None)
     files = [[word for word in words if word.endswith(CONFIGURATIONS)] for words, _, _ in commands]
     named = [tuple(word for word in words if word.endswith((".py", *CONFIGURATIONS))) for words, _, _ in commands]
     (_, most), *others = Counter(named).most_common() or [((), 0)]
@@ -202,22 +198,6 @@ def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = F
         return next(iter(commands), None)
     # `tool fit` counts before `tool show`.
     return min(commands, key=lambda row: (TRAINING.search(" ".join(row[0][:4])) is None, len(row[0])), default=None)
-
-
-def _scripts_for(path: Path, program: str | None = None) -> Iterator[Started]:
-    """The shell scripts near the file that train by it: they need only variables, or give what `program` requires."""
-    config = path.absolute()
-    for script in texts_above(path):
-        text = read_source(script)
-        if config.name in text and SCRIPT_FORMS.get(script.suffix):
-            with suppress(SettingsError):
-                shell = parse_file(text, script)
-                folders = script.absolute().parents[: FOLDERS_UP + 1]
-                named = {os.path.normpath(above / word): above for word in shell.words for above in reversed(folders)}
-                needs = [reason[:8] for reason in shell.incomplete] == ["it needs"]
-                gives = program in named and not any(required_options(Path(program or ""), shell.words))
-                if str(config) in named and (gives if program else needs):
-                    yield ("bash", str(script.absolute())), {}, named[str(config)]
 
 
 def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -> list[Started]:
