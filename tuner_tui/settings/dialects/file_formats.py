@@ -47,8 +47,8 @@ from tuner_tui.settings.dialects.shell_script import (
     option_word,
     patch_shell,
     read_options,
+    read_script,
     read_shell,
-    started_scripts,
 )
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
@@ -113,13 +113,8 @@ def parse_file(text: str, path: Path, options: Mapping[str, object] = MappingPro
         case ".args":
             return ToolFile(dict(read_options(tuple(text.split()))))  # as `HfArgumentParser` reads it
         case _ if SCRIPT_FORMS.get(suffix) == "arguments":
-            with suppress(PresetError):
-                return read_shell(text, source)
-            started = {Path(words[0]).name: file for words, file in started_scripts(text, path).items()}
-            first = next(iter(started.values())) if started else read_shell(text, source)  # raises what it is
-            reasons = (f"it starts {', '.join(started)}", *first.incomplete)
-            values = first.values if len(started) == 1 else {}
-            return replace(first, values=values, command=(), environment={}, incomplete=reasons)
+            shell = read_script(text, source)
+            return replace(shell, command=()) if shell.command[:1] == ("bash",) else shell  # it is started itself
         case _:
             file = parse_config(text, source, suffix)
             return replace(file, values=with_bases(file.values, path))

@@ -22,7 +22,7 @@ from tuner_tui.settings.dialects.script_search import (
     pattern_of,
     read_source,
 )
-from tuner_tui.settings.dialects.shell_script import read_shell, says_to_train, started_scripts
+from tuner_tui.settings.dialects.shell_script import read_script, says_to_train
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import INI, JSON_SUFFIXES, ToolFile, parse_tool_text
@@ -151,7 +151,9 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | N
     files: list[tuple[str, ToolFile, bool | None]] = []
     for name, text in texts:
         with suppress(PresetError):
-            file = _read(text, source)
+            file = read_script(text, source)
+            if file.command[:1] == ("bash",):  # the job is that script as a whole
+                file = replace(file, incomplete=file.incomplete[1:])
             is_of_file = name.count(" ") < 2
             if is_of_file or not names_other_work(PurePath(name.strip().rpartition(" ")[2])):
                 files.append((name, file, says_to_train(file.words, file.folder, Path(source))))
@@ -169,20 +171,6 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | N
         key: value for key, value in first.values.items() if all(file.values.get(key) == value for file in others)
     }
     return replace(first, values=shared, command=(), incomplete=(several,))
-
-
-def _read(text: str, source: str) -> ToolFile:
-    """The training that a command starts, itself or by the only shell script in it."""
-    try:
-        return read_shell(text, source)
-    except PresetError:
-        started = started_scripts(text, Path(source))
-        if len(started) != 1:
-            raise
-        ((words, file),) = started.items()
-        exported = (shlex.split(value) for value in re.findall(r"(?m)^export (\w+=.*)$", text))
-        variables = dict(value[0].split("=", 1) for value in exported if value)
-        return replace(file, command=("bash", *words), environment=variables, folder="")
 
 
 def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path) -> Iterator[tuple[str, str]]:

@@ -224,22 +224,34 @@ def read_shell(text: str, source: str) -> ToolFile:
     )
 
 
-def started_scripts(text: str, path: Path) -> dict[tuple[str, ...], ToolFile]:
-    """The training of each shell script that the text starts, by the script and the arguments that it is given."""
-    started: dict[tuple[str, ...], ToolFile] = {}
-    joined = re.sub(r"\\[ \t]*\n", " ", text)
-    for match in pattern_of("started_script").finditer(joined):
-        _, *given = next(iter(split_commands(joined[match.start(1) :].partition("\n")[0])), ("",))
-        inner = find_program(path, [name := PurePosixPath(match[1]), PurePosixPath(name.name)])
-        if inner is None or inner == path.absolute():
-            continue
-        filled = read_source(inner)
-        for argument, word in {**{str(n): word for n, word in enumerate(given, 1)}, "@": " ".join(given)}.items():
-            pattern = rf"\$(?:\{{{argument}(?::?-[^{{}}]*)?\}}|{argument}(?!\d))"
-            filled = re.sub(pattern, word.replace("\\", r"\\"), filled)
-        with suppress(PresetError):
-            started[str(inner), *given] = read_shell(filled, str(path))
-    return started
+def read_script(text: str, source: str) -> ToolFile:
+    """The training that a shell script starts, or a script that it starts does, with the arguments that it is given."""
+    try:
+        return read_shell(text, source)
+    except PresetError:
+        started: dict[tuple[str, ...], ToolFile] = {}
+        joined, path = re.sub(r"\\[ \t]*\n", " ", text), Path(source)
+        for match in pattern_of("started_script").finditer(joined):
+            _, *given = next(iter(split_commands(joined[match.start(1) :].partition("\n")[0])), ("",))
+            inner = find_program(path, [name := PurePosixPath(match[1]), PurePosixPath(name.name)])
+            filled = "" if inner is None or inner == path.absolute() else read_source(inner)
+            for argument, word in {**{str(n): word for n, word in enumerate(given, 1)}, "@": " ".join(given)}.items():
+                pattern = rf"\$(?:\{{{argument}(?::?-[^{{}}]*)?\}}|{argument}(?!\d))"
+                filled = re.sub(pattern, word.replace("\\", r"\\"), filled)
+            with suppress(PresetError):
+                started[str(inner), *given] = read_shell(filled, source)
+        if not started:
+            raise
+        (words, file), *others = started.items()
+        names = dict.fromkeys(Path(script).name for script, *_ in started)
+        return replace(
+            file,
+            values={} if others else file.values,
+            command=() if others else ("bash", *words),
+            environment=dict(re.findall(r"(?m)^export (\w+)=([\w.,:/-]+)$", text)),
+            folder="",
+            incomplete=(f"it starts {', '.join(names)}", *file.incomplete),
+        )
 
 
 def _with_sourced(text: str, file: Path) -> str:

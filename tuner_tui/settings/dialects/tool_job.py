@@ -189,9 +189,6 @@ def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = F
     if others and most >= MOSTLY_SAID * others[0][1]:  # a script beside it has the same line in its help
         commands = [command for command, of in zip(commands, named, strict=True) if of == max(named, key=named.count)]
         others = []
-    programs = sorted({_script_file(words) for words, _, _ in commands}, key=len)
-    if len(programs) > 1 and all(p.startswith(f"{programs[0][:-3]}_") for p in programs[1:]):  # variants of the first
-        return next(command for command in commands if _script_file(command[0]) == programs[0])
     if others:  # together with others, of which nothing says which ones
         return UNKNOWN if for_others or all(len(named) > 1 for named in files) else None
     if for_others:
@@ -304,24 +301,17 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         return False
     # `options/train/EDVR/a.yml` for `options/train/ECBSR/b.yml`
     is_near = other.parent in config.parents[:2] or other.parent.parent == config.parent.parent != folder
-    of_project = other.name == config.name and not script and not project_programs(config).isdisjoint(before)
-    if other.suffix == config.suffix and (is_near or of_project) and other.is_file() and len(after) <= MOST_MORE:
+    if other.suffix == config.suffix and is_near and other.is_file() and len(after) <= MOST_MORE:
         keys, others = flatten(values).keys(), flatten(values_of_file(other)).keys()
         given = (*before[before.index(script) + 1 if script in before else 0 :], *after)  # `--language go`
         its_own = any(part.lower() in other.stem.lower() for part in given if len(part) > 1)
         # `tool-finetune conf/finetune.yaml` is none for `pretrain.yaml`.
         others_words = {*re.split(r"[\W_]+", other.stem)} - config_words
         its_own = its_own or not others_words.isdisjoint(re.split(r"[\W_]+", " ".join(before)))
-        needed = 3 * len(keys if is_near else min(keys, others, key=len))
-        return not its_own and 5 * len(keys & others) >= needed > 0
+        return not its_own and 5 * len(keys & others) >= 3 * len(keys) > 0
     if script is None or not (folder / script).is_file():
         return False
     option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("-")), "")
-    named = Path(name)
-    of_folder = named.parent.name in [above.name for above in config.parents[:2]]
-    if of_folder and (_is_open(name) or pattern_of("any_name").search(name)):
-        is_like = named.suffix[:2] == config.suffix[:2] and not other.exists()
-        return is_like and pattern_of("other_file").search(option) is None
     # `-Y {path_to_config}`, `train.py <config>`: what is to be filled in says itself that it is the configuration.
     says_config = _is_open(name) and re.search(r"conf|cfg|ya?ml", name, re.IGNORECASE)
     if says_config and (re.fullmatch(r"-[A-Za-z]", option) or before[-1] == script):
