@@ -34,8 +34,8 @@ def columns_of(moments: list[tuple[float, int | None]], now_s: float, column_s: 
     def mean(column: int) -> float | None:
         known = [(time_s, value) for time_s, value in moments if value is not None]
         values = [value for time_s, value in known if time_s // column_s == column]
-        if known and (known[0][0] - 1) // column_s < column < known[0][0] // column_s:
-            return float(known[0][1])  # the first value stands for the second before it
+        if known and (max(moments[0][0], known[0][0] - 3) - 1) // column_s < column < known[0][0] // column_s:
+            return float(known[0][1])  # the first value stands for the seconds before it
         return sum(values) / len(values) if values else None
 
     known = {column: mean(column) for column in range(last - WIDTH - spread, last + 1)}

@@ -138,7 +138,10 @@ def has_histories(gpus: int, columns: int, room: int) -> bool:
 
 def _is_at_rest(scene: GpuScene, gpu: GpuSample, number: int) -> bool:
     """True if a row says all of a GPU's history; one on which we train keeps its height, lest the screen moves."""
-    return gpu.index not in scene.training and all(is_flat(*each) for each in _histories(scene, gpu, number))
+    is_short = scene.past_s < JUDGED_S
+    return gpu.index not in scene.training and (
+        is_short or all(is_flat(*each) for each in _histories(scene, gpu, number))
+    )
 
 
 def _histories(scene: GpuScene, gpu: GpuSample, number: int) -> tuple[tuple[Columns, float], tuple[Columns, float]]:

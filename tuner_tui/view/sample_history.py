@@ -67,8 +67,8 @@ class _Sums(NamedTuple):
 
 MOVE_S = 4.0
 """Histories move together, this often: most of what is written to the terminal are their edges."""
-SAMPLED_S = 1.0
-"""The time before a sample for which it stands."""
+SAMPLED_S, LATE_S = 1.0, 3.0
+"""The time before a sample for which it stands, and by how much later than the first sample a driver may answer."""
 LONGEST_PAUSE_S = 2.0
 """The time between two samples from which a history has a gap."""
 WHOLE_SAMPLES = 30
@@ -140,7 +140,7 @@ class SampleHistory(Sequence["Sample"]):
             if (value := figure(sample)) is not None:
                 column = int(sample.time_s // column_s)
                 if not kept.columns:
-                    first = int((sample.time_s - SAMPLED_S) // column_s) + 1
+                    first = int((max(self.oldest_s, sample.time_s - LATE_S) - SAMPLED_S) // column_s) + 1
                     kept.columns.update(dict.fromkeys(range(first, column), (value, 1)))
                 total, number = kept.columns.get(column, (0.0, 0))
                 kept.columns[column] = (total + value, number + 1)
