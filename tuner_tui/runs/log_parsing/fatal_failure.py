@@ -238,7 +238,8 @@ VAGUE_TOPICS = frozenset({None, "native-crash", "gpu-call", "rank-output"})
 """Topics of the cause `unknown` that name no part that failed."""
 ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
 """What other processes report when one is interrupted."""
-LOOK_UPS = frozenset({"KeyError", "IndexError", "StopIteration", "AttributeError"})
+EXPECTED = frozenset({"FileNotFoundError", "KeyError", "IndexError", "StopIteration", "AttributeError"})
+"""Classes of exceptions that programs expect, to go another way."""
 FORWARDED = re.compile(r": Caught \w+ in ")
 """The message of an exception that another thread or process raised, which follows as the original one."""
 
@@ -379,13 +380,12 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
 
 def _gives_way(failure: Failure, later: Failure) -> bool:
     """Whether the program went another way after a failure, which failed `later`, or put it in words there."""
-    if not failure.frames or not later.frames:
+    if failure.type not in EXPECTED or not (failure.frames and later.frames and later.headline):
         return False
-    place = later.frames[-1]
-    if failure.type == "FileNotFoundError":
-        return bool(place.statement) and not place.raises and place[:2] != failure.frames[0][:2]
-    is_worded = place.raises and " " in later.headline.partition(": ")[2]
-    return failure.type in LOOK_UPS and is_worded and place[:2] == failure.frames[0][:2]
+    place, caught = later.frames[-1], failure.frames[0]
+    if place[:2] == caught[:2]:
+        return failure.type != "FileNotFoundError" and place.raises and " " in later.headline.partition(": ")[2]
+    return bool(place.statement) and not place.raises
 
 
 def _generality(match: FailureMatch) -> tuple[bool, bool, bool, bool, int]:
