@@ -165,7 +165,6 @@ def classify(failure: Failure) -> CrashPattern | None:
 
 
 def _class_names(type_name: str | None) -> Iterator[str]:
-    """The names of an exception's class and of those above it, each with its module and without; then its package."""
     seen = set[str]()
     package, _, below = (type_name or "").partition(".")
     while type_name and type_name not in seen:

@@ -32,7 +32,6 @@ DRAWN_SOURCE = re.compile(r"^(?:│ )?(?:❱|-+>) +\d+[ │]+(?P<statement>.*?)[
 """The line of such a frame that failed, which is marked."""
 TRACE_LINE = re.compile(r"^\s|^[│╭╰❱─|]|^-+>|^File \"|^\^+$")
 MARKS = re.compile(r"\s*([~^]+)\s*$")
-"""What underlines the part of a source line that failed."""
 SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
 MAX_DRAWN_LINES = 600
 MAX_INTERJECTED = 20
@@ -113,12 +112,10 @@ class Failure(Struct, frozen=True):
 
     @property
     def is_of_launcher(self) -> bool:
-        """Whether it only reports that a child process failed."""
         return matches_any("launcher-errors", f"{self.type}: {self.headline}")
 
     @property
     def calls(self) -> tuple[CodeFrame, ...]:
-        """The frames without those that only pass a call on."""
         return tuple(
             frame
             for frame in self.frames
@@ -361,7 +358,6 @@ def native_message(lines: Sequence[LogLine], number: int, *, paragraph: bool) ->
 
 
 def headline_of(message: Sequence[str]) -> str:
-    """The first line of a message, with the next one if it announces it."""
     first, second = message[0].strip(), next((line.strip() for line in message[1:3] if line.strip()), "")
     if ANNOUNCES.search(first) and re.search(r"\w", second):
         return f"{ANNOUNCES.sub('', first)} {second.removeprefix('what():').strip()}".strip()
@@ -379,7 +375,6 @@ def reports_progress(text: str) -> bool:
 
 
 LOG_NAME = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:\.\d+)?$|\.[oe]\d+$|^(?:slurm-\d\S*|nohup\.out)$")
-"""File names of outputs, those of Slurm and PBS among them."""
 OTHER_SUFFIXES = frozenset(
     {".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".py", ".ipynb", ".sh", ".slurm", ".sbatch", ".md"}
 )

@@ -46,7 +46,6 @@ OPENING_LINES = 20
 """So many lines at the beginning of a log may show where a program starts."""
 DIGITS = re.compile(r"\d+")
 MESSAGE_ALONE = re.compile(r"(?:CUDA|HIP|cuDNN|NCCL) error: ")
-"""The beginning of an exception's message that stands without the exception's type."""
 PECULIAR_CHARS, LAST_LINES = 30, 40
 """So much that a certain pattern matches at the beginning of one of the last lines needs no exception's type either."""
 WATCHDOG = re.compile(r"^.*watchdog thread terminated with exception: (?=\S)")
@@ -176,7 +175,6 @@ def _bar_state(line: LogLine, match: re.Match[str]) -> _BarState:
 
 
 def _furthest(bars: Iterable[_BarState]) -> dict[str, tuple[int, ...]]:
-    """The highest count of each bar, by its name; of one that began again, since then."""
     furthest: dict[str, tuple[int, ...]] = {}
     for bar in bars:
         last = furthest.get(bar.name, bar.count)
@@ -237,7 +235,6 @@ INTERRUPT = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|SignalException
 VAGUE_TOPICS = frozenset({None, "native-crash", "gpu-call", "rank-output"})
 """Topics of the cause `unknown` that name no part that failed."""
 ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
-"""What other processes report when one is interrupted."""
 EXPECTED = frozenset({"FileNotFoundError", "KeyError", "IndexError", "StopIteration", "AttributeError"})
 """Classes of exceptions that programs expect, to go another way."""
 FORWARDED = re.compile(r": Caught \w+ in ")
@@ -339,7 +336,6 @@ def _is_vague(pattern: CrashPattern | None) -> bool:
 
 
 def _match_exceptions(exceptions: Sequence[Failure]) -> list[FailureMatch]:
-    """One match for each chain of exceptions that were raised while another was handled."""
     chains: dict[tuple[int | None, int], list[Failure]] = {}
     for failure in exceptions:
         chains.setdefault((failure.rank, failure.chain), []).append(failure)
@@ -389,7 +385,6 @@ def _gives_way(failure: Failure, later: Failure) -> bool:
 
 
 def _generality(match: FailureMatch) -> tuple[bool, bool, bool, bool, int]:
-    """Sorts the matches of a chain, the most specific first."""
     pattern = match.pattern
     assert pattern is not None
     wraps = pattern.cause in WRAPPERS
@@ -397,7 +392,6 @@ def _generality(match: FailureMatch) -> tuple[bool, bool, bool, bool, int]:
 
 
 def _extend_over(failure: Failure, chain: Sequence[Failure]) -> Failure:
-    """The failure extended over its chain, so that later failures come after all of it."""
     longest = max((member.frames for member in chain), key=len)
     # An error that is re-raised in a few frames happened where the longest stack of its chain leads to.
     short = len(failure.frames) <= 2 and failure.frames != longest
@@ -412,7 +406,6 @@ def _extend_over(failure: Failure, chain: Sequence[Failure]) -> Failure:
 
 
 def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -> list[FailureMatch]:
-    """Matches native messages, shells and kernels: patterns that need no exception."""
     in_exceptions = {number for failure in exceptions for number in range(failure.first, failure.last + 1)}
     matches = []
     crash_lines, stack = native_stack(lines)
@@ -473,7 +466,6 @@ class Judgement(Struct, frozen=True):
 
     @property
     def event_cause(self) -> str:
-        """The cause by the observer alone."""
         cause = "unknown" if self.event_pattern is None else self.event_pattern.cause
         return "gpu-oom" if isinstance(self.event, OutOfMemory) and cause not in MEMORY_CAUSES else cause
 

@@ -92,7 +92,6 @@ def _split_lines(text: bytes) -> tuple[str, ...]:
 
 
 MAX_LINE_CHARACTERS = 4000
-"""Longer lines are cut, which keeps the patterns fast."""
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 BAR = re.compile(r"(\d+)/(\d+|\?) (?:\[[^\]\n]{0,80}\]|\d+:\d\d:\d\d •|[━╸╺]{3}|[\d.]+(?:it/s|s/it)\b)")
 """The count of a progress bar of tqdm, Keras, Rich or Ultralytics."""
@@ -147,7 +146,6 @@ class LogLine(Struct, frozen=True):
 
     @property
     def quiet(self) -> bool:
-        """Whether it was logged at a level below error."""
         return self.level in QUIET_LEVELS
 
     @property
@@ -156,7 +154,6 @@ class LogLine(Struct, frozen=True):
 
 
 def parse_lines(raw: Iterable[str]) -> tuple[LogLine, ...]:
-    """The lines of `raw`, numbered from 0."""
     pieces = list(_join_wrapped(piece for line in raw for piece in _pieces(line)))
     lines = [_without_prefixes(number, piece) for number, piece in enumerate(pieces)]
     # No list of prefixes is complete. A traceback shows its own: what stands before its header also stands before its
@@ -359,7 +356,6 @@ def _learn_prefix(lines: Sequence[str], header: int) -> LearnedPrefix | None:
 
 
 def _shape(prefix: str) -> str:
-    """A regular expression for `prefix` with other numbers. Blanks after it belong to the line."""
     body = prefix.rstrip()
     parts = (
         r"\d+" if part.isdigit() else r"\s+" if part.isspace() else re.escape(part)

@@ -78,7 +78,6 @@ def _metrics(record: ProgressRecord, step: int, t: float) -> Metrics:
 
 INTERVAL_S = 1.0
 MAX_BYTES = 16 << 10
-"""Output of a second that is read as a whole."""
 LAST_BYTES = 4 << 10
 """Of more output than that, as much of its end is read: lines are lost anyway, and these hold as many losses."""
 MAX_LINES = 6
@@ -195,7 +194,6 @@ class PrintedMetrics:
         return list(zip(islice(ends, 1, None), map(self._labelled, text.split(b"\n")), strict=False))
 
     def _labelled(self, line: bytes) -> bytes:
-        """The line, with the names of its columns if it is a row of a table."""
         if line.count(b"  ") + line.count(b"|") < MIN_COLUMNS - 1 or b"=" in line or b"%|" in line:
             return line
         label = EVALUATION_LABEL if line.startswith(EVALUATION_LABEL) else b""
@@ -373,7 +371,6 @@ class LogEventBuilder:
     # run is `_before_steps + _bar_done`. A bar of another length is an evaluation's while the training's has not ended.
 
     def events(self, records: Iterable[ProgressRecord], now: float) -> list[Event]:
-        """The events of records read at `now` (seconds since the epoch): every metric, and the newest counters."""
         events: list[Event] = []
         before = (self._step, self._elapsed_s)
         for record in records:
@@ -415,7 +412,6 @@ class LogEventBuilder:
         return longer and ended
 
     def _follow_bar(self, record: ProgressRecord, now: float) -> None:
-        """Add up the epochs of a bar, or of a printed counter, which need not reach its end."""
         done, total = record.step or 0, record.total_steps
         if total != self._bar_total:
             self._bar_total, self._bar_done, self._before_steps, self._before_s = total, 0, 0, 0.0

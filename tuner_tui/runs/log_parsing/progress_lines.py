@@ -56,7 +56,6 @@ def parse_number(value: Any) -> float | None:
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds from a bar's `1:02:03` or `02:03`; else None."""
     if not text.replace(":", "").isdigit():
         return None
     return float(sum(int(part) * 60**power for power, part in enumerate(reversed(text.split(":")))))
@@ -122,7 +121,6 @@ def parse_output(text: str, table: Table | None = None) -> Iterator[ProgressReco
 
 
 def _thinned(pieces: list[str]) -> Iterator[str]:
-    """The pieces without most of the states of bars that a later state of the same bar follows."""
     # A day of a bar that is redrawn ten times a second is most of a log, and parsing all of it takes minutes. The
     # states where a bar ends or another one begins are kept whatever the distance: they are what tells epochs,
     # evaluations and the training apart when the records are added up.
@@ -292,7 +290,6 @@ _EPOCH = re.compile(
 
 
 def may_have_figures(text: str) -> bool:
-    """Whether a line may have a loss or a metric: a quick test."""
     text = text.lower()
     return any(word in text for word in FIGURE_WORDS)
 
@@ -389,7 +386,6 @@ def _mean_of(text: str, match: re.Match[str], value: float) -> float:
 
 
 def _whole_and_parts(losses: Mapping[str, float]) -> tuple[str | None, dict[str, float]]:
-    """The name of the loss of the training, and those losses that are parts of it."""
     # Of `loss_ce 1.2 loss_kl 0.1 total_loss 1.3` the sum is what the optimizer minimizes. Without a sum the first loss
     # is taken, which nearly every script prints before its parts, unless that of `backward()` is known: `reconst_loss`
     # may be a part, and `mlm_loss` all that there is.
@@ -400,7 +396,6 @@ def _whole_and_parts(losses: Mapping[str, float]) -> tuple[str | None, dict[str,
 
 
 def _metrics(text: str, labels: _Labels, evaluates: bool) -> dict[str, float]:
-    """The metrics of an evaluation. `evaluates`: all metrics of the line are."""
     metrics: dict[str, float] = {}
     for match in _METRIC.finditer(text):
         words, value = {*_name(match).split("_"), match["of_set"] or ""}, _value(match)
