@@ -57,7 +57,6 @@ THREAD = re.compile(r"^Exception in thread ")
 TRANSPARENT = re.compile(
     r"/torch/nn/modules/module\.py:|/(?:hydra|jsonargparse|pydantic)/|/hf_argparser\.py:|/datasets/formatting/|/torch/_ops\.py:__call__|:(?:_{0,2}getattr(?:__)?|wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
 )
-"""Frames that only pass a call or an access on."""
 PASSES_ON = re.compile(r"return (?:f|fn|func|function|method)\((?:self, )?(?:\*args, )?\*\*kwargs\)$")
 RAISES = re.compile(r"raise (?!AttributeError)(?:(?:\w+\.)*[A-Z]\w*|type\(\w+\))\(|assert\b")
 UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_wrap", "spawn_main"})
@@ -404,7 +403,6 @@ WINDOWS_SIGNALS = {
     0xC0000005: signal.SIGSEGV, 0xC00000FD: signal.SIGSEGV, 0xC0000409: signal.SIGABRT,
     0xC0000094: signal.SIGFPE, 0xC000001D: signal.SIGILL, 0xC000013A: signal.SIGINT,
 }  # fmt: skip
-"""The exit codes of Windows for what ends a process, and the signals that they correspond to."""
 REQUESTS = frozenset(map(int, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)))
 """Signals that ask a training to stop or to save; a process that they end has not crashed."""
 

@@ -288,7 +288,6 @@ def find_fatal_failure(
 
 
 def _origin(match: FailureMatch) -> object:
-    """What is the same for an error that comes again: its class and the line that raised it, else its first line."""
     failure = match.failure
     return failure.type, failure.frames[-1].place if failure.frames else failure.headline[:ORIGIN_CHARS]
 

@@ -53,7 +53,6 @@ def read_head_and_tail(path: Path, *, any_kind: bool = False, silent_s: float = 
 
 
 def read_tail(path: Path, most_bytes: int = LIVE_TAIL_BYTES) -> tuple[str, ...]:
-    """The lines of the last `most_bytes` of the file. Raises `OSError` if it cannot be read."""
     with os.fdopen(open_regular(path), "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
         return _split_lines(file.read(most_bytes))

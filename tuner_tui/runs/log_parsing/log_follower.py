@@ -104,8 +104,6 @@ EVALUATION_LABEL = b"Eval: "
 
 
 class PrintedMetrics:
-    """Reads the output `log` of one training once a second."""
-
     def __init__(self, log: Path) -> None:
         self._output = OutputTail(log, MAX_BYTES, LAST_BYTES)
         self._read_s = float("-inf")
