@@ -86,10 +86,10 @@ _HARMLESS_VALUE = re.compile(
     r"(?:/|~/|\.{1,2}/)[^=]*|[\w./-]+\.(?:json|ya?ml|txt|toml|pem|pub|key|crt|db|sqlite|ini|cfg|py)|\[?(?:\d{1,4}|-?\d*\.\d+)|\*.*"
     r"|\d+e-?\d+|[<\[].*[>\]]|<\S*|[a-z]+(?:_[a-z]+)+|[a-z_]+(?:\.[a-z_]+)+"
 )
-_PLAIN = re.compile(r"[A-Z]?[a-z]*(?:[_/ .-]?[a-z]+)*|[A-Z_ ]+")
+_PLAIN = re.compile(r"[A-Z]?[a-z]*(?:[_/ .-][a-z]+)*|[A-Z_ ]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _QUALIFIER = re.compile(
-    r"(?:_?(?:\d+|prod|dev|staging|backup|primary|secondary|main|b64|base64|pem|header|value|read|write|rw|ro|old|new))+$"
+    r"(?:_?(?:\d|prod|dev|staging|backup|primary|secondary|main|b64|base64|pem|header|value|read|write|rw|ro|old|new))+$"
 )
 _NAMED_MORE = re.compile(
     r"(?:^|_)(?:passw(?:or)?d|secret|(?:api|private|access)_?key|db_pass)_(?:\w+_)?(?!(?:file|path|dir|folder|names?|length|len|min|max"

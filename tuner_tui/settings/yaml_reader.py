@@ -34,7 +34,7 @@ MAX_BITS = 1_024  # what a float can hold
 JSON_SUFFIXES = (".json", ".jsonc", ".json5", ".jsonnet")
 INI = (".ini", ".cfg", ".conf", ".gin", ".properties")
 CONFIGURATIONS = (".yaml", ".yml", ".toml", *JSON_SUFFIXES, *INI)
-INI_SECTION = re.compile(r"\s*(?:[#;][^\n]*\s*)*\[[\w .:/-]+\]\s*\n")
+INI_SECTION = re.compile(r"\s*(?:[#;][^\n]*\n\s*)*\[[\w .:/-]+\]\s*\n")
 """The first line of a file of sections, whatever its suffix."""
 QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
 RELAXED = re.compile(rf"({QUOTED.pattern})|//[^\n]*|/\*.*?\*/", re.DOTALL)

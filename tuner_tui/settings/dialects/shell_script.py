@@ -67,7 +67,7 @@ _REST = "\0"
 _NEEDED = re.compile(r"\$\(…\)|\$\{?([\w@*#]+)|`")
 _OPENS = re.compile(r"(?:^|[;&|]|\bdo\b|\bthen\b|\belse\b)\s*(?:if|for|while|until|case)\b")
 _BRANCH = re.compile(r"\s*(if|elif|else|case)\b(.*?)(?:;?\s*\b(?:then|in)\b.*|\Z)", re.DOTALL)
-_PATTERN = re.compile(r"\s*\(?((?:[^\s()#$;=]|\s*\|\s*)+)\)")
+_PATTERN = re.compile(r"\s*\(?([^\s()#$;=|]+(?:\s*\|\s*[^\s()#$;=|]+)*)\)")
 _WHOLE = re.compile(r"\s*if\b(.*?);\s*then\b(.*?)(?:;\s*else\b(.*?))?;\s*fi\s*\Z", re.DOTALL)
 _TESTED = re.compile(r"\s*(\[\[?\s.*?\s\]\]?)\s*(&&|\|\|)(.*)", re.DOTALL)
 _CLOSES = re.compile(r"(?:^|[;&|])\s*(?:fi|done|esac)\b")
