@@ -15,7 +15,7 @@ from msgspec import convert
 
 from tests.settings.strategies import all_settings
 from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.settings.apply import AppliedCommand, build_command, trainer_folder
+from tuner_tui.settings.apply import TRAINER, AppliedCommand, build_command
 from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects.hf import SWITCHES
 from tuner_tui.settings.errors import FieldError, SettingsError
@@ -37,7 +37,7 @@ def applied(
 def test_the_built_in_job_is_an_ordinary_command_with_one_flat_file():
     job = BuiltinJob(task="causal-lm", model="gpt2", max_samples=100)
     command = build_command(job, SETTINGS, Interpreter("/env/bin/python"), "/runs/1/out", chosen=())
-    assert command.argv == ("/env/bin/python", str(trainer_folder()), "{config}")
+    assert command.argv == ("/env/bin/python", str(TRAINER), "{config}")
     assert command.config_yaml is not None
     config = yaml.safe_load(command.config_yaml)
     assert config["learning_rate"] == 1e-5
@@ -56,7 +56,7 @@ def test_the_built_in_job_is_an_ordinary_command_with_one_flat_file():
 
 def test_the_built_in_job_runs_on_this_python_where_no_other_is_named():
     assert build_command(BuiltinJob(), Settings(), None, "out").argv[0] == sys.executable
-    assert (trainer_folder() / "__main__.py").is_file()
+    assert (TRAINER / "__main__.py").is_file()
 
 
 @pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES.keys())
@@ -137,7 +137,7 @@ def test_the_mode_hydra_of_earlier_versions_is_still_read(dialect, mode):
 
 
 def test_a_dialect_nobody_knows_is_an_error():
-    with pytest.raises(SettingsError, match=r"'axolotol' is not a supported format.*did you mean axolotl"):
+    with pytest.raises(SettingsError, match=r"'axolotol' is not a supported format.*did you mean 'axolotl'"):
         applied("t.py", "hf-args", dialect="axolotol")
 
 

@@ -267,6 +267,7 @@ CHAIN = "from transformers import TrainingArguments\nTrainingArguments(seed=3, l
         ("values.json", json.dumps({"a": [1] * 9_000}), "has more than 5,000 values"),
         ("lines.ipynb", json.dumps({"cells": [CODE_CELL]}), "has more than 10,000 lines of code"),
         ("cells.ipynb", json.dumps({"cells": [{**CODE_CELL, "source": "x"}] * 20_000}), "has more than 10,000 lines"),
+        ("comment.yaml", "#" * 60 + "\nseed: " + ":".join(["59"] * 10_000), "has a number of hundreds of digits"),
         ("brackets.ipynb", '{"cells": ' + "[" * 90_000, "is not a notebook"),
         ("brackets.py", CHAIN.format("(" * 500 + "1" + ")" * 500), "is not valid Python: too many nested parentheses"),
         ("attributes.py", CHAIN.format("a" + ".b" * 20_000), "is not valid Python"),

@@ -150,8 +150,8 @@ def test_several_processes() -> None:
     [
         (LaunchOptions(command=("t.py",), processes=2), "need --launcher"),
         (LaunchOptions(command=("t.py",), launcher="torchrun", processes=0), "at least 1"),
-        (LaunchOptions(command=("t.py",), launcher="torch"), "did you mean torchrun"),
-        (LaunchOptions(command=("t.py",), apply="hf_args"), "did you mean hf-args"),
+        (LaunchOptions(command=("t.py",), launcher="torch"), "did you mean 'torchrun'"),
+        (LaunchOptions(command=("t.py",), apply="hf_args"), "did you mean 'hf-args'"),
     ],
 )
 def test_what_cannot_be_meant(words: LaunchOptions, expected: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -51,7 +50,7 @@ from tuner_tui.memory.trace import (
 )
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
-from tuner_tui.settings.command_training import CommandTraining, own_settings, read_command
+from tuner_tui.settings.command_training import own_settings
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
 
@@ -355,14 +354,7 @@ def _target(request: EstimateRequest) -> TrainingTarget:
 
 def _settings(request: EstimateRequest) -> Settings:
     """The settings of the request, with those that a command's own files give."""
-    job = request.job
-    written = _read_command(job.command, job.cwd or "").in_effect if isinstance(job, CommandJob) else {}
-    return request.resolved.with_own(written).settings
-
-
-@lru_cache(maxsize=8)
-def _read_command(command: tuple[str, ...], folder: str) -> CommandTraining:
-    return read_command(command, Path(folder))
+    return request.resolved.with_own(own_settings(request.job)).settings
 
 
 def _host_limit(request: EstimateRequest, target: TrainingTarget) -> int | None:

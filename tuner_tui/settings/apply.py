@@ -29,11 +29,13 @@ from tuner_tui.settings.dialects.dialect import (
 from tuner_tui.settings.dialects.file_formats import file_changes, format_override, to_arguments
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob
+from tuner_tui.settings.job import ApplyMode, BuiltinJob, Job
 from tuner_tui.settings.model import FIELDS, Settings, closest_match
 
 CONFIG = "{config}"
 OUTPUT_DIR = "{output_dir}"
+TRAINER = Path(tuner_tui.__file__).parent / "trainer"
+"""The folder of the built-in job; the training interpreter runs it as a script."""
 LAUNCH_KEYS = frozenset({"fallback", "launcher", "processes", "interpreter"})
 """Keys of a job that say how it is started, not what is trained."""
 CHECKPOINT = "checkpoint"
@@ -61,7 +63,7 @@ LAUNCHER_OPTION = re.compile(r"--(deepspeed|accelerate|fsdp|config_file$)")
 
 
 def build_command(
-    job: BuiltinJob | CommandJob,
+    job: Job,
     settings: Settings,
     interpreter: Interpreter | None,
     output_dir: str,
@@ -104,11 +106,6 @@ def default_apply_mode(command: Sequence[str]) -> ApplyMode:
     tool = dialect_of_command(command)
     reads_file = tool.name != HF and find_config_argument(command, tool) is not None
     return "yaml" if reads_file else "inject"
-
-
-def trainer_folder() -> Path:
-    """The folder of the built-in job; the training interpreter runs it as a script."""
-    return Path(tuner_tui.__file__).parent / "trainer"
 
 
 class _Application(Struct, frozen=True):
@@ -251,7 +248,7 @@ def _builtin_command(
         "logging_nan_inf_filter": False,
     }
     given = {name: value for name, value in values.items() if value is not None}
-    argv = (python, str(trainer_folder()), CONFIG)
+    argv = (python, str(TRAINER), CONFIG)
     return AppliedCommand(argv, dump_config(given), None, carried.unsupported, carried.notes)
 
 

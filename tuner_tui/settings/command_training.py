@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from tuner_tui.settings.dialects.dialect import dialect_of_command, flatten
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, values_of_file
-from tuner_tui.settings.dialects.python_source import declared_options, known_names, parse_python
+from tuner_tui.settings.dialects.python_source import declared_options, known_names, parse_python, unparsed
 from tuner_tui.settings.dialects.script_search import own_modules, pattern_of, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import MODULE, OVERRIDE, read_options
 from tuner_tui.settings.distributed import training_words
@@ -217,7 +217,7 @@ def _options(tree: ast.Module) -> Iterator[tuple[str, bool]]:
     for node, given in declared_options(ast.walk(tree)):
         words = [word for spelling in given for word in spelling.split("/") if word.startswith("-") and " " not in word]
         values = {
-            keyword.arg: _unparsed(keyword.value).strip("'\"")
+            keyword.arg: unparsed(keyword.value).strip("'\"")
             for keyword in node.keywords
             if keyword.arg in ("action", "is_flag")
         }
@@ -232,14 +232,6 @@ def _loads_existing(node: ast.AST) -> bool:
     """Whether `node` is `if os.path.exists(…)` around the loading of a checkpoint."""
     if not isinstance(node, ast.If):
         return False
-    if not re.search(r"\b(?:exists|isfile|is_file|isdir|is_dir)\(", _unparsed(node.test)):
+    if not re.search(r"\b(?:exists|isfile|is_file|isdir|is_dir)\(", unparsed(node.test)):
         return False
-    return pattern_of("loads_checkpoint").search("\n".join(map(_unparsed, node.body))) is not None
-
-
-def _unparsed(node: ast.AST) -> str:
-    """The source of `node`; empty if it is nested too deeply."""
-    try:
-        return ast.unparse(node)
-    except RecursionError:
-        return ""
+    return pattern_of("loads_checkpoint").search("\n".join(map(unparsed, node.body))) is not None

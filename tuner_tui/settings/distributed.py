@@ -23,8 +23,9 @@ from tuner_tui.settings.argv import launcher_options
 from tuner_tui.settings.dialects.dialect import flatten
 from tuner_tui.settings.dialects.script_search import read_source, words_of
 from tuner_tui.settings.dialects.shell_script import read_options, read_overrides, read_shell
+from tuner_tui.settings.dialects.stated import stated_in
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.yaml_reader import parse_tool_text, readable_values
 
 _read_shell, _parsed = (lru_cache(maxsize=32)(read) for read in (read_shell, parse_tool_text))
@@ -51,9 +52,7 @@ class AccelerateConfig(Struct, frozen=True):
         return ", ".join([*parts, f"by {self.path}"])
 
 
-def read_accelerate_config(
-    job: BuiltinJob | CommandJob, environ: Mapping[str, str], cwd: Path
-) -> AccelerateConfig | None:
+def read_accelerate_config(job: Job, environ: Mapping[str, str], cwd: Path) -> AccelerateConfig | None:
     """The configuration with which accelerate starts `job` in `cwd`; None if it does not, or has no file to be read."""
     env = {**environ, **job.env} if isinstance(job, CommandJob) else environ
     if job.launcher == "accelerate":
@@ -133,7 +132,7 @@ NUMBER = re.compile(r"[0-9]{1,6}")
 LIGHTNING_DEVICES = re.compile(r"(?:^|\.)trainer\.devices$")
 
 
-def gpus_of_job(inventory: Inventory, job: BuiltinJob | CommandJob | None) -> tuple[Gpu, ...]:
+def gpus_of_job(inventory: Inventory, job: Job | None) -> tuple[Gpu, ...]:
     """The visible GPUs that a training uses.
 
     Of unequal ones the built-in job takes the best alone where the slowest and smallest would limit one process.
@@ -159,9 +158,7 @@ def is_same_kind(first: Gpu, second: Gpu) -> bool:
     return first.name == second.name and sizes[0] >= 0.95 * sizes[1]
 
 
-def process_count(
-    job: BuiltinJob | CommandJob, gpu_count: int | None = None, accelerate: AccelerateConfig | None = None
-) -> int:
+def process_count(job: Job, gpu_count: int | None = None, accelerate: AccelerateConfig | None = None) -> int:
     """The number of training processes, at least 1; `gpu_count` is the number of visible GPUs, None if unknown.
 
     Read from the launcher in the command: torchrun's `--nproc-per-node` and `--nnodes`, accelerate's `--num_processes`
@@ -187,18 +184,13 @@ def training_words(command: tuple[str, ...], folder: Path) -> tuple[str, ...]:
 
 
 def _devices_in(file: Path) -> int:
-    """The devices that Lightning's configuration asks for; 1 where it says none."""
+    """The devices that a configuration file of the command asks for; 1 where it says none."""
     with suppress(SettingsError):
-        flat = flatten(_parsed(read_source(file), "").values)
-        devices = next((value for key, value in flat.items() if LIGHTNING_DEVICES.search(key)), 1)
-        nodes = next((value for key, value in flat.items() if key.endswith("trainer.num_nodes")), 1)
-        count = len(devices) if isinstance(devices, list) else devices
-        if isinstance(count, int) and isinstance(nodes, int):
-            return count * nodes
+        return int(stated_in(flatten(_parsed(read_source(file), "").values), None).get("gpus", 1))
     return 1
 
 
-def requested_processes(job: BuiltinJob | CommandJob) -> int | None:
+def requested_processes(job: Job) -> int | None:
     """The number that the option `--num_processes` of `accelerate launch` in a command asks for, None without it."""
     if job.launcher != "plain" or not isinstance(job, CommandJob):
         return None
@@ -215,7 +207,7 @@ def launcher_in(command: Sequence[str]) -> tuple[str, int] | None:
     return None
 
 
-def devices_per_process(job: BuiltinJob | CommandJob, processes: int, gpu_count: int) -> int | None:
+def devices_per_process(job: Job, processes: int, gpu_count: int) -> int | None:
     """The GPUs on which one process runs a step: the Trainer uses all that are visible (`DataParallel`).
 
     None if unknown: a command may run a loop for one GPU, or a tool that starts further processes.

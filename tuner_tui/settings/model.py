@@ -32,8 +32,6 @@ IntervalStrategy = Literal["no", "steps", "epoch"]
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
 WeightsDtype = Literal["auto", "saved", "fp32", "bf16"]
 Quantization = Literal["none", "int8", "nf4", "fp4"]
-
-
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]+\Z", description="a word")]
 Batch = Annotated[int, Meta(ge=1, le=65536)]
 Steps = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -167,8 +165,6 @@ FIELDS: Mapping[str, FieldSpec] = {
     info.name: _field_spec(info, read_data_file(DISPLAY)[info.name]) for info in fields(Settings)
 }
 _LABELS = {spec.label.lower().replace(" ", "_").replace("-", "_"): name for name, spec in FIELDS.items()}
-
-
 TRUE_WORDS = frozenset({"true", "on", "yes"})
 FALSE_WORDS = frozenset({"false", "off", "no"})
 EMPTY_WORDS = frozenset({"", "none", "null", "~"})
@@ -199,10 +195,8 @@ def parse_section(model: type[Section], values: Mapping[str, Any], section: str 
     specs = {info.encode_name: _field_spec(info) for info in fields(model)}
     for key in values:
         if key not in specs:
-            near = closest_match(key, specs)
             kind = f"key of '{section}'" if section else "key"
-            hint = f"; did you mean '{near}'?" if near else ""
-            raise FieldError(key, f"unknown {kind} '{shorten_text(key)}'{hint}")
+            raise FieldError(key, f"unknown {kind} '{shorten_text(key)}'{did_you_mean(key, specs)}")
     checked = {}
     for info in fields(model):
         key, value = info.encode_name, values.get(info.encode_name)
@@ -242,8 +236,7 @@ def _check(spec: FieldSpec, value: Any, prefix: str = "") -> Any:
     try:
         return convert(value, spec.type)
     except ValidationError:
-        near = closest_match(value, spec.choices) if isinstance(value, str) else None
-        hint = f"; did you mean '{near}'?" if near else ""
+        hint = did_you_mean(value, spec.choices) if isinstance(value, str) else ""
         sentence = f"{prefix}{spec.name} must be {describe_expected(spec)}, not {_quoted(value)}{hint}"
         raise FieldError(spec.name, sentence) from None
 
@@ -274,14 +267,18 @@ def spec_of(name: str) -> FieldSpec:
     try:
         return FIELDS[name]
     except KeyError:
-        near = closest_match(name, FIELDS)
-        hint = f"; did you mean '{near}'?" if near else ""
-        raise FieldError(name, f"unknown setting '{shorten_text(name)}'{hint}") from None
+        raise FieldError(name, f"unknown setting '{shorten_text(name)}'{did_you_mean(name, FIELDS)}") from None
 
 
 def closest_match(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The one of `names` most similar to `name`, or None if none is."""
     return next(iter(difflib.get_close_matches(name[:100].lower(), list(names), n=1, cutoff=cutoff)), None)
+
+
+def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """The end of a sentence that suggests the most similar name; empty without one."""
+    near = closest_match(name, names, cutoff)
+    return f"; did you mean '{near}'?" if near else ""
 
 
 def describe_expected(spec: FieldSpec) -> str:

@@ -26,6 +26,7 @@ from tuner_tui.settings.model import (
     Settings,
     Value,
     closest_match,
+    did_you_mean,
     field_name,
     parse_value,
     shorten_text,
@@ -238,8 +239,7 @@ def _job_changes(options: LaunchOptions) -> dict[str, Any]:
         raise SettingsError(f"--processes {options.processes}: must be at least 1.")
     for name, choices in OPTION_CHOICES.items():
         if (text := changes.get(name)) is not None and text not in choices:
-            near = closest_match(text, choices)
-            hint = f"; did you mean {near}?" if near else "."
+            hint = did_you_mean(text, choices) or "."
             raise SettingsError(f"--{name}: {text!r} is not one of {', '.join(choices)}{hint}")
     return changes
 

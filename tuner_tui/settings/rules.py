@@ -21,7 +21,7 @@ from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, names_of_tr
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS, OPTIMIZERS, SCHEDULES, SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.distributed import process_count
-from tuner_tui.settings.job import SHAPES, BuiltinJob, CommandJob, named_model
+from tuner_tui.settings.job import SHAPES, BuiltinJob, CommandJob, Job, named_model
 from tuner_tui.settings.model import FIELDS, Settings, Value, closest_match, shorten_text
 
 RULES = Path(__file__).with_name("rules.yaml")
@@ -47,7 +47,7 @@ class RuleContext(Struct, frozen=True):
 
     gpus: tuple[Gpu, ...] | None = None
     interpreter: Interpreter | None = None
-    job: BuiltinJob | CommandJob | None = None
+    job: Job | None = None
     cores: int | None = None
 
     @property
@@ -133,11 +133,11 @@ def _lacks_gpus(context: RuleContext) -> bool:
     return not context.no_gpu and processes > len(context.gpus or ()) > 0
 
 
-def _samples(job: BuiltinJob | CommandJob | None) -> int | None:
+def _samples(job: Job | None) -> int | None:
     return job.max_samples if isinstance(job, BuiltinJob) else None
 
 
-def _of_trainer(job: BuiltinJob | CommandJob | None) -> bool:
+def _of_trainer(job: Job | None) -> bool:
     """Whether the job is known to have the strategies and defaults of Transformers; other programs have their own."""
     if not isinstance(job, CommandJob):
         return True
@@ -146,7 +146,7 @@ def _of_trainer(job: BuiltinJob | CommandJob | None) -> bool:
     return tool.extends_hf and (bool(tool.programs) or names or (job.apply == "yaml" and tool.name == HF))
 
 
-def _effective_batch(settings: Settings, job: BuiltinJob | CommandJob | None) -> int:
+def _effective_batch(settings: Settings, job: Job | None) -> int:
     return settings.effective_batch(1 if job is None else process_count(job))
 
 
@@ -267,7 +267,7 @@ def find_problems(
     *,
     gpus: Sequence[Gpu] | None,
     interpreter: Interpreter | None,
-    job: BuiltinJob | CommandJob | None = None,
+    job: Job | None = None,
     cores: int | None = None,
 ) -> tuple[Problem, ...]:
     """What is wrong with `settings` on this machine, errors first. None, of any argument, means unknown."""

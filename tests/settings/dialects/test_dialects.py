@@ -120,7 +120,7 @@ def test_a_tool_is_known_by_its_file(keys: dict[str, Any], name: str) -> None:
 
 
 def test_a_tool_nobody_knows() -> None:
-    with pytest.raises(SettingsError, match="did you mean trl"):
+    with pytest.raises(SettingsError, match="did you mean 'trl'"):
         dialect_by_name("trll")
 
 

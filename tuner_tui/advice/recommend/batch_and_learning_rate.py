@@ -21,8 +21,9 @@ from tuner_tui.advice.recommend.target import (
 from tuner_tui.advice.recommend.workload import Workload
 from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_UTILISATION
 from tuner_tui.core.units import GIB, format_share
-from tuner_tui.memory.closed_form import FixedSizes, fixed_sizes
+from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
+from tuner_tui.memory.model_shape import ModelShape
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, Settings, Value
 
@@ -55,7 +56,9 @@ def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
     optim, memory = "adamw_bnb_8bit", draft.target.device.capacity_bytes
     if draft.settings.peft_method != "none" or workload.shape is None or memory is None:
         return False
-    states = f"{workload.label} takes {_gb(_fixed_sizes(workload, Settings()).before_a_sample)} with full AdamW states"
+    states = (
+        f"{workload.label} takes {_gb(fixed_sizes(workload.shape, Settings()).before_a_sample)} with full AdamW states"
+    )
     if _fits(draft, workload, {}, samples=max(LEAST_SAMPLES, LEAST_TOKENS // max(1, workload.tokens))):
         if is_memory_short(workload.shape, memory):
             draft.reject("optim", optim, *draft.why("no-8-bit-needed", states=states, memory=_gb(memory)))
@@ -89,7 +92,7 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
         return
     eight_bit = target.able("4-bit") and target.has("bitsandbytes")
     optim = "adamw_bnb_8bit" if eight_bit else "adamw_torch"
-    least = _fixed_sizes(workload, Settings(optim=optim)).before_a_sample
+    least = fixed_sizes(workload.shape, Settings(optim=optim)).before_a_sample
     needed = f"a full training of {workload.label} needs {_gb(least)} before the first sample"
     if workload.shape.quantized_bytes is not None and target.has("peft"):
         draft.advise("peft_method", "lora", *draft.why("saved-quantized", model=workload.label))
@@ -105,7 +108,7 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
         row = "no-adapter-fits" if packages is None else "no-peft"
         draft.reject("peft_method", "lora", *draft.why(row, needed=needed, packages=packages))
     if draft.settings.peft_method != "none" and workload.pretrained:
-        _frozen_weights(draft, workload, memory)
+        _frozen_weights(draft, workload, workload.shape, memory)
     gpus = len(target.gpus)
     if gpus > 1 and draft.settings.peft_method != "none" and least / gpus < MEMORY_SHORT_SHARE * memory:
         draft.note("sharded-weights", model=workload.label, count=gpus, size=_gb(least / gpus))
@@ -128,17 +131,16 @@ def _fits(draft: RecommendationDraft, workload: Workload, changes: Mapping[str, 
     return most is None or most >= samples
 
 
-def _frozen_weights(draft: RecommendationDraft, workload: Workload, memory: int) -> None:
+def _frozen_weights(draft: RecommendationDraft, workload: Workload, shape: ModelShape, memory: int) -> None:
     """Recommends 4-bit weights under an adapter where those as saved leave too little of the GPU, or no sample."""
-    target, shape = draft.target, workload.shape
-    saved_in_16_bit = shape is not None and shape.weight_bytes == 2
-    if saved_in_16_bit and draft.settings.precision == "fp32" and target.machine.gpu_below("bf16") is not None:
+    target = draft.target
+    if shape.weight_bytes == 2 and draft.settings.precision == "fp32" and target.machine.gpu_below("bf16") is not None:
         draft.advise("weights_dtype", "fp32", *draft.why("weights-without-bf16", model=workload.label))
-    saved = _fixed_sizes(workload, draft.settings.changed(quantization="none")).weights
+    saved = fixed_sizes(shape, draft.settings.changed(quantization="none")).weights
     fits = saved <= QUANTIZE_SHARE * memory and _fits(draft, workload, {"quantization": "none"})
     if fits or not target.on_gpu:
         return
-    small = _fixed_sizes(workload, draft.settings.changed(**FOUR_BITS)).weights
+    small = fixed_sizes(shape, draft.settings.changed(**FOUR_BITS)).weights
     frozen = f"the frozen weights of {workload.label} take {_gb(small)} in 4 bits, {_gb(saved)} as loaded"
     would_fit = _fits(draft, workload, FOUR_BITS)
     quantized = _by_bitsandbytes(draft, "4-bit", "quantization", "nf4", would_fit, frozen=frozen)
@@ -177,12 +179,6 @@ def _estimate(draft: RecommendationDraft, workload: Workload, **changes: Value) 
     assert workload.shape is not None  # nothing is estimated without a size
     code = training_code_of(draft.target.job, draft.target.interpreter)
     return estimate(workload.shape, asked, draft.target.device, draft.target.processes, code)
-
-
-def _fixed_sizes(workload: Workload, settings: Settings) -> FixedSizes:
-    """Estimated bytes of a training that do not depend on the batch."""
-    assert workload.shape is not None
-    return fixed_sizes(workload.shape, settings)
 
 
 def _gb(size: float) -> str:

@@ -18,7 +18,7 @@ from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.store.folder import list_runs
 from tuner_tui.runs.store.record import RunRecord, readable_record, redact_job
 from tuner_tui.settings.command_training import own_settings
-from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
+from tuner_tui.settings.job import BuiltinJob, Job, same_training
 from tuner_tui.settings.model import Settings, Value
 
 MIN_TRAIN_S = 5.0
@@ -56,7 +56,7 @@ class EarlierRun(Struct, frozen=True):
     """
 
     id: str
-    job: BuiltinJob | CommandJob
+    job: Job
     settings: Settings
     low_samples_s: float
     high_samples_s: float
@@ -102,13 +102,13 @@ class DurationEstimate(Struct, frozen=True):
 
 
 def expected_duration(
-    job: BuiltinJob | CommandJob, settings: Settings, replicas: int, gpus: Sequence[str], root: Path
+    job: Job, settings: Settings, replicas: int, gpus: Sequence[str], root: Path
 ) -> DurationEstimate | None:
     """`estimate_duration` with the runs in the folder `root`."""
     return estimate_duration(job, settings, replicas, earlier_runs(job, root), gpus)
 
 
-def earlier_runs(job: BuiltinJob | CommandJob, root: Path) -> tuple[EarlierRun, ...]:
+def earlier_runs(job: Job, root: Path) -> tuple[EarlierRun, ...]:
     """The speeds of runs of the same job, newest first, without those whose record cannot be read."""
     recorded, command_settings = redact_job(job), own_settings(job)
     records = ((folder, readable_record(folder)) for folder in list_runs(root)[:MAX_LISTED])
@@ -161,11 +161,7 @@ def _format_range(low_s: float, high_s: float) -> str:
 
 
 def estimate_duration(
-    job: BuiltinJob | CommandJob,
-    settings: Settings,
-    replicas: int,
-    earlier: Sequence[EarlierRun],
-    gpus: Sequence[str] = (),
+    job: Job, settings: Settings, replicas: int, earlier: Sequence[EarlierRun], gpus: Sequence[str] = ()
 ) -> DurationEstimate | None:
     """The expected duration of `job`; None if neither earlier runs nor the notes have a figure.
 
@@ -191,9 +187,7 @@ def estimate_duration(
     return DurationEstimate(samples, low, high, 0.0, False, f"not measured here: {fill_in(noted.source)}{words}")
 
 
-def total_samples(
-    job: BuiltinJob | CommandJob, settings: Settings, replicas: int, same: Sequence[EarlierRun]
-) -> float | None:
+def total_samples(job: Job, settings: Settings, replicas: int, same: Sequence[EarlierRun]) -> float | None:
     """Samples that the training will process; None if the size of the dataset is unknown."""
     if settings.max_steps is not None:
         return float(settings.max_steps * settings.effective_batch(replicas))
@@ -203,7 +197,7 @@ def total_samples(
     return None if epoch is None else epoch * settings.num_train_epochs
 
 
-def noted_speed(job: BuiltinJob | CommandJob, settings: Settings, gpus: Sequence[str]) -> NotedSpeed | None:
+def noted_speed(job: Job, settings: Settings, gpus: Sequence[str]) -> NotedSpeed | None:
     """The notes' speed for a single such GPU, if the job is comparable with theirs."""
     job = modelled_job(job) or job
     if not isinstance(job, BuiltinJob) or job.task != "classification" or len(gpus) != 1:

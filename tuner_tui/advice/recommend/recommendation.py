@@ -27,7 +27,7 @@ from tuner_tui.hardware.inventory import Capability, Gpu, Inventory
 from tuner_tui.memory.model_shape import download_hint, known_shape, modelled_job, trains_other_task
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.settings.distributed import AccelerateConfig, best_kind, is_same_kind
-from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, named_model
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings, Value
 from tuner_tui.settings.rules import MAX_WORKERS, SPARE_CORES, overflows_fp16
 
@@ -216,7 +216,7 @@ class Recommendation(Struct, frozen=True):
 def recommend(
     inventory: Inventory,
     interpreter: Interpreter | None,
-    job: BuiltinJob | CommandJob = DEFAULT_JOB,
+    job: Job = DEFAULT_JOB,
     given: Mapping[str, Value] | None = None,
     accelerate: AccelerateConfig | None = None,
     lengths: SampleLengths | None = None,
@@ -263,14 +263,8 @@ def _recommend(
         if lengths is not None:
             batch_and_learning_rate.note_lengths(draft, lengths)
     advised = tuple(draft.advised[name] for name in FIELDS if name in draft.advised)
-    return Recommendation(
-        advised,
-        tuple(draft.rejected),
-        tuple(draft.notes),
-        draft.settings,
-        draft.target.replicas,
-        tuple(gpu.name for gpu in draft.target.gpus),
-    )
+    gpus = tuple(gpu.name for gpu in target.gpus)
+    return Recommendation(advised, tuple(draft.rejected), tuple(draft.notes), draft.settings, target.replicas, gpus)
 
 
 def _recommend_for_other_task(draft: RecommendationDraft, workload: Workload) -> None:
@@ -307,11 +301,7 @@ def _recommend_for_text(draft: RecommendationDraft, workload: Workload) -> None:
 
 
 def with_recommended(
-    resolved: Resolved,
-    inventory: Inventory,
-    interpreter: Interpreter | None,
-    job: BuiltinJob | CommandJob,
-    trace: Trace | None = None,
+    resolved: Resolved, inventory: Inventory, interpreter: Interpreter | None, job: Job, trace: Trace | None = None
 ) -> Resolved:
     """`resolved` with recommended values in place of defaults, each with its reason as origin.
 

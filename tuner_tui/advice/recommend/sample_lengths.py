@@ -13,7 +13,7 @@ from msgspec import Struct
 from tuner_tui.hardware.interpreter import probe_cache_entry
 from tuner_tui.memory.trace import ask_trainer
 from tuner_tui.settings.command_training import own_options
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import Settings
 
 MOST_SAMPLES, MOST_SECONDS = 2_000, 10.0
@@ -98,7 +98,7 @@ class SampleLengths(Struct, frozen=True, dict=True):
 
 
 def measure_lengths(
-    job: BuiltinJob | CommandJob, python: Path, folder: Path | None = None, *, cached_only: bool = False
+    job: Job, python: Path, folder: Path | None = None, *, cached_only: bool = False
 ) -> SampleLengths | None:
     """The lengths of the samples of the job's data, a random part of them, counted by the Python that trains.
 

@@ -34,8 +34,6 @@ OF_PYTORCH = frozenset({
     "dataloader_persistent_workers",
 })  # fmt: skip
 """Settings that every training with PyTorch can have, whatever reads its configuration."""
-
-
 OLDER_TRANSFORMERS = {(4, 46): "transformers before 4.46", (4, 49): "older transformers"}
 """The row of training_code.yaml for releases before these."""
 ADAPTED_LAYERS = ("lora_target_modules", "lora_target", "target_modules")
@@ -52,7 +50,7 @@ class TrainingTarget(Struct, frozen=True):
 
     inventory: Inventory
     interpreter: Interpreter | None
-    job: BuiltinJob | CommandJob
+    job: Job
     gpus: tuple[Gpu, ...]
     replicas: int
     processes: int
@@ -150,10 +148,7 @@ def is_memory_short(shape: ModelShape | None, memory_bytes: int | None) -> bool:
 
 
 def target_of(
-    inventory: Inventory,
-    interpreter: Interpreter | None,
-    job: BuiltinJob | CommandJob,
-    accelerate: AccelerateConfig | None = None,
+    inventory: Inventory, interpreter: Interpreter | None, job: Job, accelerate: AccelerateConfig | None = None
 ) -> TrainingTarget:
     """The target of a training. `accelerate` is the configuration found for `accelerate launch`."""
     gpus = gpus_of_job(inventory, job)
@@ -290,16 +285,16 @@ def training_code_of(job: Job, interpreter: Interpreter | None) -> TrainingCode:
     tool_code = training_code("deepspeed" if deepspeed else job.dialect)
     if tool_code != BUILT_IN:
         code = replace(tool_code, keeps_inputs=code.keeps_inputs)
-    if any("liger" in name and str(value).lower() == "true" for name, value in own_options(job).items()):
+    upcasts, adapted, by_liger = _read_code(tuple(job.command), job.cwd or "")
+    if by_liger:
         liger = training_code("liger")
         code = replace(code, logit_bytes=liger.logit_bytes, uncertainty=liger.uncertainty, unknown=liger.unknown)
-    upcasts, adapted = _read_code(tuple(job.command), job.cwd or "")
     return replace(code, upcasts=upcasts, adapted=adapted or code.adapted)
 
 
 @lru_cache(maxsize=8)
-def _read_code(command: tuple[str, ...], folder: str) -> tuple[bool, tuple[str, ...]]:
-    """Whether the script prepares a quantized model by peft, and the roles of the layers with adapters.
+def _read_code(command: tuple[str, ...], folder: str) -> tuple[bool, tuple[str, ...], bool]:
+    """Whether the script prepares a quantized model by peft, the roles of layers with adapters, and if Liger computes.
 
     No roles where all layers have adapters, or some that are not known by name.
     """
@@ -313,4 +308,5 @@ def _read_code(command: tuple[str, ...], folder: str) -> tuple[bool, tuple[str, 
     else:
         names = [str(name) for name in named] if isinstance(named, list | tuple) else switched_on
     roles = tuple(role for role, spellings in modules.items() if not set(names).isdisjoint(spellings))
-    return read_command(command, Path(folder)).upcasts, roles if set(names) <= layers else ()
+    by_liger = any("liger" in name and str(value).lower() == "true" for name, value in options.items())
+    return read_command(command, Path(folder)).upcasts, roles if set(names) <= layers else (), by_liger

@@ -11,7 +11,7 @@ from tuner_tui.memory.closed_form import activation_bytes
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate
 from tuner_tui.memory.model_shape import ModelShape, built_in_shape, count_parameters, known_shape, modelled_job
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import Settings
 
 LARGE_MODEL = 5e8
@@ -60,7 +60,7 @@ class Workload(Struct, frozen=True):
         return size.loss_backward > LOGITS_SHARE * (self.shape.layers * size.block + size.loss_backward)
 
 
-def workload_of(job: BuiltinJob | CommandJob, tokens: int) -> Workload:
+def workload_of(job: Job, tokens: int) -> Workload:
     """The workload of a job; a command of unknown model counts as the notes' own, classification."""
     job = modelled_job(job) or job
     if isinstance(job, CommandJob):

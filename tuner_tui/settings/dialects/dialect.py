@@ -20,15 +20,13 @@ from tuner_tui.settings.dialects import hf, hooks
 from tuner_tui.settings.dialects.hf import ExportedSettings, ImportedSettings, from_hf, setting_of_argument
 from tuner_tui.settings.dialects.script_search import TABLES, names_other_work, pattern_of, words_of
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.model import FIELDS, Settings, Value, closest_match, shorten_text
+from tuner_tui.settings.model import FIELDS, Settings, Value, did_you_mean, shorten_text
 
 WrittenKeys = Mapping[str, Any]
 Form = Literal["yaml", "json", "arguments", "overrides", "python"]
 """Text that holds the values: a file, `--key value`, Hydra's `key=value`, or keyword arguments of Python calls."""
 TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>|\$\w+|\$\(.*\)|\?\?\?|@[A-Za-z_][\w:.#]*")
 """A value that is filled in before the tool reads the file: `${BF16}`, OmegaConf's `???`, MONAI's `@optimizer`."""
-
-
 REFERENCE = re.compile(r"\$\{(?:(?P<resolver>[\w.]+):)?(?P<dots>\.*)(?P<key>[^${},]*)(?:,(?P<default>[^${}]*))?\}")
 """OmegaConf's `${key}`, `${.key}` of the same section, `${oc.env:NAME,default}`."""
 MOST_REFERENCES = 20
@@ -135,12 +133,8 @@ def holds_one_section(value: Any) -> bool:
 def unflatten(values: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys as sections."""
     nested: dict[str, Any] = {}
-    for dotted, value in values.items():
-        section = nested
-        *path, key = dotted.split(".")
-        for name in path:
-            section = section.setdefault(name, {})
-        section[key] = value
+    for key, value in values.items():
+        set_nested(nested, key.split("."), value)
     return nested
 
 
@@ -397,11 +391,9 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
             if all(path.lower().endswith(f".{base.lower()}") for path in ending if path != base):
                 literal = [base] if base in literal else []  # others replace it in a variant: `profiles.full.train.lr`
             if len({str(flat[path]) for path in literal}) > 1:
-                of_training = [path for path in literal if re.search(words_of("of_training"), path.lower())]
-                literal = of_training if len(of_training) == 1 else literal
-                own = words_of("sections_of").get(name, "^$")
-                of_setting = [path for path in literal if re.search(own, path.lower())]
-                literal = of_setting if len(of_setting) == 1 else literal
+                for sections in (words_of("of_training"), words_of("sections_of").get(name, "^$")):
+                    inner = [path for path in literal if re.search(sections, path.lower())]
+                    literal = inner if len(inner) == 1 else literal
                 highest = min(path.count(".") for path in literal)
                 literal = [path for path in literal if path.count(".") == highest]
             if len(literal) == 1 or (agreeing and len({str(flat[path]) for path in literal}) == 1):
@@ -643,9 +635,8 @@ def dialect_by_name(name: str) -> Dialect:
     name = OTHER_NAMES.get(name, name)
     if name in dialects():
         return dialects()[name]
-    near = closest_match(name, dialects())
-    hint = f"; did you mean {near}?" if near else ""
-    raise SettingsError(f"'{shorten_text(name)}' is not a supported format. Choose from {', '.join(dialects())}{hint}")
+    choices = f"{', '.join(dialects())}{did_you_mean(name, dialects())}"
+    raise SettingsError(f"'{shorten_text(name)}' is not a supported format. Choose from {choices}")
 
 
 def dialect_of_command(command: Sequence[str]) -> Dialect:

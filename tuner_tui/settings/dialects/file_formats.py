@@ -24,6 +24,7 @@ from tuner_tui.settings.dialects.dialect import (
     holds_one_section,
     keys_in_file,
     read_settings,
+    set_nested,
     unflatten,
     write_settings,
 )
@@ -43,22 +44,24 @@ from tuner_tui.settings.dialects.python_source import (
     shell_lines,
 )
 from tuner_tui.settings.dialects.script_search import own_modules, words_of
-from tuner_tui.settings.dialects.shell_script import (
-    option_word,
-    patch_shell,
-    read_options,
-    read_script,
-    read_shell,
-)
+from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_options, read_script, read_shell
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
-from tuner_tui.settings.yaml_reader import CONFIGURATIONS, INI, ToolFile, compose_tool_yaml, parse_tool_text, read_text
+from tuner_tui.settings.yaml_reader import (
+    CONFIGURATIONS,
+    INI,
+    MAX_BYTES,
+    ToolFile,
+    compose_tool_yaml,
+    parse_tool_text,
+    read_text,
+)
 
 SCRIPT_FORMS: Mapping[str, Form] = {
     ".py": "python", ".ipynb": "python", ".sh": "arguments", ".bash": "arguments", ".slurm": "arguments",
     ".sbatch": "arguments", ".args": "arguments",
 }  # fmt: skip
-MOST_BYTES = {".py": {"most_bytes": 2**20}, ".ipynb": {"most_bytes": 2**26}}  # a notebook holds pictures
+MOST_BYTES = {".py": 2**20, ".ipynb": 2**26}  # a notebook holds pictures
 
 
 def form_of_file(path: Path) -> Form:
@@ -68,7 +71,7 @@ def form_of_file(path: Path) -> Form:
 
 def read_file_text(path: Path) -> str:
     """The text of a tool's file. Raises `PresetError`."""
-    return read_text(path, **MOST_BYTES.get(path.suffix.lower(), {}))
+    return read_text(path, MOST_BYTES.get(path.suffix.lower(), MAX_BYTES))
 
 
 def with_bases(values: Mapping[str, Any], path: Path, read: Collection[Path] = ()) -> dict[str, Any]:
@@ -328,10 +331,7 @@ def _with_new_sections(root: yaml.MappingNode, changes: Mapping[KeyPath, Any], s
             pairs = section.value if isinstance(section, yaml.MappingNode) else ()
             section = next((node for name, node in pairs if name.value == key), None)
             if section is None and suffix == ".json":
-                inner = sections.setdefault(path[: depth + 1], {})
-                for name in path[depth + 1 : -1]:
-                    inner = inner.setdefault(name, {})
-                inner[path[-1]] = value
+                set_nested(sections.setdefault(path[: depth + 1], {}), path[depth + 1 :], value)
                 break
         else:
             sections[path] = value

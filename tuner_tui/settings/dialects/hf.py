@@ -22,7 +22,7 @@ from tuner_tui.settings.model import (
     Settings,
     Value,
     check_value,
-    closest_match,
+    did_you_mean,
     format_value,
     parse_value,
     shorten_text,
@@ -290,8 +290,7 @@ class _HfImporter(Struct):
         if why is None:
             # 0.85 is one wrong letter in a name of seven; below it, options that scripts chose themselves look like
             # errors.
-            near = closest_match(key, [*FIELDS, *READ_SPECIALLY], cutoff=0.85)
-            hint = f"; did you mean '{near}'?" if near else ""
+            hint = did_you_mean(key, [*FIELDS, *READ_SPECIALLY], cutoff=0.85)
             why = f"not a setting; an argument of the training script{hint}"
         self.leave(key, why)
         if "did you mean" not in why or not self.strict:  # what may be misspelt is said in any case

@@ -203,7 +203,8 @@ def _all_groups(primary: Path) -> set[str]:
 
 def _chosen_groups(path: Path, prefix: str = "") -> set[str] | None:
     """The groups that a configuration's defaults list names by keys with `prefix`; None if it has no such list."""
-    defaults = readable_values(path).get("defaults")
+    # Most files of a large checkout have none: reading them as YAML would take long.
+    defaults = readable_values(path).get("defaults") if "defaults" in read_source(path) else None
     if not isinstance(defaults, list):
         return None
     keys = [str(key) for entry in defaults if isinstance(entry, Mapping) for key in entry]

@@ -42,23 +42,18 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     Raises `PresetError`, for a file of one of these kinds without a command that trains as well.
     """
     text, name = text.replace("\r\n", "\n"), Path(source).name
+    kind, command, refused = "", None, None
     if CONTAINER_FILE.fullmatch(name):
-        command = _best_command(_started(_container_values(text), Path(source)), source)
-        if command is None:
-            raise PresetError(f"{source}: is a Dockerfile in which no training is started: open the one that trains")
-        return replace(_on_this_machine(command, Path(source)), kind="Dockerfile")
-    if MAKEFILE.fullmatch(name):
-        recipes = [*_recipes(text)]
-        goal = re.search(r"(?m)^\.DEFAULT_GOAL\s*:?=\s*(\S+)", text)
-        command = _best_command([recipe for recipe in recipes if goal and recipe[0] == goal[1]], source)
-        command = command or _best_command(recipes, source)
-        if command is None:
-            raise PresetError(f"{source}: is a Makefile in which no training is started: open the script that trains")
-        return replace(command, kind="Makefile")
+        kind, command = "Dockerfile", _best_command(_started(_container_values(text), Path(source)), source)
+    elif MAKEFILE.fullmatch(name):
+        recipes, goal = [*_recipes(text)], re.search(r"(?m)^\.DEFAULT_GOAL\s*:?=\s*(\S+)", text)
+        default = [recipe for recipe in recipes if goal and recipe[0] == goal[1]]
+        kind, command = "Makefile", _best_command(default, source) or _best_command(recipes, source)
+    if command is not None:
+        return replace(_on_this_machine(command, Path(source)), kind=kind)
     is_yaml = suffix not in (*JSON_SUFFIXES, *INI, ".toml")
     documents = re.split(r"(?m)^---(?:[ \t].*)?$", text) if is_yaml else [text]
-    kind, refused = "", None
-    for document in documents if len(documents) > 1 else [text]:
+    for document in () if kind else documents if len(documents) > 1 else [text]:
         try:
             file = parse_tool_text(document, source, suffix)
         except PresetError as error:
@@ -77,7 +72,7 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
             open_ = dict.fromkeys(key.partition(".")[0] for key in given if not key.endswith(".value"))
             reasons = (*command.incomplete, *([f"the sweep gives it {', '.join(open_)}"] if open_ else ()))
             return replace(command, kind=row["kind"], values={**command.values, **fixed}, incomplete=reasons)
-    if kind and row.get("keys"):
+    if kind:
         raise PresetError(
             f"{source}: is a {kind} in which no training is started: open the configuration or the script that trains"
         )

@@ -13,6 +13,8 @@ import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -53,8 +55,6 @@ MOST_LINES = 10_000
 """Of all cells of a notebook together; each is read and parsed."""
 LARGEST_OPERAND, LARGEST_EXPONENT, LONGEST_TEXT = 1e18, 64, 1_000
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<magic>[%!].{3,})$", re.MULTILINE)
-
-
 MOST_BASES = 20
 _PLAIN = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.If, ast.Expr, ast.With, ast.Delete, ast.ClassDef)
 """Statements of a module that holds nothing but settings."""
@@ -103,7 +103,15 @@ def _entry(key: object, node: ast.expr, names: Mapping[str, Any]) -> Any:
         if isinstance(node, ast.Call) and len(node.args) == 1 and isinstance(node.args[0], ast.Dict):
             return _entry(key, node.args[0], names)  # `ConfigDict({...})`
         is_class = isinstance(node, ast.Name) and str(key).endswith("type")
-        return ast.unparse(node) if is_class else f"<{shorten_text(ast.unparse(node))}>"
+        return unparsed(node) if is_class else f"<{shorten_text(unparsed(node))}>"
+
+
+def unparsed(node: ast.AST) -> str:
+    """The source of `node`; empty if it is nested too deeply."""
+    try:
+        return ast.unparse(node)
+    except RecursionError:
+        return ""
 
 
 TO_GIVE = "???"
@@ -151,15 +159,9 @@ def patch_notebook(text: str, changes: Mapping[tuple[str, ...], Any], source: st
     """`text` with the keyword arguments changed in its cells. Raises `SettingsError` as `patch_python` does."""
     notebook = json.loads(text)
     end = "\n" if text.endswith("\n") else ""
-    layout = next(
-        (
-            (indent, ascii_only)
-            for indent in (1, 2, 4, None)
-            for ascii_only in (False, True)
-            if json.dumps(notebook, indent=indent, ensure_ascii=ascii_only) + end == text
-        ),
-        None,
-    )
+    options = product((1, 2, 4, None), (False, True))
+    layouts = (partial(json.dumps, notebook, indent=indent, ensure_ascii=is_ascii) for indent, is_ascii in options)
+    layout = next((layout for layout in layouts if layout() + end == text), None)
     if layout is None:
         raise SettingsError(f"{source}: these values cannot be changed without changing others; edit it by hand")
     codes = [cell for cell in notebook["cells"] if cell.get("cell_type") == "code"]
@@ -167,7 +169,7 @@ def patch_notebook(text: str, changes: Mapping[tuple[str, ...], Any], source: st
     patched = _patch(written, [_without_magics(code) for code in written], changes, source)
     for cell, code in zip(codes, patched, strict=True):
         cell["source"] = code if isinstance(cell["source"], str) else code.splitlines(keepends=True)
-    return json.dumps(notebook, indent=layout[0], ensure_ascii=layout[1]) + end
+    return layout() + end
 
 
 def parse_python(code: str) -> ast.Module:
@@ -200,9 +202,6 @@ class _Source(Struct, frozen=True):
     code: str
     nodes: list[ast.AST]
     offsets: list[int]
-
-    def text(self, node: ast.expr) -> str:
-        return self.code[slice(*self.span(node))]
 
     def span(self, node: ast.expr) -> tuple[int, int]:
         """The indexes of the first character and of the one after the last."""
@@ -255,10 +254,10 @@ def read_python(
     names = _known_names(sources, modules, options)
     sources = [_live(parsed, names) for parsed in sources]
     names = _known_names(sources, modules, options)
-    if any(UNSLOTH in _imported(parsed) for parsed in sources):
+    if any(re.search(rf"(?m)^[ \t]*(?:import|from)[ \t]+{UNSLOTH}\b", code) for code in codes):
         values[UNSLOTH] = True
-    calls = [(parsed, section, call) for parsed in sources for section, call in _calls(parsed)]
-    of_loop = all(section for _, section, _ in calls)
+    calls = [call for parsed in sources for call in _calls(parsed)]
+    of_loop = all(section for section, _ in calls)
     if of_loop and not (UNSLOTH in values or any(re.search(TRAINS, code) for code in (*codes, *modules))):
         return ToolFile({})
     of_loop = of_loop and whole
@@ -266,14 +265,14 @@ def read_python(
         values |= {f"{OWN_NAMES}{CALLED}": True, **_own_names(sources, names)}
     count = 0
     without = {} if of_loop else words_of("calls_of_loops")
-    for parsed, section, call in (call for call in calls if call[1] not in without):
+    for section, call in (call for call in calls if call[0] not in without):
         count += len(call.keywords)
         if count > MAX_NODES:
             raise PresetError(f"{source}: has more than {MAX_NODES:,} arguments, too many for a training script")
         keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
         positional = {**words_of("calls"), **words_of("calls_of_loops")}.get(section, ())
         keywords = dict(zip(positional, call.args, strict=False)) | keywords
-        arguments = {name: _value(node, names, parsed) for name, node in keywords.items()}
+        arguments = {name: _entry("", node, names) for name, node in keywords.items()}
         if not section and "" in lines:
             continue  # of another training
         lines.setdefault(section, call.lineno)
@@ -388,12 +387,6 @@ def _calls(parsed: _Source) -> Iterator[tuple[str, ast.Call]]:
         section = _section(node)
         if section is not None:
             yield section, node
-
-
-def _imported(parsed: _Source) -> set[str]:
-    modules = {alias.name for node in parsed.nodes if isinstance(node, ast.Import) for alias in node.names}
-    modules |= {node.module or "" for node in parsed.nodes if isinstance(node, ast.ImportFrom)}
-    return {name.partition(".")[0] for name in modules}
 
 
 def _section(call: ast.Call) -> str | None:
@@ -545,8 +538,8 @@ def _own_names(sources: list[_Source], names: Mapping[str, Any]) -> dict[str, An
     used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     values = {
         f"{OWN_NAMES}.{name}": names[name]
-        for name in written & used & names.keys()
-        if names[name] != 0 or pattern_of("may_be_0").search(name)
+        for name in names
+        if name in written & used and (names[name] != 0 or pattern_of("may_be_0").search(name))
     }
     values |= {name: value for name, value in names.items() if name.startswith(f"{OWN_NAMES}.")}
     return {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
@@ -599,14 +592,6 @@ def _argument(node: ast.expr) -> str | None:
         return None
     inner = path[1:] if len(path) > 1 and is_parsed(path[0]) else path  # `self.args.lr`
     return None if node.id == "self" and len(inner) == len(path) > 1 else ".".join(inner)
-
-
-def _value(node: ast.expr, names: Mapping[str, Any], parsed: _Source) -> Any:
-    """The value of an argument; source in `<>` for one that is only known when the script runs."""
-    try:
-        return evaluate_literal(node, names)
-    except (ValueError, TypeError, ArithmeticError):
-        return f"<{' '.join(parsed.text(node).split())}>"
 
 
 def evaluate_literal(node: ast.expr, names: Mapping[str, Any]) -> Any:
