@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 from msgspec import Struct
 
@@ -354,28 +355,23 @@ def _accumulation(draft: RecommendationDraft, share: int) -> None:
 
 
 def _eval_batch(draft: RecommendationDraft, workload: Workload) -> None:
+    """Recommends the batch of an evaluation, halved until it fits by estimate; as it is where that is not known.
+
+    At most the micro batch where not even one sample would fit.
+    """
     micro = draft.settings.per_device_train_batch_size
     if workload.language_model and workload.has_large_logits:
         wanted, row = micro, "eval-batch-with-logits"
     else:
         wanted, row = min(2 * micro, MAX_EVAL_BATCH), "eval-batch"
-    fitting = _largest_eval_batch(draft, workload, wanted)
+    fitting = wanted
+    if draft.target.device.capacity_bytes is not None and workload.is_estimated:
+        sizes = (wanted >> shift for shift in range(wanted.bit_length()))
+        at = partial(_estimate, draft, workload, per_device_train_batch_size=1)
+        fits = (size for size in sizes if at(per_device_eval_batch_size=size).verdict == "fits")
+        fitting = next(fits, min(wanted, micro))
     why = draft.why("eval-batch-too-large" if fitting < wanted else row, wanted=wanted)
     draft.advise("per_device_eval_batch_size", fitting, *why)
-
-
-def _largest_eval_batch(draft: RecommendationDraft, workload: Workload, wanted: int) -> int:
-    """`wanted`, halved until evaluation fits by estimate; at most the micro batch where not even one sample would.
-
-    As it is where memory or model are not known.
-    """
-    if draft.target.device.capacity_bytes is None or not workload.is_estimated:
-        return wanted
-    for size in (wanted >> shift for shift in range(wanted.bit_length())):
-        estimated = _estimate(draft, workload, per_device_train_batch_size=1, per_device_eval_batch_size=size)
-        if estimated.verdict == "fits":
-            return size
-    return min(wanted, draft.settings.per_device_train_batch_size)
 
 
 def _describe_model(workload: Workload) -> str:

@@ -198,14 +198,13 @@ def trl_command(values: Mapping[str, Any], path: Path) -> str | None:
     """
     method = _training_method(values, path)
     others = {*words_of("trl_methods")} - {method}
+    of_trl = {key for key in values if key in KNOWN or pattern_of("trl_arguments").fullmatch(key)}
 
     def shown(script: Path, source: str) -> bool:
         words = {*_words_in(script.stem)}
         return reads_keys(path, dict.fromkeys(values), {*of_trl, *words_of("handbook")})(script, source) and not (
             method and words & others
         )
-
-    of_trl = {key for key in values if key in KNOWN or pattern_of("trl_arguments").fullmatch(key)}
 
     parses = words_of("trl_parses")
     named = find_script(path, parses, lambda near, text: method in _words_in(near.stem) and shown(near, text))

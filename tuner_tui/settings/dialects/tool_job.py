@@ -186,7 +186,7 @@ def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = F
     files = [[word for word in words if word.endswith(CONFIGURATIONS)] for words, _, _ in commands]
     named = [tuple(word for word in words if word.endswith((".py", *CONFIGURATIONS))) for words, _, _ in commands]
     (_, most), *others = Counter(named).most_common() or [((), 0)]
-    if others and most >= MOSTLY_SAID * others[0][1]:  # a script beside it has the same line in its help
+    if others and most >= MOSTLY_SAID * others[0][1]:  # a script next to it has the same line in its help
         commands = [command for command, of in zip(commands, named, strict=True) if of == max(named, key=named.count)]
         others = []
     if others:  # together with others, of which nothing says which ones
@@ -462,13 +462,12 @@ def _folder_of_script(file: ToolFile, path: Path) -> str | None:
 
     A folder of the same name above the file is where the checkout lies on this machine.
     """
-    name = Path(file.folder).name
-    for above in path.absolute().parents[:FOLDERS_UP] if file.folder.startswith(("/", "~")) else ():
-        if above.name == name and not Path(file.folder).is_dir():
-            return str(above)
-    if not file.folder or re.search(r"[$~`]", file.folder):
-        return None
-    folders = (above / file.folder for above in (path.absolute().parent, *path.absolute().parents[1:FOLDERS_UP]))
+    above = path.absolute().parents[:FOLDERS_UP]
+    is_away = file.folder.startswith(("/", "~")) and not Path(file.folder).is_dir()
+    checkout = next((folder for folder in above if is_away and folder.name == Path(file.folder).name), None)
+    if checkout is not None or not file.folder or re.search(r"[$~`]", file.folder):
+        return None if checkout is None else str(checkout)
+    folders = (folder / file.folder for folder in above)
     return next((str(folder.resolve()) for folder in folders if folder.is_dir()), file.folder if file.kind else None)
 
 
