@@ -225,7 +225,7 @@ async def test_the_command_is_edited() -> None:
     async with on_screen(FakeBox(opened=with_command())) as pilot:
         await press_to(pilot, "Job", "e")
         await pilot.press("end", "space", *"--x")
-        await pilot.press("down", "down", "down", "down", *"out")
+        await pilot.press("down", "down", "down", *"out")
         await press_to(pilot, "", "enter")
         assert job_of(pilot) == CommandJob(command=("python", "train.py", "--x"), apply="inject", cwd="out")
         assert app_of(pilot).session.state.dirty
@@ -306,7 +306,8 @@ async def test_r_restarts_the_run_after_a_yes() -> None:
     box = busy_box()
     async with on_screen(box) as pilot:
         await press_to(pilot, "Resume", "R")
-        await press_until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"), "y")
+        # It starts on as many GPUs as before: a number does nothing.
+        await press_until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"), "1", "y")
         [(name, preset)] = box.restarted
         assert name == "r007"
         assert preset is not None

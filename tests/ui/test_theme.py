@@ -10,6 +10,8 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.theme import Theme
 
+from tests.fakes.ui_backend import FakeBox
+from tests.ui.pilots import on_screen, press_to, screen_text
 from tuner_tui.ui.terminal.base_widgets import VARIABLES
 from tuner_tui.ui.terminal.cell_writer import Ascii, to_ascii
 from tuner_tui.ui.theme import DARK, LIGHT, SIXTEEN, THEMES
@@ -71,3 +73,9 @@ def luminance(colour: Color) -> float:
     parts = (part / 255 for part in colour.rgb)
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+async def test_without_colours_the_page_behind_a_dialog_stays_in_sight() -> None:
+    async with on_screen(FakeBox(), colour=False) as pilot:
+        await press_to(pilot, "Job", "e")
+        assert "1 Settings" in screen_text(pilot.app)

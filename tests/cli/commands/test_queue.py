@@ -79,7 +79,7 @@ def test_every_command_says_that_a_run_waits(waiting: QueueBox) -> None:
     assert "r001 has not started." in here("logs", "r001").stderr
     diagnosed = here("diagnose", "r001")
     assert (diagnosed.exit_code, "r001 has not started." in diagnosed.stderr) == (2, True)
-    assert "It was queued a moment ago." in here("diff", "r001", "r001").stdout
+    assert "It was queued a moment ago" in here("diff", "r001", "r001").stdout
     assert here("stop", "--checkpoint-only", "r001").stderr == "The run has not started yet.\n"
     assert here("stop", "r001").stdout == "Removed from the queue before it started.\n"
     assert here("queue").stdout.startswith("The queue is empty.")

@@ -150,10 +150,10 @@ class LaunchScreen(ConfirmScreen):
 
     LOOK_FIRST = frozenset({"Problem", "Not applied", "Meanwhile"})
 
-    def __init__(self, heading: str, choose_gpus: Callable[[int], object] | None = None, verb: str = "start") -> None:
+    def __init__(self, heading: str, choose_gpus: Callable[[int], object]) -> None:
         """`choose_gpus` is called with the number of GPUs that is typed; it tells again."""
-        super().__init__(heading, verb=verb)
-        self._choose_gpus, self._most_gpus = choose_gpus, 1
+        super().__init__(heading, verb="start")
+        self._choose_gpus, self._most_gpus = choose_gpus, 0
         self._sentence, self._about = Static("Reading settings and hardware …", markup=False), Static()
         self._confirmed, self._look_first = False, False
         self._told_s = math.inf
@@ -164,7 +164,7 @@ class LaunchScreen(ConfirmScreen):
     def tell(self, sentence: str, lines: Sequence[tuple[str, str]] = (), most_gpus: int = 1) -> None:
         """Describe the start, which can be on one to `most_gpus` GPUs."""
         self._told_s = time.monotonic()
-        if self._choose_gpus is not None and most_gpus > 1:
+        if most_gpus > 1:
             self._most_gpus = min(most_gpus, 9)
             self.query_one("#dialog").border_subtitle = Content(f"1–{self._most_gpus} number of GPUs · {self.hint}")
         self._sentence.update(Text(sentence, "bold"))
@@ -174,7 +174,7 @@ class LaunchScreen(ConfirmScreen):
             self.action_confirm()
 
     def on_key(self, event: Key) -> None:
-        if self._choose_gpus is not None and event.key.isdecimal() and 1 <= int(event.key) <= self._most_gpus:
+        if event.key.isdecimal() and 1 <= int(event.key) <= self._most_gpus:
             event.stop()
             self._choose_gpus(int(event.key))
 
@@ -228,11 +228,6 @@ class WhyScreen(Dialog[None]):
         self._choice = choice
 
     def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(
-            Static(Text(f"{self._choice.finding.sentence}\n", "bold")), Static(label_table(self._parts()))
-        )
-
-    def _parts(self) -> list[tuple[str, str | None]]:
         finding, remedy = self._choice.finding, self._choice.remedy
         parts: list[tuple[str, str | None]] = [
             ("where", (finding.where or "").replace("-", " ")),
@@ -244,7 +239,7 @@ class WhyScreen(Dialog[None]):
                 ("remedy", remedy.title), ("why", remedy.why), ("effect", remedy.expectation),
                 ("basis", remedy.rests_on), ("source", remedy.source),
             ]  # fmt: skip
-        return parts
+        yield VerticalScroll(Static(Text(f"{finding.sentence}\n", "bold")), Static(label_table(parts)))
 
 
 class InspectionScreen(Dialog[None]):
@@ -283,20 +278,15 @@ class MemoryScreen(Dialog[None]):
         yield Static("", markup=False, classes="quiet", id="total")
 
     def on_mount(self) -> None:
-        self._show()
-
-    def watch_parts(self) -> None:
-        self._show()
-
-    def watch_by_module(self) -> None:
-        self._show()
+        for name in ("parts", "by_module"):
+            self.watch(self, name, self._show)
 
     def action_switch(self) -> None:
         self.by_module = not self.by_module
 
     def _show(self) -> None:
         parts = self.parts
-        if parts is None or not self.query("#parts"):  # the answer may come before the widgets
+        if parts is None:
             return
         box = self.query_one("#dialog")
         box.border_title = Content(f"Memory · {parts.title}")
