@@ -19,7 +19,7 @@ from tuner_tui.inspection.peak_memory import MemoryBreakdown, RecordedPeak
 from tuner_tui.memory.calibration import MeasuredEstimate
 from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings, Value, format_value
+from tuner_tui.settings.model import FIELDS, Settings, Value, format_value
 from tuner_tui.view.estimate_rows import VERDICTS
 
 BAR_WIDTH = 40
@@ -210,19 +210,8 @@ def _plan_row(plan: GpuPlan) -> tuple[str, ...]:
 def _fitting_text(plan: GpuPlan) -> str:
     if plan.fitting is None:
         return "no known setting; use a larger GPU, or several with sharding"
-    names = {
-        "per_device_train_batch_size": "micro batch",
-        "gradient_accumulation_steps": "accumulation",
-        "gradient_checkpointing": "checkpointing",
-        "per_device_eval_batch_size": "eval batch",
-        "peft_method": "adapter",
-        "optim": "optimizer",
-    }
-    words = (
-        f"{names.get(name, name)} {format_value(name, cast('Value', value))}".strip()
-        for name, value in plan.fitting.items()
-    )
-    return ", ".join(words)
+    values = {name: format_value(name, cast("Value", value)) for name, value in plan.fitting.items()}
+    return ", ".join(f"{FIELDS[name].label} {text}".strip() for name, text in values.items())
 
 
 def _describe_job(estimator: JobMemoryEstimator, settings: Settings) -> str:

@@ -13,15 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from tuner_tui.cli.console import (
-    ExitCode,
-    fail,
-    find_run_or_exit,
-    json_text,
-    print_line,
-    report_width,
-    row_lines,
-)
+from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, json_text, print_line, report_width, row_lines
 from tuner_tui.cli.watch_opener import open_machine_screen, run_watch_app
 from tuner_tui.core.procfs import identify_process
 from tuner_tui.core.signals import Signals

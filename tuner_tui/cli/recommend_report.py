@@ -68,11 +68,8 @@ def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation, 
         return "your command" if modelled is None else modelled.model
     if modelled is None:
         named = named_model(job)
-        return (
-            f"{named}; its task is unknown (--task)"
-            if named
-            else "your command; its model and task are unknown (--model, --task)"
-        )
+        unnamed = "your command; its model and task are unknown (--model, --task)"
+        return f"{named}; its task is unknown (--task)" if named else unnamed
     whose = ", the job of the tuning notes" if job == DEFAULT_JOB else ""
     is_known = whose or isinstance(job, BuiltinJob) or "max_length" in {*recommendation.values, *resolved.origins}
     assumed = "" if is_known else "an assumed "

@@ -235,9 +235,8 @@ def _area_cells(
         heights = (max(0, min(4, dots - below)) for dots in (left, right))
         dots = sum(bits[filled] for bits, filled in zip(AREA_DOTS, heights, strict=True))
         dots |= DOT_BITS[3][0] * (not below and (left == 0 or left < right == 0))
-        cells.append(
-            (chr(BRAILLE | (line_dots or dots)) if line_dots or dots else " ", "second" if line_dots else style)
-        )
+        drawn = line_dots or dots
+        cells.append((chr(BRAILLE | drawn) if drawn else " ", "second" if line_dots else style))
     return tuple(cells)
 
 

@@ -26,15 +26,7 @@ from tuner_tui.view.finding_rows import can_retry, choices
 from tuner_tui.view.gpu_rows import gpus_in_use
 from tuner_tui.view.loss_chart import EVALUATION as EVALUATION_SIGN
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
-from tuner_tui.view.run_bars import (
-    COMPUTE,
-    DATA,
-    EVALUATION,
-    SAVING,
-    START_UP,
-    full_memory_rows,
-    time_rows,
-)
+from tuner_tui.view.run_bars import COMPUTE, DATA, EVALUATION, SAVING, START_UP, full_memory_rows, time_rows
 from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sentence, peak_memory
 from tuner_tui.view.settings_form import KNOBS
 

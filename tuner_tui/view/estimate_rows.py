@@ -54,10 +54,10 @@ def estimate_rows(shown: MemoryOutlook | None, width: int, ended: str = "") -> l
     if shown is None:
         return [line(TextSpan(f"peak memory {READING}", "dim"))]
     last = [_time_row(shown.duration, width), *([] if shown.data is None else [_data_row(shown.data, width)])]
-    if shown.estimate is None and ended == OUT_OF_MEMORY:
-        return [*wrapped_rows(f"peak memory too large: the run with these settings {ended}", width, "bad"), *last]
     if shown.estimate is None:
-        return [*wrapped_rows(f"peak memory {shown.unknown}", width, "dim"), *last]
+        too_large = ended == OUT_OF_MEMORY
+        words = f"too large: the run with these settings {ended}" if too_large else shown.unknown
+        return [*wrapped_rows(f"peak memory {words}", width, "bad" if too_large else "dim"), *last]
     return [_bar_row(shown, shown.estimate, width, ended), *_words_rows(shown, shown.estimate, width, ended), *last]
 
 

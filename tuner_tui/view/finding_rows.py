@@ -55,8 +55,12 @@ class FindingChoice(NamedTuple):
 
 def choices(findings: Sequence[Finding]) -> tuple[FindingChoice, ...]:
     """Return all choices in display order: those of the most severe finding first."""
-    by_severity = sorted(findings, key=lambda finding: list(MARKS).index(finding.severity))
-    return tuple(FindingChoice(finding, remedy) for finding in by_severity for remedy in finding.remedies or (None,))
+    ordered = by_severity(findings)
+    return tuple(FindingChoice(finding, remedy) for finding in ordered for remedy in finding.remedies or (None,))
+
+
+def by_severity(findings: Sequence[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: list(MARKS).index(finding.severity))
 
 
 def first_choice(findings: Sequence[Finding]) -> int:
@@ -94,22 +98,22 @@ def finding_rows(findings: Sequence[Finding], selected: int, width: int, height:
 
 def _all_rows(findings: Sequence[Finding], selected: int, width: int, most: int) -> list[ChoiceRow]:
     rows: list[ChoiceRow] = []
-    before = None
-    for at, (finding, remedy) in enumerate(choices(findings)):
-        is_table = remedy is not None and _in_table(finding, width)
-        if finding is not before:
-            is_selected = at <= selected < at + len(finding.remedies) if is_table else remedy is None and at == selected
-            chosen = finding.remedies[selected - at] if is_table and is_selected else None
-            usable = LOOK_KEYS if chosen is None or not chosen.can_apply else RETRY_KEYS
-            keys = f"  {usable}" if is_selected else ""
-            facts = min(most, 2) if is_table else most  # its remedies stay in sight
-            rows += [(row, at if remedy is None else None) for row in _finding(finding, keys, width, facts)]
-            if is_table:
-                lines = _remedy_table(finding.remedies, selected - at, width)
-                rows += [(lines[0], None), *((row, at + n) for n, row in enumerate(lines[1:]))]
-        if remedy is not None and not is_table:
-            rows += [(row, at) for row in _remedy(finding, remedy, at == selected, width)]
-        before = finding
+    at = 0
+    for finding in by_severity(findings):
+        remedies, end = finding.remedies, at + max(1, len(finding.remedies))
+        is_memory = finding.severity == "failed" and finding.cause.endswith("oom")
+        if is_memory and width >= TABLE_FROM and any(remedy.change for remedy in remedies):
+            usable = at <= selected < end and remedies[selected - at].can_apply
+            keys = f"  {RETRY_KEYS if usable else LOOK_KEYS}" if at <= selected < end else ""
+            rows += [(row, None) for row in _finding(finding, keys, width, min(most, 2))]  # its remedies stay in sight
+            head, *lines = _remedy_table(remedies, selected - at, width)
+            rows += [(head, None), *((row, at + n) for n, row in enumerate(lines))]
+        else:
+            keys = f"  {LOOK_KEYS}" if not remedies and at == selected else ""
+            rows += [(row, None if remedies else at) for row in _finding(finding, keys, width, most)]
+            for n, remedy in enumerate(remedies, at):
+                rows += [(row, n) for row in _remedy(finding, remedy, n == selected, width)]
+        at = end
     return rows
 
 
@@ -147,12 +151,6 @@ TABLE_FROM = 96
 """Cells from which the remedies of what ended a run stand in a table."""
 TABLE_COLUMNS = ("remedy", "peak memory", "speed", "effective batch")
 WIDEST_COLUMNS = (44, 44, 24, 24)
-
-
-def _in_table(finding: Finding, width: int) -> bool:
-    """True if the remedies of the finding are compared: they free the memory that ended the run."""
-    is_end = finding.severity == "failed" and finding.cause.endswith("oom")
-    return is_end and width >= TABLE_FROM and any(remedy.change for remedy in finding.remedies)
 
 
 def _remedy_table(remedies: Sequence[Remedy], selected: int, width: int) -> list[Line]:

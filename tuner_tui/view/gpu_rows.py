@@ -138,10 +138,9 @@ def has_histories(gpus: int, columns: int, room: int) -> bool:
 
 def _is_at_rest(scene: GpuScene, gpu: GpuSample, number: int) -> bool:
     """True if a row says all of a GPU's history; one on which we train keeps its height, lest the screen moves."""
-    is_short = scene.past_s < JUDGED_S
-    return gpu.index not in scene.training and (
-        is_short or all(is_flat(*each) for each in _histories(scene, gpu, number))
-    )
+    if gpu.index in scene.training:
+        return False
+    return scene.past_s < JUDGED_S or all(is_flat(*each) for each in _histories(scene, gpu, number))
 
 
 def _histories(scene: GpuScene, gpu: GpuSample, number: int) -> tuple[tuple[Columns, float], tuple[Columns, float]]:
@@ -175,7 +174,11 @@ def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, heights:
     layout = gpu_layout(width, history=not heights and bool(scene.recent), jobs=scene.jobs is not None)
     rows = [_heading(layout, scene.past_s, max(heights, default=0))]
     for gpu, height in zip_longest(gpus, heights[: len(gpus)]):
-        rows.append(_lost_gpu(scene, gpu) if _is_lost_in_words(scene, gpu, width) else _gauges(scene, gpu, layout))
+        if _is_lost_in_words(scene, gpu, width):
+            number = TextSpan(align_left(align_right(str(gpu.index), 2), INDEX), "strong")
+            rows.append(line(number, TextSpan(f"{BAD} {_gpu_problem(scene, gpu)}", "bad")))
+        else:
+            rows.append(_gauges(scene, gpu, layout))
         if height:
             style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
             rows += history_rows(*_histories(scene, gpu, width - INDEX - SCALE), style, height, "100 %")
@@ -278,11 +281,6 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
 def _is_lost_in_words(scene: GpuScene, gpu: GpuSample, width: int) -> bool:
     """True if the row of the GPU says in words that it is lost: there is nothing to show in gauges."""
     return gpu.lost and INDEX + 2 + text_width(_gpu_problem(scene, gpu)) <= width
-
-
-def _lost_gpu(scene: GpuScene, gpu: GpuSample) -> Line:
-    number = TextSpan(align_left(align_right(str(gpu.index), 2), INDEX), "strong")
-    return line(number, TextSpan(f"{BAD} {_gpu_problem(scene, gpu)}", "bad"))
 
 
 def memory_share(gpu: GpuSample) -> float | None:

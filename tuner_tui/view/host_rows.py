@@ -45,12 +45,8 @@ def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, 
         height = 1 if is_flat(*load) else height
         history = history_rows(load, memory, "gauge", height, "100 %")
         history = [*history, *time_axis(past_s, width)] if 1 < height < chart else history
-    return [
-        *host_gauges(sample, width),
-        *history,
-        *core_rows(recent or (sample,), now_s, width),
-        *_disk_rows(host, width),
-    ]
+    cores = core_rows(recent or (sample,), now_s, width)
+    return [*host_gauges(sample, width), *history, *cores, *_disk_rows(host, width)]
 
 
 CPU_LABEL, CPU_TEXT, RAM_LABEL = 4, 6, 6

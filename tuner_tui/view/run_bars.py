@@ -134,7 +134,10 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
         marks.append(BarMark(peak / whole, "▲", f"peak {f.gib(peak)} GiB"))
     if outlook is not None and estimate is not None and not too_large and (outlook.on_gpu or not measured):
         # Until a run measures its memory the bar is that of the estimate, with which it was started.
-        marks.append(_estimate_mark(estimate, capacity, "next run" if measured or state is None else "estimate"))
+        name = "next run" if measured or state is None else "estimate"
+        share, low, high = (size / capacity for size in (estimate.total_bytes, estimate.low_bytes, estimate.high_bytes))
+        figures = figures_of(replace(estimate, capacity_bytes=None))
+        marks.append(BarMark(share, "◇", f"{name} {figures}", "curve", low, high))
     room = max(0, width - LABEL)
     bar, *legend = named_bar("RAM" if on_host else "memory", parts, width)
     return [bar, line(" " * LABEL, *bar_marks(marks, room)), *legend]
@@ -170,14 +173,9 @@ LEAST_NAMED = 0.005
 def named_bar(label: str, parts: Sequence[BarPart], width: int) -> list[Line]:
     """Return a stacked bar, and below it the names of the parts that have no room for theirs.
 
-    Parts below half a percent are one, the rest, or left out if they are less together.
+    Parts below half a percent are left out.
     """
-    small = sum(part.share for part in parts if part.share < LEAST_NAMED and part.style != "dim")
     shown = [part for part in parts if part.share >= LEAST_NAMED or part.style == "dim"]
-    if small >= LEAST_NAMED:
-        at = next((n for n, part in enumerate(shown) if part.name == REST), None)
-        rest = BarPart(REST, small + (0.0 if at is None else shown.pop(at).share), STEP_STYLES[REST])
-        shown.insert(len(shown) - (shown[-1].style == "dim") if at is None else at, rest)
     bar, legend = stacked_bar(shown, max(0, width - LABEL))
     return [labelled_row(label, bar), *(labelled_flow("", legend, width) if legend else ())]
 
@@ -237,9 +235,3 @@ def _weight_bytes(state: RunState) -> int | None:
 def _fullest_gpu(sample: Sample | None) -> GpuSample | None:
     gpus = (gpu for gpu in (() if sample is None else sample.gpus) if gpu.memory_total_bytes)
     return max(gpus, key=lambda gpu: gpu.memory_used_bytes or 0, default=None)
-
-
-def _estimate_mark(estimate: MemoryEstimate, capacity: int, name: str) -> BarMark:
-    text = f"{name} {figures_of(replace(estimate, capacity_bytes=None))}"
-    share, low, high = (size / capacity for size in (estimate.total_bytes, estimate.low_bytes, estimate.high_bytes))
-    return BarMark(share, "◇", text, "curve", low, high)

@@ -29,23 +29,8 @@ def following_window(window: Window) -> Window:
 
 
 SPANS_S = (
-    1,
-    3,
-    6,
-    10,
-    15,
-    20,
-    30,
-    45,
-    60,
-    90,
-    120,
-    180,
-    300,
-    420,
-    600,
-    *(round(10 * 1.2**n) * 60 for n in range(1, 45)),
-)
+    1, 3, 6, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 420, 600, *(round(10 * 1.2**n) * 60 for n in range(1, 45)),
+)  # fmt: skip
 """Seconds that a history shows: few, so that it seldom changes its scale, and little less than what is known."""
 
 

@@ -96,12 +96,9 @@ class FieldHelpText(NamedTuple):
 PARTLY = "▹"
 """The sign of a group of which some fields are shown."""
 KNOBS = (
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "precision",
-    "dataloader_num_workers",
+    "per_device_train_batch_size", "gradient_accumulation_steps", "precision", "dataloader_num_workers",
     "dataloader_prefetch_factor",
-)
+)  # fmt: skip
 """The fields that decide most about speed and memory: shown first, and never folded."""
 
 
@@ -122,19 +119,16 @@ def form_rows(
     With `show_changed` a folded group shows its fields that differ from their defaults or from the preset.
     """
     worst = worst_problems(view.problems)
+    wrong = {name for name, problem in worst.items() if problem.severity == "error"}
     by_name = {spec.name: spec for spec in view.specs}
     rows = [_field_row(view, by_name[name], worst.get(name)) for name in KNOBS if name in by_name]
     for group, specs in group_fields(view.specs).items():
         shown = specs if opened is None or group in opened else []
         if not shown:  # what is wrong is never folded away
-            shown = [s for s in specs if _is_wrong(worst.get(s.name)) or (show_changed and _differs(view, s))]
+            shown = [spec for spec in specs if spec.name in wrong or (show_changed and _differs(view, spec))]
         rows.append(_heading(view, group, specs, worst, len(shown)))
         rows.extend(_field_row(view, spec, worst.get(spec.name)) for spec in shown)
     return tuple(rows)
-
-
-def _is_wrong(problem: Problem | None) -> bool:
-    return problem is not None and problem.severity == "error"
 
 
 def _differs(view: SettingsView, spec: FieldSpec) -> bool:
@@ -143,11 +137,7 @@ def _differs(view: SettingsView, spec: FieldSpec) -> bool:
 
 
 def _heading(
-    view: SettingsView,
-    group: str,
-    specs: Sequence[FieldSpec],
-    worst: Mapping[str, Problem],
-    shown: int,
+    view: SettingsView, group: str, specs: Sequence[FieldSpec], worst: Mapping[str, Problem], shown: int
 ) -> FormRow:
     """Return the heading of a group, with the number of fields that differ from the preset, and of those not shown.
 
@@ -155,7 +145,7 @@ def _heading(
     """
     now, saved = view.resolved.settings, view.saved.settings
     changed = sum(getattr(now, spec.name) != getattr(saved, spec.name) for spec in specs)
-    differing = sum(getattr(now, spec.name) != spec.default for spec in specs) if not shown else 0
+    differing = 0 if shown else sum(getattr(now, spec.name) != spec.default for spec in specs)
     problems = [worst[spec.name] for spec in specs if spec.name in worst]
     wrong = any(problem.severity == "error" for problem in problems)
     tone: FieldTone = "error" if wrong else "warning" if problems else "changed" if changed else ""
@@ -164,9 +154,8 @@ def _heading(
         note = f"! {problems[0].sentence}"
     elif 0 < shown < len(specs):
         note = " · ".join(filter(None, (note, f"{len(specs) - shown} more")))
-    return FormRow(
-        f"{'▾' if shown == len(specs) else PARTLY if shown else '▸'} {group}", None, "", note, tone, False, group
-    )
+    sign = "▾" if shown == len(specs) else PARTLY if shown else "▸"
+    return FormRow(f"{sign} {group}", origin=note, tone=tone, group=group)
 
 
 def worst_problems(problems: Sequence[Problem]) -> Mapping[str, Problem]:

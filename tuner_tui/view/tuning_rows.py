@@ -63,9 +63,8 @@ class TuningSummary(NamedTuple):
 def format_changes(trial: Trial, given: Settings | None, winner: Settings | None = None) -> str:
     """Return `micro batch 8 → 16, compile off → on`; for a repetition, which settings are repeated."""
     if not trial.changed:
-        label = (
-            "current settings" if given in (None, trial.settings) else "winner" if trial.settings == winner else "best"
-        )
+        repeated = "winner" if trial.settings == winner else "best"
+        label = "current settings" if given in (None, trial.settings) else repeated
         return label if trial.purpose == "start" else f"{label} again"
     before = trial.base or given
     return ", ".join(_change(name, before, trial.settings) for name in trial.changed)
@@ -73,7 +72,7 @@ def format_changes(trial: Trial, given: Settings | None, winner: Settings | None
 
 def _change(name: str, before: Settings | None, after: Settings) -> str:
     old = "" if before is None or getattr(before, name) == getattr(after, name) else f"{_value(before, name)} → "
-    return f"{_field_label(name)} {old}{_value(after, name)}"
+    return f"{FIELDS[name].label} {old}{_value(after, name)}"
 
 
 def format_trial_outcome(completed: CompletedTrial) -> str:
@@ -144,7 +143,12 @@ def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> lis
     """Return the rows at the top of the tune screen, the result first; `now_s` is in seconds since the epoch."""
     if view is None:
         return [line(TextSpan("reading the tuning …", "dim"))]
-    ended = [] if view.status == "running" else _ended_rows(view, width)
+    ended = []
+    if view.status == "finished":
+        ended = _labelled_rows("note", view.trouble, width, "warn")
+    elif view.status != "running":
+        mark, style, words = STOPPED_SENTENCES[view.status]
+        ended = [line(TextSpan(f"{mark} {words}", style)), *_labelled_rows("trouble", view.trouble, width, style)]
     busy = f"{view.busy}: nothing is confirmed or saved meanwhile" if view.busy else ""
     result = _verdict_rows(view, view.verdict, is_start_best(view), width) if view.verdict else _best_rows(view, width)
     return [
@@ -168,13 +172,6 @@ def running_rows(view: TuningView, now_s: float | None, width: int) -> list[Line
         f" · {left}" if left else "",
     )
     return [head, *_labelled_rows("why", first.trial.reason, width)]
-
-
-def _ended_rows(view: TuningView, width: int) -> list[Line]:
-    if view.status == "finished":
-        return _labelled_rows("note", view.trouble, width, "warn")
-    mark, style, words = STOPPED_SENTENCES[view.status]
-    return [line(TextSpan(f"{mark} {words}", style)), *_labelled_rows("trouble", view.trouble, width, style)]
 
 
 def _best_rows(view: TuningView, width: int) -> list[Line]:
@@ -245,10 +242,6 @@ def skipped_rows(view: TuningView | None, width: int) -> list[Line]:
         rows += wrapped_rows(", ".join(labels), width)
         rows += wrapped_rows(reason, width, "dim", "  ")
     return rows
-
-
-def _field_label(knob: str) -> str:
-    return FIELDS[knob].label if knob in FIELDS else knob
 
 
 def _labelled_rows(label: str, text: str | None, width: int, style: Style = "") -> list[Line]:

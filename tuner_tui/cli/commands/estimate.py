@@ -83,14 +83,13 @@ def estimate(
     if isinstance(command, CommandJob) and of_any_length:
         print_note(f"No max_length is named: samples of {training.resolved.settings.max_length:,} tokens are assumed.")
     resolved, job = plan.assume(settings_to_keep(training), built_in)
+    if plan.gpus is not None and (capacity is not None or limit is not None):
+        raise SettingsError("--gpu already sets the memory; leave out --memory and --memory-limit.")
+    machine = read_machine(plan.interpreter)
     if plan.gpus is not None:
-        if capacity is not None or limit is not None:
-            raise SettingsError("--gpu already sets the memory; leave out --memory and --memory-limit.")
-        machine = read_machine(plan.interpreter)
         code = training_code_of(training.job or job, machine.interpreter)
         print_plans(plan.gpus, machine, resolved, job, code, as_json)
         return
-    machine = read_machine(plan.interpreter)
     # Of a command only the model may be known: its launcher decides what is recommended, and its runs correct the
     # estimate; `job` is the built-in job that computes as much.
     launched = training.job if isinstance(training.job, CommandJob) else job

@@ -11,15 +11,7 @@ import typer
 from msgspec import structs
 from msgspec.structs import replace
 
-from tuner_tui.cli.console import (
-    ExitCode,
-    fail,
-    print_folder,
-    print_line,
-    print_note,
-    report_width,
-    row_lines,
-)
+from tuner_tui.cli.console import ExitCode, fail, print_folder, print_line, print_note, report_width, row_lines
 from tuner_tui.cli.machine import read_training_machine
 from tuner_tui.cli.options import Detached
 from tuner_tui.cli.training_options import TrainingOptions, launch_request, prepare_announced, taking
