@@ -433,10 +433,6 @@ def _restart_offer(plan: RestartPlan, before: Settings, record: RunRecord) -> La
     """Return the restart of a run that used the settings `before`."""
     changes = _changed_settings(before, record, plan.request.resolved)
     start: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
-    return LaunchOffer(_restart_sentence(plan, changes), (), start)
-
-
-def _restart_sentence(plan: RestartPlan, changes: Sequence[str]) -> str:
     name, lost = plan.folder.id, plan.lost_steps
     if plan.saves:
         stops = "is saving a checkpoint and stopping" if plan.stopping else "saves a checkpoint and stops"
@@ -449,7 +445,7 @@ def _restart_sentence(plan: RestartPlan, changes: Sequence[str]) -> str:
     if lost:
         begin += f"; {lost:,} step{'s are' if lost > 1 else ' is'} repeated"
     manner = f"with {', '.join(changes)}" if changes else "with the same settings"
-    return f"{begin}, {manner}."
+    return LaunchOffer(f"{begin}, {manner}.", (), start)
 
 
 def _settings_of_run(run: RunFolder, record: RunRecord) -> Settings:

@@ -82,17 +82,6 @@ def draft_path(folder: Path, config: TrainingConfig) -> Path:
 
 def read_draft(path: Path) -> Draft:
     """Return the draft in a file; empty where there is none that can be read."""
-    try:
-        entries = json.loads(read_regular(path, MAX_DRAFT_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(entries, dict):
-        return {}
-    return {
-        name: (entry[0], entry[1])
-        for name, entry in entries.items()
-        if isinstance(entry, list)
-        and len(entry) == 2
-        and isinstance(entry[0], str)
-        and (entry[1] is None or isinstance(entry[1], str))
-    }
+    with suppress(OSError, MsgspecError, ValueError, RecursionError):
+        return decode(read_regular(path, MAX_DRAFT_BYTES), type=dict[str, tuple[str, str | None]])
+    return {}

@@ -38,13 +38,13 @@ class RunDiagnoser:
         self._clock = clock
         self._run = run
         self._log = LogWindowReader(run.output_log)
-        self._hysteresis = FindingHysteresis()
+        self._hysteresis = FindingHysteresis(appear_s=0.0)  # what the run wrote before it was opened has lasted
         self._situation: Situation | None = None
         self._findings: tuple[Finding, ...] = ()
         self._diagnosed_s = 0.0
 
     def __call__(self, view: RunView, inventory: Inventory | None) -> tuple[Finding, ...]:
-        now_s, opened = self._clock(), self._situation is None
+        now_s = self._clock()
         if view.state.finished is None and 0 <= now_s - self._diagnosed_s < LEAST_BETWEEN_S:
             return self._hysteresis.shown
         self._diagnosed_s = now_s
@@ -58,9 +58,8 @@ class RunDiagnoser:
         if view.state.finished is not None:  # nothing flickers any more
             return self._findings
         # Near a threshold a finding would appear and vanish every second: hysteresis shows it once it lasts, and a
-        # while longer. What the run wrote before it was opened has lasted.
-        before = replace(self._hysteresis, appear_s=0.0) if opened else self._hysteresis
-        self._hysteresis = replace(before.after(self._findings, now_s), appear_s=APPEAR_S)
+        # while longer.
+        self._hysteresis = replace(self._hysteresis.after(self._findings, now_s), appear_s=APPEAR_S)
         return self._hysteresis.shown
 
 

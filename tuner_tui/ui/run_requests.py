@@ -302,15 +302,12 @@ class RunRequests(Requests):
             if picked.order == "add":
                 await self._enqueue()
             elif picked.folder is not None and picked.order == "remove":
-                await self._remove(picked.folder)
+                question = f"{picked.folder.name} leaves the queue and never starts. Remove it?"
+                if await self._app.ask(ConfirmScreen("Remove", question, "remove")):
+                    await to_daemon_thread(partial(self._backend.send_order, picked.folder, "stop"))
             elif picked.folder is not None:
                 await self.open(picked.folder)
                 return
-
-    async def _remove(self, folder: Path) -> None:
-        question = f"{folder.name} leaves the queue and never starts. Remove it?"
-        if await self._app.ask(ConfirmScreen("Remove", question, "remove")):
-            await to_daemon_thread(lambda: self._backend.send_order(folder, "stop"))
 
     async def _enqueue(self) -> None:
         """Queue the training with the settings shown, after a look at it."""
@@ -326,16 +323,8 @@ class RunRequests(Requests):
         """Compare the run `first` with `second` on a screen; ask for those that are not given."""
         first = first or await self._pick("Compare", None)
         second = second or (first and await self._pick(f"Compare {first.name} with", first))
-        if first is not None and second is not None:
-            await self._show(first, second)
-
-    async def _pick(self, heading: str, excluded: Path | None) -> Path | None:
-        runs = [run for run in await to_daemon_thread(self._backend.list_runs) if Path(run.path) != excluded]
-        empty = "There is no other run to compare with." if excluded else "No runs yet; t starts one."
-        columns, items = run_table(runs, self._app.size.width)
-        return await self._app.ask(PickScreen(heading, items, empty, columns=columns))
-
-    async def _show(self, first: Path, second: Path) -> None:
+        if first is None or second is None:
+            return
         screen = CompareScreen((first.name, second.name))
         compared = self._backend.compare_runs(first, second)
         show = partial(setattr, screen, "compared")
@@ -344,3 +333,9 @@ class RunRequests(Requests):
             await self._app.ask(screen)
         finally:
             reading.cancel()
+
+    async def _pick(self, heading: str, excluded: Path | None) -> Path | None:
+        runs = [run for run in await to_daemon_thread(self._backend.list_runs) if Path(run.path) != excluded]
+        empty = "There is no other run to compare with." if excluded else "No runs yet; t starts one."
+        columns, items = run_table(runs, self._app.size.width)
+        return await self._app.ask(PickScreen(heading, items, empty, columns=columns))

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
-from textual.widgets import Input
 
 from tuner_tui.advice.estimate import EstimateRequest
 from tuner_tui.core.daemon_thread import to_daemon_thread
@@ -146,11 +145,7 @@ class ScreenSession:
         if news.view != self.state.view:
             self._hardware.watched = () if news.view.status.pid is None else (news.view.status.pid,)
             self._use_sample(news.view)
-            before = self.state.view
             self._runs.show_view(news.view)
-            is_typing = self._app.screen is not self._main or isinstance(self._main.focused, Input)
-            if before is not None and before.status.live and news.view.status.kind == "ended" and not is_typing:
-                self._main.reveal("live")
         self._main.log_window = news.log
         if (news.findings, news.context) != (self.state.findings, self.state.context):
             self._store.update(replace(self.state, findings=news.findings, context=news.context))

@@ -56,7 +56,7 @@ class SettingsRequests(Requests):
         job = job_of(draft)
         self._kept = current.preset, current.job, current.named, draft
         if job is not None:
-            self._use_job(job)
+            self._go_to(self._state.with_job(job))
         editing = self._state.editing
         values, left = restorable(draft, current.resolved if editing is None else editing.current)
         changes = self._differences(values)
@@ -160,7 +160,7 @@ class SettingsRequests(Requests):
         self._go_to(self._state.with_redo())
 
     def _go_to(self, state: UiState) -> None:
-        """Show an earlier or later state, which may be that of another preset, with another job."""
+        """Show another state; if its job is another, find out what trains it."""
         before, loaded = self._state.loaded, state.loaded
         self._store.update(state)
         if loaded is not None and before is not None and loaded.job != before.job:
@@ -169,11 +169,10 @@ class SettingsRequests(Requests):
     # remedies
 
     def apply_remedy(self, finding: Finding, remedy: Remedy) -> None:
-        if not remedy.change and self._state.loaded is not None:
-            self._use_job(remedy.applied_to(self._state.loaded.job))
+        self._go_to(self._state.with_remedy(finding, remedy))
+        if not remedy.change:
             self._app.show_note(f"{remedy.title}: set for the next run; e shows the job.")
             return
-        self._store.update(self._state.with_remedy(finding, remedy))
         next_key = "R restarts this run with it" if self._state.running else "t tries it"
         changed = "; ".join(filter(None, (remedy.title, remedy.batch_note)))
         self._app.show_note(f"{changed}\nApplied. {next_key}; u undoes it.")
@@ -204,11 +203,7 @@ class SettingsRequests(Requests):
         if self._state.loaded is not None:
             job = await self._app.ask(JobScreen(self._state.loaded.job, self._preview))
             if job is not None:
-                self._use_job(job)
-
-    def _use_job(self, job: Job) -> None:
-        self._store.update(self._state.with_job(job))
-        self._app.run_task(self._probe_interpreter, job)
+                self._go_to(self._state.with_job(job))
 
     async def _preview(self, job: Job) -> str:
         """Return what is wrong with a start of `job`, its command, and which settings do not reach it."""
@@ -446,14 +441,11 @@ def _preset_figures(
     requirements = None if preset.loaded is None else preset.loaded.preset.for_
     needs = "" if requirements is None else requirements.gpu_text()
     memory = f"  made for {needs}" if needs else "  not known"
-    if estimate is not None:
-        memory = f"{VERDICTS[estimate.verdict][0]} {figures_of(estimate)} {outlook.memory.against}".rstrip()
     if not outlook.suits and requirements is not None:
-        memory = (
-            "  only without a GPU"
-            if requirements.for_no_gpu
-            else f"  needs {needs or f'{requirements.min_cores} cores'}"
-        )
+        lacking = needs or f"{requirements.min_cores} cores"
+        memory = "  only without a GPU" if requirements.for_no_gpu else f"  needs {lacking}"
+    elif estimate is not None:
+        memory = f"{VERDICTS[estimate.verdict][0]} {figures_of(estimate)} {outlook.memory.against}".rstrip()
     time = UNKNOWN if duration is None or duration.range_s is None else summarise_duration(duration)
     time = UNKNOWN if time == VARIED else time
     return method, memory, time, marked

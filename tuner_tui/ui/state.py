@@ -196,15 +196,7 @@ class UiState(Struct, frozen=True):
         past = self.past if shown is None else (*self.past, shown)[-LOAD_LIMIT:]
         editing = EditHistory.of(config.resolved)
         given = self._given_of(config.job)
-        return replace(
-            self,
-            loaded=config,
-            editing=editing,
-            saved_job=config.job,
-            given=given,
-            past=past,
-            future=(),
-        )
+        return replace(self, loaded=config, editing=editing, saved_job=config.job, given=given, past=past, future=())
 
     def _given_of(self, job: Job) -> Mapping[str, Value] | None:
         """What is known of the values that `job` has of its own: nothing, if it is another job."""
@@ -244,12 +236,7 @@ class UiState(Struct, frozen=True):
         loaded, editing = self.loaded, self.editing
         if loaded is None or editing is None or not isinstance(loaded.job, CommandJob):
             return self
-        same = (before.given, before.editing, before._seen_in_run) == (
-            self.given,
-            editing,
-            self._seen_in_run,
-        )
-        if same:
+        if (before.given, before.editing, before._seen_in_run) == (self.given, editing, self._seen_in_run):
             return self
         given, (run, seen) = self.given or {}, self._seen_in_run
         completed = editing.map(lambda resolved: _with_seen(resolved.with_own(given, self.sources), seen, run))
@@ -259,9 +246,8 @@ class UiState(Struct, frozen=True):
     def _seen_in_run(self) -> tuple[str, Mapping[str, Any]]:
         """The followed run of this job, and what is in effect in it; empty before it was read, or for another job."""
         view = self.view
-        if view is None or view.record is None or self.loaded is None:
-            return "", {}
-        if not same_training(view.record.job, self.loaded.job):
+        job = None if self.loaded is None else self.loaded.job
+        if view is None or view.record is None or job is None or not same_training(view.record.job, job):
             return "", {}
         accumulated = accumulation(view.state)
         seen = {} if accumulated is None else {"gradient_accumulation_steps": accumulated}
@@ -331,8 +317,8 @@ class UiState(Struct, frozen=True):
                 return remedy
             if not remedy.change and not isinstance(job, CommandJob):  # only a user's command has an environment
                 return replace(remedy, env={})
-            place = "settings" if remedy.change else "job"
-            return replace(remedy, title=f"{remedy.title} · in the {place} now", change={}, env={})
+            changed = "settings" if remedy.change else "job"
+            return replace(remedy, title=f"{remedy.title} · in the {changed} now", change={}, env={})
 
         return tuple(replace(each, remedies=tuple(map(shown, each.remedies))) for each in self.findings or ())
 

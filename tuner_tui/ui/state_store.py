@@ -18,6 +18,7 @@ from tuner_tui.ui.screens.main import MainScreen
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.view.settings_form import SettingsView
+from tuner_tui.view.tuning_rows import tuning_status
 
 
 class StateStore:
@@ -66,7 +67,7 @@ class StateStore:
         self._screen.run_name = "" if state.folder is None else state.folder.name
         self._screen.idle_line = status_text.idle_line(state)
         self._screen.next_training = status_text.next_training(state)
-        self._screen.tuning_sign = status_text.tuning_sign(state)
+        self._screen.tuning_sign = "" if state.tuning is None else tuning_status(state.tuning)
         self._screen.context = state.context
         self._screen.quiet_line = status_text.quiet_line(state, self._screen.settings_view)
 

@@ -27,7 +27,7 @@ from tuner_tui.view.estimate_rows import VERDICTS, figures_of
 from tuner_tui.view.finding_rows import UNEXPLAINED
 from tuner_tui.view.gpu_rows import format_indices
 from tuner_tui.view.settings_form import SettingsView
-from tuner_tui.view.tuning_rows import tuning_sentence, tuning_status
+from tuner_tui.view.tuning_rows import tuning_sentence
 
 
 class StopQuestion(NamedTuple):
@@ -86,9 +86,8 @@ def choose_gpus(state: UiState, sample: Sample | None, count: int | None = None)
     if not taken:
         spread = f", {job.processes} processes on the CPU" * (job.processes > 1)
         return GpuChoice(state, f"none: {target.gpu_label.partition(';')[0]}{spread}", most)
-    sizes = {gpu.index: gpu.memory_used_bytes for gpu in (() if sample is None else sample.gpus)}
-    used = {index: size or 0 for index, size in sizes.items()}
-    used |= {gpu.index: sys.maxsize for gpu in (() if sample is None else sample.gpus) if gpu.lost}
+    figures = () if sample is None else sample.gpus
+    used = {gpu.index: sys.maxsize if gpu.lost else gpu.memory_used_bytes or 0 for gpu in figures}
     busy = [index for index, size in sorted(used.items()) if size > OTHER_PROCESS_BYTES]
     free = sum(gpu.index not in busy for gpu in visible)
     chosen, is_busy = taken, any(gpu.index in busy for gpu in taken)
@@ -99,6 +98,7 @@ def choose_gpus(state: UiState, sample: Sample | None, count: int | None = None)
         by_room = sorted(visible, key=lambda gpu: used[gpu.index] if gpu.index in busy else 0)
         chosen = tuple(sorted(by_room[:number], key=lambda gpu: gpu.index))
     if chosen != taken:
+        sizes = {gpu.index: gpu.memory_used_bytes for gpu in figures}
         now = (replace(gpu, memory_used_bytes=sizes.get(gpu.index)) for gpu in inventory.gpus)
         named = select_gpus(chosen).partition("=")[2]
         machine = replace(inventory, gpus=tuple(now), cuda_visible_devices=named)
@@ -235,11 +235,6 @@ def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
     if status is not None and status.kind in ("ended", "lost") and status.outcome not in ("completed", "stopped"):
         return UNEXPLAINED
     return "No problems found in this run. t starts another one."
-
-
-def tuning_sign(state: UiState) -> str:
-    """Return the status of a tuning for the footer; empty if there is none."""
-    return "" if state.tuning is None else tuning_status(state.tuning)
 
 
 def exit_message(state: UiState) -> str | None:

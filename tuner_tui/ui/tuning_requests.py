@@ -75,9 +75,7 @@ class TuningRequests(Requests):
         if self._screen is not None:
             self._screen.snapshot = None
         self._folder = folder
-        self._reading = self._app.run_task(
-            poll, self._backend.tunings.follow(folder), self.show_snapshot, only="tuning"
-        )
+        self._app.run_task(poll, self._backend.tunings.follow(folder), self.show_snapshot, only=TASK)
 
     def show_snapshot(self, snapshot: TuningSnapshot) -> None:
         if self._screen is None:

@@ -112,7 +112,9 @@ class Tunings:
         reader: TuningReader | None = None
         view: TuningView | None = None
         while True:
-            reader = reader or _running_tuning()
+            if reader is None:
+                running = (folder for folder in list_tunings(tunings_dir(os.environ)) if folder.live)
+                reader = next(map(TuningReader, running), None)
             if reader is not None:
                 view = reader.poll()
                 if view.status != "running":
@@ -190,8 +192,3 @@ def _tunable_request(config: TrainingConfig) -> LaunchRequest:
 def resumed_job(record: TuningRecord, config: TrainingConfig | None) -> Job:
     """Return the job of `config` if the tuning trains the same one: the record has its secrets redacted."""
     return config.job if config is not None and config.trains(record.job) else record.job
-
-
-def _running_tuning() -> TuningReader | None:
-    folder = next((folder for folder in list_tunings(tunings_dir(os.environ)) if folder.live), None)
-    return None if folder is None else TuningReader(folder)

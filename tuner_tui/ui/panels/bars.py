@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
+from rich.style import Style
 from rich.text import Text
 from textual.events import Click
 from textual.message import Message
@@ -33,7 +34,28 @@ FIRST = tuple(
 LAST = ("find", "search", "app.leave")
 
 
-class KeyFooter(Widget):
+class LabelBar(Widget):
+    """A row of texts, each with its style and with what a click on it asks for."""
+
+    def parts(self) -> Sequence[tuple[str, str | Style, str]]:
+        raise NotImplementedError
+
+    def render(self) -> Text:
+        return Text.assemble(*((text, style) for text, style, _ in self.parts()), no_wrap=True, end="")
+
+    def on_click(self, event: Click) -> None:
+        x = 0
+        for text, _, target in self.parts():
+            x += cell_len(text)
+            if event.x < x:
+                self.clicked(target)
+                return
+
+    def clicked(self, target: str) -> None:
+        raise NotImplementedError
+
+
+class KeyFooter(LabelBar):
     """Shows as many keys as fit; those that lead to all others are always at the right end."""
 
     DEFAULT_CSS = """
@@ -74,32 +96,12 @@ class KeyFooter(Widget):
                 keys[binding.action] = (self.app.get_key_display(binding), binding.description, binding.action)
         self.shown = tuple(sorted(keys.values(), key=_rank))
 
-    def render(self) -> Text:
-        key, label_style, sign = (self.get_component_rich_style(f"keys--{name}") for name in ("key", "what", "sign"))
-        left, right = self._fitting()
-        text = Text(no_wrap=True, end="")
-        for key_text, label, action in left:
-            text.append(f" {key_text}", key).append(f" {label} ", sign if action in self.signs else label_style)
-        text.append(" " * max(0, self.size.width - cell_len(text.plain) - _width(right)), label_style)
-        for key_text, label, _ in right:
-            text.append(f" {key_text}", key).append(f" {label} ", label_style)
-        return text
+    def clicked(self, target: str) -> None:
+        if target:
+            self.call_later(self.screen.run_action, target)
 
-    def on_click(self, event: Click) -> None:
-        left, right = self._fitting()
-        x = 0
-        for entry in left:
-            x += _width([entry])
-            if event.x < x:
-                self.call_later(self.screen.run_action, entry[2])
-                return
-        x = self.size.width - _width(right)
-        for entry in right:
-            if x <= event.x < x + _width([entry]):
-                self.call_later(self.screen.run_action, entry[2])
-            x += _width([entry])
-
-    def _fitting(self) -> tuple[list[Key], list[Key]]:
+    def parts(self) -> Sequence[tuple[str, str | Style, str]]:
+        key, what, sign = (self.get_component_rich_style(f"keys--{name}") for name in ("key", "what", "sign"))
         right = [entry for action in RIGHT for entry in self.shown if entry[2] == action]
         news = [(key_text, self.signs[action], action) for key_text, _, action in self.shown if action in self.signs]
         named = ((key_text, self.labels.get(action, label), action) for key_text, label, action in self.shown)
@@ -107,7 +109,12 @@ class KeyFooter(Widget):
         for entry in (*news, *(entry for entry in named if entry[2] not in {*self.signs, *self.idle})):
             if entry[2] not in RIGHT and _width([*left, entry, *right]) <= self.size.width:
                 left.append(entry)
-        return left, right
+        parts: list[tuple[str, str | Style, str]] = []
+        for key_text, label, action in (*left, *right):
+            parts += [(f" {key_text}", key, action), (f" {label} ", sign if action in self.signs else what, action)]
+        gap = " " * max(0, self.size.width - _width(left) - _width(right))
+        parts.insert(2 * len(left), (gap, what, ""))
+        return parts
 
 
 def _rank(key: Key) -> int:
@@ -128,7 +135,7 @@ def _width(entries: list[Key]) -> int:
 NAMES = {**PANEL_TITLES, "troubles": "Trouble", "trials": "Trials", "skipped": "Not tried"}
 
 
-class PageTabs(Widget):
+class PageTabs(LabelBar):
     """Shows the names of `pages` with their number keys; `shown` is highlighted."""
 
     DEFAULT_CSS = """
@@ -155,22 +162,14 @@ class PageTabs(Widget):
 
         page: str
 
-    def render(self) -> Text:
-        return Text.assemble(*((part, style) for _, part, style in self._parts()), no_wrap=True, end="")
+    def clicked(self, target: str) -> None:
+        self.post_message(self.PageWanted(target))
 
-    def on_click(self, event: Click) -> None:
-        x = 0
-        for page, part, _ in self._parts():
-            x += cell_len(part)
-            if event.x < x:
-                self.post_message(self.PageWanted(page))
-                return
-
-    def _parts(self) -> list[tuple[str, str, str]]:
+    def parts(self) -> Sequence[tuple[str, str | Style, str]]:
         all_names = NAMES | ({"live": "Result"} if self.ended else {})
         for names, gap in ((all_names, " "), (all_names, "")):
             parts = [self._part(page, names, gap) for page in self.pages]
-            if sum(cell_len(part) for _, part, _ in parts) <= self.size.width:
+            if sum(cell_len(text) for text, _, _ in parts) <= self.size.width:
                 return parts
         return [self._part(page, {}, "") for page in self.pages]
 
@@ -180,7 +179,7 @@ class PageTabs(Widget):
         label = f"{self.numbers.index(page) + 1}{' ' if page in names else ''}{names.get(page, '')}{mark}"
         style = "shown" if page == self.shown else severity if mark else "quiet"
         rich_style = self.get_component_rich_style(f"strip--{style}", partial=True)
-        return page, f"{gap} {label} {gap}" if names else f" {label} ", str(rich_style)
+        return f"{gap} {label} {gap}" if names else f" {label} ", str(rich_style), page
 
 
 TITLE_WIDTH = 32

@@ -10,7 +10,7 @@ from textual.reactive import reactive
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import Line
 from tuner_tui.view.live_rows import LiveScene, live_rows, plots_rows
-from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window, samples_after
+from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.advice.estimate import MemoryOutlook
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.read.run_context import RunContext
-    from tuner_tui.view.end_card import EndScene
 
 
 def _extend(history: SampleHistory, samples: Sequence[Sample]) -> None:
@@ -87,22 +86,16 @@ class LivePanel(Canvas):
         if view is None:
             return scene
         if view.state.finished is not None:
-            return scene._replace(sample=self.sample, recent=self._seen, end=self._end(view))
+            from tuner_tui.view.end_card import end_scene  # not needed for the first frame
+
+            end = end_scene(self.run_name, view, self.context, self.findings)
+            return scene._replace(sample=self.sample, recent=self._seen, end=end)
         limit_bytes = None if view.record is None else view.record.memory_limit_bytes
         scene = scene._replace(limit_bytes=limit_bytes)
         context = self.context
         if context is None:
             return scene
         return scene._replace(usual_startup_s=context.usual_startup_s, earlier=context.earlier_loss)
-
-    def _end(self, view: RunView) -> EndScene:
-        from tuner_tui.view.end_card import end_scene  # not needed for the first frame
-
-        return end_scene(self.run_name, view, self.context, self.findings)
-
-    def next_window(self) -> None:
-        """Show the next longer past, after the longest the shortest."""
-        self.window = following_window(self.window)
 
     def _is_behind(self, sample: Sample) -> bool:
         """True if the samples of the run's supervisor have stopped; until then they are shown instead of our own."""
@@ -124,6 +117,6 @@ class PlotsPanel(Canvas):
     def rows(self, width: int, height: int) -> Sequence[Line]:
         from tuner_tui.runs.events.progress import History  # not needed for the first frame
 
-        if self.view is None:
-            return plots_rows(History(), None, width, height, self.loss)
-        return plots_rows(self.view.history, self.view.state.last_step, width, height, self.loss)
+        view = self.view
+        history, last_step = (History(), None) if view is None else (view.history, view.state.last_step)
+        return plots_rows(history, last_step, width, height, self.loss)

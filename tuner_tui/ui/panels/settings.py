@@ -145,8 +145,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
     def on_focus(self) -> None:
         self._refresh_row(self.cursor)
 
-    def on_blur(self) -> None:
-        self._refresh_row(self.cursor)
+    on_blur = on_focus
 
     def on_click(self, event: Click) -> None:
         line = event.y + self.scroll_offset.y
@@ -156,10 +155,6 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         self.cursor = line
         if chosen:
             self.post_message(self.Chosen())
-
-    def move(self, by: int) -> None:
-        """Move the cursor by `by` rows, without wrapping around."""
-        self.cursor += by
 
     def value_region(self) -> Region:
         width = LEAST_VALUE_COLUMNS if self.row is None else _value_columns(self.row)
@@ -185,11 +180,10 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _heading(self, row: FormRow) -> list[Segment]:
         """Return the heading of a group, padded over the whole width for the cursor."""
-        toned = self._style(row.tone) if row.tone else self._style("quiet")
         room = max(0, self._columns - len(row.label) - 2)
         return [
             Segment(f"{row.label}  "[: self._columns], self._style("heading")),
-            Segment(shorten(row.origin, room).ljust(room), toned),
+            Segment(shorten(row.origin, room).ljust(room), self._style(row.tone or "quiet")),
         ]
 
     def _field(self, row: FormRow) -> list[Segment]:
@@ -287,10 +281,6 @@ class SettingsPanel(Vertical):
         return self.query_one(ValueInput)
 
     @property
-    def _estimate(self) -> RowsPanel:
-        return self.query_one("#estimate", RowsPanel)
-
-    @property
     def _help(self) -> RowsPanel:
         return self.query_one("#field-help", RowsPanel)
 
@@ -305,7 +295,6 @@ class SettingsPanel(Vertical):
         if view is None:
             return
         self._show_rows()
-        self._entitle()
         self._show_batch()
         self._show_help()
         self._place_estimate(self.outer_size.height)
@@ -313,12 +302,12 @@ class SettingsPanel(Vertical):
     def watch_next_run(self) -> None:
         self._opened = None
         self._show_rows()
-        self._entitle()
 
     def _show_batch(self) -> None:
         if self.view is not None:
             self.border_subtitle = effective_batch(self.view, max(0, self.outer_size.width - BORDER_LABEL))
 
+    @on(SettingsList.Resized)
     def _show_rows(self) -> None:
         """Show the groups that were opened; before one was, the first that fit without scrolling."""
         if self.view is None:
@@ -326,9 +315,8 @@ class SettingsPanel(Vertical):
         name, group = (None, "") if self.list.row is None else (self.list.row.name, self.list.row.group)
         opened = self._fitting_groups(self.view) if self._opened is None else self._opened
         rows = form_rows(self.view, opened, self.next_run)
-        number, self.list.rows = len(self.list.rows), rows
-        if len(rows) != number:
-            self._entitle()
+        self.list.rows = rows
+        self._entitle()
         matches = (at for at, row in enumerate(rows) if (row.name, row.group) == (name, group))
         self.list.cursor = next(matches, self.list.cursor)
 
@@ -347,11 +335,6 @@ class SettingsPanel(Vertical):
         self._opened = opened | {group} if only_open else opened ^ {group}
         self._show_rows()
 
-    @on(SettingsList.Resized)
-    def _fit_rows(self) -> None:
-        self._show_rows()
-        self._entitle()
-
     def watch_outlook(self, outlook: MemoryOutlook | None) -> None:
         self._place_estimate(self.outer_size.height)
 
@@ -360,15 +343,14 @@ class SettingsPanel(Vertical):
         if self.view is None:
             return
         above, below = self.list.out_of_sight
-        hidden = " ".join(filter(None, (f"↑ {above}" if above else "", f"↓ {below}" if below else "")))
-        name = f"{self.view.preset}{'*' if self.view.dirty else ''}" if self.view.preset else "unsaved"
-        parts = (panel_title("settings"), name, "next run" if self.next_run else "", hidden)
-        title = " · ".join(part for part in parts if part)
+        hidden = " ".join(f"{sign} {number}" for sign, number in (("↑", above), ("↓", below)) if number)
+        name = f"{self.view.preset}{'*' * self.view.dirty}" if self.view.preset else "unsaved"
+        title = " · ".join(filter(None, (panel_title("settings"), name, "next run" * self.next_run, hidden)))
         if str(self.border_title) != title:
             self.border_title = Content(title)
 
     def _place_estimate(self, height: int) -> None:
-        bar = self._estimate
+        bar = self.query_one("#estimate", RowsPanel)
         bar.display = height >= ROOM_FOR_ESTIMATE
         most = 4 if self.outlook is not None and self.outlook.data is not None else 3
         rows = most if height >= ROOM_FOR_MORE_HELP else 2 if height >= ROOM_FOR_TIME else 1
@@ -396,7 +378,7 @@ class SettingsPanel(Vertical):
             self._help.values = (group_help(self.view, row.group),)
 
     def action_move(self, by: int) -> None:
-        self.list.move(by)
+        self.list.cursor += by
 
     def action_step(self, direction: int) -> None:
         spec, row = self.spec, self.list.row
@@ -427,8 +409,10 @@ class SettingsPanel(Vertical):
         elif spec.kind == "choice":
             self.post_message(ChoiceWanted(spec.name))
         else:
-            is_known = spec.name not in self.view.unknown
-            self._begin_edit(format_input(spec, getattr(self.view.resolved.settings, spec.name)) if is_known else "")
+            value = getattr(self.view.resolved.settings, spec.name)
+            self._doing, self._typed.placeholder = "editing", ""
+            self._place_over_value()
+            self._open("" if spec.name in self.view.unknown else format_input(spec, value))
 
     def action_find(self) -> None:
         self._doing = "finding"
@@ -437,12 +421,6 @@ class SettingsPanel(Vertical):
         typed.offset = (2, max(0, self.size.height - 1))
         typed.styles.width = max(4, self.size.width - 4)
         self._open("")
-
-    def _begin_edit(self, text: str) -> None:
-        self._doing = "editing"
-        self._typed.placeholder = ""
-        self._place_over_value()
-        self._open(text)
 
     def _place_over_value(self) -> None:
         region = self.list.value_region()
@@ -479,11 +457,9 @@ class SettingsPanel(Vertical):
         """Move the cursor to the next field that matches `text`, in a folded group too; return False if none does."""
         if self.view is None:
             return False
-        row, everything = self.list.row, form_rows(self.view)
-        here = next(
-            (at for at, item in enumerate(everything) if row and (item.name, item.group) == (row.name, row.group)), 0
-        )
-        index = find_field(everything, text, here - 1)
+        row, everything = self.list.row or FormRow(""), form_rows(self.view)
+        matches = (at for at, item in enumerate(everything) if (item.name, item.group) == (row.name, row.group))
+        index = find_field(everything, text, next(matches, 0) - 1)
         if index is None:
             return False
         name = everything[index].name
@@ -513,4 +489,4 @@ class SettingsPanel(Vertical):
         elif self._doing == "finding" and text and not self._find(text):
             return
         self._close()
-        self.list.move(then)
+        self.list.cursor += then

@@ -62,7 +62,8 @@ class TroubleshootingPanel(Canvas, can_focus=True):
             self.selected = first_choice(new)
         self.set_class(any(finding.severity == "failed" for finding in new), "-failed")
         self.set_class(any(finding.severity == "warning" for finding in new), "-warning")
-        self._change()
+        self.redraw()
+        self._show_hidden()
 
     def watch_selected(self) -> None:
         self._scroll()
@@ -83,20 +84,16 @@ class TroubleshootingPanel(Canvas, can_focus=True):
         return shown
 
     def watch_quiet_line(self) -> None:
-        self._change()
+        self.redraw()
+        self._show_hidden()
 
     def on_resize(self, _event: Resize) -> None:
         self._scroll()
         self._show_hidden()
-        self.post_message(self.RowsChanged())
-
-    def _change(self) -> None:
-        self.redraw()
-        self._show_hidden()
-        self.post_message(self.RowsChanged())
 
     def _show_hidden(self) -> None:
         """Say below rows that have no room how many findings there are, and by which keys the rest is reached."""
+        self.post_message(self.RowsChanged())
         count = len(self.findings)
         hidden = len(self._rows()) > self.size.height > 0
         self.border_subtitle = f"{count} finding{'s' * (count > 1)} · 3 then ↓ for the rest" if hidden else ""

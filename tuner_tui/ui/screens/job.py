@@ -216,7 +216,8 @@ class JobScreen(Dialog["Job"]):
         self._last[self._texts["kind"]] = self._read()
         kind = event.choice.value
         if kind not in self._last:
-            self._last[kind], self._guess_apply = format_job(_new_job(kind)), True
+            new = CommandJob(command=("python", "train.py"), apply="inject") if kind == COMMAND else BuiltinJob()
+            self._last[kind], self._guess_apply = format_job(new), True
         self._texts = self._last[kind]
         box = self.query_one("#job-lines", VerticalScroll)
         await box.remove_children()
@@ -307,7 +308,3 @@ def _row(line: JobField, texts: dict[str, str]) -> Widget:
     else:
         field = LineInput(text, id=f"job-{line.name}", select=text.isdigit())
     return Horizontal(Label(line.label, markup=False), field, classes="row")
-
-
-def _new_job(kind: str) -> Job:
-    return CommandJob(command=("python", "train.py"), apply="inject") if kind == COMMAND else BuiltinJob()

@@ -26,6 +26,7 @@ from tuner_tui.ui.terminal.base_widgets import FullScreen
 from tuner_tui.view.cells import READING
 from tuner_tui.view.finding_rows import FindingChoice, can_retry
 from tuner_tui.view.hardware_rows import hardware_rows, hardware_summary
+from tuner_tui.view.sample_history import following_window
 from tuner_tui.view.settings_form import SettingsView
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ class MainScreen(FullScreen):
     def on_mount(self) -> None:
         for name in ("findings", "selected"):  # the remedy under the cursor follows from both
             self.watch(self.query_one(TroubleshootingPanel), name, self._show_idle_keys, init=False)
-        self._show_idle_keys()
+        for name in ("running", "context"):
+            self.watch(self, name, self._show_idle_keys)
         self.query_one(SettingsList).focus()
 
     @property
@@ -127,22 +129,19 @@ class MainScreen(FullScreen):
     def watch_run_name(self, name: str) -> None:
         self.next_run = bool(name)
         self.arrange_panels()
-        if name and not isinstance(self.focused, Input):
+        if name:
             self.reveal("live")
 
     def watch_view(self, before: RunView | None, view: RunView | None) -> None:
         if view is None or before is None or view.status != before.status:
             self._show_idle_keys()
+        just_ended = before is not None and before.status.live and view is not None and view.status.kind == "ended"
+        if just_ended and self.is_current:
+            self.reveal("live")
         ended = [run is not None and run.state.finished is not None for run in (before, view)]
         if ended[0] != ended[1]:  # setting a title repaints the border
             self.query_one("#live").border_title = "2 Result" if ended[1] else panel_title("live")
             self.query_one(PageTabs).ended = ended[1]
-
-    def watch_running(self) -> None:
-        self._show_idle_keys()
-
-    def watch_context(self) -> None:
-        self._show_idle_keys()
 
     def _show_idle_keys(self) -> None:
         without = WITHOUT_RUN if self.view is None else WHILE_RUNNING if self.running else AFTER_RUN
@@ -204,8 +203,9 @@ class MainScreen(FullScreen):
             self.set_focus(None)
 
     def reveal(self, page: str) -> None:
+        """Show a page that is hidden behind another one, unless somebody types there."""
         strip = self.query_one(PageTabs)
-        if page in strip.pages and strip.shown != page:
+        if page in strip.pages and strip.shown != page and not isinstance(self.focused, Input):
             self.show_page(page)
 
     def on_descendant_focus(self) -> None:
@@ -238,7 +238,9 @@ class MainScreen(FullScreen):
         self.app.push_screen(InspectionScreen(heading, partial(hardware_rows, *self.machine)))
 
     def action_window(self) -> None:
-        self.query_one(LivePanel).next_window()
+        """Show the next longer past in histories, after the longest the shortest."""
+        live = self.query_one(LivePanel)
+        live.window = following_window(live.window)
 
     def action_search(self) -> None:
         self.show_page("output")
@@ -251,11 +253,8 @@ class MainScreen(FullScreen):
     def action_help(self) -> None:
         from tuner_tui.ui.screens.help import HelpScreen  # the first frame does without
 
-        self.app.push_screen(
-            HelpScreen(
-                [*MAIN_KEYS, *APP_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS], GLOSSARIES["main"]
-            )
-        )
+        keys = [*MAIN_KEYS, *APP_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS]
+        self.app.push_screen(HelpScreen(keys, GLOSSARIES["main"]))
 
 
 def _retries(findings: tuple[Finding, ...]) -> bool:

@@ -306,7 +306,7 @@ class RunsScreen(RunListScreen):
     def __init__(self, runs: Sequence[RunRow], width: int) -> None:
         """`width` is that of the screen."""
         columns, items = run_table(runs, width)
-        early = [_ended_early(run) for run in runs]
+        early = [run.outcome not in (None, "completed") and bool(run.step) and not run.damage for run in runs]
         more = " · v compare" * (len(runs) > 1) + " · R resume" * any(early)
         self.hint = f"type to filter · enter open{more} · esc back"
         notes = (f"\n{RESUMES}" * each for each in early)
@@ -376,10 +376,6 @@ def _shorten_command(command: str, width: int) -> str:
 
 RESUMES = "R resumes it from its last checkpoint, if it saved one."
 """Said of a run that ended early; whether it saved one is looked up when it is to be resumed."""
-
-
-def _ended_early(run: RunRow) -> bool:
-    return run.outcome is not None and run.outcome != "completed" and bool(run.step) and not run.damage
 
 
 def _run_figures(run: RunRow) -> tuple[str, ...]:

@@ -333,6 +333,8 @@ def write_crash_report(error: BaseException, folder: Path) -> str:
 
     The traceback goes without the values of variables, which may hold the secrets of an environment.
     """
+    from tuner_tui.core.redaction import redact_text
+
     cause = getattr(error, "error", error)  # a worker's failure wraps the error
     sentence = f"The screen failed: {type(cause).__name__}. This is a bug in tuner-tui; trainings continue."
     path = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
@@ -340,15 +342,8 @@ def write_crash_report(error: BaseException, folder: Path) -> str:
         make_private(folder)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-            file.write(_format_crash(cause))
+            where = f"tuner-tui {__version__}, textual {textual.__version__}, Python {platform.python_version()}"
+            file.write(f"{where}\n\n{redact_text(''.join(traceback.format_exception(cause)))}")
     except OSError as refused:
         return f"{sentence} The report could not be written to {path}: {refused.strerror or refused}."
     return f"{sentence} The report is in {path}"
-
-
-def _format_crash(error: BaseException) -> str:
-
-    from tuner_tui.core.redaction import redact_text
-
-    where = f"tuner-tui {__version__}, textual {textual.__version__}, Python {platform.python_version()}"
-    return f"{where}\n\n{redact_text(''.join(traceback.format_exception(error)))}"
