@@ -41,7 +41,6 @@ FILE = Path(__file__).with_name("crash_words.yaml")
 FACTS = Path(__file__).with_name("message_facts.yaml")
 CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
 CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error", "unknown"})
-"""Causes to look for in a call of the program."""
 LEAK_LOCATIONS: Mapping[str, MemoryLocation] = {"gpu-oom": "gpu", "host-oom": "host"}
 FULL_DISK_BYTES = 64e6
 PLENTY, PLENTY_SHARE = 4, 0.25
@@ -242,7 +241,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         says_more = cause == "program-error" or _advice_in(failure.message)
         sentence = _sentence_of_unknown(failure) if says_more else f"{sentence}: {quote_log(failure.headline, 160)}"
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
-    reason = _logged_error(lines[max(0, failure.first - NEAR) : failure.first]) if ":" not in failure.message else None
+    before = lines[: failure.first]
+    reason = _logged_error(before[-NEAR:]) if ":" not in failure.message else None
     message = failure.message if reason is None else f"{failure.headline}: {reason}"
     failure = replace(failure, message=message)
     subject = _subject(cause, message)
@@ -268,13 +268,12 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         packages = _named_groups("installed", failure.frames[-1].file) if failure.frames else ()
         subject = missing_package(failure.headline, packages) or subject or _failing_package(failure)
     ranks = read_ranks(lines, state)
-    is_done = cause == "collective-timeout" and any(
-        matches_any("success", line.text) for line in lines[: failure.first]
-    )
     if cause == "collective-timeout" and topic is None and ranks.are_out_of_step:
         topic = "same-steps"
-    elif topic is None and is_done:
+    elif cause == "collective-timeout" and topic is None and any(matches_any("success", line.text) for line in before):
         sentence, topic = f"{sentence}, after the training was done", "after-training"
+    elif topic in {"tracker", "git-state", "report-failed"} and (steps := _steps_done(before)):
+        sentence = f"{sentence}; all {steps} steps were done before"
     innermost = failure.calls[-1] if failure.calls else CodeFrame("", "")
     forms = read_data_file(FILE)["relations"].get(topic or cause, {})
     words = "".join(_first_form(((form, (key,)) for key, form in forms.items()), f"{message}\n{innermost.name}"))
@@ -288,11 +287,11 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         cause, sentence = _explain_without_pattern(failure, name, explanation)
     evidence = _evidence(match, judgement.launcher, ranks)
     evidence = evidence if reason is None else (evidence[0], quote_log(reason), *evidence[1:])
-    before = [line.text for line in reversed(lines[max(0, failure.first - 2 * NEAR) : failure.first])]
-    hint = next(filter(_pattern("nothing-loaded").search, before), None)
+    near = [line.text for line in reversed(before[-2 * NEAR :])]
+    hint = next(filter(_pattern("nothing-loaded").search, near), None)
     is_empty = hint is not None and pattern is not None
     if hint is None and pattern is None and explanation is not None:
-        hint = next(filter(_pattern("hints").search, before), None)
+        hint = next(filter(_pattern("hints").search, near), None)
     if hint is not None:
         evidence, checks = (*evidence, quote_log(hint)), (remedy("logged-before", hint=quote_log(hint, 120)), *checks)
     code = "\n".join((innermost.statement, innermost.name, hint or ""))
@@ -303,6 +302,13 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     return CrashCause(
         cause, sentence, confidence, evidence, where, subject, message, topic, name, checks, is_refusal, code
     )
+
+
+def _steps_done(lines: Sequence[LogLine]) -> str | None:
+    """The number of steps, if the last bar of an output that reports progress is full; else None."""
+    is_reported = any(reports_progress(line.text) for line in lines)
+    bars = [bar for line in lines for bar in BAR.finditer(line.text)]
+    return bars[-1][2] if is_reported and bars and bars[-1][1] == bars[-1][2] else None
 
 
 def _first_form(rows: Iterable[tuple[str, tuple[str, ...]]], text: str) -> tuple[str, ...]:
@@ -367,11 +373,6 @@ def _packages_of_line(failure: Failure) -> tuple[str, ...]:
     return next((_named_groups("installed", frame.file) or ("Python",) for frame in foreign), ())
 
 
-def _what_is_asked(refusal: str) -> str:
-    """What the first row of `refusals` whose form is in the text says to do, or ''."""
-    return "".join(_first_form(((row["form"], (row["why"],)) for row in read_data_file(FILE)["refusals"]), refusal))
-
-
 def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[Remedy, ...]:
     """Where to look in an error that no pattern recognises: the call into a package, or the program's own line.
 
@@ -389,10 +390,13 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
     package = next(iter(_named_groups("installed", inner.file)), None)
     is_release = _pattern("release-errors").search(failure.message) is not None
     title, why = f"look at {_show(inner)} in {inner.place}", "the program's innermost line of the traceback"
+    if LIBRARY.search(inner.file):
+        program_frame = _own_frame(frames)
     if package is not None:
         release = f", and the release of {package}" if is_release else ""
         called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
-        title = _what_is_asked(f"{failure.message}\n{inner.statement}") if inner.raises else ""
+        asked = ((row["form"], (row["why"],)) for row in read_data_file(FILE)["refusals"])
+        title = "".join(_first_form(asked, f"{failure.message}\n{inner.statement}")) if inner.raises else ""
         title = title or f"check what reaches {package}'s {inner.function}{release}"
         why = f"{_show(inner)} in {package} failed{called}"
     checks: tuple[Remedy, ...] = (Remedy(title=title, why=why, source="the traceback"),)
@@ -404,6 +408,12 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
     others = tuple(name for name in _packages(failure) if name != package)
     others_too = f", {', '.join(others)} among them" if others else ""
     return (*checks, remedy("program-parts", package=package or "its packages", packages=others_too))
+
+
+def _own_frame(frames: Sequence[CodeFrame]) -> CodeFrame | None:
+    """The innermost frame that the user can edit: of the program, or of the clone of a package's repository."""
+    own = (frame for frame in reversed(frames) if not LIBRARY.search(frame.file))
+    return next((frame for frame in own if re.match(r"[/~]|\w:", frame.file) or not _is_foreign(frame)), None)
 
 
 def _says_what_is_asked(checks: Sequence[Remedy]) -> bool:
@@ -545,7 +555,7 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
     if (waited := _pattern("waited").search(failure.message)) and int(waited[2]) > 2 * int(waited[1]):
         hours, limit = (f"{int(text) / 3.6e6:.3g} h" for text in (waited[2], waited[1]))
         evidence.append(f"it waited {hours} although the limit is {limit}: the process itself stood still meanwhile")
-    inner = next((frame for frame in reversed(failure.frames) if not _is_foreign(frame)), None)
+    inner = _own_frame(failure.frames)
     if inner is not None:
         statement = f": {_show(inner)}" if inner.statement else ""
         evidence.append(f"in {inner.function or 'the program'} ({inner.place}){statement}")
@@ -607,7 +617,8 @@ def _cause_from_logged_error(lines: Sequence[LogLine], *evidence: str) -> CrashC
 def _logged_error(lines: Sequence[LogLine]) -> str | None:
     """The last error that the program logged in these lines."""
     farewells = _pattern("farewells")
-    errors = (line for line in reversed(lines) if (line.level and not line.quiet) or farewells.search(line.text))
+    words = _pattern("last-words")
+    errors = (line for line in reversed(lines) if (line.level and not line.quiet) or words.search(line.text))
     return next((farewells.sub("", line.text) for line in errors if _pattern("logged-errors").match(line.text)), None)
 
 

@@ -31,7 +31,6 @@ MIRRORED = str.maketrans("([{)]}", ")]}([{")
 
 
 MAX_CHARS = 400
-"""Of a quoted part of a log."""
 
 
 class Explanation(Struct, frozen=True):

@@ -96,6 +96,12 @@ def test_an_abort_after_the_training_is_told_with_what_prevents_it() -> None:
     assert "destroy_process_group" in finding.sentence
 
 
+@pytest.mark.parametrize(("count", "is_done"), [(60, True), (59, False)])
+def test_an_error_of_a_tracker_says_that_all_steps_were_done_only_where_they_were(count: int, is_done: bool) -> None:
+    [finding] = read(f"{{'loss': 0.05}}\n{count}/60 [01:00<00:00,  1.00s/it]\nError in sys.excepthook:\n")
+    assert ("all 60 steps were done" in finding.sentence) is is_done
+
+
 OOM = OutOfMemory(t=1.0, rank=0, message="CUDA out of memory. Tried to allocate 2.00 GiB")
 OOM_LOG = (
     'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\ntorch.OutOfMemoryError: ' + OOM.message

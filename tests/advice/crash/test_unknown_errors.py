@@ -280,6 +280,13 @@ def test_a_module_that_refuses_is_named_with_its_message() -> None:
     assert "plates of 3 bits" in finding.remedies[1].why
 
 
+def test_the_line_of_a_clone_that_called_a_package_is_shown() -> None:
+    places = (PROGRAM, "/home/ann/src/llamafactory/plates.py:step|loss, plates = super().step(batch)")
+    (finding,) = read(frames(*places, "@spam/model.py:split|return plates.halve()") + "TypeError: half a plate")
+    assert any(text.startswith("in step (/home/ann/src/llamafactory/plates.py") for text in finding.evidence)
+    assert any("called by `loss, plates = super().step(batch)`" in remedy.why for remedy in finding.remedies)
+
+
 @pytest.mark.parametrize(("ran", "is_said"), [(600_100, False), (7_200_000, True)])
 def test_a_wait_far_beyond_its_limit_is_said(ran: int, is_said: bool) -> None:
     line = "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8, OpType=ALLREDUCE, "

@@ -46,7 +46,6 @@ KEYS: Mapping[str, Callable[[MemoryPart], str]] = {
     "line": lambda part: part.line,
     "part": lambda part: part.step_part,
 }
-"""By what the parts can be listed, next to their kind."""
 
 
 def breakdown_rows(traced: MemoryBreakdown, remedies: Mapping[str, MemoryRemedy], by: str) -> list[BreakdownRow]:

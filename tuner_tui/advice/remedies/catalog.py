@@ -207,7 +207,6 @@ RUNGS: Mapping[str, Callable[[Situation, Settings], Iterator[Remedy]]] = {
     "shorter-sequences": computed.shorter_sequences,
     "safe-batch": computed.safe_batch,
 }
-"""Remedies that a function computes, by their names in ladders."""
 COMPUTED: Mapping[str, Ladder] = {
     "gpu-oom": _out_of_memory,
     "gpu-memory-near-limit": _out_of_memory,

@@ -35,7 +35,6 @@ MARKS = re.compile(r"\s*([~^]+)\s*$")
 SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
 MAX_DRAWN_LINES = 600
 MAX_INTERJECTED = 20
-"""Lines of other output that are looked over for the rest of a traceback."""
 ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when calling \S+$|^terminate called after .*")
 """The end of a first line after which the message proper follows; Keras puts its own words before that."""
 PROSE = re.compile(r"^\s*$|^\s+(?!File )\S|^(?![\w.-]+: )[A-Z`'\"(-].*[.:;)`'\"]$")
@@ -93,7 +92,8 @@ class Failure(Struct, frozen=True):
 
     `headline` is the exception line or native message, `message` all its lines. Exceptions raised while handling one
     another share a `chain`. `uncaught`: the traceback starts at the entry point of the program; `ignored`: Python
-    reports that the program continues; `thread`: only a thread ended.
+    reports that the program continues; `thread`: only a thread ended; `handles`: raised while the one before in its
+    chain was handled, not because of it.
     """
 
     first: int
@@ -108,6 +108,7 @@ class Failure(Struct, frozen=True):
     traceback: bool = False
     ignored: bool = False
     thread: bool = False
+    handles: bool = False
 
     @property
     def is_of_launcher(self) -> bool:
@@ -134,15 +135,15 @@ def find_exceptions(lines: Sequence[LogLine]) -> tuple[Failure, ...]:
 class _ExceptionParser:
     """Parses the lines of one rank in a single pass.
 
-    `position` is the index of the next line. `chain`, `ignored` and `thread` belong to the exceptions that come next.
+    `position` is the index of the next line. `chain`, `ignored`, `thread` and `handles` belong to the exceptions that
+    come next.
     """
 
     def __init__(self, lines: Sequence[LogLine]) -> None:
         self.lines = lines
         self.position = 0
         self.chain = 0
-        self.ignored = False
-        self.thread = False
+        self.ignored = self.thread = self.handles = False
 
     def parse(self) -> Iterator[Failure]:
         while self.position < len(self.lines):
@@ -179,7 +180,7 @@ class _ExceptionParser:
         if self.position >= len(self.lines):
             if frames:
                 last = self.lines[-1].number
-                yield Failure(start.number, last, "", "", rank=start.rank, frames=frames, chain=self.chain)
+                yield Failure(start.number, last, "", "", None, start.rank, frames, self.chain, ignored=self.ignored)
             return
         if TRACEBACK.match(self.lines[self.position].text):
             # Old releases of torch raise in the parent with the worker's traceback as the message ("OSError: Traceback
@@ -303,6 +304,7 @@ class _ExceptionParser:
             traceback=traceback,
             ignored=self.ignored,
             thread=self.thread,
+            handles=self.handles,
         )
 
     def _continues(self, line: LogLine, before: str) -> bool:
@@ -324,6 +326,7 @@ class _ExceptionParser:
     def _follow_link(self) -> None:
         ahead = (self.lines[number].text for number in range(self.position, len(self.lines)))
         following = next((text for text in ahead if text.strip()), "")
+        self.handles = following.startswith("During")
         if not LINK.match(following):
             self.chain += 1
             self.ignored = self.thread = False

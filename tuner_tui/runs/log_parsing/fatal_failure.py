@@ -233,10 +233,9 @@ FIRST_KEPT, LAST_KEPT = 20, 80
 """Failures looked at where an output repeats one endlessly."""
 INTERRUPT = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|SignalException)$")
 VAGUE_TOPICS = frozenset({None, "native-crash", "gpu-call", "rank-output"})
-"""Topics of the cause `unknown` that name no part that failed."""
 ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
 EXPECTED = frozenset({"FileNotFoundError", "KeyError", "IndexError", "StopIteration", "AttributeError"})
-"""Classes of exceptions that programs expect, to go another way."""
+TEARDOWN = re.compile(r"_*(?:close|finish|clean_?up|shut_?down|tear_?down|destroy|terminate|exit|del|atexit)(?:_|$)")
 FORWARDED = re.compile(r": Caught \w+ in ")
 """The message of an exception that another thread or process raised, which follows as the original one."""
 
@@ -349,10 +348,10 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     """The exception of a chain that says most.
 
     Libraries wrap errors both ways: the cause may come first (`raise ... from`) or last. So the order decides only
-    between equals: the first exception with the most specific pattern, else the first one. What a worker forwards
-    ("Caught ...") follows as the original, which is taken.
+    between equals: the first exception with the most specific pattern, else the last one that is whole and of no
+    teardown. What a worker forwards ("Caught ...") follows as the original, which is taken.
     """
-    chain = [each for each, later in zip_longest(chain, chain[1:]) if not later or not _gives_way(each, later)]
+    chain = [each for each, later in zip_longest(chain, chain[1:]) if later is None or not _gives_way(each, later)]
     forwards = len(chain) > 1 and FORWARDED.search(chain[0].headline) is not None
     matches = [FailureMatch(_extend_over(failure, chain), classify(failure)) for failure in chain[forwards:]]
     # A task that is cancelled, or a group of errors, never says why.
@@ -364,7 +363,9 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
         if not recognised:
             return FailureMatch(replace(matches[0].failure, uncaught=False), matches[0].pattern)
     if not recognised:
-        return matches[0]
+        said = {"", matches[0].failure.headline}
+        later = (match for match in reversed(matches) if match.failure.headline not in said)
+        return next((match for match in later if not _is_of_teardown(match.failure)), matches[0])
     best = min(recognised, key=_generality)
     innermost = matches[-1].failure
     if best.cause in WRAPPERS and best.failure.traceback and innermost.traceback and innermost.headline:
@@ -374,13 +375,12 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
 
 
 def _gives_way(failure: Failure, later: Failure) -> bool:
-    """Whether the program went another way after a failure, which failed `later`, or put it in words there."""
-    if failure.type not in EXPECTED or not (failure.frames and later.frames and later.headline):
-        return False
-    place, caught = later.frames[-1], failure.frames[0]
-    if place[:2] == caught[:2]:
-        return failure.type != "FileNotFoundError" and place.raises and " " in later.headline.partition(": ")[2]
-    return bool(place.statement) and not place.raises
+    """Whether the program expected a failure, and what it did then failed `later` or put it in words."""
+    return failure.type in EXPECTED and later.handles and bool(later.headline) and not _is_of_teardown(later)
+
+
+def _is_of_teardown(failure: Failure) -> bool:
+    return any(TEARDOWN.match(frame.function) for frame in failure.frames)
 
 
 def _generality(match: FailureMatch) -> tuple[bool, bool, bool, bool, int]:
@@ -392,8 +392,9 @@ def _generality(match: FailureMatch) -> tuple[bool, bool, bool, bool, int]:
 
 def _extend_over(failure: Failure, chain: Sequence[Failure]) -> Failure:
     longest = max((member.frames for member in chain), key=len)
-    # An error that is re-raised in a few frames happened where the longest stack of its chain leads to.
-    short = len(failure.frames) <= 2 and failure.frames != longest
+    # An error that is re-raised, or raised in a few frames, happened where the longest stack of its chain leads to.
+    again = sum(member.headline == failure.headline for member in chain) > 1
+    short = (again or len(failure.frames) <= 2) and failure.frames != longest
     return replace(
         failure,
         first=min(member.first for member in chain),

@@ -246,9 +246,7 @@ RECORD = re.compile(r"[\[, ]*\{\"")
 ERROR_LEVELS = frozenset({"error", "critical", "fatal", "err", "40", "50"})
 LEVEL_FIELDS = ("level", "levelname", "severity", "lvl", "log.level")
 OWN_WORDS = frozenset({"Original", "+ Exception Group", "Exception Group", "| Exception Group"})
-"""What Python itself writes before the word Traceback."""
 MAX_SPAN = 600
-"""Lines after a traceback's header in which its prefix is looked for."""
 
 
 def _restore_lines(line: str) -> Iterator[str]:

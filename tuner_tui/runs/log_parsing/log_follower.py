@@ -87,7 +87,6 @@ MAX_POSITIONS = 2
 """Lines with a position in the training that are parsed in a second while its length is not known."""
 MAX_LINE_BYTES = 1000
 MAX_WAITING = 8
-"""Lines of evaluations that wait for a second without another one."""
 
 _FIGURES = tuple(word.encode() for word in FIGURE_WORDS)
 _LABEL_ALONE = re.compile(LABEL_ALONE.encode())

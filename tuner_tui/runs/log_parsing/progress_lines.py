@@ -255,7 +255,6 @@ _LABEL = re.compile(
 _CAMEL_CASE = re.compile(r"(?<=[nltdv])(?=[A-Z])")
 """Where `TrainLoss`, `ValAcc`, `EvalLoss`, `TestAcc`, `ValidLoss` and `DevLoss` begin their second word."""
 _NUMBERED_SET = re.compile(r"(?<=[a-z])_\d+_(?=[a-z])")
-"""Of several sets, as in `val_0_accuracy`."""
 _NAMED_BY_LABEL = re.compile(r"(?<![\w.])(?P<key>val|valid|test)[:=]\s?(?P<value>\d+\.\d+)%?(?=[,;|\s]|$)")
 """`Loss: 1.2, Train: 0.9, Val: 0.7, Test: 0.7`, as PyTorch Geometric's examples print."""
 _SEPARATORS = re.compile(r"[. _/-]+")
