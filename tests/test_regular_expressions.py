@@ -16,7 +16,7 @@ from tuner_tui.core.files import read_data_file
 PACKAGE = Path(tuner_tui.__file__).parent
 REPEATED = (
     "#", "# ", "#\n", "a", "a ", "a\n", " ", "\n", "-", "--a ", "a=", "a.", "a/", "(", "[a", "{", "'", '"', "\\", "${a",
-    "0", "0.", "0,", "1 ", "=", "a,", "a: ", "_", "a_", "|", " |", "─", "\t", 'File "a", ', "\x1b[0m", "1%|", "<", "~", "^",
+    "0", "0.", "0,", "1 ", "=", "a,", "a: ", "_", "a_", "|", " |", "─", "\t", 'File "a", ', "\x1b[0m", "1%|", "<", "^",
 )  # fmt: skip
 LENGTH, CPU_S = 80, 1.0
 """An expression that is no worse than quadratic takes microseconds for so many characters."""
