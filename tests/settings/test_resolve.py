@@ -207,3 +207,15 @@ def test_the_opened_file_of_a_tool_wins_over_the_project_file(tmp_path):
     opened.write_text("learning_rate: 1e-5\n")  # only its user knows the script that reads it
     of_project = CommandJob(command=("python", "x.py"))
     assert resolve_training(LaunchOptions(str(opened), project=project)).job == of_project
+
+
+def test_a_script_is_not_passed_what_it_sets_itself(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nargs_batch_size = 16\nopt = torch.optim.SGD(model.parameters(), lr=0.5)\nfor x in loader:\n"
+        "    loss = model(x)\n    loss.backward()\n    opt.step()\n"
+    )
+    training = resolve_training(LaunchOptions(str(script), {"seed": "1"}, project=None))
+    assert training.resolved.settings.learning_rate == 0.5
+    assert training.resolved.chosen == {"seed"}
+    assert training.resolved.origin("learning_rate") == Origin(OriginKind.OBSERVED, "train.py")
