@@ -17,6 +17,7 @@ from tuner_tui.view.charts import (
     BarMark,
     BarPart,
     Curve,
+    Mark,
     area_lines,
     axis_end,
     axis_range,
@@ -91,8 +92,8 @@ def test_the_names_of_parts_stand_in_what_is_free_if_there_is_room() -> None:
 def test_the_heights_of_one_row_tell_rest_half_and_full_load_apart() -> None:
     levels = [0.0, 30.0, 60.0, 85.0, 100.0]
     rows = [plain_text(area_lines((level, level), 100.0, 1, "good")[0]) for level in levels]
-    assert rows == ["⡀", "⣀", "⣤", "⣶", "⣿"]
-    assert [to_ascii(row) for row in rows] == [".", "_", ":", "=", "#"]
+    assert rows == ["▁▁", "▂▂", "▄▄", "▆▆", "▇▇"]
+    assert [to_ascii(row[0]) for row in rows] == ["_", "_", "=", "#", "#"]
 
 
 def test_marks_stand_below_their_share_and_leave_out_texts_without_room() -> None:
@@ -111,11 +112,11 @@ def test_plots_never_outgrow_their_place(width: int, height: int, points: int) -
 
 def test_an_area_starts_at_zero_and_a_line_lies_on_it() -> None:
     busy = (100.0, 50.0, None, None, 0.0, 0.0, 25.0, None)
-    assert plain_text(area_lines(busy, 100, 1, "good")[0]) == "⣧ ⡀⡀"
-    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good")] == ["⡇   ", "⣿ ⡀⡄"]
-    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good", (75.0,) * 8, 100)] == ["⠤⠤⠤⠤", "⣿ ⡀⡄"]
+    assert plain_text(area_lines(busy, 100, 1, "good")[0]) == "▇▄  ▁▁▂ "
+    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good")] == ["▇       ", "██  ▁▁▄ "]
+    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good", (75.0,) * 8, 100)] == ["▇╌╌╌╌╌╌╌", "██  ▁▁▄ "]
     edge, foot = area_lines((90.0, 90.0), 100, 2, "good", (30.0, 30.0), 100)
-    assert (edge, foot) == (line(TextSpan("⣶", "good")), line(TextSpan("⠤", "second")))
+    assert (edge, foot) == (line(TextSpan("▆▆", "good")), line(TextSpan("╌╌", "on-good")))
 
 
 def test_axes_carry_their_ends() -> None:
@@ -146,6 +147,14 @@ def test_gaps_and_infinities_are_left_out_and_too_few_points_say_so() -> None:
 def test_a_level_line_is_one_row_of_dots() -> None:
     rows = texts(Curve("", (0.0, 5.0, 6.0, 8.0, 10.0), (1.0,) * 5))[1:-1]
     assert sum(any("⠁" <= cell <= "⣿" for cell in row) for row in rows) == 1
+
+
+def test_a_text_of_a_chart_is_written_above_the_signs_below_it() -> None:
+    marks = (Mark(10.0, 1.0, "0.28 – 0.37", "curve"), *(Mark(x, 1.3, "◆", "second") for x in (8.0, 9.0)))
+    curve = Curve("", tuple(map(float, range(11))), tuple(2.0 - x / 10 for x in range(11)))
+    rows = [plain_text(row) for row in curve_rows((), (curve,), Axes(f.significant), 40, 8, marks)]
+    signs, text = (next(n for n, row in enumerate(rows) if sign in row) for sign in ("◆", "0.28 – 0.37"))
+    assert (rows[signs].count("◆"), text) == (2, signs - 1)
 
 
 def test_two_curves_are_told_apart_without_colour() -> None:

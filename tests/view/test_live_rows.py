@@ -95,15 +95,15 @@ def test_figures_of_ranks_give_way_to_the_loss() -> None:
 
 
 def test_rows_that_are_left_show_histories() -> None:
-    assert "busy ⣶⣶" not in text(scene(None), 74, 5)
+    assert "busy ▅▅" not in text(scene(None), 74, 5)
     tall = text(scene(None), 74, 20)
-    assert tall.startswith("GPU busy ⣶⣶                 memory")
+    assert tall.startswith("GPU busy ▅▅                 memory")
     assert tall.count("30 s ago ─") == 1, "the axis stands once"
 
 
 def test_a_machine_without_gpus_shows_the_history_of_the_processor_but_not_a_screen_full_of_it() -> None:
     shown = texts(scene(None, gpus=0), 60, 40)
-    assert sum("⣀" * 40 in row for row in shown) == 1, "it is flat"
+    assert sum("▃" * 40 in row for row in shown) == 1, "it is flat"
     assert not any(row.startswith("GPU") for row in shown)
 
 

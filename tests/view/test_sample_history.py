@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +12,7 @@ from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
 from tuner_tui.view.sample_history import (
     WINDOWS,
     SampleHistory,
+    drawn_columns,
     history_columns,
     samples_after,
     shown_past,
@@ -66,6 +69,15 @@ def test_the_newest_column_is_at_the_right_and_histories_move_every_four_seconds
         drawn.append(history_columns(recent, "cpu", cpu, START_S + second, WIDTH, WIDTH))
     assert len({id(each) for each in drawn[54:60]}) == 2
     assert drawn[57][-3:] == (54.0, 55.0, 56.0)
+
+
+def test_the_newest_drawn_column_is_the_figure_and_samples_are_no_stairs() -> None:
+    recent = SampleHistory(600)
+    for second in range(11):
+        recent.append(sample(START_S + second, 98.0 if second == 10 else 9.0 * second))
+    drawn = drawn_columns(recent, "cpu", cpu, recent[-1], 100, shown_past(recent, WINDOWS[0], START_S + 10))
+    assert drawn[-1] == 98.0
+    assert max(abs(after - before) for before, after in pairwise(drawn[:-1])) < 3.0  # type: ignore[operator]
 
 
 def test_a_second_without_a_sample_leaves_no_gap_but_a_longer_pause_does() -> None:

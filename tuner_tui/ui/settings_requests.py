@@ -26,7 +26,7 @@ from tuner_tui.ui.drafts import Draft, draft_of, job_of, restorable, with_job
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.records import NameTakenError, PresetOutlook, TrainingConfig
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen, MemoryScreen, NameScreen
-from tuner_tui.ui.screens.pickers import PickerItem, PickScreen, PresetScreen
+from tuner_tui.ui.screens.pickers import DIALOG_FRAME, DIALOG_SHARE, PickerItem, PickScreen, PresetScreen
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.state_store import Requests, estimate_request
 from tuner_tui.view.cells import READING
@@ -230,7 +230,7 @@ class SettingsRequests(Requests):
         current = None if self._state.loaded is None else self._state.loaded.preset
         inventory = self._state.inventory
         listed = await to_daemon_thread(lambda: self._backend.list_presets(inventory))
-        screen = PresetScreen(*preset_table(listed, current, self._differences))
+        screen = PresetScreen(*preset_table(listed, self._app.size.width, current, self._differences))
         reading = self._app.run_task(self._judge_presets, screen, current, None if inventory is None else listed)
         try:
             name = await self._app.ask(screen)
@@ -255,7 +255,7 @@ class SettingsRequests(Requests):
             presets = await to_daemon_thread(lambda: self._backend.list_presets(inventory))
         outlooks = await to_daemon_thread(lambda: self._backend.preset_outlooks(presets, inventory, interpreter))
         unused = bool(inventory.gpus) and RuleContext(interpreter=interpreter).cpu_build
-        screen.show(*preset_table(presets, current, self._differences, outlooks, unused))
+        screen.show(*preset_table(presets, self._app.size.width, current, self._differences, outlooks, unused))
 
     def _differences(self, values: Mapping[str, Value]) -> list[str]:
         """What `values` would change of the settings shown: `micro batch 8 → 16`, `micro batch 16` of none."""
@@ -366,12 +366,13 @@ PRESET_COLUMNS = ("method", "peak / free memory (! tight)", "time here", "")
 
 def preset_table(
     presets: Sequence[PresetEntry],
-    current: str | None = None,
-    differences: Callable[[Mapping[str, Value]], Sequence[str]] = lambda values: (),
+    width: int,
+    current: str | None,
+    differences: Callable[[Mapping[str, Value]], Sequence[str]],
     outlooks: Mapping[str, PresetOutlook] | None = None,
     unused_gpus: bool = False,
 ) -> tuple[str, list[PickerItem[str]]]:
-    """Return the names of the columns, and presets as items by group, the `current` one first.
+    """Return the columns that fit on a screen of `width`, and presets as items by group, the `current` one first.
 
     Memory and time are those on this machine, by `outlooks`, which are None while they are read; with `unused_gpus`
     they are those of GPUs that the PyTorch there cannot use. The detail of each is what it says of itself, what its
@@ -385,7 +386,10 @@ def preset_table(
     rows = [PRESET_COLUMNS, *(_preset_figures(preset, current, judged.get(preset.name), memory) for preset in presets)]
     # Until a run was measured here no time is known.
     columns = [column for column in zip(*rows, strict=True) if not {*column[1:]} <= {UNKNOWN, ""}]
-    head, *lines = format_table(list(zip(*columns, strict=True)))
+    room = int(width * DIALOG_SHARE) - DIALOG_FRAME - max(len(preset.name) for preset in presets)
+    table = format_table(list(zip(*columns, strict=True)))
+    has_room = columns[-1][0] or max(map(len, table)) <= room
+    head, *lines = table if has_room else format_table(list(zip(*columns[:-1], strict=True)))
     items = [
         _preset_item(preset, line, differences, _preset_group(preset, judged.get(preset.name), outlooks is None))
         for preset, line in zip(presets, lines, strict=True)

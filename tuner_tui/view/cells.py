@@ -20,9 +20,10 @@ BAD = "✗"
 Style = Literal[
     "", "dim", "strong", "gauge", "curve", "second", "good", "warn", "bad", "hit",
     "fill-dim", "fill-strong", "fill-gauge", "fill-curve", "fill-second", "fill-good", "fill-warn", "fill-bad",
+    "low-gauge", "low-good", "low-warn", "low-dim", "on-gauge", "on-good", "on-warn", "on-dim",
 ]  # fmt: skip
-"""States, two colours for curves, and fills: the same colours behind the text of a stacked bar."""
-FILLED = frozenset[Style](style for style in get_args(Style) if style == "hit" or style.startswith("fill-"))
+"""States, two colours for curves, fills: the same colours behind the text of a stacked bar, and shades for areas."""
+FILLED = frozenset[Style](style for style in get_args(Style) if style == "hit" or style.startswith(("fill-", "on-")))
 """Styles in which a space is seen."""
 
 

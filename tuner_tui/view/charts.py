@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, zip_longest
 from operator import itemgetter
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tuner_tui.core.units import format_share
 from tuner_tui.view.cells import (
@@ -174,11 +174,7 @@ def _joined_cells(cells: Iterable[tuple[str, Style]]) -> Line:
     return line(*(TextSpan("".join([cell for cell, _ in run]), style) for style, run in runs))
 
 
-AREA_SIGN, OVER_SIGN = "⣶⣶", "⠒⠒"
-AREA_DOTS = ((0, 0x40, 0x44, 0x46, 0x47), (0, 0x80, 0xA0, 0xB0, 0xB8))
-"""Braille dots of the left and the right column of a cell, by the height of the area in it."""
-AT_REST, ROUNDING = 0.02, 0.15
-"""The share below which a value counts as zero, and the share of a dot that may be missing: 97 % is full, 85 % not."""
+AREA_SIGN, OVER_SIGN = "▅▅", "╌╌"
 FLAT_SHARE = 0.05
 
 
@@ -197,46 +193,30 @@ def area_lines(
     over: tuple[float | None, ...] = (),
     over_full: float = 0.0,
 ) -> tuple[Line, ...]:
-    """Return `height` lines with an area below `values`, two in a cell; `full` fills the whole height.
+    """Return `height` lines with an area below `values`, one in a cell; `full` fills all but the highest eighth.
 
-    `over`, values on the scale of `over_full`, is a line in front of it. Unknown is blank, zero a dot in every cell.
+    The cell of its upper edge is bright, those below it have a shade of its style. `over`, values on the scale of
+    `over_full`, is a line in front of it. Zero is the lowest eighth, unknown is blank.
     """
-    levels = _area_levels(values, full, height)
-    lines = [level - 1 for level in _area_levels(over, over_full, height)] or [-1] * len(levels)
-    pairs = zip(levels[::2], levels[1::2], lines[::2], lines[1::2], strict=True)
-    columns = (_area_cells(*pair, height, style) for pair in pairs)
+    levels, lines = (
+        [0 if value is None or not most else max(1, quantise(value, most, 8 * height - 1)) for value in each]
+        for each, most in ((values, full), (over, over_full))
+    )
+    columns = (_area_cells(*pair, height, style) for pair in zip_longest(levels, lines, fillvalue=0))
     return tuple(map(_joined_cells, zip(*columns, strict=True)))
 
 
-def _area_levels(values: Sequence[float | None], full: float, height: int) -> list[int]:
-    """Return the dots of each column: 0 for zero, -1 for unknown."""
-    most, dots = 4 * height, 4 * height / (full or math.inf)
-    return [
-        -1 if value is None or not full
-        else 0 if value < AT_REST * full
-        else max(1, min(most, int(value * dots + ROUNDING)))
-        for value in values
-    ]  # fmt: skip
-
-
 @lru_cache(maxsize=2048)
-def _area_cells(
-    left: int, right: int, left_line: int, right_line: int, height: int, style: Style
-) -> tuple[tuple[str, Style], ...]:
-    """Return the cells of two values, from the top: of areas of so many dots, with a line over them at those dots."""
+def _area_cells(level: int, line_level: int, height: int, style: Style) -> tuple[tuple[str, Style], ...]:
+    """Return the cells of one value, from the top: an area of so many eighths with a line in the row of its eighths."""
     # They stay the same while the chart moves to the left, and are most of its work.
-    cells: list[tuple[str, Style]] = []
-    for below in range(4 * (height - 1), -1, -4):
-        line_dots = sum(
-            DOT_BITS[3 - (dot - below)][side]
-            for side, dot in enumerate((left_line, right_line))
-            if below <= dot < below + 4
-        )
-        heights = (max(0, min(4, dots - below)) for dots in (left, right))
-        dots = sum(bits[filled] for bits, filled in zip(AREA_DOTS, heights, strict=True))
-        dots |= DOT_BITS[3][0] * (not below and (left == 0 or left < right == 0))
-        drawn = line_dots or dots
-        cells.append((chr(BRAILLE | drawn) if drawn else " ", "second" if line_dots else style))
+    cells: list[tuple[str, Any]] = []  # an area's style has both shades
+    for below in range(8 * (height - 1), -1, -8):
+        filled = level - below
+        if below < line_level <= below + 8 and not 0 < filled <= 8:
+            cells.append((OVER_SIGN[0], f"on-{style}" if filled > 8 else "second"))
+        else:
+            cells.append(("█", f"low-{style}") if filled > 8 else (LEVELS[max(0, filled)], style))
     return tuple(cells)
 
 
@@ -262,7 +242,7 @@ class Curve(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A sign at a point of a chart, at its edge if beyond it. A longer text ends at the point, in the row above."""
+    """A sign at a point of a chart, at its edge if beyond it. A longer text ends at the point, in a row above."""
 
     x: float
     y: float
@@ -332,10 +312,13 @@ def curve_rows(
         if curve.pattern == "dashed":
             dots = ((x, y) for x, y in dots if x % (2 * DASH) < DASH)
         grid.draw(dots, curve.style, DOTTED_BITS if curve.pattern == "dotted" else 0xFF)
-    for mark in marks:
-        x, y = dot(mark.x, mark.y)
-        above = y // 4 - 1 if y // 4 else 1
-        start, row = (x // 2, y // 4) if len(mark.text) == 1 else (x // 2 + 1 - len(mark.text), above)
+    places = [(mark, dot(mark.x, mark.y)) for mark in marks]
+    signs = {(x // 2, y // 4) for mark, (x, y) in places if len(mark.text) == 1}
+    for mark, (x, y) in places:
+        start, row = x // 2 + 1 - len(mark.text), y // 4
+        if len(mark.text) > 1:  # never over a sign
+            rows = (*range(row - 1, -1, -1), *range(row + 1, body))
+            row = next((row for row in rows if not any((start + n, row) in signs for n in range(len(mark.text)))), -1)
         grid.write(start, row, mark.text, mark.style)
     body_rows = (
         line(TextSpan(align_right(labels.get(y, ""), margin) + ("┤" if y in labels else "│"), "dim"), *cells)

@@ -26,7 +26,7 @@ from tuner_tui.view.cells import (
     wrapped_rows,
 )
 from tuner_tui.view.charts import AREA_SIGN, OVER_SIGN, area_lines, axis_text, blocks, gauge, is_flat
-from tuner_tui.view.sample_history import Columns, history_columns, samples_after
+from tuner_tui.view.sample_history import Columns, drawn_columns, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import GpuSample, Sample
@@ -340,7 +340,7 @@ SCALE = 7
 
 
 def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Columns:
-    """Return the newest values of a figure of the GPU, two for each of `number` cells."""
+    """Return the newest values of a figure of the GPU, one for each of `number` cells."""
     index = gpu.index
 
     def figure(sample: Sample) -> float | None:
@@ -348,7 +348,7 @@ def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Column
         value: float | None = None if past is None or past.lost else getattr(past, field)
         return value
 
-    return history_columns(scene.recent, (index, field), figure, scene.sample.time_s, 2 * number, scene.past_s)
+    return drawn_columns(scene.recent, (index, field), figure, scene.sample, number, scene.past_s)
 
 
 @lru_cache(maxsize=64)

@@ -21,7 +21,7 @@ from tuner_tui.view.cells import (
 )
 from tuner_tui.view.charts import blocks, gauge, is_flat
 from tuner_tui.view.gpu_rows import INDEX, SCALE, WIDEST_GAUGE, history_rows, time_axis
-from tuner_tui.view.sample_history import Columns, history_columns, samples_after
+from tuner_tui.view.sample_history import Columns, drawn_columns, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
@@ -37,7 +37,7 @@ def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, 
     number, now_s, host = max(0, width - INDEX - SCALE), sample.time_s, sample.host
 
     def columns(field: str) -> Columns:
-        return history_columns(recent, field, lambda past: getattr(past.host, field), now_s, 2 * number, past_s)
+        return drawn_columns(recent, field, lambda past: getattr(past.host, field), sample, number, past_s)
 
     history: Sequence[Line] = ()
     if number and (height := min(LOW_CHART if sample.gpus else TALLEST_CHART, chart)) > 0:

@@ -184,6 +184,19 @@ def history_columns(
     return recent.columns(name, figure, now_s, number, column_s)
 
 
+def drawn_columns(
+    recent: Sequence[Sample], name: Hashable, figure: SampleValue, sample: Sample, number: int, past_s: float
+) -> Columns:
+    """Return the columns up to `sample`, which is the newest one whenever the others move, without stairs between."""
+    columns = history_columns(recent, name, figure, sample.time_s, number, past_s)
+    if half := int(number * SAMPLED_S / past_s / 2):
+        near = (
+            [value for value in columns[max(0, n - half) : n + half + 1] if value is not None] for n in range(number)
+        )
+        columns = tuple(None if at is None else sum(each) / len(each) for at, each in zip(columns, near, strict=True))
+    return columns if not columns or (now := figure(sample)) is None else (*columns[:-1], now)
+
+
 def _means(sums: dict[int, tuple[float, int]], first: int, newest: int, column_s: float) -> Iterator[float | None]:
     # Samples are taken once a second, a little early or late: columns without one show the value before it, as do the
     # next columns of a chart with several a second.

@@ -21,7 +21,6 @@ from textual.strip import Strip
 
 from tuner_tui.core.text import drop_control
 from tuner_tui.view.cells import is_narrow
-from tuner_tui.view.charts import AREA_DOTS, BRAILLE
 
 MAX_GAP = 4
 """Up to this many unchanged cells between two changed ones are written again: moving the cursor takes as many bytes."""
@@ -168,12 +167,6 @@ _ELLIPSIS = re.compile("(?: |[!-~]{2})…")
 RIGHT_DOTS = 0xB8
 """The right column of dots of a braille character; a dotted curve uses none of them."""
 _ASCII = {ord(fancy): plain for plain, fancies in _SAME.items() for fancy in fancies}
-_ASCII |= {  # by the height of an area, from one at rest
-    BRAILLE | left_dots | right_dots: "._:=#"[max(left, right) if right or left > 1 else 0]
-    for left, left_dots in enumerate(AREA_DOTS[0])
-    for right, right_dots in enumerate(AREA_DOTS[1])
-    if left or right
-}
 
 
 def to_ascii(text: str) -> str:
