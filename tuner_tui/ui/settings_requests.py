@@ -44,7 +44,7 @@ class SettingsRequests(Requests):
     def load(self, config: TrainingConfig) -> None:
         self._store.update(self._state.with_config(config))
         self._app.run_task(self._probe_interpreter, config.job)
-        if config.notes:
+        if config.notes and config.resolved.chosen:  # what is only read of a script is left as it is
             self._app.show_note("\n".join(config.notes), severity="warning")
 
     async def restore_draft(self) -> None:
