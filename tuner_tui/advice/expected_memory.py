@@ -42,7 +42,9 @@ GROWING_SHARE = (7.8 - 7.0) / 7.0 / (48 / 32 - 1)
 """Share of the peak that grows with the micro batch, where nothing is known: 7.0 → 7.8 GB from 32 to 48 on the RTX 3070
 of the field notes."""
 MAX_GUESSED_GROWTH = 1.5
+"""A larger step than this is not offered on a guess."""
 GRADIENT_BYTES = 4
+"""A gradient in fp32."""
 CHECKPOINTING_SHARE = 0.6
 """Activations with gradient checkpointing relative to those without: 40 % less in the T4 notes, which is the least. A
 deep model keeps a tenth."""

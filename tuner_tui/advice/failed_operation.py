@@ -31,6 +31,7 @@ MIRRORED = str.maketrans("([{)]}", ")]}([{")
 
 
 MAX_CHARS = 400
+"""Of a quoted part of a log."""
 
 
 class Explanation(Struct, frozen=True):

@@ -73,6 +73,7 @@ class Remedy(Struct, frozen=True):
 
 
 SAME_SPEED = 0.015
+"""Speeds that differ by less are called the same."""
 
 
 def speed_words(*ratios: float) -> str:

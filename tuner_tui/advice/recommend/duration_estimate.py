@@ -30,6 +30,7 @@ MIN_TRIAL_SPREAD = 0.03
 OTHER_SETTINGS = 0.3
 """Relative uncertainty for runs of the same job with other settings; judgement, shown with the estimate."""
 BERT_BASE_WIDTH = 12 * 768
+"""Layers × hidden size."""
 NOTED_TOKENS = 192
 NOTED_SIZES = (24_000, 50_000, 100_000)
 CHECKPOINTING = 1.2
@@ -118,6 +119,7 @@ def earlier_runs(job: Job, root: Path) -> tuple[EarlierRun, ...]:
 
 UNMEASURED, VARIED = "not known until a run measures it", "not known: the speeds measured so far differ too much"
 MOST_SPREAD = 4.0
+"""Speeds further apart say nothing of the time."""
 
 
 def describe_duration(expected: DurationEstimate | None, epochs: float) -> str:

@@ -17,12 +17,14 @@ from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import Settings
 
 MOST_SAMPLES, MOST_SECONDS = 2_000, 10.0
+"""How many samples are measured, and for how long."""
 TIMEOUT_S = 240.0
 MEGABATCHES = 50
 """Transformers sorts at most as many batches at a time by length, and fewer than a quarter of all."""
 SEED = 7
 FORMAT = 1
 MOST_FILES = 200
+"""Files of a folder of which the time of change is kept."""
 PACKING_KEYS = ("packing", "sample_packing", "neat_packing", "packed")
 """How the tools say that samples are put end to end."""
 PADDING_KEYS = ("pad_to_sequence_len", "pad_to_max_length")

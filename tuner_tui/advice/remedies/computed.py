@@ -183,6 +183,7 @@ def no_checkpointing(situation: Situation, settings: Settings) -> Iterator[Remed
 
 MAX_WORKERS = 16
 LEAST_GAIN = 1.02
+"""A remedy that cannot gain as much is not offered."""
 
 
 def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:

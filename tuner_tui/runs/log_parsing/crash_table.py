@@ -23,6 +23,7 @@ FILE = Path(__file__).with_name("crashes.yaml")
 KILLED = "killed"
 """The topic of ends by want of memory in which no allocation failed: a process was killed, or memory was not pinned."""
 WRAPPERS = frozenset({"worker-crash", "compile-failed", "collective-timeout"})
+"""Causes whose messages often wrap the real cause."""
 GENERAL = frozenset(
     {"precision-unsupported", "program-error", "bad-arguments", "checkpoint-io", "disk-full", "unknown", *WRAPPERS}
 )

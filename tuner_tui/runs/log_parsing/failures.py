@@ -19,6 +19,7 @@ from tuner_tui.inspection.process_dump import parse_stacks
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any, parse_lines, read_head_and_tail, search_any
 
 MAX_MESSAGE_LINES = 14
+"""Lines kept of one message."""
 TRACEBACK = re.compile(r"^\s*(?P<kind>Original |Exception Group |)Traceback \(most recent call last\):")
 FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 DRAWN = re.compile(r"^╭─+ ?Traceback \(most recent call last\)|^(?P<type>[A-Za-z_]\w*) {3,}Traceback \(most recent")
@@ -31,7 +32,9 @@ DRAWN_FRAME = re.compile(
 DRAWN_SOURCE = re.compile(r"^(?:│ )?(?:❱|-+>) +\d+[ │]+(?P<statement>.*?)[ │]*$")
 """The line of such a frame that failed, which is marked."""
 TRACE_LINE = re.compile(r"^\s|^[│╭╰❱─|]|^-+>|^File \"|^\^+$")
+"""A line inside a traceback, in any of its forms."""
 MARKS = re.compile(r"\s*([~^]+)\s*$")
+"""What underlines the part of a source line that failed."""
 SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
 MAX_DRAWN_LINES = 600
 MAX_INTERJECTED = 20

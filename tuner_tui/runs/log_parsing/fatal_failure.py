@@ -46,6 +46,7 @@ OPENING_LINES = 20
 """So many lines at the beginning of a log may show where a program starts."""
 DIGITS = re.compile(r"\d+")
 MESSAGE_ALONE = re.compile(r"(?:CUDA|HIP|cuDNN|NCCL) error: ")
+"""The beginning of an exception's message that stands without the exception's type."""
 PECULIAR_CHARS, LAST_LINES = 30, 40
 """So much that a certain pattern matches at the beginning of one of the last lines needs no exception's type either."""
 WATCHDOG = re.compile(r"^.*watchdog thread terminated with exception: (?=\S)")
@@ -229,11 +230,14 @@ def _is_of_new_start(end: Failure, following: Failure, between: Sequence[str], i
 T = TypeVar("T")
 TRUST = {"certain": 0, "likely": 1, "possible": 3}
 UNRECOGNISED = 2
+"""Rank of an exception without pattern: above a pattern that is only possible."""
 FIRST_KEPT, LAST_KEPT = 20, 80
 """Failures looked at where an output repeats one endlessly."""
 INTERRUPT = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|SignalException)$")
 VAGUE_TOPICS = frozenset({None, "native-crash", "gpu-call", "rank-output"})
+"""Topics of the cause `unknown` that name no part that failed."""
 ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
+"""What other processes report when one is interrupted."""
 EXPECTED = frozenset({"FileNotFoundError", "KeyError", "IndexError", "StopIteration", "AttributeError"})
 TEARDOWN = re.compile(r"_*(?:close|finish|clean_?up|shut_?down|tear_?down|destroy|terminate|exit|del|atexit)(?:_|$)")
 FORWARDED = re.compile(r": Caught \w+ in ")

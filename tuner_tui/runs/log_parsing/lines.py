@@ -91,6 +91,7 @@ def _split_lines(text: bytes) -> tuple[str, ...]:
 
 
 MAX_LINE_CHARACTERS = 4000
+"""Longer lines are cut, which keeps the patterns fast."""
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 BAR = re.compile(r"(\d+)/(\d+|\?) (?:\[[^\]\n]{0,80}\]|\d+:\d\d:\d\d •|[━╸╺]{3}|[\d.]+(?:it/s|s/it)\b)")
 """The count of a progress bar of tqdm, Keras, Rich or Ultralytics."""
@@ -100,6 +101,7 @@ BROKEN_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s{0,4}File "[^"\n]{20,400}(?:",?(?:
 PREFIX_STARTS = frozenset("[(+|-*•>0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 """First characters of prefixes; lines that begin otherwise are not searched for one."""
 STRAIGHT_QUOTES = str.maketrans("‘’“”", "''\"\"")
+"""A web page's quotation marks in place of a program's."""
 MAX_PREFIXES = 4
 FILE = Path(__file__).with_name("log_lines.yaml")
 FRAGMENT = re.compile(r"\{([A-Z_]+)\}")
@@ -247,6 +249,7 @@ ERROR_LEVELS = frozenset({"error", "critical", "fatal", "err", "40", "50"})
 LEVEL_FIELDS = ("level", "levelname", "severity", "lvl", "log.level")
 OWN_WORDS = frozenset({"Original", "+ Exception Group", "Exception Group", "| Exception Group"})
 MAX_SPAN = 600
+"""Lines after a traceback's header in which its prefix is looked for."""
 
 
 def _restore_lines(line: str) -> Iterator[str]:

@@ -34,6 +34,7 @@ from tuner_tui.runs.log_parsing.progress_lines import (
 )
 
 MAX_REST_BYTES = 64 << 10
+"""Kept of a line that has not ended."""
 
 
 class OutputTail:
@@ -78,6 +79,7 @@ def _metrics(record: ProgressRecord, step: int, t: float) -> Metrics:
 
 INTERVAL_S = 1.0
 MAX_BYTES = 16 << 10
+"""Output of a second that is read as a whole."""
 LAST_BYTES = 4 << 10
 """Of more output than that, as much of its end is read: lines are lost anyway, and these hold as many losses."""
 MAX_LINES = 6
@@ -87,6 +89,7 @@ MAX_POSITIONS = 2
 """Lines with a position in the training that are parsed in a second while its length is not known."""
 MAX_LINE_BYTES = 1000
 MAX_WAITING = 8
+"""Lines of evaluations that wait for a second without another one."""
 
 _FIGURES = tuple(word.encode() for word in FIGURE_WORDS)
 _LABEL_ALONE = re.compile(LABEL_ALONE.encode())

@@ -62,6 +62,7 @@ def parse_duration(text: str) -> float | None:
 
 
 MAX_NAME_CHARACTERS = 300
+"""Of the text before a bar."""
 _BAR = re.compile(r"\d+%\|[^|\r\n]{0,300}\| *(\d+)/(\d+) \[(\d[\d:]*)<[^,\]\r\n]*, *([^\]\r\n]*)\]")
 _TRAINS = re.compile(
     r"\W*(?:(?:global |train(?:ing)? ?)?(?:steps?|iter(?:ation)?s?)|train(?:ing)?|epochs?)\b", re.IGNORECASE
@@ -84,6 +85,7 @@ _LABEL_ALONE = re.compile(LABEL_ALONE)
 MAX_BARS = 2000
 """A bar is drawn ten times a second: of more states of bars than this, as many are parsed."""
 MAX_PIECE_CHARACTERS = 64 << 10
+"""Of a longer line the end is parsed."""
 
 
 class Table:

@@ -16,6 +16,7 @@ from tuner_tui.runs.log_parsing.failures import RANK
 from tuner_tui.runs.log_parsing.lines import LogLine, search_any
 
 LOST_PEER = re.compile(r"connection|broken ?pipe|\bpeer|remote|socket|nccl|gloo|rendezvous|timed out", re.IGNORECASE)
+"""In an exception that a rank raises because another one is gone."""
 
 
 class Collective(Struct, frozen=True):
