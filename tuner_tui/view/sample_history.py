@@ -139,11 +139,12 @@ class SampleHistory(Sequence["Sample"]):
         """Return the columns of `history_columns`; they are made once a column, so that a chart is drawn as seldom."""
         newest = int(max(self.oldest_s, now_s // MOVE_S * MOVE_S) // column_s)
         cached_s, cached, columns = self._columns.get((name, number), (column_s, newest - number, ()))
-        if cached_s == column_s and cached == newest:
+        # The first value fills columns before it; from then on those that were complete only move to the left.
+        is_same = name in self._sums and bool(self._sums[name].columns) and cached_s == column_s
+        if is_same and cached == newest:
             return columns
         sums = self._sums_of(name, figure, column_s)
-        # Columns that were complete moved to the left.
-        kept = columns[newest - cached : number - 1] if cached_s == column_s and cached < newest else ()
+        kept = columns[newest - cached : number - 1] if is_same and cached < newest else ()
         first = newest - number + 1
         columns = kept + tuple(_means(sums, first + len(kept), newest, column_s))
         self._columns[name, number] = (column_s, newest, columns)
