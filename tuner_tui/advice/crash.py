@@ -412,8 +412,8 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
 
 def _own_frame(frames: Sequence[CodeFrame]) -> CodeFrame | None:
     """The innermost frame that the user can edit: of the program, or of the clone of a package's repository."""
-    own = (frame for frame in reversed(frames) if not LIBRARY.search(frame.file))
-    return next((frame for frame in own if re.match(r"[/~]|\w:", frame.file) or not _is_foreign(frame)), None)
+    of_program = (frame for frame in reversed(frames) if not LIBRARY.search(frame.file))
+    return next((frame for frame in of_program if re.match(r"[/~]|\w:", frame.file) or not _is_foreign(frame)), None)
 
 
 def _says_what_is_asked(checks: Sequence[Remedy]) -> bool:

@@ -111,8 +111,8 @@ def resolve_training(options: LaunchOptions) -> Training:
     path = None if loaded is None else loaded.path
     if path is not None and path.suffix == ".py" and str(path.absolute()) in getattr(job, "command", ()):
         # What the script sets itself is not passed to it.
-        own = [name for name, origin in resolved.origins.items() if origin.kind == OriginKind.PRESET]
-        origins = dict.fromkeys(own, Origin(OriginKind.OBSERVED, path.name))
+        of_script = [name for name, origin in resolved.origins.items() if origin.kind == OriginKind.PRESET]
+        origins = dict.fromkeys(of_script, Origin(OriginKind.OBSERVED, path.name))
         resolved = Resolved(resolved.settings, {**resolved.origins, **origins})
     if project is not None:
         of_project = (note for note in project.notes if note != command_to_name(PROJECT_FILE))

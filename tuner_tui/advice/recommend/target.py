@@ -199,8 +199,8 @@ def other_processes_bytes(gpu: Gpu) -> int:
 
 def occupied_gpus(gpus: Sequence[Gpu]) -> str | None:
     """How much of the GPUs other programs hold, and which of several has most room; None if they hold nothing."""
-    known = [gpu for gpu in gpus if gpu.memory_total_bytes is not None]
-    held = [(gpu, other_processes_bytes(gpu)) for gpu in known if other_processes_bytes(gpu)]
+    measured = [gpu for gpu in gpus if gpu.memory_total_bytes is not None]
+    held = [(gpu, other_processes_bytes(gpu)) for gpu in measured if other_processes_bytes(gpu)]
     if not held:
         return None
     first, sizes = held[0][0], [size / GIB for _, size in held]
@@ -210,7 +210,7 @@ def occupied_gpus(gpus: Sequence[Gpu]) -> str | None:
     several = f"all {len(gpus)} GPUs" if len(held) == len(gpus) else f"{len(held)} of {len(gpus)} GPUs"
     which = f"GPU {first.index}" if len(held) == 1 else several
     amount = most if least == most else f"{least}–{most}"
-    room, free = max(((free_bytes(gpu) or 0, gpu) for gpu in known), key=lambda each: each[0])
+    room, free = max(((free_bytes(gpu) or 0, gpu) for gpu in measured), key=lambda each: each[0])
     return f"Other programs use {amount} GiB of {which}; GPU {free.index} has most room, {room / GIB:.1f} GiB"
 
 

@@ -137,8 +137,8 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     matches = [match for line in situation.log if "-packages" not in line for match in folder.finditer(line)]
     if matches:
         return (remedy("own-module"), *(() if any(match[1] for match in matches) else install))
-    own = _rows("own-package", situation, "joined" if "_" in name else None)
-    return (*install, *own) if name == where else install
+    as_module = _rows("own-package", situation, "joined" if "_" in name else None)
+    return (*install, *as_module) if name == where else install
 
 
 def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:

@@ -197,8 +197,8 @@ def newest_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     ends.sort(key=lambda failure: failure.first)
     if not ends:
         return lines
-    is_own = (line.text[:1].strip() and not BAR.search(line.text) for line in lines)
-    texts = [DIGITS.sub("0", line.text.strip()) if own else "" for own, line in zip(is_own, lines, strict=True)]
+    begins = (line.text[:1].strip() and not BAR.search(line.text) for line in lines)
+    texts = [DIGITS.sub("0", line.text.strip()) if is_text else "" for is_text, line in zip(begins, lines, strict=True)]
     before = Counter(texts[: exceptions[0].first if exceptions else ends[0].first])
     openings = {text for text in islice(filter(None, before), OPENING_LINES) if before[text] == 1 and len(text) > NEAR}
     is_launched = parse_launcher_report(lines).reported_failure
@@ -367,8 +367,8 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
         if not recognised:
             return FailureMatch(replace(matches[0].failure, uncaught=False), matches[0].pattern)
     if not recognised:
-        said = {"", matches[0].failure.headline}
-        later = (match for match in reversed(matches) if match.failure.headline not in said)
+        headlines = {"", matches[0].failure.headline}
+        later = (match for match in reversed(matches) if match.failure.headline not in headlines)
         return next((match for match in later if not _is_of_teardown(match.failure)), matches[0])
     best = min(recognised, key=_generality)
     innermost = matches[-1].failure

@@ -293,9 +293,9 @@ def _with_option(text: str, name: str, value: str | None) -> Iterator[str]:
     spelled = re.escape(name).replace("_", "[_-]")
     option = rf"(?<![\w-])--{spelled}(?![\w-])(?:(?:=|[ \t]+)(?P<value>(?!--|\\\s){_VALUE}))?"
     places = [*re.finditer(rf"{option}|(?<!\S)\+{{0,2}}{re.escape(name)}=(?P<override>{_VALUE})", text)]
-    for place in reversed(places):
-        start, end = place.span()
-        given = place["value"] or place["override"] or ""
+    for match in reversed(places):
+        start, end = match.span()
+        given = match["value"] or match["override"] or ""
         variable = _VARIABLE.fullmatch(given.strip("\"'"))
         if value is None:
             yield text[:start].rstrip(" \t") + text[end:]

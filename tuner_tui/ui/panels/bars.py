@@ -101,7 +101,7 @@ class KeyFooter(LabelBar):
             self.call_later(self.screen.run_action, target)
 
     def parts(self) -> Sequence[tuple[str, str | Style, str]]:
-        key, what, sign = (self.get_component_rich_style(f"keys--{name}") for name in ("key", "what", "sign"))
+        key, plain, sign = (self.get_component_rich_style(f"keys--{name}") for name in ("key", "what", "sign"))
         right = [entry for action in RIGHT for entry in self.shown if entry[2] == action]
         news = [(key_text, self.signs[action], action) for key_text, _, action in self.shown if action in self.signs]
         named = ((key_text, self.labels.get(action, label), action) for key_text, label, action in self.shown)
@@ -111,9 +111,9 @@ class KeyFooter(LabelBar):
                 left.append(entry)
         parts: list[tuple[str, str | Style, str]] = []
         for key_text, label, action in (*left, *right):
-            parts += [(f" {key_text}", key, action), (f" {label} ", sign if action in self.signs else what, action)]
+            parts += [(f" {key_text}", key, action), (f" {label} ", sign if action in self.signs else plain, action)]
         gap = " " * max(0, self.size.width - _width(left) - _width(right))
-        parts.insert(2 * len(left), (gap, what, ""))
+        parts.insert(2 * len(left), (gap, plain, ""))
         return parts
 
 
