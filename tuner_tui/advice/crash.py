@@ -20,7 +20,7 @@ from tuner_tui.advice.findings.non_finite import find_non_finite
 from tuner_tui.advice.oom_analysis import explain_figures, format_limit, limit_reached, read_figures
 from tuner_tui.advice.remedies.catalog import climb, remedies_for
 from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed
-from tuner_tui.advice.remedies.table import PLACEHOLDER, remedy
+from tuner_tui.advice.remedies.table import filled, remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import format_size
@@ -317,7 +317,7 @@ def _first_form(rows: Iterable[tuple[str, tuple[str, ...]]], text: str) -> tuple
     ordered = (each for each in matches if int(each[0].get("low", 0)) < int(each[0].get("high", 1)))
     groups, texts = next(ordered, ({}, ()))
     values = {name: quote_log(group, 80) for name, group in groups.items()}
-    return tuple(PLACEHOLDER.sub(lambda word: values.get(word[1], word[0]), each) for each in texts)
+    return tuple(filled(each, values) for each in texts)
 
 
 def facts_in(text: str, log: Sequence[str] = ()) -> tuple[Remedy, ...]:

@@ -200,7 +200,7 @@ def other_processes_bytes(gpu: Gpu) -> int:
 def occupied_gpus(gpus: Sequence[Gpu]) -> str | None:
     """How much of the GPUs other programs hold, and which of several has most room; None if they hold nothing."""
     measured = [gpu for gpu in gpus if gpu.memory_total_bytes is not None]
-    held = [(gpu, other_processes_bytes(gpu)) for gpu in measured if other_processes_bytes(gpu)]
+    held = [(gpu, size) for gpu in measured if (size := other_processes_bytes(gpu))]
     if not held:
         return None
     first, sizes = held[0][0], [size / GIB for _, size in held]

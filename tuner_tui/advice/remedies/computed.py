@@ -89,7 +89,7 @@ def _batch_remedy(
         rest=split.accumulation,
         before=before,
         effective=split.effective,
-        times=f"× {split.micro / micro:.2g}",
+        times=_times(split.micro, micro),
         rate_before=f"{settings.learning_rate:.3g}",
         rate=f"{rate:.3g}",
         rule=rule,
@@ -105,13 +105,17 @@ def _can_scale_rate(situation: Situation, settings: Settings) -> bool:
     return given or situation.state.in_effect.get("learning_rate") in (None, settings.learning_rate)
 
 
+def _times(after: int, before: int) -> str:
+    return f"× {after / before:.2g}"
+
+
 def smaller_eval_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """Three quarters of the evaluation batch as in the notes, or half of a small one."""
     batch = settings.per_device_eval_batch_size
     if batch > 1:
         smaller = batch * 3 // 4 if batch >= 16 else batch // 2
         change = {"per_device_eval_batch_size": smaller}
-        yield remedy("smaller-eval-batch", change, before=batch, wanted=smaller, times=f"× {smaller / batch:.2g}")
+        yield remedy("smaller-eval-batch", change, before=batch, wanted=smaller, times=_times(smaller, batch))
 
 
 def shorter_sequences(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -119,8 +123,7 @@ def shorter_sequences(situation: Situation, settings: Settings) -> Iterator[Reme
     length = settings.max_length
     new = max(SHORTEST_LENGTH, length * 2 // 3 // 8 * 8)
     if new < length:
-        times = f"× {new / length:.2g}"
-        yield remedy("shorter-sequences", {"max_length": new}, before=length, wanted=new, times=times)
+        yield remedy("shorter-sequences", {"max_length": new}, before=length, wanted=new, times=_times(new, length))
 
 
 def safe_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:

@@ -34,14 +34,14 @@ def remedy(name: str, change: Mapping[str, Value] | None = None, /, **values: ob
     """The remedy of a row, with `values` in its placeholders. `change` and `speed` are the row's if not given."""
     row = read_table("remedies")[name]
     words = {**SOURCES, **values}
-    texts: dict[str, Any] = {field: _filled(row[field], words) for field in TEXTS if field in row}
+    texts: dict[str, Any] = {field: filled(row[field], words) for field in TEXTS if field in row}
     speed: Any = values.get("speed", row.get("speed"))
     change = row.get("set", {}) if change is None else change
-    env = {name: _filled(value, words) for name, value in row.get("env", {}).items()}
+    env = {name: filled(value, words) for name, value in row.get("env", {}).items()}
     return Remedy(change=change, name=name, speed=None if speed is None else tuple(speed), env=env, **texts)
 
 
-def _filled(text: str, words: Mapping[str, object]) -> str:
+def filled(text: str, words: Mapping[str, object]) -> str:
     """`text` with words in its placeholders; those that are not known stay."""
     return PLACEHOLDER.sub(lambda word: str(words.get(word[1], word[0])), text)
 

@@ -212,6 +212,8 @@ def newest_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
         if not again and following is not None and _is_of_new_start(end, following, between, is_launched):
             again = end.last + 1
         begin = again or begin
+    if begin == 0:
+        return lines
     newest = [replace(line, number=number) for number, line in enumerate(lines[begin:])]
     # Another process of the same start may write its first lines after one has failed.
     is_start = ends[-1].first >= begin or not parse_launcher_report(newest).reported_failure

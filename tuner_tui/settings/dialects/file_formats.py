@@ -117,7 +117,10 @@ def parse_file(text: str, path: Path, options: Mapping[str, object] = MappingPro
             return ToolFile(dict(read_options(tuple(text.split()))))  # as `HfArgumentParser` reads it
         case _ if SCRIPT_FORMS.get(suffix) == "arguments":
             shell = read_script(text, source)
-            return replace(shell, command=()) if shell.command[:1] == ("bash",) else shell  # it is started itself
+            if shell.command[:1] != ("bash",):
+                return shell
+            reason = f"it starts {Path(shell.command[1]).name}"  # and is started itself
+            return replace(shell, command=(), incomplete=(reason, *shell.incomplete))
         case _:
             file = parse_config(text, source, suffix)
             return replace(file, values=with_bases(file.values, path))

@@ -147,8 +147,6 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | N
     for name, text in texts:
         with suppress(PresetError):
             file = read_script(text, source)
-            if file.command[:1] == ("bash",):  # the job is that script as a whole
-                file = replace(file, incomplete=file.incomplete[1:])
             is_of_file = name.count(" ") < 2
             if is_of_file or not names_other_work(PurePath(name.strip().rpartition(" ")[2])):
                 files.append((name, file, says_to_train(file.words, file.folder, Path(source))))

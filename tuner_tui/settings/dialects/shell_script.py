@@ -250,7 +250,7 @@ def read_script(text: str, source: str) -> ToolFile:
             command=() if others else ("bash", *words),
             environment=dict(re.findall(r"(?m)^export (\w+)=([\w.,:/-]+)$", text)),
             folder="",
-            incomplete=(f"it starts {', '.join(names)}", *file.incomplete),
+            incomplete=(f"it starts {', '.join(names)}", *file.incomplete) if others else file.incomplete,
         )
 
 

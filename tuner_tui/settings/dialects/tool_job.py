@@ -184,10 +184,10 @@ def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = F
     """
     commands = _written_commands(path, values, for_others)
     files = [[word for word in words if word.endswith(CONFIGURATIONS)] for words, _, _ in commands]
-    named = [tuple(word for word in words if word.endswith((".py", *CONFIGURATIONS))) for words, _, _ in commands]
-    (_, most), *others = Counter(named).most_common() or [((), 0)]
+    parts = [tuple(word for word in words if word.endswith((".py", *CONFIGURATIONS))) for words, _, _ in commands]
+    (usual, most), *others = Counter(parts).most_common() or [((), 0)]
     if others and most >= MOSTLY_SAID * others[0][1]:  # a script next to it has the same line in its help
-        commands = [command for command, of in zip(commands, named, strict=True) if of == max(named, key=named.count)]
+        commands = [command for command, names in zip(commands, parts, strict=True) if names == usual]
         others = []
     if others:  # together with others, of which nothing says which ones
         return UNKNOWN if for_others or all(len(named) > 1 for named in files) else None
