@@ -370,6 +370,7 @@ def config_path(model: str) -> Path | None:
 
 
 def hub_cache(environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder in which huggingface_hub caches downloads."""
     if environment.get("HF_HUB_CACHE"):
         return Path(environment["HF_HUB_CACHE"])
     home = environment.get("HF_HOME") or Path(environment.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")

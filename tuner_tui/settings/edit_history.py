@@ -36,6 +36,7 @@ class EditHistory(Struct, frozen=True):
 
     @property
     def changed(self) -> tuple[str, ...]:
+        """The names of the fields that differ from the saved preset."""
         now, then = self.current.settings, self.saved.settings
         return tuple(name for name in FIELDS if getattr(now, name) != getattr(then, name))
 
@@ -82,4 +83,5 @@ class EditHistory(Struct, frozen=True):
         return EditHistory(change(self.current), change(self.saved), past, future)
 
     def saved_now(self) -> EditHistory:
+        """Mark the current settings as saved; earlier changes can still be undone."""
         return replace(self, saved=self.current)

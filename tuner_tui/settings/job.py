@@ -102,6 +102,7 @@ class CommandJob(_BaseJob, frozen=True, kw_only=True, tag="command"):
 
     @property
     def is_unnamed(self) -> bool:
+        """Whether the command is still to be named: a file of settings does not show which one reads it."""
         return self.command == (COMMAND_TO_NAME,)
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
@@ -152,6 +153,7 @@ def names_other_task(model: str, command: Sequence[str] = ()) -> bool:
 
 @cache
 def other_task_pattern(part: Literal["names", "classes"]) -> re.Pattern[str]:
+    """All rows of a part of `other_tasks.yaml`."""
     return re.compile("|".join(row["match"] for row in read_data_file(OTHER_TASKS)[part]), re.VERBOSE)
 
 

@@ -82,6 +82,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 42
 
     def effective_batch(self, processes: int = 1) -> int:
+        """Samples per optimizer step: micro batch × accumulation × processes."""
         return self.per_device_train_batch_size * self.gradient_accumulation_steps * processes
 
     def changed(self, **values: Any) -> Settings:

@@ -94,6 +94,7 @@ class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def for_no_gpu(self) -> bool:
+        """Whether the preset is for machines without a GPU."""
         return self.gpu is not None and self.gpu.lower() == "none"
 
     def gpu_text(self) -> str:
@@ -459,6 +460,7 @@ class FileUpdate(Struct, frozen=True):
 
     @property
     def content(self) -> bytes:
+        """The file with the new values: a byte order mark stays."""
         return self.mark + self.after.encode()
 
     @property
@@ -588,14 +590,17 @@ class PresetEntry(Struct, frozen=True):
 
     @property
     def about(self) -> str:
+        """What the preset says of itself, on one line."""
         return "" if self.loaded is None else " ".join((self.loaded.preset.about or "").split())
 
     @property
     def yours(self) -> bool:
+        """Whether it is the user's own, not one that comes with the program."""
         return self.path.parent != shipped_folder()
 
     @property
     def hides_shipped(self) -> bool:
+        """Whether it is used in place of a preset of that name that comes with the program."""
         return self.yours and is_shipped(self.name)
 
 
@@ -659,6 +664,7 @@ def preset_names() -> tuple[str, ...]:
 
 
 def is_measured(preset: Preset) -> bool:
+    """Whether the tuning notes that came with the program measured it."""
     return (preset.source or "").startswith("tuning notes")
 
 

@@ -233,6 +233,7 @@ def apply_job_options(base: Job | None, options: LaunchOptions) -> Job | None:
 
 
 def _command_changes(command: tuple[str, ...]) -> dict[str, Any]:
+    """The command, and the model that it names where it does."""
     training = read_command(command, Path())
     named = {} if training.model is None else {"model": training.model, "task": training.task}
     return {"command": command, **({"task": "other"} if training.task == "other" else {}), **named}

@@ -60,6 +60,7 @@ class RuleContext(Struct, frozen=True):
 
     @property
     def cpu_build(self) -> bool:
+        """Whether torch of the interpreter was built without GPU support."""
         version = self.version_text("torch")
         if self.interpreter is None or version is None or "rocm" in version or "xpu" in version:
             return False
@@ -77,11 +78,13 @@ class RuleContext(Struct, frozen=True):
         return None if self.gpus is None or self.no_gpu else capabilities.gpu_below(self.gpus, feature)
 
     def lacks(self, package: str) -> bool:
+        """Whether `package` is known not to be installed."""
         # Without torch the probe reports nothing; packages that it does not look for are unknown.
         asked = package in PROBED_PACKAGES and self.version_text("torch") is not None
         return asked and self.version_text(package) is None
 
     def version_text(self, package: str) -> str | None:
+        """The installed version of a package, None if it is unknown or not installed."""
         return None if self.interpreter is None else self.interpreter.packages.get(package)
 
     def is_older(self, package: str, than: Sequence[int]) -> bool:
@@ -125,6 +128,7 @@ def _uses_cpu(context: RuleContext) -> bool:
 
 
 def _runs(feature: str, context: RuleContext) -> bool:
+    """Whether the weakest GPU is known to support `feature`."""
     return context.weakest_gpu is not None and bool(capabilities.supports([context.weakest_gpu], feature))
 
 
@@ -218,6 +222,7 @@ class _Words(dict[str, Any]):
         return value
 
     def meet(self, conditions: Mapping[str, Any]) -> bool:
+        """Whether all conditions of a row hold."""
         return all(self._holds(word, wanted) for word, wanted in conditions.items())
 
     def _holds(self, word: str, wanted: Any) -> bool:

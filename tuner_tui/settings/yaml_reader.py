@@ -146,6 +146,7 @@ def read_tool_file(path: Path) -> ToolFile:
 
 
 def readable_values(path: Path) -> dict[str, Any]:
+    """The values of a tool's configuration file; none if it cannot be read."""
     try:
         return read_tool_file(path).values
     except PresetError:

@@ -92,6 +92,7 @@ class DurationEstimate(Struct, frozen=True):
     counted: bool = True
 
     def seconds(self, samples: float) -> tuple[float, float]:
+        """Shortest and longest time for `samples`, in seconds."""
         stretch = 1 + self.overhead_share
         return samples / self.high_samples_s * stretch, samples / self.low_samples_s * stretch
 

@@ -26,6 +26,7 @@ class MemoryRemedy(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
+        """The change, and by how much the peak falls."""
         words = ", ".join(f"{name} {format_value(name, value)}" for name, value in self.change.items())
         return words if self.saved_bytes is None else f"{words}: {format_size(self.saved_bytes)}"
 

@@ -206,10 +206,12 @@ class Recommendation(Struct, frozen=True):
 
     @property
     def values(self) -> Mapping[str, Value]:
+        """The recommended values only."""
         return {advised.name: advised.value for advised in self.advised}
 
     @property
     def effective_batch(self) -> int:
+        """Samples per optimizer step."""
         return self.settings.effective_batch(self.replicas)
 
 

@@ -53,6 +53,7 @@ class SampleLengths(Struct, frozen=True, dict=True):
 
     @cached_property
     def ordered(self) -> tuple[int, ...]:
+        """The lengths, the shortest first."""
         return tuple(sorted(self.lengths))
 
     @property
@@ -65,6 +66,7 @@ class SampleLengths(Struct, frozen=True, dict=True):
         return self.ordered[min(max(index, 0), len(self.ordered) - 1)]
 
     def cut_share(self, max_length: int) -> float:
+        """The share of samples that are longer than `max_length`."""
         return sum(length > max_length for length in self.ordered) / len(self.ordered)
 
     def mean(self, max_length: int) -> float:

@@ -58,10 +58,12 @@ class TrainingTarget(Struct, frozen=True):
 
     @property
     def machine(self) -> RuleContext:
+        """The same facts as input of the settings rules."""
         return RuleContext(self.gpus, self.interpreter, self.job, self.inventory.cpu.usable_cores)
 
     @property
     def on_gpu(self) -> bool:
+        """Whether the training runs on NVIDIA GPUs."""
         return bool(self.gpus)
 
     @property
@@ -73,6 +75,7 @@ class TrainingTarget(Struct, frozen=True):
 
     @property
     def device(self) -> Device:
+        """The device of one process, for memory estimates."""
         if not self.on_gpu:
             return Device(False, None, self.inventory.memory.usable_bytes)
         gpu, spread = self.weakest, self.replicas if self.processes == 1 else 1
@@ -85,6 +88,7 @@ class TrainingTarget(Struct, frozen=True):
 
     @property
     def alone(self) -> TrainingTarget:
+        """The same training on the weakest of its GPUs."""
         return replace(self, gpus=self.gpus and (self.weakest or self.gpus[0],), replicas=1, processes=1)
 
     def trained_with(self, settings: Settings) -> TrainingTarget:
@@ -235,9 +239,11 @@ class RecommendationDraft:
 
     @property
     def settings(self) -> Settings:
+        """The current settings: defaults, recommendations so far, given values."""
         return convert({**{name: advised.value for name, advised in self.advised.items()}, **self.given}, Settings)
 
     def of(self, target: TrainingTarget) -> RecommendationDraft:
+        """The same values for another target."""
         draft = RecommendationDraft(target, self.given)
         draft.advised = dict(self.advised)
         return draft
@@ -256,6 +262,7 @@ class RecommendationDraft:
             self.rejected.append(ConsideredValue(name, value, reason, source))
 
     def why(self, row: str, **figures: object) -> tuple[str, str]:
+        """The reason and the source of a row of `notes.yaml`."""
         text = read_notes("reasons")[row]
         return fill_in(text["reason"], gpu=self.target.gpu_label, **figures), fill_in(text["source"])
 

@@ -40,14 +40,17 @@ class Workload(Struct, frozen=True):
 
     @property
     def is_estimated(self) -> bool:
+        """Whether the memory of the model is known."""
         return self.shape is not None or self.trace is not None
 
     @property
     def parameters(self) -> int | None:
+        """The number of parameters without adapters; None where unknown."""
         return None if self.shape is None else count_parameters(self.shape, Settings()).total
 
     @property
     def is_large(self) -> bool:
+        """Whether the model is known to have more than `LARGE_MODEL` parameters."""
         return (self.parameters or 0) > LARGE_MODEL
 
     @property

@@ -106,6 +106,7 @@ def _can_scale_rate(situation: Situation, settings: Settings) -> bool:
 
 
 def _times(after: int, before: int) -> str:
+    """The factor `× 0.75`, or `÷ 64` where that would round to nothing."""
     return f"× {after / before:.2g}"
 
 

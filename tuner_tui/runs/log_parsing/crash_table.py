@@ -89,6 +89,7 @@ class CrashTable(Struct, frozen=True):
 
 @cache
 def crash_table() -> CrashTable:
+    """The patterns of `crashes.yaml`, read when the first failure is looked at."""
     document = parse_data_file(FILE)
     messages, frames, signals, classes = (
         tuple(_pattern(row, DEFAULTS.get(part, {}), document["fragments"]) for row in document[part])
@@ -165,6 +166,7 @@ def classify(failure: Failure) -> CrashPattern | None:
 
 
 def _class_names(type_name: str | None) -> Iterator[str]:
+    """The names of an exception's class and of those above it, each with its module and without; then its package."""
     seen = set[str]()
     package, _, below = (type_name or "").partition(".")
     while type_name and type_name not in seen:
@@ -185,6 +187,7 @@ def first_of(patterns: Iterable[CrashPattern], text: str) -> CrashPattern | None
 
 
 def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> CrashPattern | None:
+    """The cause of an error recognised by the code that raised it, if that says more than its words."""
     if not failure.frames:
         return None
     role = role_of(failure.frames)

@@ -78,10 +78,12 @@ class CodeFrame(NamedTuple):
 
     @property
     def place(self) -> str:
+        """The file with the number of the line, if that is known."""
         return self.file if self.line is None else f"{self.file}, line {self.line}"
 
     @property
     def name(self) -> str:
+        """`file:function`, with slashes."""
         return f"{self.file}:{self.function}".replace("\\", "/")
 
     @property
@@ -115,10 +117,12 @@ class Failure(Struct, frozen=True):
 
     @property
     def is_of_launcher(self) -> bool:
+        """Whether it only reports that a child process failed."""
         return matches_any("launcher-errors", f"{self.type}: {self.headline}")
 
     @property
     def calls(self) -> tuple[CodeFrame, ...]:
+        """The frames without those that only pass a call on."""
         return tuple(
             frame
             for frame in self.frames
@@ -282,6 +286,7 @@ class _ExceptionParser:
         return tuple(reversed(frames)), first
 
     def _parse_exception(self, line: LogLine, frames: tuple[CodeFrame, ...], traceback: bool) -> Failure:
+        """Parses the exception at the current line, with the lines of its message."""
         match = EXCEPTION.match(line.text) or (ANY_EXCEPTION.match(line.text) if frames or traceback else None)
         self.position += 1
         # torch.multiprocessing.spawn raises a bare "Exception:", with the other process's traceback as message.
@@ -327,6 +332,7 @@ class _ExceptionParser:
         return next((ahead.text for ahead in self.lines[self.position : self.position + 3] if not ahead.blank), "")
 
     def _follow_link(self) -> None:
+        """Continues the chain if the next lines say that another exception followed."""
         ahead = (self.lines[number].text for number in range(self.position, len(self.lines)))
         following = next((text for text in ahead if text.strip()), "")
         self.handles = following.startswith("During")
@@ -363,6 +369,7 @@ def native_message(lines: Sequence[LogLine], number: int, *, paragraph: bool) ->
 
 
 def headline_of(message: Sequence[str]) -> str:
+    """The first line of a message, with the next one if it announces it."""
     first, second = message[0].strip(), next((line.strip() for line in message[1:3] if line.strip()), "")
     if ANNOUNCES.search(first) and re.search(r"\w", second):
         return f"{ANNOUNCES.sub('', first)} {second.removeprefix('what():').strip()}".strip()
@@ -429,6 +436,7 @@ class LauncherReport(Struct, frozen=True):
 
 
 def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
+    """The first failed process and how it ended, by the words of its launcher."""
     rank, local_rank, code, number, request = None, None, None, None, None
     in_root = False
     for line in lines:

@@ -136,6 +136,7 @@ class _FailureContext:
         return self._bars_advance(failure, least) or any(line.level or not buffered for line in later[least:])
 
     def _bars_advance(self, failure: Failure, least: int) -> bool:
+        """Whether a bar advanced or a new one moved by more than `least` steps."""
         # tqdm draws a bar once more when it is closed, so a process that dies after its traceback prints "12/60" again:
         # the same count is no progress, and neither is a bar that is only seen once.
         before = _furthest(bar for bar in self._bars if bar.number <= failure.last)
@@ -157,6 +158,7 @@ class _FailureContext:
         return after <= 1 and not self._logged and not self._bars
 
     def _is_far_from_end(self, failure: Failure, later: Sequence[Failure]) -> bool:
+        """Whether much ordinary output follows, which a process that ends does not write."""
         after = self._ordinary[bisect_right(self._ordinary, failure.last) :]
         if len(after) <= FAR:
             return False
@@ -176,6 +178,7 @@ def _bar_state(line: LogLine, match: re.Match[str]) -> _BarState:
 
 
 def _furthest(bars: Iterable[_BarState]) -> dict[str, tuple[int, ...]]:
+    """The highest count of each bar, by its name; of one that began again, since then."""
     furthest: dict[str, tuple[int, ...]] = {}
     for bar in bars:
         last = furthest.get(bar.name, bar.count)
@@ -247,6 +250,8 @@ FORWARDED = re.compile(r": Caught \w+ in ")
 
 
 class FailureMatch(Struct, frozen=True):
+    """A failure and its crash pattern, or None."""
+
     failure: Failure
     pattern: CrashPattern | None
 
@@ -293,11 +298,13 @@ def find_fatal_failure(
 
 
 def _origin(match: FailureMatch) -> object:
+    """What is the same for an error that comes again: its class and the line that raised it, else its first line."""
     failure = match.failure
     return failure.type, failure.frames[-1].place if failure.frames else failure.headline[:ORIGIN_CHARS]
 
 
 def _is_interrupt(match: FailureMatch) -> bool:
+    """Whether the process was stopped by a user or a signal."""
     return INTERRUPT.search(match.failure.type or "") is not None
 
 
@@ -340,6 +347,7 @@ def _is_vague(pattern: CrashPattern | None) -> bool:
 
 
 def _match_exceptions(exceptions: Sequence[Failure]) -> list[FailureMatch]:
+    """One match for each chain of exceptions that were raised while another was handled."""
     chains: dict[tuple[int | None, int], list[Failure]] = {}
     for failure in exceptions:
         chains.setdefault((failure.rank, failure.chain), []).append(failure)
@@ -390,6 +398,7 @@ def _is_of_teardown(failure: Failure) -> bool:
 
 
 def _generality(match: FailureMatch) -> tuple[bool, bool, bool, bool, int]:
+    """Sorts the matches of a chain, the most specific first."""
     pattern = match.pattern
     assert pattern is not None
     wraps = pattern.cause in WRAPPERS
@@ -397,6 +406,7 @@ def _generality(match: FailureMatch) -> tuple[bool, bool, bool, bool, int]:
 
 
 def _extend_over(failure: Failure, chain: Sequence[Failure]) -> Failure:
+    """The failure extended over its chain, so that later failures come after all of it."""
     longest = max((member.frames for member in chain), key=len)
     # An error that is re-raised, or raised in a few frames, happened where the longest stack of its chain leads to.
     again = sum(member.headline == failure.headline for member in chain) > 1
@@ -412,6 +422,7 @@ def _extend_over(failure: Failure, chain: Sequence[Failure]) -> Failure:
 
 
 def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -> list[FailureMatch]:
+    """Matches native messages, shells and kernels: patterns that need no exception."""
     in_exceptions = {number for failure in exceptions for number in range(failure.first, failure.last + 1)}
     matches = []
     crash_lines, stack = native_stack(lines)
@@ -472,6 +483,7 @@ class Judgement(Struct, frozen=True):
 
     @property
     def event_cause(self) -> str:
+        """The cause by the observer alone."""
         cause = "unknown" if self.event_pattern is None else self.event_pattern.cause
         return "gpu-oom" if isinstance(self.event, OutOfMemory) and cause not in MEMORY_CAUSES else cause
 

@@ -62,6 +62,7 @@ def role_of(frames: Sequence[CodeFrame], message: str = "") -> FrameRole | None:
 
 
 def _before_import(frames: Sequence[CodeFrame]) -> Sequence[CodeFrame]:
+    """The frames outside of an import: what that runs is no part of a package's work."""
     imports = (number for number, frame in enumerate(frames) if frame.function == "<module>" and number)
     importing = (number for number in imports if IMPORT.match(frames[number - 1].statement or frames[number - 1].file))
     return frames[: next(importing, None)]

@@ -53,6 +53,7 @@ def read_head_and_tail(path: Path, *, any_kind: bool = False, silent_s: float = 
 
 
 def read_tail(path: Path, most_bytes: int = LIVE_TAIL_BYTES) -> tuple[str, ...]:
+    """The lines of the last `most_bytes` of the file. Raises `OSError` if it cannot be read."""
     with os.fdopen(open_regular(path), "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
         return _split_lines(file.read(most_bytes))
@@ -122,6 +123,7 @@ def _rewritten_forms() -> tuple[tuple[Sequence[str], re.Pattern[str], str], ...]
 
 
 def expand(form: str, fragments: Mapping[str, str]) -> str:
+    """A regular expression with its `{NAME}` replaced."""
     return FRAGMENT.sub(lambda name: fragments[name[1]], form)
 
 
@@ -147,6 +149,7 @@ class LogLine(Struct, frozen=True):
 
     @property
     def quiet(self) -> bool:
+        """Whether it was logged at a level below error."""
         return self.level in QUIET_LEVELS
 
     @property
@@ -155,6 +158,7 @@ class LogLine(Struct, frozen=True):
 
 
 def parse_lines(raw: Iterable[str]) -> tuple[LogLine, ...]:
+    """The lines of `raw`, numbered from 0."""
     pieces = list(_join_wrapped(piece for line in raw for piece in _pieces(line)))
     lines = [_without_prefixes(number, piece) for number, piece in enumerate(pieces)]
     # No list of prefixes is complete. A traceback shows its own: what stands before its header also stands before its
@@ -168,6 +172,7 @@ def parse_lines(raw: Iterable[str]) -> tuple[LogLine, ...]:
 
 
 def _join_wrapped(pieces: Iterable[str]) -> Iterator[str]:
+    """Joins the lines of frames that a terminal broke at its width."""
     broken = ""
     for piece in pieces:
         if broken:
@@ -183,6 +188,7 @@ def _join_wrapped(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _strip_learned(pieces: list[str], lines: list[LogLine], learned: LearnedPrefix) -> None:
+    """Removes the prefix of a traceback from its lines, and from what has the same prefix after it."""
     for number in range(learned.first, min(len(pieces), learned.first + MAX_SPAN)):
         if match := learned.shape.match(pieces[number]):
             rank, level = RANK_WORD.search(match[0]), LEVEL_WORD.search(match[0])
@@ -303,6 +309,7 @@ def _record_text(line: str) -> tuple[str, ...] | None:
 
 
 def _unflatten(text: str) -> Iterator[str]:
+    """Splits a traceback on one line at its frames and before its exception."""
     first, *frames = FRAME_START.split(text)
     if not frames:
         yield text
@@ -356,6 +363,7 @@ def _learn_prefix(lines: Sequence[str], header: int) -> LearnedPrefix | None:
 
 
 def _shape(prefix: str) -> str:
+    """A regular expression for `prefix` with other numbers. Blanks after it belong to the line."""
     body = prefix.rstrip()
     parts = (
         r"\d+" if part.isdigit() else r"\s+" if part.isspace() else re.escape(part)

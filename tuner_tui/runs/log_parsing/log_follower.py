@@ -106,6 +106,8 @@ EVALUATION_LABEL = b"Eval: "
 
 
 class PrintedMetrics:
+    """Reads the output `log` of one training once a second."""
+
     def __init__(self, log: Path) -> None:
         self._output = OutputTail(log, MAX_BYTES, LAST_BYTES)
         self._read_s = float("-inf")
@@ -194,6 +196,7 @@ class PrintedMetrics:
         return list(zip(islice(ends, 1, None), map(self._labelled, text.split(b"\n")), strict=False))
 
     def _labelled(self, line: bytes) -> bytes:
+        """The line, with the names of its columns if it is a row of a table."""
         if line.count(b"  ") + line.count(b"|") < MIN_COLUMNS - 1 or b"=" in line or b"%|" in line:
             return line
         label = EVALUATION_LABEL if line.startswith(EVALUATION_LABEL) else b""
@@ -302,6 +305,7 @@ def planned_steps(position: ProgressRecord, state: RunState, first: int) -> int 
 
 
 def _steps_of(batches: int, state: RunState) -> int:
+    """The optimizer steps of an epoch of so many batches."""
     counters = None if state.first_rank is None else state.first_rank.latest
     accumulation = 1 if counters is None else max(1, round(counters.micro_steps / max(1, counters.own_steps)))
     return -(-batches // accumulation)
@@ -371,6 +375,7 @@ class LogEventBuilder:
     # run is `_before_steps + _bar_done`. A bar of another length is an evaluation's while the training's has not ended.
 
     def events(self, records: Iterable[ProgressRecord], now: float) -> list[Event]:
+        """The events of records read at `now` (seconds since the epoch): every metric, and the newest counters."""
         events: list[Event] = []
         before = (self._step, self._elapsed_s)
         for record in records:
@@ -401,6 +406,7 @@ class LogEventBuilder:
         return events
 
     def _is_main(self, record: ProgressRecord) -> bool:
+        """Whether a bar is that of the training, not of an evaluation within it."""
         if self._bar_total is None or record.total_steps == self._bar_total:
             return True
         longer = (record.total_steps or 0) > self._bar_total
@@ -412,6 +418,7 @@ class LogEventBuilder:
         return longer and ended
 
     def _follow_bar(self, record: ProgressRecord, now: float) -> None:
+        """Add up the epochs of a bar, or of a printed counter, which need not reach its end."""
         done, total = record.step or 0, record.total_steps
         if total != self._bar_total:
             self._bar_total, self._bar_done, self._before_steps, self._before_s = total, 0, 0, 0.0

@@ -47,6 +47,7 @@ class ProgressRecord(Struct, frozen=True):
 
 
 def parse_number(value: Any) -> float | None:
+    """A number, or text that is one (`nan` too); else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
@@ -56,6 +57,7 @@ def parse_number(value: Any) -> float | None:
 
 
 def parse_duration(text: str) -> float | None:
+    """Seconds from a bar's `1:02:03` or `02:03`; else None."""
     if not text.replace(":", "").isdigit():
         return None
     return float(sum(int(part) * 60**power for power, part in enumerate(reversed(text.split(":")))))
@@ -95,6 +97,7 @@ class Table:
         self._names: list[str] = []
 
     def labelled(self, line: str) -> str:
+        """The line, with its names if it is a row of the table."""
         cells = _CELL_GAP.split(ANSI.sub("", line).strip(" \t|"))
         if len(cells) < MIN_COLUMNS:
             return line
@@ -123,6 +126,7 @@ def parse_output(text: str, table: Table | None = None) -> Iterator[ProgressReco
 
 
 def _thinned(pieces: list[str]) -> Iterator[str]:
+    """The pieces without most of the states of bars that a later state of the same bar follows."""
     # A day of a bar that is redrawn ten times a second is most of a log, and parsing all of it takes minutes. The
     # states where a bar ends or another one begins are kept whatever the distance: they are what tells epochs,
     # evaluations and the training apart when the records are added up.
@@ -141,6 +145,7 @@ def _thinned(pieces: list[str]) -> Iterator[str]:
 
 
 def _goes_on(counts: list[tuple[str, str]], later: list[tuple[str, str]]) -> bool:
+    """Whether both are states of one bar, the later one further on."""
     if len(counts) != 1 or len(later) != 1:
         return False
     (done, total), (later_done, later_total) = counts[0], later[0]
@@ -291,6 +296,7 @@ _EPOCH = re.compile(
 
 
 def may_have_figures(text: str) -> bool:
+    """Whether a line may have a loss or a metric: a quick test."""
     text = text.lower()
     return any(word in text for word in FIGURE_WORDS)
 
@@ -353,6 +359,7 @@ _Labels = list[tuple[int, bool]]
 
 
 def _labels(text: str) -> _Labels:
+    """Where the labels of a line are, and whether each is that of an evaluation."""
     # Lines such as `Train: loss 0.4 acc 0.9 | Val: loss 0.5 acc 0.8` name the set once for several figures: a label
     # counts for all that follows until the next one. `val acc 0.8` is no label, it names one metric only: that is
     # judged by the words of its own name, which count more than labels (see `_is_evaluation`).
@@ -362,6 +369,7 @@ def _labels(text: str) -> _Labels:
 
 
 def _losses(text: str, labels: _Labels) -> tuple[dict[str, float], dict[str, float]]:
+    """The losses of the training by their names, and that of an evaluation."""
     trained: dict[str, float] = {}
     evaluated: dict[str, float] = {}
     for match in _LOSS.finditer(text):
@@ -382,11 +390,13 @@ def _losses(text: str, labels: _Labels) -> tuple[dict[str, float], dict[str, flo
 
 
 def _mean_of(text: str, match: re.Match[str], value: float) -> float:
+    """The mean in parentheses after a value of the last batch."""
     mean = _AVERAGE.match(text, match.end())
     return value if mean is None else float(mean["value"])
 
 
 def _whole_and_parts(losses: Mapping[str, float]) -> tuple[str | None, dict[str, float]]:
+    """The name of the loss of the training, and those losses that are parts of it."""
     # Of `loss_ce 1.2 loss_kl 0.1 total_loss 1.3` the sum is what the optimizer minimizes. Without a sum the first loss
     # is taken, which nearly every script prints before its parts, unless that of `backward()` is known: `reconst_loss`
     # may be a part, and `mlm_loss` all that there is.
@@ -397,6 +407,7 @@ def _whole_and_parts(losses: Mapping[str, float]) -> tuple[str | None, dict[str,
 
 
 def _metrics(text: str, labels: _Labels, evaluates: bool) -> dict[str, float]:
+    """The metrics of an evaluation. `evaluates`: all metrics of the line are."""
     metrics: dict[str, float] = {}
     for match in _METRIC.finditer(text):
         words, value = {*_name(match).split("_"), match["of_set"] or ""}, _value(match)

@@ -40,6 +40,7 @@ class RankReport(Struct, frozen=True):
 
     @property
     def all_seen(self) -> bool:
+        """Whether no rank can have failed unseen."""
         return self.world_size is not None and self.seen.issuperset(range(self.world_size))
 
     def stall(self) -> tuple[str, ...]:
@@ -72,6 +73,7 @@ class RankReport(Struct, frozen=True):
 
 
 def read_ranks(lines: Sequence[LogLine], state: RunState) -> RankReport:
+    """The ranks by the output and the events of a run."""
     sizes = [] if state.world_size is None else [state.world_size]
     seen, absent = set(state.ranks), set[int]()
     waiting: dict[int, Collective] = {}

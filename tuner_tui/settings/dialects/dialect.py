@@ -454,6 +454,7 @@ def is_for_any_program(settings: Collection[str], flat: Mapping[str, Any]) -> bo
 
 
 def names_of_transformers(keys: Collection[str]) -> bool:
+    """Whether a part of a key is one of the names that only `TrainingArguments` and scripts like its examples use."""
     return any(pattern_of("of_transformers").match(part) for key in keys for part in key.split("."))
 
 
@@ -463,6 +464,7 @@ def to_fill_in(value: object) -> bool:
 
 
 def texts_in(values: object) -> Iterator[str]:
+    """Every text among values, in sections and lists as well."""
     if isinstance(values, str):
         yield values
     elif isinstance(values, Mapping | list):
@@ -544,6 +546,7 @@ def _current_keys(dialect: Dialect, values: Mapping[str, Any], notes: list[str])
 
 
 def _word_of(dialect: Dialect, key: str, word: Any) -> Any:
+    """The value that is closest to a word of the tool."""
     words = dialect.read_as.get(key, {})
     return words[word] if isinstance(word, str | int) and word in words else word
 
@@ -611,6 +614,7 @@ HOOKS = frozenset({"choose_command", "takes_more", "read_more", "complete"})
 
 @cache
 def dialects() -> Mapping[str, Dialect]:
+    """The dialects in `tools.yaml`, the plain Hugging Face one first."""
     tables = read_data_file(TABLES)
     names = sorted(tables.keys() - {"shared", "words"}, key=lambda name: (name != HF, name))
     return {name: _parse_table(name, tables[name]) for name in names}

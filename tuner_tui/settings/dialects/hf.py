@@ -127,6 +127,7 @@ def arguments_of_release(*release: int) -> frozenset[str]:
 
 
 def arguments_of_file(keys: Collection[str]) -> frozenset[str]:
+    """The arguments of the release that a file with these keys is for: of two spellings the one that it has."""
     names = set(arguments_of_release(5, 23))
     for setting, spellings in _TABLES["spellings"].items():
         if setting != "precision" and (given := {*spellings} & {*keys}):

@@ -264,6 +264,7 @@ def _find(path: Path, group: str, name: str) -> Path | None:
 
 
 def _part(path: Path, group: str, level: int, read: list[Path]) -> dict[str, Any]:
+    """The values of one file of a group, in the section of the group."""
     try:
         text = read_text(path)
         values: dict[str, Any] = _composed(parse_tool_text(text, str(path)).values, path, level + 1, read)
