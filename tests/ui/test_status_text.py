@@ -22,9 +22,9 @@ from tuner_tui.runs.read.status import RunStatus, StatusKind
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.screens.pickers import run_table
+from tuner_tui.ui.start_gpus import gpus_of_start
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.status_text import (
-    choose_gpus,
     idle_line,
     launch_sentence,
     next_stop_question,
@@ -160,7 +160,7 @@ def test_a_start_takes_free_gpus_and_names_those_that_others_use(
     machine = box(*(make_gpu(index=index) for index in range(len(held_gb))))
     state = UiState(inventory=machine, interpreter=INTERPRETER).with_config(replace(opened(), job=job))
     gpus = tuple(GpuSample(index, "RTX 3090", memory_used_bytes=held * GB) for index, held in enumerate(held_gb))
-    choice = choose_gpus(state, Sample(0.0, gpus), count)
+    choice = gpus_of_start(state, Sample(0.0, gpus), count)
     assert choice.taken == words
     current = choice.state.current
     assert current is not None

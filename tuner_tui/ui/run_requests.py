@@ -21,8 +21,9 @@ from tuner_tui.ui.report_file import render_report, report_problem
 from tuner_tui.ui.screens.compare import CompareScreen
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, InspectionScreen, LaunchScreen, NameScreen
 from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, queue_items, run_table
+from tuner_tui.ui.start_gpus import GpuChoice
 from tuner_tui.ui.state_store import Requests, StateStore, estimate_request
-from tuner_tui.ui.status_text import GpuChoice, launch_sentence, next_stop_question
+from tuner_tui.ui.status_text import launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.view.cells import Line
 from tuner_tui.view.end_card import checkpoint_path, end_scene

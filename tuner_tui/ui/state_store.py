@@ -15,6 +15,7 @@ from tuner_tui.settings.rules import Problem, find_problems
 from tuner_tui.ui import status_text
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.screens.main import MainScreen
+from tuner_tui.ui.start_gpus import GpuChoice, gpus_of_start
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.view.settings_form import SettingsView
@@ -76,9 +77,9 @@ class StateStore:
         """Memory and time of the settings shown; None until they are estimated."""
         return self._screen.outlook
 
-    def choose_gpus(self, count: int | None) -> status_text.GpuChoice:
+    def choose_gpus(self, count: int | None) -> GpuChoice:
         """Return the start on `count` GPUs, with the values that are recommended for them."""
-        choice = status_text.choose_gpus(self.state, self._screen.sample, count)
+        choice = gpus_of_start(self.state, self._screen.sample, count)
         return choice if choice.state is self.state else choice._replace(state=self._with_recommended(choice.state))
 
     def request_estimate(self, state: UiState | None = None) -> None:

@@ -151,7 +151,7 @@ class LaunchScreen(ConfirmScreen):
     LOOK_FIRST = frozenset({"Problem", "Not applied", "Meanwhile"})
 
     def __init__(self, heading: str, choose_gpus: Callable[[int], object]) -> None:
-        """`choose_gpus` is called with the number of GPUs that is typed; it tells again."""
+        """`choose_gpus` is called with the number of GPUs that is typed, and calls `tell` again."""
         super().__init__(heading, verb="start")
         self._choose_gpus, self._most_gpus = choose_gpus, 0
         self._sentence, self._about = Static("Reading settings and hardware …", markup=False), Static()

@@ -1,0 +1,66 @@
+"""The GPUs that a start takes: free ones where others are in use, and as many as the user chose."""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tuner_tui.advice.recommend.target import select_gpus, target_of
+from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
+from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_gpus
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.settings.distributed import process_count
+from tuner_tui.ui.state import UiState
+from tuner_tui.view.gpu_rows import format_indices
+
+
+class GpuChoice(NamedTuple):
+    """The state of a start with its GPUs, which of them it takes in words, and how many there are to choose from."""
+
+    state: UiState
+    taken: str = ""
+    most: int = 1
+
+
+def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = None) -> GpuChoice:
+    """Return the start on `count` GPUs, or on as many as its job takes: on free ones where others are in use.
+
+    Its words are `2, 3 · in use: 0, 1`; none for the only GPU while it is free.
+    """
+    loaded, editing, inventory = state.loaded, state.editing, state.inventory
+    if loaded is None or editing is None or inventory is None or not inventory.gpus:
+        return GpuChoice(state)
+    job, visible = loaded.job, visible_gpus(inventory)
+    by_itself = job.launcher == "plain" and process_count(job, len(visible), state.accelerate) > 1
+    most = 1 if by_itself else len(visible)
+    if count is not None and count <= most:
+        launcher = "torchrun" if job.launcher == "plain" and count > 1 else job.launcher
+        job = replace(job, launcher=launcher, processes=count)
+        state = replace(state, loaded=replace(loaded, job=job))
+    target = target_of(inventory, state.interpreter, job, state.accelerate)
+    taken = target.trained_with(editing.current.settings).gpus
+    if not taken:
+        spread = f", {job.processes} processes on the CPU" * (job.processes > 1)
+        return GpuChoice(state, f"none: {target.gpu_label.partition(';')[0]}{spread}", most)
+    figures = () if sample is None else sample.gpus
+    used = {gpu.index: sys.maxsize if gpu.lost else gpu.memory_used_bytes or 0 for gpu in figures}
+    busy = [index for index, size in sorted(used.items()) if size > OTHER_PROCESS_BYTES]
+    free = sum(gpu.index not in busy for gpu in visible)
+    chosen, is_busy = taken, any(gpu.index in busy for gpu in taken)
+    can_choose = VISIBLE_DEVICES not in getattr(job, "env", {}) and not any(gpu.mig for gpu in visible)
+    if can_choose and (count == 1 or is_busy):
+        # Processes have to stay as many; one process that may use all of its GPUs gets the free ones.
+        number = count or (len(taken) if target.processes > 1 or not free else min(len(taken), free))
+        by_room = sorted(visible, key=lambda gpu: used[gpu.index] if gpu.index in busy else 0)
+        chosen = tuple(sorted(by_room[:number], key=lambda gpu: gpu.index))
+    if chosen != taken:
+        sizes = {gpu.index: gpu.memory_used_bytes for gpu in figures}
+        now = (replace(gpu, memory_used_bytes=sizes.get(gpu.index)) for gpu in inventory.gpus)
+        named = select_gpus(chosen).partition("=")[2]
+        machine = replace(inventory, gpus=tuple(now), cuda_visible_devices=named)
+        state = replace(state, loaded=replace(loaded, job=job, visible_gpus=named), inventory=machine)
+    words = format_indices([gpu.index for gpu in chosen])
+    in_use = f" · in use: {format_indices(busy)}" if is_busy else ""
+    return GpuChoice(state, words + in_use if is_busy or len(inventory.gpus) > 1 else "", most)
