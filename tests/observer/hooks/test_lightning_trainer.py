@@ -45,7 +45,7 @@ def test_evaluations_and_checkpoints(lightning: ObservedProcess, lightning_outpu
     assert str(lightning_output / "last.ckpt") in [event.path for event in checkpoints]
     final = last_steps(lightning.events)
     assert final.eval_s > sum(event.seconds or 0 for event in evaluations) * 0.9
-    assert final.save_s == pytest.approx(sum(event.seconds or 0 for event in checkpoints), abs=1e-3)
+    assert final.save_s == pytest.approx(sum(event.seconds or 0 for event in checkpoints), abs=1e-5)
     phases = [event.phase for event in lightning.of(Phase)]
     assert phases[:4] == ["starting", "evaluating", "starting", "training"]
     assert phases[-1] == "ending"

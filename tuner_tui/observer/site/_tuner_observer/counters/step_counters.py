@@ -359,9 +359,9 @@ class StepCounters:
             self.on_evaluation()
         return began
 
-    def end_pause(self) -> None:
+    def end_pause(self, now: float) -> None:
         self.read()
-        self.clock.end_pause(perf_counter())
+        self.clock.end_pause(now)
 
     def backward_called(self, now: float) -> None:
         """End an evaluation of which only this call shows that it has ended: its model is in train mode again."""

@@ -60,20 +60,21 @@ class FrameworkReporter:
 
     def leave(self, phase: str, outermost: bool) -> None:
         """End an evaluation or a checkpoint."""
+        now = time.perf_counter()
         if phase == "evaluating":
             self.counters.evaluation.depth -= 1
         else:
-            self.saving_s = self.paused_s()
+            self.saving_s = self.paused_s(now)
         if outermost:
-            self.counters.end_pause()
+            self.counters.end_pause(now)
 
     def failed(self, phase: str, error: BaseException) -> None:
         """Remember the phase in which `error` was raised, in case it is not caught."""
         if self.session.failure is None or self.session.failure[0] != id(error):
             self.session.failure = (id(error), phase)
 
-    def paused_s(self) -> float | None:
-        seconds = self.counters.clock.paused_s(time.perf_counter())
+    def paused_s(self, now: float) -> float | None:
+        seconds = self.counters.clock.paused_s(now)
         return None if seconds is None else round(seconds, 6)
 
     def report_metrics(self, fields: dict[str, Any]) -> None:
@@ -93,7 +94,7 @@ class FrameworkReporter:
         """Report the numeric metrics of an evaluation, under the framework's names."""
         numbers = {name: as_float(value) for name, value in (metrics or {}).items()}
         metrics = {name: value for name, value in numbers.items() if value is not None}
-        self.session.report("evaluated", step=step, metrics=metrics, seconds=self.paused_s())
+        self.session.report("evaluated", step=step, metrics=metrics, seconds=self.paused_s(time.perf_counter()))
 
 
 def hook_pause(owner: Any, name: str, reporter: FrameworkReporter, phase: str) -> None:

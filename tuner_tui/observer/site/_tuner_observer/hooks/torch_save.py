@@ -147,7 +147,7 @@ def _hook_save(module: Any, name: str, counters: StepCounters) -> None:
         if paused and error is not None:
             counters.session.failure = (id(error), "saving")
         if paused:
-            counters.end_pause()
+            counters.end_pause(time.perf_counter())
 
     call_around(module, name, lambda *_, **__: threading.get_ident() == thread and _pause(counters), leave)
 
