@@ -42,6 +42,7 @@ ALL_REDUCE = (f"{SITE}/torch/distributed/distributed_c10d.py", "all_reduce")
 PRETRAINED = (f"{SITE}/peft/peft_model.py", "from_pretrained")
 RESUME = (f"{SITE}/transformers/trainer.py", "_load_from_checkpoint")
 TORCH_LOAD = (f"{SITE}/torch/serialization.py", "load")
+CALL = (f"{SITE}/torch/nn/modules/module.py", "_call_impl")
 COLLATOR, STACK = ("train.py", "collate_pairs"), (f"{SITE}/numpy/core/shape_base.py", "stack")
 
 
@@ -53,6 +54,7 @@ COLLATOR, STACK = ("train.py", "collate_pairs"), (f"{SITE}/numpy/core/shape_base
         ([PRETRAINED, TORCH_LOAD], "weights", "loading"),
         ([RESUME, TORCH_LOAD], "checkpoint-read", "loading"),
         ([("train.py", "evaluate"), ("model.py", "forward")], "forward", "evaluation"),
+        ([("train.py", "train"), CALL, ("tasks.py", "predict"), ("head.py", "forward")], "forward", "training"),
         ([("train.py", "train"), ("train.py", "work")], None, "training"),
         ([("train.py", "work")], None, None),
     ],

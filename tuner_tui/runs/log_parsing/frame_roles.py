@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 from msgspec import Struct
@@ -72,9 +73,10 @@ def location_of(frames: Sequence[CodeFrame]) -> str | None:
     """Where in a training the stack is: training, evaluation, loading, optimizer-step, checkpoint or None."""
     frames = _before_import(frames)
     # Evaluation and saving are called from the training loop and run the same code, so one frame of theirs anywhere
-    # decides. `eval` of torch itself is no evaluation of a model.
+    # decides. `eval` of torch itself is no evaluation of a model, nor is `predict` of a part of one.
     names = [(file.replace("\\", "/"), function.rpartition(".")[2]) for file, function, *_ in frames]
-    beyond_torch = (name for file, name in names if "/torch/" not in file or "lightning" in file)
+    around_model = takewhile(lambda each: each[1] != "_call_impl", names)
+    beyond_torch = (name for file, name in around_model if "/torch/" not in file or "lightning" in file)
     if any(matches_any("evaluation-functions", name) for name in beyond_torch):
         return "evaluation"
     roles_inwards = (role_of_frame(frame.file, frame.function) for frame in reversed(frames))
