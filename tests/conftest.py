@@ -25,7 +25,7 @@ settings.load_profile("default")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
-END_S = 20.0
+END_S = 120.0
 """For what ends on its own after the last test, such as a supervisor whose training was killed."""
 OF_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "torch/_inductor/compile_worker")
 """Processes that Python and torch keep until the program that started them ends."""

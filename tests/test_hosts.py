@@ -20,7 +20,7 @@ from tuner_tui.runs.read.machine_monitor import MachineView
 from tuner_tui.view.cells import plain_text
 from tuner_tui.view.hosts_rows import host_rows
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 REPORT = json.dumps(to_builtins(view())).encode() + b"\n"
 Views = dict[str, HostView]
 

@@ -23,7 +23,7 @@ from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import FakeGpu, Scenario
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 MAIN = "from tuner_tui.cli.main import main; main()"
 SMI_LINE = "0, NVIDIA T4, 37, 8192, 15360, 60.5, 70.00, 61"
 GO_ON = 'eval "$SSH_ORIGINAL_COMMAND"'

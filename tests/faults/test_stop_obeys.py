@@ -61,6 +61,7 @@ class Run:
         """The first line of the output, once the launch is on record too."""
         while "\n" not in (text := self.folder.output_log.read_text()) or not is_launch_recorded(self.folder):
             assert is_alive(self.training)
+            time.sleep(0.02)
         return text.splitlines()[0]
 
     def kill_supervisor(self) -> None:

@@ -12,7 +12,7 @@ from tuner_tui.hardware.inventory import GpuProblemKind
 from tuner_tui.hardware.processes import ProcessSampler
 from tuner_tui.hardware.sampler import Sampler
 
-SOON_S = 30.0
+SOON_S = 300.0
 """How long a test waits for a thread before it fails; none of it is spent when all is well."""
 
 

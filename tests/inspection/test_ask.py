@@ -22,7 +22,7 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.stall import Inspection, inspect_run
 
 HANGS = Path(__file__).parent / "scripts" / "hangs.py"
-QUIET_S, TIMEOUT_S = 2.0, 90.0
+QUIET_S, TIMEOUT_S = 2.0, 300.0
 
 
 class Processes:
@@ -32,14 +32,14 @@ class Processes:
         self.folder = folder
         self.started: list[subprocess.Popen[str]] = []
 
-    def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *command: str, stdin: int = subprocess.DEVNULL, **environment: str) -> subprocess.Popen[str]:
         """Start Python with `command`; the process is ready when it has printed a line."""
         variables = {"TUNER_RUN_DIR": str(self.folder), "PYTHONPATH": str(SITE), "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(
             [sys.executable, *command],
             env={**os.environ, **variables, **environment},
             stdout=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             text=True,
         )
         self.started.append(process)

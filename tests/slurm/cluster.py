@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 NODES = ("n1", "n2")
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "srun", "unshare")
 
 
@@ -41,7 +41,7 @@ class SlurmCluster:
     def ask(self, *command: str) -> str:
         """The output of a command of Slurm."""
         env = {**os.environ, "SLURM_CONF": str(self.conf)}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
         return done.stdout.strip()

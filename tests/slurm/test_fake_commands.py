@@ -22,7 +22,7 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.tuning.slurm_allocation import rendezvous
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 SECRET = "hf_abcdefghijklmnopqrstuvwxyz0123456789"
 # Saves a checkpoint when it is asked to end, and prints the one that it starts from.
 TRAINING = """

@@ -13,6 +13,7 @@ from textual.widgets import Static
 from tests.fakes.memory_outlooks import parts_of
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, listed, opened
 from tests.ui.pilots import (
+    PATIENCE_S,
     ScreenPilot,
     app_of,
     dialog,
@@ -300,7 +301,7 @@ async def test_while_the_model_is_traced_the_dialog_says_so_and_can_be_closed() 
     go_on = threading.Event()
 
     def trace(request: EstimateRequest) -> PeakMemory:
-        go_on.wait(30)
+        go_on.wait(PATIENCE_S)
         return parts_of(request)
 
     box = FakeBox()

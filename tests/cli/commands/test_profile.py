@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.cli.commands.test_run import WAIT, Shell, shell
+from tests.cli.commands.test_run import PATIENCE_S, WAIT, Shell, shell
 from tests.inspection.test_ask import select_for
 from tests.inspection.test_ask_profile import SCRIPT
 from tests.runs.sandbox import Fifo, fifo
@@ -23,7 +23,7 @@ __all__ = ["fifo", "shell"]
 def test_a_run_that_waits_for_data(shell: Shell) -> None:
     shell("run", "--detach", "--", sys.executable, str(SCRIPT), "slow-loader")
     folder = RunFolder(shell.home / "state" / "runs" / "r001")
-    reader, deadline = RunReader(folder), time.monotonic() + 60
+    reader, deadline = RunReader(folder), time.monotonic() + PATIENCE_S
     while (reader.poll().state.step or 0) < 2 and time.monotonic() < deadline:
         select_for(0.2)
     shown = shell("profile", "r001", "--steps", "3", "--json")
@@ -70,7 +70,7 @@ def test_what_held_the_memory_of_a_run_that_ended(shell: Shell) -> None:
 
 def test_without_cuda_no_memory_can_be_recorded(shell: Shell) -> None:
     shell("run", "--detach", "--", sys.executable, str(SCRIPT), "slow-loader")
-    reader, deadline = RunReader(RunFolder(shell.home / "state" / "runs" / "r001")), time.monotonic() + 60
+    reader, deadline = RunReader(RunFolder(shell.home / "state" / "runs" / "r001")), time.monotonic() + PATIENCE_S
     while (reader.poll().state.step or 0) < 2 and time.monotonic() < deadline:
         select_for(0.2)
     shown = shell("profile", "r001", "--memory")

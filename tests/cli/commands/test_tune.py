@@ -152,17 +152,17 @@ def is_tuner_of(cmdline: Path, shell: Shell) -> bool:
 
 @pytest.fixture
 def spinning() -> Iterator[None]:
-    """Half of the cores are kept busy."""
-    cores = len(os.sched_getaffinity(0))
-    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(max(2, cores // 2))]
+    """Half of the cores are kept busy, by what gives way to other tests."""
+    cores, code = len(os.sched_getaffinity(0)), "import os\nos.nice(19)\nwhile True: pass"
+    spinning = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(max(2, cores // 2))]
     yield
     for process in spinning:
         process.kill()
         process.wait()
 
 
+@pytest.mark.full
 @pytest.mark.train
-@pytest.mark.alone
 def test_on_a_busy_machine_nothing_is_confirmed_or_saved(tuner: Shell, spinning: None) -> None:
     done = tuner("tune", "--most-minutes", "8", *NO_WORKERS, "--", *SLOW_LOOP)
     assert "busy    Other processes use" in done.stdout
@@ -176,8 +176,8 @@ def test_on_a_busy_machine_nothing_is_confirmed_or_saved(tuner: Shell, spinning:
     assert view.preset is None
 
 
+@pytest.mark.full
 @pytest.mark.train
-@pytest.mark.alone
 def test_the_winner_under_a_memory_limit_was_run_and_fits(tuner: Shell) -> None:
     words = ("--free-batch", "--memory-limit", "1500MiB", "--most-minutes", "8", "--set",
              "per_device_train_batch_size=8", "--", sys.executable, str(SCRIPTS / "memory_loop.py"))  # fmt: skip

@@ -1,16 +1,20 @@
-"""Trains with steps that are slow in the way that the first argument names, and prints the losses; `plain` is not."""
+"""Trains with steps that are slow in the way that the first argument names; `plain` is not. With a number of steps as
+the second argument it prints the losses. Without arguments a child trains for each line of the input, one at a time.
+"""
 
 import json
+import os
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import torch
+import torch._dynamo  # imported by the first optimizer otherwise
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-KIND = sys.argv[1]
+KIND = sys.argv[1] if len(sys.argv) > 1 else ""
 STEPS = int(sys.argv[2]) if len(sys.argv) > 2 else 10**9
 WORKERS = 2 if KIND == "slow-workers" else 0
 WIDTH = 128
@@ -43,6 +47,12 @@ def pad_rows(rows: list[Tensor]) -> Tensor:
     for row in rows:
         for value in row.tolist() * 20:
             longest = max(longest, len(str(value)))
+    return torch.stack(rows)
+
+
+def read_rows(rows: list[Tensor]) -> Tensor:
+    """A collate function that waits and computes nothing."""
+    time.sleep(0.03)
     return torch.stack(rows)
 
 
@@ -122,7 +132,7 @@ def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
 def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    collate = pad_rows if KIND == "slow-collate" else None
+    collate = {"slow-collate": pad_rows, "slow-disk": read_rows}.get(KIND)
     loader = DataLoader(Samples(), batch_size=32, num_workers=WORKERS, collate_fn=collate, shuffle=True)
     model = Net()
     optimizer = make_optimizer(model)
@@ -146,5 +156,19 @@ def main() -> None:
             print("loss", loss.item().hex(), flush=True)
 
 
+def train_in_children() -> None:
+    """Print the process id of each child."""
+    global KIND
+    for line in sys.stdin:
+        KIND = line.strip()
+        if os.fork() == 0:
+            print(os.getpid(), flush=True)
+            main()
+        os.wait()
+
+
 if __name__ == "__main__":
-    main()
+    if KIND:
+        main()
+    else:
+        train_in_children()

@@ -26,7 +26,7 @@ from tuner_tui.runs.read.machine_monitor import (
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
 
-SOON_S = 30.0
+SOON_S = 300.0
 COMMANDS = {
     7: ("/env/bin/python", "-u", "/home/ann/train.py", "--token", "hf_abcdefghijklmnopqrst"),
     8: ("/env/bin/python", "-u", "/home/ann/train.py", "--token", "hf_abcdefghijklmnopqrst"),

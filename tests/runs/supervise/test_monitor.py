@@ -84,7 +84,7 @@ def test_a_clock_that_is_set_changes_no_timeout(
     looks(watch, (1, 1), *moments)
     if ended_by == signal.SIGKILL:
         child.kill()  # no SIGTERM came before
-    assert child.wait(60) == -ended_by
+    assert child.wait(300) == -ended_by
 
 
 TRAINER_WITH_WORKER = """
@@ -107,7 +107,7 @@ def test_loader_workers_end_with_their_trainer(folder: RunFolder) -> None:
         assert worker is not None
         monitor = watched(folder, trainer, "stop")
         looks(monitor, (0, 0))
-        assert trainer.wait(60) == -signal.SIGTERM
+        assert trainer.wait(300) == -signal.SIGTERM
         looks(monitor, (0, 0.1))
         wait_gone(worker)
         assert monitor.done(ClockReading(START_T, 0.2)) is True
@@ -123,6 +123,6 @@ def test_a_run_whose_folder_was_deleted_leaves_the_next_of_its_name_alone(
     write_order(folder.control, "kill")  # the other run's
     looks(watch, (1, 1))
     child.kill()
-    assert child.wait(60) == -signal.SIGKILL
+    assert child.wait(300) == -signal.SIGKILL
     assert watch.done(ClockReading(START_T + 2, 2)) is True
     assert [path.name for path in folder.path.iterdir()] == ["control"]

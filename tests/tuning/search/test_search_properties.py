@@ -31,12 +31,13 @@ def run(training: SimulatedTraining, trial: Trial, trouble: float) -> Measuremen
 
 
 @given(st.integers(0, 10_000_000), st.sampled_from([0.0, 0.0, 0.1, 0.5]))
-def test_every_search_ends_and_proposes_only_what_may_run(seed: int, trouble: float) -> None:
+def test_every_search_ends_proposes_only_what_may_run_and_goes_on_from_its_trials(seed: int, trouble: float) -> None:
     training = random_training(seed)
     space = training.space
     search = Search(training.start, space)
     before = {problem.sentence for problem in _errors(training, search.start)}
     while (trial := search.propose()) is not None:
+        assert Search(training.start, space, search.trials).propose() == trial, "built anew from its trials"
         assert trial.number == len(search.trials) + 1
         assert trial.settings.per_device_train_batch_size <= space.max_micro
         assert {problem.sentence for problem in _errors(training, trial.settings)} <= before
@@ -50,6 +51,10 @@ def test_every_search_ends_and_proposes_only_what_may_run(seed: int, trouble: fl
     assert verdict.winner == training.start or verdict.winner in {
         completed.trial.settings for completed in search.trials
     }
+    again = Search(training.start, space, search.trials)
+    assert again.propose() is None
+    assert again.verdict == verdict
+    assert again.skipped == search.skipped
 
 
 def test_where_a_size_ran_out_of_memory_no_larger_one_follows_on_its_line() -> None:
@@ -61,19 +66,6 @@ def test_where_a_size_ran_out_of_memory_no_larger_one_follows_on_its_line() -> N
             assert now.per_device_train_batch_size < min(sizes, default=MAX_MICRO + 1)
             if completed.measurement.outcome == "out-of-memory":
                 failed.append(now)
-
-
-@given(st.integers(0, 10_000_000), st.sampled_from([0.0, 0.2]))
-def test_a_search_built_anew_from_its_trials_goes_on_where_it_was(seed: int, trouble: float) -> None:
-    training = random_training(seed)
-    search = Search(training.start, training.space)
-    while (trial := search.propose()) is not None:
-        assert Search(training.start, training.space, search.trials).propose() == trial
-        search = search.record(trial, run(training, trial, trouble))
-    again = Search(training.start, training.space, search.trials)
-    assert again.propose() is None
-    assert again.verdict == search.verdict
-    assert again.skipped == search.skipped
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(60, marks=pytest.mark.full)])
