@@ -281,8 +281,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     name = (_relation_of_sizes(message) if is_of_sizes else words) or name
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
-    is_of_call = bool(failure.calls) and (topic == "package-versions" or cause in CAUSES_OF_CALLS)
-    checks = _check_the_call(failure, explanation) if is_of_call or topic == UNEXPLAINED else ()
+    is_of_call = topic == "package-versions" or cause in CAUSES_OF_CALLS or (pattern is not None and pattern.raised)
+    checks = _check_the_call(failure, explanation) if (is_of_call and failure.calls) or topic == UNEXPLAINED else ()
     if cause == "unknown" and pattern is None:
         cause, sentence = _explain_without_pattern(failure, name, explanation)
     evidence = _evidence(match, judgement.launcher, ranks)
@@ -316,7 +316,7 @@ def _first_form(rows: Iterable[tuple[str, tuple[str, ...]]], text: str) -> tuple
     matches = ((match.groupdict("it"), texts) for form, texts in rows if (match := re.search(form, text)))
     ordered = (each for each in matches if int(each[0].get("low", 0)) < int(each[0].get("high", 1)))
     groups, texts = next(ordered, ({}, ()))
-    values = {name: quote_log(group, 80) for name, group in groups.items()}
+    values = {name: quote_log(group, 120) for name, group in groups.items()}
     return tuple(filled(each, values) for each in texts)
 
 

@@ -56,6 +56,7 @@ LINK = re.compile(
     r"^(?:During handling of the above exception|The above exception was the direct cause|Original Traceback)"
 )
 THREAD = re.compile(r"^Exception in thread ")
+OF_THREAD = re.compile(r"/threading\.py:_bootstrap")
 TRANSPARENT = re.compile(
     r"/torch/nn/modules/module\.py:|/(?:hydra|jsonargparse|pydantic)/|/hf_argparser\.py:|/datasets/formatting/|/torch/_ops\.py:__call__|:(?:_{0,2}getattr(?:__)?|wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
 )
@@ -311,7 +312,7 @@ class _ExceptionParser:
             uncaught=traceback and root in UNCAUGHT_ROOTS,
             traceback=traceback,
             ignored=self.ignored,
-            thread=self.thread,
+            thread=self.thread or bool(frames and OF_THREAD.search(frames[0].name)),
             handles=self.handles,
         )
 

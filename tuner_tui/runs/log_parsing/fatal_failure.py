@@ -49,6 +49,8 @@ MESSAGE_ALONE = re.compile(r"(?:CUDA|HIP|cuDNN|NCCL) error: ")
 """The beginning of an exception's message that stands without the exception's type."""
 PECULIAR_CHARS, LAST_LINES = 30, 40
 """So much that a certain pattern matches at the beginning of one of the last lines needs no exception's type either."""
+ONLY_BAR = re.compile(rf"{BAR.pattern}\W*$")
+"""A line that ends with a progress bar: no message follows."""
 WATCHDOG = re.compile(r"^.*watchdog thread terminated with exception: (?=\S)")
 """NCCL's watchdog also forwards errors of kernels, which are the cause then."""
 
@@ -431,7 +433,7 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
     matches = []
     crash_lines, stack = native_stack(lines)
     for line in lines:
-        if line.quiet or line.number in in_exceptions or reports_progress(line.text):
+        if line.quiet or line.number in in_exceptions or ONLY_BAR.search(line.text) or reports_progress(line.text):
             continue
         text = WATCHDOG.sub("", line.text.strip(FRAME_OF_BOX).removeprefix("what():").strip())
         pattern = first_of(crash_table().bare, text)
