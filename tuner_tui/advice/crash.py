@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from pathlib import Path
 
 from msgspec import Struct
@@ -287,7 +287,9 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         cause, sentence = _explain_without_pattern(failure, name, explanation)
     evidence = _evidence(match, judgement.launcher, ranks)
     evidence = evidence if reason is None else (evidence[0], quote_log(reason), *evidence[1:])
-    near = [line.text for line in reversed(before[-2 * NEAR :])]
+    words = failure.headline.partition(": ")[2]
+    logged = takewhile(lambda line: not words or words not in line.text, before[-2 * NEAR :])
+    near = [line.text for line in logged][::-1]
     hint = next(filter(_pattern("nothing-loaded").search, near), None)
     is_empty = hint is not None and pattern is not None
     if hint is None and pattern is None and explanation is not None:
@@ -298,7 +300,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     is_unsure = pattern is not None and not pattern.regexes and confidence != "certain" and bool(failure.calls)
     is_worded = " " in failure.headline.partition(": ")[2] or _says_what_is_asked(checks)
     is_refusal = is_empty or (topic == "package-versions" and subject is None)
-    is_refusal = is_refusal or (is_unsure and failure.calls[-1].raises and is_worded)
+    is_refusal = is_refusal or (is_unsure and failure.refuses and is_worded)
     return CrashCause(
         cause, sentence, confidence, evidence, where, subject, message, topic, name, checks, is_refusal, code
     )
@@ -361,8 +363,7 @@ def _explain_without_pattern(failure: Failure, role: str | None, explanation: Ex
         return explanation.cause, sentence
     document = read_data_file(FILE)
     cause = document["causes-of-roles"].get(role)
-    raises = any(frame.raises for frame in failure.calls[-1:])
-    if raises and _pattern("refusing-words").search(failure.headline):
+    if failure.refuses and _pattern("refusing-words").search(failure.headline):
         cause = "bad-arguments" if role in document["roles-of-settings"] else cause or "bad-arguments"
     return cause or ("unknown" if explanation is None else explanation.cause), sentence
 
@@ -390,19 +391,23 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
     package = next(iter(_named_groups("installed", inner.file)), None)
     is_release = _pattern("release-errors").search(failure.message) is not None
     title, why = f"look at {_show(inner)} in {inner.place}", "the program's innermost line of the traceback"
+    refuses = failure.refuses and inner == frames[-1]
+    forms = ((row["form"], (row["why"],)) for row in read_data_file(FILE)["refusals"])
+    if asked := "".join(_first_form(forms, f"{failure.message}\n{inner.statement}")) if refuses else "":
+        why = f"{_show(inner)} in {inner.place}; the condition above it says when"
     if LIBRARY.search(inner.file):
         program_frame = _own_frame(frames)
     if package is not None:
         release = f", and the release of {package}" if is_release else ""
         called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
-        asked = ((row["form"], (row["why"],)) for row in read_data_file(FILE)["refusals"])
-        title = "".join(_first_form(asked, f"{failure.message}\n{inner.statement}")) if inner.raises else ""
-        title = title or f"check what reaches {package}'s {inner.function}{release}"
+        title = f"check what reaches {package}'s {inner.function}{release}"
         why = f"{_show(inner)} in {package} failed{called}"
-    checks: tuple[Remedy, ...] = (Remedy(title=title, why=why, source="the traceback"),)
-    if explanation is not None:
+    checks: tuple[Remedy, ...] = (Remedy(title=asked or title, why=why, source="the traceback"),)
+    if explanation is not None and asked and not explanation.is_specific:
+        checks = (*checks, *explanation.remedies[1:])  # the first says in general to do as the message asks
+    elif explanation is not None:
         checks = (*explanation.remedies, *(checks if package else ()))
-    is_wordless = package is not None and inner.raises and not failure.headline.partition(": ")[2]
+    is_wordless = package is not None and refuses and not failure.headline.partition(": ")[2]
     if not (is_release or is_wordless) or (explanation is not None and explanation.is_specific):
         return checks
     others = tuple(name for name in _packages(failure) if name != package)

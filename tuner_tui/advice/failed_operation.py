@@ -63,7 +63,7 @@ def explain(failure: Failure, role: str | None, packages: tuple[str, ...]) -> Ex
     # What looks a key or attribute up for the line that reads it is left out.
     while frames and re.search(document["accessors"], frames[-1].name):
         frames = frames[:-1]
-    if frames and frames[-1].raises and packages:
+    if frames and failure.refuses and packages:
         return None
     frame = frames[-1] if frames else CodeFrame("", "")
     message = failure.headline.partition(": ")[2]

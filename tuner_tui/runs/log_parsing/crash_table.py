@@ -202,7 +202,7 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
                 any(map(pattern.frame.search, names[-pattern.depth :]))
                 or pattern.fits(None if role is None else role.name, innermost.statement)
             )
-            and pattern.raised in (None, innermost.raises, innermost.statement.startswith("raise "))
+            and pattern.raised in (None, failure.refuses, innermost.statement.startswith("raise "))
             and (by_words is None or by_words.cause in pattern.replaces)
         ),
         None,

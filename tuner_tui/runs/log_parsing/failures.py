@@ -61,7 +61,10 @@ TRANSPARENT = re.compile(
     r"/torch/nn/modules/module\.py:|/(?:hydra|jsonargparse|pydantic)/|/hf_argparser\.py:|/datasets/formatting/|/torch/_ops\.py:__call__|:(?:_{0,2}getattr(?:__)?|wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
 )
 PASSES_ON = re.compile(r"return (?:f|fn|func|function|method)\((?:self, )?(?:\*args, )?\*\*kwargs\)$")
-RAISES = re.compile(r"raise (?!AttributeError)(?:(?:\w+\.)*[A-Z]\w*|type\(\w+\))\(|assert\b")
+RAISES = re.compile(
+    r"raise (?!AttributeError)(?:(?:\w+\.)*[A-Z]\w*|type\(\w+\))\(|assert\b|(?:\)?, )?[fr]?[\"'][^\"']{4,}.*[\"']\)$"
+)
+"""A statement that refuses what it is given; of one on several lines, Python before 3.8 shows the last, its message."""
 UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_wrap", "spawn_main"})
 
 
@@ -120,6 +123,11 @@ class Failure(Struct, frozen=True):
     def is_of_launcher(self) -> bool:
         """Whether it only reports that a child process failed."""
         return matches_any("launcher-errors", f"{self.type}: {self.headline}")
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the innermost call raises it: what it was given is refused."""
+        return bool(self.calls) and (self.calls[-1].raises or str(self.type).endswith("AssertionError"))
 
     @property
     def calls(self) -> tuple[CodeFrame, ...]:

@@ -164,7 +164,7 @@ def parse_lines(raw: Iterable[str]) -> tuple[LogLine, ...]:
     # No list of prefixes is complete. A traceback shows its own: what stands before its header also stands before its
     # frames and its exception, with other numbers (times, ranks).
     for number, piece in enumerate(pieces):
-        if HEADER in piece and not lines[number].text.startswith(HEADER):
+        if HEADER in piece and (piece.startswith(HEADER) or not lines[number].text.startswith(HEADER)):
             learned = _learn_prefix(pieces, number)
             if learned is not None:
                 _strip_learned(pieces, lines, learned)
@@ -343,21 +343,23 @@ RANK_WORD = re.compile(r"(?:rank|gpu|task|worker|trainer|proc(?:ess)?)\W{0,2}(?P
 def _learn_prefix(lines: Sequence[str], header: int) -> LearnedPrefix | None:
     """The prefix of the traceback with its header on line `header`; None if it has none or is no traceback."""
     before, marker, _ = lines[header].partition(HEADER)
-    if not marker or not before or before.strip() in OWN_WORDS:
+    if not marker or before.strip() in OWN_WORDS:
         return None
-    blank = not before.strip()
+    blank = bool(before) and not before.strip()
     shape = re.compile(re.escape(before) if blank else _shape(before))
     # Other processes may write in between, so the first line with the same prefix counts: it must be a frame.
     same = next((match for line in lines[header + 1 : header + 40] if (match := shape.match(line))), None)
-    if same is not None and re.match(r"\s+File \"", same.string[same.end() :]):
+    if before and same is not None and re.match(r"\s+File \"", same.string[same.end() :]):
         return LearnedPrefix(header, shape, blank)
     # The prefix may stand before the header alone, as in "ERROR training failed: Traceback ...". A quotation mark or
     # brace there says that the traceback is a string in a record, which is no failure of this program.
     plain_frames = header + 1 < len(lines) and re.match(r"(\s+)File \"", lines[header + 1])
     if not plain_frames or blank or before.rstrip().endswith(('"', "'", "{", "=")):
         return None
-    # A launcher's table of processes (`traceback : Traceback ...`) indents all lines after the first.
+    # A launcher's table of processes (`traceback : Traceback ...`) and some pastes indent all lines after the first.
     indent = plain_frames[1][2:]
+    if not before and not indent:
+        return None
     form = f"{re.escape(before)}(?=Traceback)" + (f"|{indent}(?=.)" if indent else "")
     return LearnedPrefix(header, re.compile(form), bool(indent))
 
