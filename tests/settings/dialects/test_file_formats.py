@@ -7,6 +7,7 @@ import json
 import pytest
 import yaml
 from hypothesis import given
+from hypothesis import settings as profile
 
 from tests.settings.strategies import all_settings
 from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, dialects, read_settings, unflatten
@@ -98,8 +99,10 @@ def sections(tool: Dialect) -> set[str]:
 
 
 @pytest.mark.parametrize("tool", OTHER_TOOLS)
+@profile(max_examples=15)
 @given(settings=all_settings)
 def test_a_patched_file_gives_the_settings(tool: Dialect, settings: Settings) -> None:
+    """An example has a value for half of the fields, and each of twenty tools tries others."""
     file_values = {"unknown": {"kept": 1}, **unflatten({f"{section}.x": 1 for section in sections(tool)})}
     text = yaml.safe_dump(file_values)
     changes = file_changes(tool, file_values, settings, FIELDS)
