@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,12 +32,14 @@ class Processes:
         self.folder = folder
         self.started: list[subprocess.Popen[str]] = []
 
-    def start(self, *command: str, stdin: int = subprocess.DEVNULL, **environment: str) -> subprocess.Popen[str]:
+    def start(
+        self, *command: str, stdin: int = subprocess.DEVNULL, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         """Start Python with `command`; the process is ready when it has printed a line."""
         variables = {"TUNER_RUN_DIR": str(self.folder), "PYTHONPATH": str(SITE), "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(
             [sys.executable, *command],
-            env={**os.environ, **variables, **environment},
+            env={**os.environ, **variables, **(environment or {})},
             stdout=subprocess.PIPE,
             stdin=stdin,
             text=True,
@@ -122,7 +124,7 @@ def inspect_hang(processes: Processes, kind: str, world: int) -> Inspection:
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": port,
         }
-        processes.start(str(HANGS), kind, **(rank_environment if world > 1 else {}))
+        processes.start(str(HANGS), kind, environment=rank_environment if world > 1 else None)
     reader, deadline = RunReader(RunFolder(processes.folder)), time.monotonic() + TIMEOUT_S
     while True:
         state = reader.poll().state
