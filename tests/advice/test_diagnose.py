@@ -357,6 +357,17 @@ def test_a_loss_that_is_not_finite_names_its_rows_also_after_the_end() -> None:
         finding = diagnose(replace(situation(state=state), suspects=suspects))[0]
         assert finding.cause == "nan"
         assert finding.evidence[-1] == "the loss is nan first in step 2: rows 6, 7"
+        assert "learning rate" not in finding.remedies[0].title
+
+
+def test_a_lower_rate_is_advised_only_where_the_loss_rose_before_it_was_nan() -> None:
+    for losses, rose in (([0.7, 0.71, 0.69, 0.7, 0.72], False), ([0.7, 0.7, 0.9, 3.4, 61.0], True)):
+        batches = [step(n, (n,), loss) for n, loss in enumerate([*losses, math.nan])]
+        state = training(loss=math.nan, not_finite_since=5)
+        finding = diagnose(replace(situation(state=state), suspects=find_suspects(batches, failed=False)))[0]
+        assert finding.evidence[0] == "loss nan since step 5"
+        names = [remedy.name for remedy in finding.remedies]
+        assert ("lower-learning-rate" in names, names[0] == "look-at-data") == (rose, not rose)
 
 
 def test_jumps_of_the_loss_that_share_a_row_are_a_finding() -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from tests.observer.observed_process import SCRIPTS, observe_forked
 from tuner_tui.inspection.suspect_batches import StepBatch, find_suspects
+from tuner_tui.runs.events.types import NotFinite
 from tuner_tui.runs.read.recorded_batches import read_batches
+from tuner_tui.runs.store.codec import decode_events
 from tuner_tui.runs.store.folder import RunFolder
 
 pytestmark = pytest.mark.train
@@ -33,6 +35,11 @@ def batches_of(folder: Path) -> list[StepBatch]:
     return read_batches(RunFolder(folder / "run"))
 
 
+def broken_steps(folder: Path) -> list[NotFinite]:
+    lines = (folder / "run" / "events.jsonl").read_bytes().splitlines(keepends=True)
+    return [event for event in decode_events(lines) if isinstance(event, NotFinite)]
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_step_whose_loss_is_nan_first_had_the_broken_row(runs: dict[str, Path], loop: str) -> None:
     batches = batches_of(runs[loop])
@@ -40,6 +47,7 @@ def test_the_step_whose_loss_is_nan_first_had_the_broken_row(runs: dict[str, Pat
     assert (suspect.kind, BAD_ROW in suspect.rows) == ("not finite", True)
     first = next(batch for batch in batches if BAD_ROW in batch.rows_of(None))
     assert suspect.batch == first
+    assert [event.step for event in broken_steps(runs[loop])][:1] == [first.step]
     assert len(suspect.rows) == (1 if loop == "single" else 8), "of an accumulated step one micro batch"
     epoch = [row for batch in batches if batch.epoch == 1 for row in batch.rows_of(None)]
     assert sorted(epoch) == list(range(96))

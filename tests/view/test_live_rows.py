@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from tests.fakes.live_run import GIB, START_S, finished, history, running, samples
 from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
 from tuner_tui.runs.events.progress import History
-from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.run_state import RankState, RunState
+from tuner_tui.runs.events.types import Steps
 from tuner_tui.view.cells import LABEL, Line, fit, line_width, plain_text
 from tuner_tui.view.gpu_rows import GpuScene, gpu_rows, gpus_in_use
 from tuner_tui.view.host_rows import core_rows
@@ -382,3 +383,20 @@ def test_an_evaluation_of_the_loss_alone_has_no_row_without_a_value() -> None:
     assert "evaluated" in text(scene(state), 74, 30)
     loss_only = replace(state, evaluations=(replace(state.evaluations[-1], metrics={"eval_loss": 0.69}),))
     assert "evaluated" not in text(scene(loss_only), 74, 30)
+
+
+def waiting(number: int, rank_wait_s: float) -> RankState:
+    """A rank after 50 steps of 0.4 s, of which it waits for the others so long."""
+    first = Steps(t=START_S - 20, step=0, own_steps=0, rank_wait_s=0.0)
+    last = Steps(t=START_S, step=50, own_steps=50, train_s=20.0, rank_wait_s=50 * rank_wait_s)
+    return RankState(number, 4000 + number, last, (first, last))
+
+
+def test_the_rank_that_the_others_wait_for_is_the_same_in_the_row_the_bar_and_the_finding() -> None:
+    state = replace(running(START_S), ranks={0: waiting(0, 0.3), 1: waiting(1, 0.05)})
+    row, *_ = rank_rows(state, 90, in_step=True)
+    assert "slowest is rank 1: works 0.35 s per step, the others 0.10 and wait for it" in plain_text(row)
+    shown = text(scene(state)._replace(causes={"slow-rank": 0.6}))
+    assert "slowest is rank 1" in shown
+    assert "! other ranks 60 %" in shown
+    assert "compute 100 %" not in shown

@@ -101,3 +101,13 @@ def test_labels_of_the_axis_differ_however_flat_the_loss_is() -> None:
     flat = LossScene(Series("loss", "", tuple(map(float, range(100))), ys), Series("eval loss", "", (), ()))
     labels = [row.split("┤")[0] for row in texts(flat) if "┤" in row]
     assert len(set(labels)) == len(labels) == 3
+
+
+def test_losses_that_are_no_numbers_are_one_row_of_marks_and_do_not_end_the_axis() -> None:
+    steps = tuple(float(step) for step in (*range(0, 40, 2), *range(40, 80, 2), 88, 120, 150))
+    ys = tuple(0.7 + 0.01 * (step % 3) if step < 40 else None for step in steps)
+    rows = texts(LossScene(Series("loss", "", steps, ys), Series("eval loss", ""), None, math.nan))
+    [marked] = [row for row in rows if "✗" in row]
+    assert "✗ " not in marked
+    assert marked.count("✗") > 30
+    assert rows[-1].replace("─", " ").split() == ["0", "100", "200", "steps"]

@@ -95,3 +95,11 @@ def test_a_start_is_named_by_its_phase_not_by_the_whole() -> None:
     assert "r007  demo  loading the model 14 s" in text(scene(RunState(phase="loading-model", startup=began)))
     loop = (*began, (START_S - 3, "training"))
     assert "first step 3 s" in text(scene(RunState(phase="training", startup=loop, phase_since_t=START_S - 3)))
+
+
+def test_a_run_that_completed_with_a_loss_that_is_no_number_says_so() -> None:
+    state = replace(finished("completed", "Completed."), loss=float("nan"), not_finite_since=41)
+    shown = status_line(scene(state), 100)
+    assert (shown[0].text.strip(), shown[0].style) == ("! Completed, loss nan since step 41", "warn")
+    running_too = replace(state, finished=None, phase="training")
+    assert "loss nan since step 41" in text(scene(running_too))

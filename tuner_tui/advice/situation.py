@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from functools import lru_cache
@@ -101,11 +100,11 @@ class Situation(Struct, frozen=True):
     command, None if all were passed; `not_applied` those that its way of passing settings cannot carry. `resumed_from`
     is the checkpoint named at launch, `memory_limit_bytes` the limit set at launch. `measured` are the memory peaks of
     earlier runs of the job, newest first, and `import_footprint` that of the imports: read where memory ran out.
-    `outcomes` are what remedies did on this machine. `host` is the machine that `samples` are of; `nodes` are the other
-    machines of the run. `backend` is torch's for the GPU, such as cuda or mps, where a message names it. `suspects` are
-    steps with a suspicious loss, or that failed: read once the run has ended or its loss is not finite; `replay` says
-    where such a loss came from. `resume` compares a run that goes on from a checkpoint with its parent. `peaks`: what
-    held the GPU's memory, where that was recorded before it ran out.
+    `outcomes` are what remedies did on this machine, `run` is the name of this run there. `host` is the machine that
+    `samples` are of; `nodes` are the other machines of the run. `backend` is torch's for the GPU, such as cuda or mps,
+    where a message names it. `suspects` are steps with a suspicious loss, or that failed: read once the run has ended
+    or its loss is not finite; `replay` says where such a loss came from. `resume` compares a run that goes on from a
+    checkpoint with its parent. `peaks`: what held the GPU's memory, where that was recorded before it ran out.
     """
 
     state: RunState
@@ -124,6 +123,7 @@ class Situation(Struct, frozen=True):
     measured: tuple[MeasuredRun, ...] = ()
     import_footprint: ImportFootprint | None = None
     outcomes: tuple[RemedyOutcome, ...] = ()
+    run: str | None = None
     host: str | None = None
     backend: str | None = None
     suspects: Suspects = NO_SUSPECTS
@@ -252,6 +252,7 @@ def build_situation(
         samples=view.samples,
         log=log,
         outcomes=read_outcomes() if _is_local(view.record) else (),
+        run=None if view.record is None else view.record.id,
         host=view.host,
         suspects=NO_SUSPECTS if folder is None else _suspects(folder, state),
         replay=None if folder is None else read_replay(folder),
@@ -261,8 +262,7 @@ def build_situation(
 
 
 def _suspects(folder: RunFolder, state: RunState) -> Suspects:
-    not_finite = state.loss is not None and not math.isfinite(state.loss)
-    if state.finished is None and not not_finite:
+    if state.finished is None and not state.loss_problem:
         return NO_SUSPECTS
     return read_suspects(folder, state)
 

@@ -29,6 +29,8 @@ MIN_GUILTY_SHARE = 0.8
 MOST_BY_CHANCE = 0.05
 """Rows that as many random batches would share: with more the rows in common say nothing."""
 MOST_SPIKES = 50
+ROSE, LAST_STEPS = 2.0, 3
+"""A loss that is so many times the usual one in one of the last steps before it is not finite has risen (judgement)."""
 ROWS_SHOWN = 16
 
 Kind = Literal["not finite", "spike", "unfinished"]
@@ -89,10 +91,14 @@ class Suspect(Struct, frozen=True):
 
 
 class Suspects(Struct, frozen=True):
-    """`common_rows`: rows that several spikes share and hardly any other step had, more than chance explains."""
+    """`common_rows`: rows that several spikes share and hardly any other step had, more than chance explains.
+
+    `rose`: the loss had risen before it was not finite.
+    """
 
     suspects: tuple[Suspect, ...] = ()
     common_rows: tuple[int, ...] = ()
+    rose: bool = False
 
     @property
     def sharing(self) -> tuple[Suspect, ...]:
@@ -132,7 +138,9 @@ def find_suspects(batches: Sequence[StepBatch], failed: bool) -> Suspects:
         suspects.insert(0, Suspect("not finite", first, first.rows_of(at), None if at is None else first.losses[at]))
     unfinished = [batch for batch in in_order if batch.unfinished and failed]
     suspects += [Suspect("unfinished", batch, batch.rows_of(None), None) for batch in unfinished]
-    return Suspects(tuple(suspects), common)
+    losses = [batch.loss for batch in healthy if batch.loss is not None]
+    rose = first is not None and bool(losses) and max(losses[-LAST_STEPS:]) >= ROSE * median(losses)
+    return Suspects(tuple(suspects), common, rose)
 
 
 def _broken(batch: StepBatch) -> int | None:

@@ -159,7 +159,8 @@ def _parts(scene: LiveScene, width: int) -> Parts:
         charted = loss_scene(scene) is not None
         shown = RunScene(state, sample, scene.now_s, scene.limit_bytes, scene.usual_startup_s, charted)
         run = run_rows(shown, width)
-        trains, ranks = state.finished is None and state.phase == "training", rank_rows(state, width)
+        trains = state.finished is None and state.phase == "training"
+        ranks = rank_rows(state, width, "slow-rank" in scene.causes)
     step = [] if state is None else step_rows(state, scene.causes, width)
     memory = memory_rows(state, sample, scene.outlook, width)
     if sample is None:

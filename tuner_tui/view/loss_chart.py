@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from statistics import median, quantiles
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import BAD, LABEL, Line, Style, TextSpan, flowing_rows, line
-from tuner_tui.view.charts import LEAST_JOINED, SIGNS, Axes, Curve, Mark, axis_range, curve_rows
+from tuner_tui.view.charts import LEAST_JOINED, SIGNS, Axes, Curve, Mark, axis_end, axis_range, curve_rows
 
 if TYPE_CHECKING:
     from tuner_tui.runs.events.loss_forecast import LossForecast
@@ -26,6 +26,8 @@ FORECASTS_A_RUN = 50
 """How often a run has a new forecast: one that moves with each point cannot be read, and costs bytes."""
 SPIKE_DEVIATIONS, SPIKE_SHARE = 8.0, 0.5
 """A spike is that many median deviations above the smoothed loss, and that share of it; judgement."""
+GAP_MARKS = 250
+"""Marks of a loss that is no number over the whole course: more than a chart has columns."""
 CLIPPED_SPANS = 1.5
 """The axis ends that many spans of the middle nine tenths of the loss above them: the rest is marked at its edge."""
 
@@ -91,7 +93,8 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
         # What lies above the axis is left out: at its edge it would read as a loss that stays the same.
         within = tuple(y if y is not None and y <= top else None for y in smooth(earlier.loss.xs, earlier.loss.ys))
         curves.insert(0, Curve("", earlier.loss.xs, within, "dim", "dotted"))
-    axes = Axes(f.significant, scene.last_step, y_range=y_range, margin=LABEL - 1)
+    end = scene.last_step or (axis_end(xs[-1], None) if xs else None)  # also where the last ones are no numbers
+    axes = Axes(f.significant, end, y_range=y_range, margin=LABEL - 1)
     return tuple(curves), axes, tuple(marks)
 
 
@@ -167,7 +170,7 @@ def smooth(xs: tuple[float, ...], ys: tuple[float | None, ...]) -> tuple[float |
 
 
 def _trouble_marks(
-    xs: Sequence[float], ys: Sequence[float | None], smoothed: Sequence[float | None], top: float
+    xs: tuple[float, ...], ys: tuple[float | None, ...], smoothed: Sequence[float | None], top: float
 ) -> list[Mark]:
     """Return marks where the loss was no number, and of spikes: above the noise, or above the `top` of the axis."""
     pairs = [(x, y, mean) for x, y, mean in zip(xs, ys, smoothed, strict=True) if y is not None and mean is not None]
@@ -177,7 +180,17 @@ def _trouble_marks(
         for x, y, mean in pairs
         if y - mean > max(SPIKE_DEVIATIONS * deviation, SPIKE_SHARE * abs(mean)) or y > top >= mean
     ]
-    return marks + [Mark(x, math.inf, BAD, "bad") for x, y in zip(xs, ys, strict=True) if y is None]
+    return marks + [Mark(x, math.inf, BAD, "bad") for x in _gap_positions(xs, ys)]
+
+
+def _gap_positions(xs: tuple[float, ...], ys: tuple[float | None, ...]) -> Iterator[float]:
+    """Yield the steps without a number, and places between two in a row: not every step is a point of the series."""
+    apart = (xs[-1] - xs[0]) / GAP_MARKS if xs else 0.0
+    for n, x in enumerate(xs):
+        if ys[n] is None:
+            joined = ys[n + 1 : n + 2] == (None,) and apart > 0
+            count = int((xs[n + 1] - x) / apart) if joined else 1
+            yield from (x + apart * k for k in range(max(1, count)))
 
 
 def loss_range(ys: Sequence[float], raw: Sequence[float] = ()) -> tuple[float, float]:

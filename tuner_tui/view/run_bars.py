@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.types import Steps
 
 DATA, COMPUTE, OPTIMIZER, REST, EVALUATION, SAVING = "data", "compute", "optimizer", "rest", "evaluation", "saving"
-NO_CORE, START_UP = "no free core", "start-up"
+NO_CORE, OTHER_RANKS, START_UP = "no free core", "other ranks", "start-up"
 PART_OF_CAUSE: Mapping[str, str] = {
     "data-wait": DATA, "too-many-workers": DATA, "waiting-for-workers": DATA, "between-steps": REST,
     "evaluation-share": EVALUATION, "save-share": SAVING, "cpu-contended": NO_CORE,
+    "slow-rank": OTHER_RANKS,
 }  # fmt: skip
 """The part of a step's time that a finding with this cause is about."""
 STEP_STYLES: Mapping[str, Style] = {
-    DATA: "fill-dim", NO_CORE: "fill-dim", COMPUTE: "fill-curve", OPTIMIZER: "fill-second", REST: "fill-gauge",
+    DATA: "fill-dim", NO_CORE: "fill-dim", OTHER_RANKS: "fill-dim", COMPUTE: "fill-curve", OPTIMIZER: "fill-second",
+    REST: "fill-gauge",
     EVALUATION: "fill-good", SAVING: "fill-strong", START_UP: "fill-gauge",
 }  # fmt: skip
 MARKS_ROW = 1
@@ -82,10 +84,13 @@ def time_rows(label: str, shares: Mapping[str, float], causes: Mapping[str, floa
     """Return the bar of shares of the time, with the avoidable part that the first of `causes` is about in amber."""
     # The loop believes that it computes; what waits longer does so in the other parts too, each in proportion. So the
     # bar and the finding say the same share.
-    waited, computing = min(1.0, causes.get("cpu-contended") or 0.0), shares[COMPUTE]
+    waits: dict[str, float] = {}
+    for cause in ("cpu-contended", "slow-rank"):
+        waits[PART_OF_CAUSE[cause]] = min(1.0 - sum(waits.values()), causes.get(cause) or 0.0)
+    waited, computing = sum(waits.values()), shares[COMPUTE]
     left = (1 - waited) / (1 - computing) if waited > computing else 1.0
     shares = {name: share * left for name, share in shares.items()} | {COMPUTE: max(0.0, computing - waited)}
-    shares = {DATA: shares[DATA], NO_CORE: waited, **shares}
+    shares = {DATA: shares[DATA], **waits, **shares}
     avoidable = avoidable_part(shares, causes)
     parts = [
         BarPart(f"{WARN} {name}", share, "fill-warn") if name == avoidable else BarPart(name, share, STEP_STYLES[name])

@@ -149,11 +149,13 @@ def outcome_parts(state: RunState, name: str) -> list[TextSpan]:
     """Return how a run ended, its name, and its steps and time."""
     assert state.finished is not None
     words, style = OUTCOMES.get(state.finished.outcome, (f"{BAD} {state.finished.outcome}", "bad"))
+    if state.loss_problem and style != "bad":
+        words, style = f"{WARN} {words.partition(' ')[2]}, {state.loss_problem}", "warn"
     mark, _, outcome = words.partition(" ")
     made = steps_made(state)
     took = "" if state.launched_t is None else format_duration(state.finished.t - state.launched_t)
     return [
-        TextSpan(f"{mark} {outcome.capitalize()}", style),
+        TextSpan(f"{mark} {outcome[:1].upper()}{outcome[1:]}", style),
         TextSpan(name, "strong"),
         TextSpan(f"{made}{' in ' if made else 'after '}{took}" if took else made),
     ]
@@ -272,14 +274,18 @@ EQUAL_STEPS = 1.05
 """Below this ratio to the others' mean, the slowest rank is not named: the difference is noise."""
 
 
-def rank_rows(state: RunState, width: int) -> list[Line]:
-    """Return how the ranks differ: the slowest in words and as a bar of each; nothing for a single rank."""
+def rank_rows(state: RunState, width: int, in_step: bool = False) -> list[Line]:
+    """Return how the ranks differ: the slowest in words and as a bar of each; nothing for a single rank.
+
+    `in_step`: a finding says that the others wait for one. Their steps take equally long then; what differs is the time
+    that each works in a step.
+    """
     from tuner_tui.runs.events.progress import data_wait_share
 
     if len(state.ranks) < 2:
         return []
-    times = {number: step_time_s(state.ranks[number]) for number in sorted(state.ranks)}
-    longest, slowest = max((time for time in times.values() if time is not None), default=None), slowest_rank(state)
+    times = _times_of_ranks(state, in_step)
+    longest, slowest = max(times.values(), default=None), _slowest(times)
     recent = {number: rank.recent for number, rank in state.ranks.items() if rank.recent}
     shares = {number: data_wait_share(counters[0], counters[-1]) for number, counters in recent.items()}
     waits = {number: share for number, share in shares.items() if share is not None}
@@ -290,13 +296,14 @@ def rank_rows(state: RunState, width: int) -> list[Line]:
     elif slowest is None:
         words = f"all {len(times)} need about {f.significant(longest)} s per step"
     else:
-        others = [time for number, time in times.items() if number != slowest and time is not None]
-        words = f"slowest is rank {slowest}: {f.significant(longest)} s per step"
+        others = [time for number, time in times.items() if number != slowest]
+        words = f"slowest is rank {slowest}: {'works ' * in_step}{f.significant(longest)} s per step"
         words += f", the others {f.significant(sum(others) / len(others))}" if others else ""
-    gap = " " * (2 * len(times) <= width - LABEL)  # lest equal ones melt into a block
+        words += " and wait for it" * in_step
+    gap = " " * (2 * len(state.ranks) <= width - LABEL)  # lest equal ones melt into a block
     bars = [
-        TextSpan(gap * (number > 0) + blocks([time], longest or 1.0), "warn" if number == slowest else "dim")
-        for number, time in times.items()
+        TextSpan(gap * (n > 0) + blocks([times.get(n)], longest or 1.0), "warn" if n == slowest else "dim")
+        for n in sorted(state.ranks)
         if slowest is not None
     ]
     return labelled_flow("ranks", [line(words), *filter(None, (line(*bars), line(wait)))], width)
@@ -304,7 +311,19 @@ def rank_rows(state: RunState, width: int) -> list[Line]:
 
 def slowest_rank(state: RunState) -> int | None:
     """Return the rank whose steps take longest, if that is notably longer than those of the others."""
-    times = {number: time for number, rank in state.ranks.items() if (time := step_time_s(rank)) is not None}
+    return _slowest(_times_of_ranks(state))
+
+
+def _times_of_ranks(state: RunState, in_step: bool = False) -> dict[int, float]:
+    """Return seconds per step of each rank with any; `in_step` those in which it does not wait for the others."""
+    from tuner_tui.runs.events.progress import rank_times
+
+    if in_step and (measured := rank_times(state.ranks.values())):
+        return {rank.rank: rank.step_s - rank.rank_wait_s for rank in measured}
+    return {number: time for number, rank in state.ranks.items() if (time := step_time_s(rank)) is not None}
+
+
+def _slowest(times: Mapping[int, float]) -> int | None:
     slowest = max(times, key=lambda number: times[number], default=None)
     others = [time for number, time in times.items() if number != slowest]
     is_equal = slowest is None or not others or times[slowest] < EQUAL_STEPS * sum(others) / len(others)

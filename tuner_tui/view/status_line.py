@@ -76,8 +76,8 @@ def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:
     left_s = None if stalled else seconds_left(state, scene.now_s)
     left_text = "" if left_s is None else f"{format_rough_duration(left_s)} left"
     left = line(f"  {align_left(left_text, LEFT_WIDTH)}") if done is not None else ()
-    loss_span = TextSpan(f.metric(state.loss), finite_style(state.loss))
-    loss = line("  loss ", loss_span) if state.loss is not None else ()
+    loss_text = state.loss_problem or f"loss {f.metric(state.loss)}"
+    loss = line("  ", TextSpan(loss_text, finite_style(state.loss))) if state.loss is not None else ()
     speed = line(f"  {align_right(f.significant(state.rates.steps_s), 5)} steps/s") if state.rates.steps_s else ()
     room = width - NARROWEST_BAR - 2 if done is not None else width
     shown = _fitting({"head": head, "doing": doing, "asked": asked, "share": share, "left": left, "loss": loss,

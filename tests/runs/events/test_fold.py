@@ -256,3 +256,25 @@ def test_a_gradient_or_a_file_is_a_sign_of_training(trace: ev.Event) -> None:
     story = [ev.Started(t=0.0, rank=0, pid=1, torch="2.13.0"), ev.Ended(t=2.0, rank=0)]
     assert fold_all(RunState(), story).ended_without_step
     assert not fold_all(RunState(), [story[0], trace, story[1]]).ended_without_step
+
+
+def loss_of(t: float, step: int, loss: float) -> ev.Metrics:
+    return ev.Metrics(t=t, rank=0, step=step, loss=loss, source=ev.BACKWARD)
+
+
+def test_the_step_from_which_the_loss_is_nan_stays_the_same_until_it_is_a_number_again() -> None:
+    story = [loss_of(1.0, 30, 0.7), ev.NotFinite(t=2.0, rank=0, step=33), loss_of(1.5, 32, 0.6)]
+    late = [loss_of(3.0 + n, 35 + n, float("nan")) for n in range(3)]
+    state = fold_all(RunState(), [*story, *late])
+    assert (state.loss_problem, fold_all(RunState(), story).loss_problem) == ("loss nan since step 33", "")
+    ended = fold(state, ev.Finished(t=9.0, outcome="completed", not_finite_since=33))
+    assert ended.loss_problem == "loss nan since step 33"
+    again = fold_all(state, [loss_of(7.0, 40, 0.5), ev.NotFinite(t=8.0, step=51), loss_of(9.0, 52, float("inf"))])
+    assert again.loss_problem == "loss inf since step 51"
+
+
+def test_without_an_observer_the_first_line_with_a_nan_says_the_step_only_if_a_number_stood_before_it() -> None:
+    printed = [steps(1.0, 20, 1.0, source="log lines"), ev.Metrics(t=1.0, step=20, loss=0.5, source="log lines")]
+    broken = ev.Metrics(t=2.0, step=21, loss=float("nan"), source="log lines")
+    assert fold_all(RunState(), [*printed, broken]).loss_problem == "loss nan since step 21"
+    assert fold_all(RunState(), [*printed[:1], broken]).loss_problem == "loss nan"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from tuner_tui.core.files import acquire_lock
 from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
+from tuner_tui.runs.read.reader import list_run
 from tuner_tui.runs.read.status import START_GRACE_S, read_status
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
@@ -94,8 +96,13 @@ def test_a_young_folder_is_being_launched_an_old_one_never_was(folder: RunFolder
 def test_a_half_written_folder(folder: RunFolder) -> None:
     folder.record.unlink()
     status = read_status(folder, now=folder.path.stat().st_mtime + START_GRACE_S + 1)
-    assert status.kind == "broken"
-    assert "run.json" in status.sentence
+    assert (status.kind, status.outcome) == ("ended", "not-started")
+    assert status.sentence == (
+        f"Its launch was interrupted before the training started. `rm -r {folder.path}` removes it."
+    )
+    os.utime(folder.path, (time.time() - START_GRACE_S - 1,) * 2)
+    row = list_run(folder, time.time())
+    assert (row.outcome, row.damage) == ("not-started", "")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"v":1}', b'{"v":9}', b"\xff", b"null", b"[" * 10_000])

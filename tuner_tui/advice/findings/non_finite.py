@@ -17,7 +17,7 @@ from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.remedies.computed import LARGEST_RATE
 from tuner_tui.advice.situation import Situation
 from tuner_tui.inspection.suspect_batches import name_rows
-from tuner_tui.runs.events.run_state import DIVERGED, LossTrend
+from tuner_tui.runs.events.run_state import DIVERGED, LossTrend, RunState
 from tuner_tui.runs.log_parsing.crash_table import Confidence
 from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines
 from tuner_tui.runs.log_parsing.progress_lines import ProgressRecord, parse_line
@@ -73,11 +73,11 @@ def non_finite_values(situation: Situation) -> Finding | None:
     state = situation.state
     if state.outcome not in (None, "completed", "stopped"):
         return None
-    judged = _judge_values(state.loss, state.grad_norm, process_steps(situation), situation)
+    judged = _judge_values(state, process_steps(situation), situation)
     if judged is None:
         return None
     evidence, confidence = judged
-    return finding("nan", situation, evidence, f"at step {state.step or 0}", confidence=confidence)
+    return finding("nan", situation, evidence, confidence=confidence)
 
 
 LARGE_LOSS = 100.0
@@ -140,11 +140,12 @@ def loss_spikes(situation: Situation) -> Finding | None:
 def with_suspects(findings: Sequence[Finding], situation: Situation) -> list[Finding]:
     """Add the rows of the data to the findings on a loss that is not finite, and on the failure that ended the run.
 
-    And what a replay found of the loss, which chooses the remedies.
+    And what a replay found of the loss, which chooses the remedies; without one, whether it had risen before.
     """
-    replay = situation.replay
-    role = None if replay is None else replay.role
+    replay, trend = situation.replay, situation.state.loss_trend
     broken, unfinished = situation.suspects.of_kind("not finite"), situation.suspects.of_kind("unfinished")
+    sudden = bool(broken) and not situation.suspects.rose and not trend.high
+    role = replay.role if replay is not None else "sudden" if sudden else None
     completed = []
     for each in findings:
         named = broken if each.cause == "nan" else unfinished if each.severity == "failed" else ()
@@ -155,6 +156,9 @@ def with_suspects(findings: Sequence[Finding], situation: Situation) -> list[Fin
         remedies = each.remedies
         if each.cause == "nan" and role is not None:
             remedies = remedies_for(each.cause, situation, each.where, role=role)
+        if each.cause == "nan" and broken:
+            at = f"check the batch of step {broken[0].batch.step:,}"
+            remedies = tuple(replace(offer, title=at) if offer.name == "look-at-data" else offer for offer in remedies)
         completed.append(replace(each, evidence=evidence, remedies=remedies))
     return completed
 
@@ -175,15 +179,14 @@ def loss_scale(situation: Situation) -> Finding | None:
     return finding("loss-scale", situation, *evidence, times=times)
 
 
-def _judge_values(
-    loss: float | None, grad_norm: float | None, steps: int, situation: Situation
-) -> tuple[str, Confidence] | None:
+def _judge_values(state: RunState, steps: int, situation: Situation) -> tuple[str, Confidence] | None:
     """Evidence and confidence; None if all values are finite or a loss scaler may still be searching."""
-    if loss is not None and not math.isfinite(loss):
-        return f"loss {loss}", "certain"
+    grad_norm = state.grad_norm
+    if state.loss_problem:
+        return state.loss_problem, "certain"
     if grad_norm is None or math.isfinite(grad_norm):
         return None
-    if math.isnan(grad_norm) and loss == 0.0:
+    if math.isnan(grad_norm) and state.loss == 0.0:
         return "gradient norm nan, loss 0.0: Trainer's log filter replaces nan by 0", "certain"
     scaler = situation.settings is not None and situation.settings.precision == "fp16"
     searching = scaler and steps < thresholds.SCALER_STEPS

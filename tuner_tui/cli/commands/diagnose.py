@@ -141,9 +141,9 @@ def read_situation(source: str) -> Situation:
     if path.exists() and not path.is_dir():
         return Situation(RunState(), time.time(), log=lines.read_head_and_tail(path, any_kind=True))
     folder = _folder_of(source)
-    if not any(file.exists() for file in (folder.record, folder.events, folder.output_log)):
-        raise FileNotFoundError(ENOENT, "the run folder is empty")
     status = read_status(folder)
+    if not any(file.exists() for file in (folder.record, folder.events, folder.output_log)):
+        raise FileNotFoundError(ENOENT, status.sentence.rstrip(".") if status.outcome else "the run folder is empty")
     if status.kind == "waiting":
         fail(f"{folder.id} has not started. {status.sentence}")
     return situation_of_run(folder)

@@ -93,6 +93,9 @@ def _folded(state: RunState, event: ev.Event) -> RunState:
             state = replace(state, stop_requested=ordered or event.how)
         case ev.Hung():
             state = replace(state, hung=event)
+        case ev.NotFinite():
+            first = event.step if state.not_finite_since is None else min(event.step, state.not_finite_since)
+            state = replace(state, not_finite_since=first)
         case ev.Profiled():
             state = replace(state, profiled=event)
         case ev.Exited():
@@ -120,9 +123,11 @@ def _finished(state: RunState, event: ev.Finished) -> RunState:
     if state.total_guessed and not guessed:  # what was counted corrects the guess at the end at the latest
         total = step
     loss = state.loss if event.loss is None else event.loss
+    since = state.not_finite_since if event.not_finite_since is None else event.not_finite_since
     return replace(
-        _enter(state, "ended", event.t), finished=event, step=step, total_steps=total, total_guessed=guessed, loss=loss
-    )
+        _enter(state, "ended", event.t), finished=event, step=step, total_steps=total, total_guessed=guessed, loss=loss,
+        not_finite_since=since,
+    )  # fmt: skip
 
 
 def _started(state: RunState, event: ev.Started) -> RunState:
@@ -323,7 +328,17 @@ def _metrics(state: RunState, event: ev.Metrics) -> RunState:
         changed.pop("loss", None)
     if changed.get("loss") is not None:
         changed |= {"loss_trust": trust, "loss_trend": state.loss_trend.with_loss(changed["loss"])}
+        changed["not_finite_since"] = _not_finite_since(state, event.step, math.isfinite(changed["loss"]))
     return replace(state, **changed)
+
+
+def _not_finite_since(state: RunState, step: int, is_finite: bool) -> int | None:
+    """From which step on the loss is not finite, after that of `step`. Without an observer its first value says it."""
+    since = state.not_finite_since
+    if is_finite:
+        return None if since is None or step > since else since  # a line may be read late
+    was_finite = state.loss is not None and math.isfinite(state.loss)
+    return step if since is None and was_finite and state.source is not None else since
 
 
 def _enter(state: RunState, phase: str, t: float) -> RunState:

@@ -158,6 +158,7 @@ class RunState(Struct, frozen=True):
     `evaluation_steps`: where the last of them began, as the observer saw it; `evaluation_output`: the bytes of output
     that some printed, the last of which may not have ended; `printed_until`: see `Steps`.
     `loss_trust`: the `trust` in the source of the loss;
+    `not_finite_since`: the step from which on the loss is nan or infinite, if one has seen it become so;
     `loss_parts`: losses whose names say that they are parts of it. `options` and `switches` are those of the script's
     argument parsers.
     `saved` is what the script itself saved last. `unobserved`: why the observer does not run. `fell_back`: the fallback
@@ -184,6 +185,7 @@ class RunState(Struct, frozen=True):
     epoch: float | None = None
     loss: float | None = None
     loss_trust: int = 0
+    not_finite_since: int | None = None
     loss_parts: Mapping[str, float] = field(default_factory=dict)
     loss_trend: LossTrend = LossTrend()
     learning_rate: float | None = None
@@ -231,6 +233,13 @@ class RunState(Struct, frozen=True):
     def outcome(self) -> str | None:
         """How the run ended, or None while it runs."""
         return None if self.finished is None else self.finished.outcome
+
+    @property
+    def loss_problem(self) -> str:
+        """`loss nan since step 41` while the loss is not finite; else empty."""
+        if self.loss is None or math.isfinite(self.loss):
+            return ""
+        return f"loss {self.loss}" + ("" if self.not_finite_since is None else f" since step {self.not_finite_since:,}")
 
     @property
     def hosts(self) -> tuple[str, ...]:

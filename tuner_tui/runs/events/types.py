@@ -85,6 +85,12 @@ class Hung(Event, frozen=True, kw_only=True):
     evidence: tuple[str, ...] = ()
 
 
+class NotFinite(Event, frozen=True, kw_only=True):
+    """The loss that `backward()` was called on is nan or infinite in this step, and was not in the one before."""
+
+    step: int
+
+
 class Profiled(Event, frozen=True, kw_only=True):
     """Some steps were profiled: what bounds them, as `inspection.slow_step` says it, and the `share` of a step."""
 
@@ -108,7 +114,8 @@ class Exited(Event, frozen=True, kw_only=True):
 class Finished(Event, frozen=True, kw_only=True):
     """The last event of a training. `outcome`: completed, stopped, failed, out-of-memory or lost.
 
-    It repeats `step`, `total_steps` and `loss` for lists of runs, which read the end of the file alone.
+    It repeats `step`, `total_steps`, `loss` and `not_finite_since` for lists of runs, which read the end of the file
+    alone.
     """
 
     outcome: str
@@ -116,6 +123,7 @@ class Finished(Event, frozen=True, kw_only=True):
     step: int | None = None
     total_steps: int | None = None
     loss: float | None = None
+    not_finite_since: int | None = None
 
 
 class FellBack(Event, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.files import write_atomic
 from tuner_tui.core.json_struct import to_json
@@ -15,8 +16,9 @@ from tuner_tui.core.procfs import ProcessStat
 from tuner_tui.inspection.ask_profile import ProfileAnswer, ask_for_profiles, report_profile, watch_lines
 from tuner_tui.inspection.peak_memory import RecordedPeak
 from tuner_tui.inspection.slow_step import HotLine, SlowStep, judge_step
-from tuner_tui.inspection.step_trace import PartTime, StepTimes, read_trace, reduce_trace
-from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.inspection.step_trace import PartTime, PlainSteps, StepTimes, read_trace, reduce_trace
+from tuner_tui.runs.events.progress import rates_of
+from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.recorded_batches import read_peaks
 from tuner_tui.runs.read.status import InspectionError, read_status
@@ -81,7 +83,7 @@ def profile_folder(folder: RunFolder, steps: int, tell: Callable[[str], None] = 
         problem = answer.refusal
         try:
             if problem is None:
-                profiles.append(_read_answer(folder, answer, lines.get(answer.rank, ())))
+                profiles.append(_read_answer(folder, answer, lines.get(answer.rank, ()), state))
         except ValueError as error:
             problem = str(error)
         if problem is not None:
@@ -143,9 +145,9 @@ def _observed_parts(state: RunState) -> StepTimes | None:
     return StepTimes(0, str(state.in_effect.get("device")), step_s, step_s, parts, (), ())
 
 
-def _read_answer(folder: RunFolder, answer: ProfileAnswer, lines: tuple[HotLine, ...]) -> RankProfile:
+def _read_answer(folder: RunFolder, answer: ProfileAnswer, lines: tuple[HotLine, ...], state: RunState) -> RankProfile:
     assert answer.plain is not None
-    times = reduce_trace(read_trace(answer.trace), answer.plain)
+    times = reduce_trace(read_trace(answer.trace), usual_steps(answer.plain, state.ranks[answer.rank]))
     path, problem = folder.path / f"trace-rank{answer.rank}.json.gz", None
     try:
         write_atomic(path, gzip.compress(answer.trace, 3))
@@ -154,6 +156,14 @@ def _read_answer(folder: RunFolder, answer: ProfileAnswer, lines: tuple[HotLine,
     return RankProfile(
         answer.rank, times, judge_step(times, lines), answer.lost_s, answer.compiled, None if problem else path, problem
     )
+
+
+def usual_steps(plain: PlainSteps, rank: RankState) -> PlainSteps:
+    """The steps of the last seconds, which speed and findings rest on too; `plain`, a few steps, where not counted."""
+    rates = rates_of([rank])
+    if rates.step_time_s is None or rates.data_wait_share is None:
+        return plain
+    return replace(plain, step_s=rates.step_time_s, data_s=rates.step_time_s * rates.data_wait_share)
 
 
 def _processes_here(folder: RunFolder) -> tuple[tuple[ProcessStat, ...], RunState, str]:

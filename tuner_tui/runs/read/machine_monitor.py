@@ -33,7 +33,7 @@ from tuner_tui.hardware.processes import (
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.events.fold import fold_all
-from tuner_tui.runs.events.progress import finite, known_sum, phase_at, seconds_left
+from tuner_tui.runs.events.progress import known_sum, phase_at, seconds_left
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.event_sampling import RankClocks, sampled_new_lines
 from tuner_tui.runs.read.status import read_status
@@ -349,7 +349,7 @@ class _Followed:
             step=state.step,
             total_steps=state.total_steps,
             eta_s=seconds_left(state, now_s),
-            loss=finite(state.loss),
+            loss=state.loss,
         )
 
     def _follow(self, now_s: float) -> None:

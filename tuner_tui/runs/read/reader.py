@@ -11,7 +11,7 @@ from msgspec import Struct
 from tuner_tui.core.files import LineTail
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
-from tuner_tui.runs.events.progress import History, HistoryBuilder, finite, mean_rates, phase_at, seconds_left
+from tuner_tui.runs.events.progress import History, HistoryBuilder, mean_rates, phase_at, seconds_left
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, Started, Steps
 from tuner_tui.runs.log_parsing.log_follower import FIRST_LOOK_BYTES, LogOnlyFollower
@@ -193,6 +193,7 @@ class RunRow(Struct, frozen=True):
     duration_s: float | None = None
     steps_s: float | None = None
     loss: float | None = None
+    loss_problem: str = ""
     created_t: float | None = None
     preset: str | None = None
     command: tuple[str, ...] = ()
@@ -204,8 +205,9 @@ class RunRow(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """What the run trains, and what came of its remedy."""
-        return self.what if self.remedy is None else f"{self.what} · remedy {self.remedy}"
+        """What the run trains, whether its loss is a number, and what came of its remedy."""
+        remedy = "" if self.remedy is None else f"remedy {self.remedy}"
+        return " · ".join(filter(None, (self.what, self.loss_problem, remedy)))
 
 
 def list_run_or_damage(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None) -> RunRow:
@@ -239,7 +241,8 @@ def list_run(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = N
         age_s=_span(created_t, now),
         duration_s=_span(created_t, end_t),
         steps_s=rates.steps_s,
-        loss=finite(state.loss),
+        loss=state.loss,
+        loss_problem=state.loss_problem,
         created_t=created_t,
         preset=None if record is None else record.preset,
         command=() if record is None else record.argv,
@@ -267,5 +270,5 @@ def _damage(folder: RunFolder, view: RunView) -> str:
         return damage_line(folder, f"{irregular} is not a regular file.")
     if view.status.kind == "broken":
         return damage_line(folder, view.status.sentence)
-    starting = view.status.kind == "starting"
-    return "" if view.record_problem is None or starting else damage_line(folder, view.record_problem)
+    unwritten = view.status.kind == "starting" or view.status.outcome == "not-started"
+    return "" if view.record_problem is None or unwritten else damage_line(folder, view.record_problem)

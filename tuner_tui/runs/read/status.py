@@ -308,7 +308,8 @@ def _status_without_state(folder: RunFolder, now: float) -> RunStatus:
     if abs(now - folder.path.stat().st_mtime) < START_GRACE_S:  # a file server's clock may be ahead
         return RunStatus("starting", "The run is being launched.")
     if not folder.record.exists():
-        return RunStatus("broken", f"The run folder is incomplete: {folder.record.name} is missing.")
+        started = f"Its launch was interrupted before the training started. `rm -r {folder.path}` removes it."
+        return RunStatus("ended", started, outcome="not-started")
     return RunStatus("lost", "The run never started: its supervisor failed to start.")
 
 

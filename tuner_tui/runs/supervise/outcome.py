@@ -378,8 +378,9 @@ def finished_event(t: float, outcome: RunOutcome, state: RunState) -> Finished:
     """The last event of a run whose last state is `state`."""
     total = state.step if state.total_guessed and outcome.outcome == "completed" else state.total_steps
     return Finished(
-        t=t, outcome=outcome.outcome, sentence=outcome.sentence, step=state.step, total_steps=total, loss=state.loss
-    )
+        t=t, outcome=outcome.outcome, sentence=outcome.sentence, step=state.step, total_steps=total, loss=state.loss,
+        not_finite_since=state.not_finite_since,
+    )  # fmt: skip
 
 
 def settle(folder: RunFolder, supervision: SupervisorState, events: list[Event]) -> SupervisorState | None:

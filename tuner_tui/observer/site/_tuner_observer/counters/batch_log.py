@@ -45,6 +45,7 @@ class BatchLog:
         self._steps: list[Step] = []
         self._copied: tuple[list[int], HostCopy, list[Step]] | None = None
         self._backwards = 0
+        self._is_finite = True
 
     def step_done(self, step: int, backwards: int, iterators: Sequence[IteratorStats]) -> None:
         """Note the batches of a step, after so many calls of `backward`."""
@@ -95,6 +96,10 @@ class BatchLog:
         for each in steps:
             values = [losses[call] for call in range(self._backwards + 1, each[0] + 1) if call in losses]
             self._backwards = max(self._backwards, each[0])
+            is_finite = all(map(math.isfinite, values))
+            if self._is_finite and not is_finite:
+                self._session.report("not-finite", step=each[1])
+            self._is_finite = is_finite
             lines.append(_line(each, values))
         if lines:
             self._session.append("batches", lines, MAX_BYTES)
