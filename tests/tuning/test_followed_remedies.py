@@ -15,7 +15,7 @@ from tests.fakes.situations import sample, situation, training
 from tests.runs.sandbox import Sandbox, box, wait_ended
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.finding import speed_words
-from tuner_tui.advice.remedies.catalog import corrected
+from tuner_tui.advice.remedies.catalog import corrected, remedies_for
 from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import situation_of_run
 from tuner_tui.runs.events.types import Finished
@@ -193,6 +193,16 @@ def test_what_was_measured_here_corrects_the_next_promise() -> None:
     assert (offer.speed, offer.rests_on) == ((0.67, 0.71), "measured on this machine")
     assert corrected(remedy("compile-on"), [OUTCOME]) == remedy("compile-on")
     assert corrected(remedy("checkpointing"), [replace(OUTCOME, speed=None)]) == remedy("checkpointing")
+
+
+def test_a_remedy_that_failed_after_this_run_is_not_offered_for_it_again() -> None:
+    failed = replace(OUTCOME, speed=None, sentence="r002 failed in the same way again")
+    tried = corrected(remedy("checkpointing"), [failed], "r001")
+    assert (tried.effect, tried.can_apply) == ("tried: r002 failed in the same way again", False)
+    assert corrected(remedy("checkpointing"), [failed], "r003").can_apply, "it may help another run"
+    now = situation(state=training(), settings=Settings(), outcomes=(failed,), run="r001", job=BuiltinJob())
+    offered = remedies_for("gpu-oom", now)
+    assert [each.name for each in offered][-1] == "checkpointing"
 
 
 def test_the_record_holds_one_outcome_a_pair_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

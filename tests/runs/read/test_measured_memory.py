@@ -9,8 +9,10 @@ from msgspec import structs
 
 from tests.runs.store.test_record import record
 from tuner_tui.core.procfs import this_machine
+from tuner_tui.runs.events.fold import fold_all
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, InEffect, OutOfMemory, Phase, Steps
-from tuner_tui.runs.read.measured_memory import END_BYTES, MAX_RUNS, measured_runs
+from tuner_tui.runs.read.measured_memory import END_BYTES, MAX_RUNS, lacks_gpu_peak, measured_runs
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.record import redact_job, write_record
@@ -145,3 +147,15 @@ def test_a_process_that_reached_its_own_limit_says_little_about_the_host(tmp_pat
 def test_what_ran_out_of_memory_on_another_machine_says_nothing_here(tmp_path: Path) -> None:
     run(tmp_path, Finished(t=3.0, outcome="out-of-memory", sentence="CUDA out of memory"))
     assert measured_runs(JOB, tmp_path) == ()
+
+
+def test_a_run_that_ran_out_of_gpu_memory_says_nothing_by_the_memory_of_its_host(tmp_path: Path) -> None:
+    counters = Steps(t=1.0, rank=0, step=7, own_steps=7, rss_peak_bytes=4000)
+    sentence = "Out of memory while training at step 7: CUDA out of memory. Tried to allocate 3.00 GiB."
+    ended = Finished(t=2.0, outcome="out-of-memory", sentence=sentence)
+    run(tmp_path, counters, ended)
+    (measured,) = measured_runs(JOB, tmp_path)
+    assert (measured.tensor_bytes, measured.resident_bytes) == (None, None)
+    assert lacks_gpu_peak(fold_all(RunState(), [counters, ended]))
+    assert not lacks_gpu_peak(fold_all(RunState(), [GPU, ended]))
+    assert not lacks_gpu_peak(fold_all(RunState(), [counters]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from msgspec import structs
@@ -40,6 +40,7 @@ CODE_FIELDS = LOADER_FIELDS | {
 accumulation, need code that a loop of one's own does not have."""
 
 
+TRIED = "tried"
 SAVES_MEMORY = frozenset({"gpu-oom", "gpu-memory-near-limit"})
 """Causes whose remedies all lead to less memory than now."""
 
@@ -65,6 +66,7 @@ def remedies_for(
         corrected(
             replace(reached, peak=expected_peak(situation, offer.change), batch_note=_batch_note(situation, offer)),
             situation.outcomes,
+            situation.run,
         )
         for offer in offers
         if changes_something(offer, situation)
@@ -75,11 +77,18 @@ def remedies_for(
         candidate for candidate in remedies if candidate.peak is None or candidate.peak.verdict != "too large"
     )
     alone = any(candidate.peak is not None for candidate in fitting)
-    return tuple(remedies) if cause in SAVES_MEMORY and not alone else fitting
+    shown = tuple(remedies) if cause in SAVES_MEMORY and not alone else fitting
+    return tuple(sorted(shown, key=lambda candidate: candidate.effect.startswith(TRIED)))
 
 
-def corrected(remedy: Remedy, outcomes: Iterable[RemedyOutcome]) -> Remedy:
-    """The remedy with what it did on this machine in place of what its documents promise of the speed."""
+def corrected(remedy: Remedy, outcomes: Sequence[RemedyOutcome], run: str | None = None) -> Remedy:
+    """The remedy with what it did on this machine in place of what its documents promise of the speed.
+
+    One that was tried after this `run` and did not help is not offered again, but says so.
+    """
+    tried = (each for each in outcomes if (each.before, each.names, each.title) == (run, (remedy.name,), remedy.title))
+    if (failed := next((each for each in tried if each.verdict == "not kept" and not each.speed), None)) is not None:
+        return Remedy(remedy.title, remedy.why, effect=f"{TRIED}: {failed.sentence}", name=remedy.name)
     measured = [outcome for outcome in outcomes if outcome.names == (remedy.name,) and outcome.speed is not None]
     ratios = [outcome.speed for outcome in measured if outcome.speed is not None]
     if not ratios or not remedy.can_apply:

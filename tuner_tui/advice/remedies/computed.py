@@ -188,6 +188,7 @@ def no_checkpointing(situation: Situation, settings: Settings) -> Iterator[Remed
 MAX_WORKERS = 16
 LEAST_GAIN = 1.02
 """A remedy that cannot gain as much is not offered."""
+BIG_GAIN = 2.0
 
 
 def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -216,10 +217,15 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         workers=workers,
         wanted=wanted,
         why="batches are prepared while the training computes" if workers == 0 else "more batches are prepared at once",
-        effect="" if gain is None else f"at most {gain:.3g}× the steps per second",
+        effect="" if gain is None else f"at most about {_rounded(gain):g}× the steps per second",
         rests_on="" if gain is None else "the share of the time that it waits for data",
         speed=None if gain is None else (1.0, gain),
     )
+
+
+def _rounded(gain: float) -> float:
+    """A gain as it does not change with each second: to a tenth, from 2 on to a half."""
+    return round(gain, 1) if gain < BIG_GAIN else round(2 * gain) / 2
 
 
 def fewer_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:

@@ -15,6 +15,7 @@ from msgspec import Struct, to_builtins
 from tuner_tui.core.units import UNKNOWN, format_gib, format_share
 from tuner_tui.runs.events.progress import Series, finite, known_sum, mean_rates
 from tuner_tui.runs.events.types import Steps
+from tuner_tui.runs.read.measured_memory import lacks_gpu_peak
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob, same_program
 from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Resolved, Settings, Value
@@ -190,7 +191,7 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
         ("step time", "s", max((each.train_s / each.own_steps for each in trained if each.own_steps), default=None)),
         ("data wait", "share", mean_rates(view.state.ranks.values()).data_wait_share),
         ("padding", "share", _padding(trained)),
-        ("peak memory", "B", _last_value(view.history.memory_bytes)),
+        ("peak memory", "B", None if lacks_gpu_peak(view.state) else _last_value(view.history.memory_bytes)),
         ("evaluation", "s", max((each.eval_s for each in ranks), default=None)),
         ("saving", "s", max((each.save_s for each in ranks), default=None)),
         ("steps", "steps", None if view.state.step is None else float(view.state.step)),

@@ -13,6 +13,7 @@ from tuner_tui.core.files import LineTail
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.units import GIB
 from tuner_tui.memory.calibration import MeasuredRun
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, OutOfMemory, Steps
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.codec import decode_events
@@ -69,7 +70,9 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
     lines = (line for line in tail.lines() if any(kind in line for kind in (b'"steps"', b'"finished"', b"memory")))
     events = list(decode_events(lines))
     last = next((event for event in reversed(events) if isinstance(event, Steps)), None)
-    words = _out_of_memory_words(events) if record.host == this_machine().host else ()
+    said = _out_of_memory_words(events)
+    alone = record.host == this_machine().host and not any(map(TAKEN_BY_OTHERS.search, said))
+    words = said if alone else ()
     ran_out = _memory_that_ran_out(words, last)
     if (last is None or last.own_steps < MIN_STEPS) and ran_out is None:
         return None
@@ -80,19 +83,25 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
         record.resolved.settings,
         tensor_bytes=None if last is None else last.allocated_peak_bytes,
         reserved_bytes=None if last is None else last.reserved_peak_bytes,
-        resident_bytes=None if last is None or on_gpu else last.rss_peak_bytes,
+        resident_bytes=None if last is None or on_gpu or any(map(ON_GPU.search, said)) else last.rss_peak_bytes,
         ran_out=ran_out,
         limit_bytes=min(filter(None, limits), default=None),
     )
 
 
+def lacks_gpu_peak(state: RunState) -> bool:
+    """Whether the memory of a GPU ran out, but only that of the host was measured: the run's peak is not known."""
+    words = _out_of_memory_words([event for event in (state.finished, state.out_of_memory) if event is not None])
+    measured = any(counters.allocated_peak_bytes is not None for counters in state.counters)
+    return any(map(ON_GPU.search, words)) and not measured
+
+
 def _out_of_memory_words(events: Sequence[Event]) -> Sequence[str]:
-    """What a run said that ran out of memory by itself; nothing for others."""
+    """What a run said that ran out of memory; nothing for others."""
     ended = next((event for event in reversed(events) if isinstance(event, Finished)), None)
     if ended is None or ended.outcome != "out-of-memory":
         return ()
-    words = [ended.sentence, *(event.message for event in events if isinstance(event, OutOfMemory))]
-    return () if any(map(TAKEN_BY_OTHERS.search, words)) else words
+    return [ended.sentence, *(event.message for event in events if isinstance(event, OutOfMemory))]
 
 
 def _memory_that_ran_out(words: Sequence[str], last: Steps | None) -> Literal["gpu", "host"] | None:
