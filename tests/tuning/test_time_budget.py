@@ -184,6 +184,14 @@ def test_nothing_is_known_of_a_job_that_never_ran(tmp_path: Path) -> None:
     assert expected_trial_s(SCRIPT, tmp_path) is None
 
 
+def test_a_job_that_only_ran_whole_says_what_a_trial_takes_by_its_start_and_its_speed(tmp_path: Path) -> None:
+    """A start of 20 s and steps of 3 s: a trial of four steps takes 32 s."""
+    counted = (Steps(t=20.0 + 3 * n, rank=0, step=n, own_steps=n, train_s=3.0 * n) for n in range(1, 60))
+    write_run(tmp_path, Launched(t=3.0, pid=1), *counted, Finished(t=260.0, outcome="stopped", step=59))
+    assert expected_trial_s(SCRIPT, tmp_path) == 32.0
+    assert time_needed(request(tmp_path)).minutes == 5
+
+
 def request(root: Path) -> LaunchRequest:
     return LaunchRequest(job=SCRIPT, resolved=resolved(), cwd=root, root=root)
 

@@ -15,9 +15,11 @@ from tests.fakes.tuning_views import FakeTunings
 from tests.fakes.ui_backend import FakeBackend
 from tests.runs.builders import whole_run
 from tuner_tui.advice.finding import Remedy
+from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.runs.events.types import InEffect
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.record import read_record, write_record
+from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings, Value
 from tuner_tui.settings.presets import find_preset
@@ -116,6 +118,15 @@ def test_a_completed_run_is_continued_only_by_a_longer_training(tmp_path: Path) 
     longer = replace(shown, resolved=Resolved(shown.resolved.settings.changed(max_steps=900)))
     with pytest.raises(BackendError, match="checkpoint"):
         backend.offer_restart(folder.path, longer)
+
+
+def test_a_restart_starts_at_step_0_without_a_checkpoint_and_says_so(tmp_path: Path) -> None:
+    folder, backend = whole_run(tmp_path), Backend()
+    write_record(folder, replace(read_record(folder), job=BuiltinJob(), cwd=str(tmp_path), interpreter=sys.executable))
+    lost = SupervisorState(this_machine(), ProcessId(2**22 - 7, 1), 1.0, exit_code=1, outcome="failed")
+    write_supervisor_state(folder.state, lost)
+    offer = backend.offer_restart(folder.path, None)
+    assert offer.sentence.startswith("r001 has no checkpoint to resume from; a new run starts at step 0, with the same")
 
 
 def test_a_retry_starts_at_step_0_without_a_checkpoint_and_says_so(tmp_path: Path) -> None:

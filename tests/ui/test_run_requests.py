@@ -85,10 +85,12 @@ async def test_a_launch_that_fails_says_why_and_follows_nothing() -> None:
         assert app_of(pilot).session.state.folder is None
 
 
-async def test_no_second_training_while_one_runs() -> None:
+async def test_a_second_training_can_wait_in_the_queue_while_one_runs() -> None:
     box = busy_box()
     async with on_screen(box) as pilot:
-        await press_until(pilot, lambda: "already training" in said(pilot), "t")
+        await press_to(pilot, "Queue", "t")
+        assert "already training" in said(pilot)
+        await press_to(pilot, "", "escape")
         assert not box.launched
 
 
@@ -312,6 +314,18 @@ async def test_r_restarts_the_run_after_a_yes() -> None:
         assert name == "r007"
         assert preset is not None
         assert preset.resolved == box.opened.resolved
+
+
+async def test_the_parent_of_a_run_is_the_first_to_compare_it_with() -> None:
+    runs = [
+        RunRow("r007", "running", "Trains.", "/runs/r007", what="demo", parent="r004"),
+        RunRow("r006", "ended", "Completed.", "/runs/r006", outcome="completed", what="other.py"),
+        RunRow("r004", "ended", "Out of memory.", "/runs/r004", outcome="out-of-memory", what="demo"),
+    ]
+    box = busy_box(runs=runs)
+    async with on_screen(box) as pilot:
+        await press_to(pilot, "Compare r007 with", "v")
+        await press_until(pilot, lambda: box.compared_runs == [("r007", "r004")], "enter")
 
 
 async def test_r_in_the_list_resumes_the_run_under_the_cursor_with_its_own_settings() -> None:

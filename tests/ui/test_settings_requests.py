@@ -321,3 +321,16 @@ async def test_memory_that_cannot_be_traced_is_explained() -> None:
     async with on_screen(box, backend=box.backend(memory_parts=refuse)) as pilot:
         await press_until(pilot, lambda: "does not name its model" in said(pilot), "m")
         assert dialog(pilot) == ""
+
+
+async def test_a_larger_effective_batch_is_asked_for_before_it_is_taken() -> None:
+    box = FakeBox(opened=opened(per_device_train_batch_size=8, gradient_accumulation_steps=1))
+    async with on_screen(box) as pilot:
+        await until(pilot, lambda: app_of(pilot).main.outlook is not None)
+        await press_to(pilot, "Fit batch", "f")
+        assert "is the whole effective batch already" in screen_text(pilot.app)
+        await press_to(pilot, "", "escape")
+        assert value(pilot, BATCH) == 8
+        await press_to(pilot, "Fit batch", "f")
+        await press_until(pilot, lambda: value(pilot, BATCH) > 8, "enter")
+        assert re.search(r"effective batch [\d,]+ → [\d,]+", said(pilot))

@@ -11,6 +11,8 @@ from statistics import fmean
 
 from msgspec import Struct
 
+from tuner_tui.runs.events.progress import mean_rates
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.folder import list_runs
 from tuner_tui.runs.store.record import readable_record, redact_job
@@ -117,17 +119,34 @@ MAX_READ = 8
 
 
 def expected_trial_s(job: Job, root: Path) -> float | None:
-    """Return the usual seconds of the newest trials of `job` in `root`; None if there are none. Reads files."""
+    """Return the usual seconds of the newest trials of `job` in `root`, else what its newest runs say a trial takes.
+
+    None if there are none. Reads files.
+    """
     redacted = redact_job(job)
     records = ((folder, readable_record(folder)) for folder in list_runs(root)[:MAX_LISTED])
-    trials = (
-        folder
+    same = [
+        (folder, record.tuning is not None)
         for folder, record in records
-        if record is not None and record.tuning is not None and same_training(record.job, redacted)
-    )
-    lengths = []
-    for folder in islice(trials, MAX_READ):
-        state = RunReader(folder).poll().state
-        if state.launched_t is not None and state.finished is not None and state.step:
-            lengths.append(max(0.0, state.finished.t - state.launched_t))
-    return statistics.median(lengths) if lengths else None
+        if record is not None and same_training(record.job, redacted)
+    ]
+    for measures, is_trial in ((_length_s, True), (_shortest_trial_s, False)):
+        folders = islice((folder for folder, of_tuning in same if of_tuning == is_trial), MAX_READ)
+        lengths = [s for folder in folders if (s := measures(RunReader(folder).poll().state)) is not None]
+        if lengths:
+            return statistics.median(lengths)
+    return None
+
+
+def _length_s(state: RunState) -> float | None:
+    if state.launched_t is None or state.finished is None or not state.step:
+        return None
+    return max(0.0, state.finished.t - state.launched_t)
+
+
+def _shortest_trial_s(state: RunState) -> float | None:
+    """Return the start of a run, and the steps that a trial takes at least, at its mean speed."""
+    speed, first_s = mean_rates(state.ranks.values()), state.first_step_t
+    if state.launched_t is None or first_s is None or speed.step_time_s is None:
+        return None
+    return max(SHORTEST_TRIAL_S, first_s - state.launched_t + MIN_STEPS * speed.step_time_s)

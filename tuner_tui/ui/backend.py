@@ -276,16 +276,18 @@ class Backend:
     def offer_restart(self, folder: Path, config: TrainingConfig | None) -> LaunchOffer:
         """Plan a restart of the run, with the settings of `config` if it trains the same job.
 
-        Raises `BackendError` if the run cannot be restarted.
+        Without a checkpoint it starts at step 0. Raises `BackendError` if the run cannot be restarted.
         """
         run = RunFolder(folder)
         record = read_record(run)
-        if read_status(run).outcome == "completed" and (config is None or _length(config) == _length(record)):
+        completed = read_status(run).outcome == "completed"
+        if completed and (config is None or _length(config) == _length(record)):
             raise LaunchError(
                 f"{run.id} has completed, and the settings are not for a longer training: t starts a new one."
             )
-        same = config is not None and config.trains(record.job)
-        plan = plan_restart(run, resolved=config.resolved, job=config.job) if config and same else plan_restart(run)
+        shown = config if config is not None and config.trains(record.job) else None
+        resolved, job = (None, None) if shown is None else (shown.resolved, shown.job)
+        plan = plan_restart(run, resolved=resolved, job=job, allow_from_scratch=not completed)
         return _restart_offer(plan, _settings_of_run(run, record), record)
 
     @translate_errors()
@@ -438,14 +440,17 @@ def _restart_offer(plan: RestartPlan, before: Settings, record: RunRecord) -> La
         stops = "is saving a checkpoint and stopping" if plan.stopping else "saves a checkpoint and stops"
         begin = f"{name} {stops}; a new run continues from there"
     elif plan.checkpoint is None:
-        begin = f"{name} has no checkpoint to resume from; a new run starts at step 0"
+        stops = ": it stops, and" if plan.live else ";"
+        begin = f"{name} has no checkpoint to resume from{stops} a new run starts at step 0"
     else:
         begin = f"a new run continues from the checkpoint of {name} at step {plan.checkpoint.step:,}"
         begin = f"{name} stops; {begin}" if plan.live else f"A{begin[1:]}"
     if lost:
         begin += f"; {lost:,} step{'s are' if lost > 1 else ' is'} repeated"
     manner = f"with {', '.join(changes)}" if changes else "with the same settings"
-    return LaunchOffer(f"{begin}, {manner}.", (), start)
+    again = plan.live and plan.checkpoint is None and not plan.saves and plan.step
+    lost_lines = [("Lost", f"the {plan.step:,} steps so far; there is no checkpoint")] if again else []
+    return LaunchOffer(f"{begin}, {manner}.", lost_lines, start)
 
 
 def _settings_of_run(run: RunFolder, record: RunRecord) -> Settings:

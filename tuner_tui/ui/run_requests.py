@@ -116,11 +116,11 @@ class RunRequests(Requests):
     async def train(self) -> None:
         """Launch a run with the settings shown, after a look at what it will do."""
         refusal = self._store.launch_refusal()
-        if self._store.ready.is_set() and refusal:
+        if self._store.ready.is_set() and refusal and self._state.running and not self._store.launch_refusal(True):
+            await self._enqueue(refusal)
+        elif self._store.ready.is_set() and refusal:
             self._app.show_note(refusal, severity="warning")
-            return
-        folder = await self._start("Train", partial(self._prepare, self._backend.offer_launch))
-        if folder is not None:
+        elif (folder := await self._start("Train", partial(self._prepare, self._backend.offer_launch))) is not None:
             self.follow(folder)
 
     async def _start(self, heading: str, prepare: Callable[..., Coroutine[Any, Any, LaunchOffer]]) -> Path | None:
@@ -310,8 +310,10 @@ class RunRequests(Requests):
                 await self.open(picked.folder)
                 return
 
-    async def _enqueue(self) -> None:
-        """Queue the training with the settings shown, after a look at it."""
+    async def _enqueue(self, refusal: str = "") -> None:
+        """Queue the training with the settings shown, after a look at it; `refusal`: why it cannot start at once."""
+        if refusal:
+            self._app.show_note(f"{refusal} This one can wait in the queue until its hardware is free.")
         inventory = self._state.inventory
         make_offer = partial(self._backend.offer_queueing, inventory=inventory)
         folder = await self._start("Queue", partial(self._prepare, make_offer, queued=True))
@@ -336,7 +338,9 @@ class RunRequests(Requests):
             reading.cancel()
 
     async def _pick(self, heading: str, excluded: Path | None) -> Path | None:
-        runs = [run for run in await to_daemon_thread(self._backend.list_runs) if Path(run.path) != excluded]
+        listed = await to_daemon_thread(self._backend.list_runs)
+        parent = next((run.parent for run in listed if Path(run.path) == excluded), None)
+        runs = sorted((run for run in listed if Path(run.path) != excluded), key=lambda run: run.run != parent)
         empty = "There is no other run to compare with." if excluded else "No runs yet; t starts one."
         columns, items = run_table(runs, self._app.size.width)
         return await self._app.ask(PickScreen(heading, items, empty, columns=columns))

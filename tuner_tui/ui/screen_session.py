@@ -75,6 +75,7 @@ class ScreenSession:
             "resume tuning": self._tuning.resume,
             "pick tuning": self._tuning.pick,
             "apply winner": self._tuning.apply_winner,
+            "fit": self.settings.fit_batch,
             "job": self.settings.edit_job,
             "presets": self.settings.pick_preset,
             "save": self.settings.save,
@@ -175,8 +176,6 @@ class ScreenSession:
 
     def do(self, action: str) -> None:
         match action:
-            case "fit":
-                self.settings.fit_batch()
             case "undo":
                 self.settings.undo()
             case "redo":
@@ -195,6 +194,8 @@ class ScreenSession:
         """
         choice = self._main.choice
         if choice is None or choice.remedy is None or not choice.remedy.can_apply:
+            if choice is not None and choice.remedy is not None and action != "retry":
+                self._app.show_note(f"“{choice.remedy.title}” is done by hand: it changes no setting of this job.")
             self._main.action_why()
         elif action == "retry" and can_retry(choice.finding, choice.remedy) and not self.state.running:
             self._app.serve(self._runs.retry, choice.finding, choice.remedy)

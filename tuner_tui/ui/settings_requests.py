@@ -124,8 +124,11 @@ class SettingsRequests(Requests):
                 state = state.with_edit(name, text)
         self._store.request_estimate(state)
 
-    def fit_batch(self) -> None:
-        """Take the largest micro batch that fits by the estimate and keeps the effective batch, and say so."""
+    async def fit_batch(self) -> None:
+        """Take the largest micro batch that fits by the estimate and keeps the effective batch, and say so.
+
+        Where that is all of the effective batch already, ask whether that may grow.
+        """
         outlook, editing, unknown = self._store.outlook, self._state.editing, self._state.unknown_values
         if outlook is None or editing is None:
             self._app.show_note("The memory is still being estimated.", "warning")
@@ -139,19 +142,31 @@ class SettingsRequests(Requests):
         elif most < 1:
             where = "fits" if outlook.on_gpu else "fits in RAM"
             note = f"By the estimate not even a micro batch of 1 {where}; m shows where the memory goes."
-        elif (
-            fitted := rebalance(micro, accumulation, split.processes, min(most, micro * accumulation))
-        ).split == split:
-            why = "the largest that fits with this effective batch" if most < 2 * micro or accumulation > 1 else ""
-            note = f"Micro batch {micro} is {why or 'the whole effective batch already; a larger one would fit too'}."
+        elif (fitted := await self._largest_split(split, most)) is None:
+            return
+        elif fitted == split:
+            note = f"Micro batch {micro} is the largest that fits with this effective batch."
         else:
-            changes = ", ".join(self._differences(fitted.split.change))
+            changes = ", ".join(self._differences(fitted.change))
             origin = Origin(OriginKind.EDITED, "the largest that fits")
-            self._store.update(self._state.with_changes(fitted.split.change, origin))
-            batches = f"effective batch {fitted.wanted:,} → {fitted.split.effective:,}"
-            kept = "the effective batch stays" if fitted.exact else batches
+            self._store.update(self._state.with_changes(fitted.change, origin))
+            batches = f"effective batch {split.effective:,} → {fitted.effective:,}"
+            kept = "the effective batch stays" if split.effective == fitted.effective else batches
             note = f"{changes}: {kept}. By the estimate up to {most:,} would fit; u undoes it."
         self._app.show_note(note)
+
+    async def _largest_split(self, split: BatchSplit, most: int) -> BatchSplit | None:
+        """Return the batch with the largest micro batch up to `most`; None if the effective batch is not to grow."""
+        micro, accumulation = split.micro, split.accumulation
+        fitted = rebalance(micro, accumulation, split.processes, min(most, micro * accumulation)).split
+        if fitted != split or most <= micro or accumulation > 1:
+            return fitted
+        larger = replace(split, micro=most)
+        question = (
+            f"Micro batch {micro} is the whole effective batch already. Take {most:,}, which fits by the estimate? "
+            f"Effective batch {split.effective:,} → {larger.effective:,}; the learning rate stays."
+        )
+        return larger if await self._app.ask(ConfirmScreen("Fit batch", question, "take it")) else None
 
     def undo(self) -> None:
         self._go_to(self._state.with_undo())

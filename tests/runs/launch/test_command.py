@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tuner_tui.runs.launch.command import (
     added_environment,
     check_command,
     check_launcher,
+    check_script,
     git_revision,
     missing_processes,
     own_config,
@@ -219,3 +221,20 @@ def test_settings_go_into_a_copy_of_the_commands_file(box: Sandbox) -> None:
     file_values = {"dataset_name": "data", "per_device_train_batch_size": 2}
     assert yaml.safe_load(folder.output_log.read_text()) == file_values | {"max_length": 8}
     assert yaml.safe_load((box.root / "sft.yaml").read_text()) == file_values, "the person's own file is left as it is"
+
+
+@pytest.mark.parametrize(
+    ("words", "is_refused"),
+    [
+        (("python", "gone.py"), True),
+        (("/usr/bin/python3.11", "-u", "gone.py", "--lr", "1"), True),
+        (("python", "here.py", "gone.py"), False),
+        (("python", "-m", "package", "gone.py"), False),
+        (("python", "-c", "print()"), False),
+        (("torchrun", "gone.py"), False),  # it may be found in another way
+    ],
+)
+def test_a_script_that_is_not_there_is_refused(tmp_path: Path, words: tuple[str, ...], is_refused: bool) -> None:
+    (tmp_path / "here.py").touch()
+    with pytest.raises(LaunchError, match=r"There is no script .*gone\.py\.") if is_refused else nullcontext():
+        check_script(words, tmp_path)

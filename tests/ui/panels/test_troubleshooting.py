@@ -114,3 +114,12 @@ async def test_all_of_the_result_and_the_findings_is_seen_after_a_resize() -> No
         remedy = OUT_OF_MEMORY.remedies[1].title
         await until(pilot, lambda: f"▸ {remedy}" in screen_text(pilot.app))
         assert OUT_OF_MEMORY.sentence in screen_text(pilot.app), "the headline stays above its remedies"
+
+
+async def test_why_a_remedy_cannot_be_applied_is_said_at_its_key() -> None:
+    by_hand = replace(DATA_WAIT, remedies=(replace(DATA_WAIT.remedies[0], title="use a faster disk", change={}),))
+    async with on_screen(busy_box(findings=(by_hand,))) as pilot:
+        for key in "ad":
+            await press_to(pilot, "Why", key)
+            assert "“use a faster disk” is done by hand" in said(pilot)
+            await press_to(pilot, "", "escape")

@@ -15,7 +15,7 @@ from tuner_tui.core.files import LockedError, acquire_lock, make_private, write_
 from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.redaction import redact_env
-from tuner_tui.runs.launch.command import LaunchError, check_unshared, git_revision, has_gpu
+from tuner_tui.runs.launch.command import LaunchError, check_script, check_unshared, git_revision, has_gpu
 from tuner_tui.runs.launch.detached_process import ProcessSpec, ask_detached, start_detached
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, working_folder
 from tuner_tui.runs.read.status import read_status
@@ -42,6 +42,7 @@ def launch(
     `DuplicateRunError`; of several launches at once, one is started.
     """
     root = prepared.request.runs_root
+    check_script(prepared.argv, prepared.cwd)
     try:
         with exclusive_launch(root) if refuse_duplicate else nullcontext():
             duplicate = find_duplicate_run(prepared.request) if refuse_duplicate else None

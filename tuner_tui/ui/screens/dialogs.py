@@ -148,7 +148,7 @@ class LaunchScreen(ConfirmScreen):
     A yes that was typed before is kept until then, and has to be repeated only where something should be seen first.
     """
 
-    LOOK_FIRST = frozenset({"Problem", "Not applied", "Meanwhile"})
+    LOOK_FIRST = frozenset({"Problem", "Not applied", "Meanwhile", "Lost"})
 
     def __init__(self, heading: str, choose_gpus: Callable[[int], object]) -> None:
         """`choose_gpus` is called with the number of GPUs that is typed, and calls `tell` again."""
