@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from tuner_tui.observer.site._tuner_observer.counters.step_counters import RecordBuffer
 from tuner_tui.observer.site._tuner_observer.hooks.backward_loss import BackwardLoss
@@ -12,7 +16,7 @@ from tuner_tui.observer.site._tuner_observer.hooks.backward_loss import Backward
 class Loss:
     """A tensor of one number on a CPU."""
 
-    is_cpu, grad_fn = True, None
+    is_cpu, grad_fn, device = True, None, None
 
     def __init__(self, value: float) -> None:
         self.item = lambda: value
@@ -24,18 +28,77 @@ class Loss:
         """Compute nothing."""
 
 
+class Followed:
+    """The losses of a class of tensors, followed in a training whose optimizers are torch's."""
+
+    def __init__(self, optimizers: int = 1) -> None:
+        self.written: list[dict[str, Any]] = []
+        session = SimpleNamespace(report_counters=lambda _, fields: self.written.append(fields), phase="training")
+        self.counters = SimpleNamespace(buffer=RecordBuffer(), trainer_reports=False, step=0, own_steps=0)
+        self.counters.buffer.optimizers.update(dict.fromkeys(range(optimizers)))
+        # The optimizer of a function that has returned has no rate any more.
+        settings = SimpleNamespace(has_optimizer=True, present_rate=lambda: None)
+
+        class Tensor(Loss):
+            backward = Loss.backward  # hooked in this class alone
+
+        self.tensor = Tensor
+        self.losses = BackwardLoss(SimpleNamespace(), session, self.counters, lambda *_: None, settings)  # type: ignore[arg-type]
+        self.losses.hook_backward(self.tensor)
+
+
 def test_a_loss_stands_at_its_own_step_whenever_it_is_written() -> None:
-    written: list[dict[str, Any]] = []
-    session = SimpleNamespace(report_counters=lambda _, fields: written.append(fields), phase="training")
-    counters = SimpleNamespace(buffer=RecordBuffer(), trainer_reports=False, step=0, own_steps=0)
-    settings = SimpleNamespace(has_optimizer=True, present_rate=lambda: None)  # a function's own, which has returned
-    loss = BackwardLoss(SimpleNamespace(), session, counters, lambda *_: None, settings)  # type: ignore[arg-type]
-    loss.hook_backward(Loss)
+    followed = Followed()
+    counters = followed.counters
     for step in range(1, 100):  # the first loss is read, the next one only after a second
-        Loss(float(step)).backward()
+        followed.tensor(float(step)).backward()
         counters.buffer.rate = 1.0 / step
         counters.step = counters.own_steps = step
-    loss.write()
-    loss.at_exit()
-    assert [(fields["step"], fields["loss"]) for fields in written] == [(1, 1.0), (99, 99.0)]
-    assert written[-1]["learning_rate"] == 1.0 / 99
+    followed.losses.write()
+    followed.losses.at_exit()
+    assert [(fields["step"], fields["loss"]) for fields in followed.written] == [(1, 1.0), (99, 99.0)]
+    assert followed.written[-1]["learning_rate"] == 1.0 / 99
+
+
+LIBRARY = """
+def learn(tensor, steps):
+    for step in range(steps):
+        critic_loss, actor_loss = tensor(2.0), tensor(-0.5)
+        critic_loss.backward()
+        actor_loss.backward()
+
+def backward(loss):
+    loss.backward()
+"""
+SCRIPT = """
+def train(tensor, backward):
+    for step in range(4):
+        critic_loss, actor_loss = tensor(2.0), tensor(-0.5)
+        backward(critic_loss)
+        backward(actor_loss)
+"""
+
+
+@pytest.mark.parametrize("looping", ["library", "script"])
+def test_losses_are_told_apart_where_a_library_calls_backward(looping: str, tmp_path: Path) -> None:
+    """A library with a loop of its own has several losses below one line of the script; one that only calls `backward`
+    for the script has one line for all of them."""
+    library, script = (
+        runpy.run_path(str(_written(tmp_path / name, source)))
+        for name, source in {"site-packages/rl/agent.py": LIBRARY, "train.py": SCRIPT}.items()
+    )
+    followed = Followed(optimizers=2)
+    if looping == "library":
+        library["learn"](followed.tensor, 4)
+    else:
+        script["train"](followed.tensor, library["backward"])
+    followed.losses.at_exit()
+    assert followed.counters.buffer.backwards == 4
+    assert followed.written[-1]["loss"] is None
+    assert followed.written[-1]["parts"] == {"critic_loss": 2.0, "actor_loss": -0.5}
+
+
+def _written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path

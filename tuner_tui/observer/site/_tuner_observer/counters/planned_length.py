@@ -418,12 +418,17 @@ def _is_over_parts(loop: ast.For, frame: FrameType) -> bool:
         return True
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
         node = node.value
-    items = _value(node, frame)
+    if isinstance(node, ast.Call) and _last_name(node.func) in ("values", "items") and not node.args:
+        owner = _value(node.func.value, frame) if isinstance(node.func, ast.Attribute) else None
+        items = list(owner.values()) if isinstance(owner, dict) else None
+    else:
+        items = _value(node, frame)
+    target = loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) else loop.target
     if not isinstance(items, (list, tuple, set)):
         return False
     # Of several of one class, such as agents, each makes its steps.
     is_mixed = len(items) == 1 or len({type(each) for each in items}) > 1
-    if is_mixed and any(_calls(each, loop.target) for each in loop.body if _includes(each, frame.f_lineno)):
+    if is_mixed and any(_calls(each, target) for each in loop.body if _includes(each, frame.f_lineno)):
         return True
     return all(
         isinstance(each, str) or hasattr(each, "param_groups") or getattr(each, "requires_grad", False) is True

@@ -135,9 +135,7 @@ class BackwardLoss:
         unscaled, self._unscaled = self._unscaled, None
         is_scaled = unscaled is not None and unscaled[0] == id(tensor)
         loss = _value_of(unscaled[1] if unscaled is not None and is_scaled else tensor)
-        # A library, such as accelerate, may call `backward` for the script.
-        callers = calling_frames(frame, MAX_FRAMES)
-        caller = next((each for each in callers if kind_of_code(each.f_code.co_filename) == "script"), frame)
+        caller = _loss_owner(frame)
         self._tells_callers = len(buffer.optimizers) > 1
         call, source_line = _call_of(caller)
         compared = slice(2 + self._tells_callers)
@@ -236,6 +234,18 @@ def _called_at(frame: FrameType) -> int:
     return -1 if frame.f_back is None else frame.f_back.f_lasti
 
 
+def _loss_owner(frame: FrameType) -> FrameType:
+    """The outermost frame that has `backward` called, up to the script: a library such as accelerate calls it for the
+    script or for another library, while one with a loop of its own (SAC of Stable-Baselines3) has losses of its own."""
+    owner = frame
+    for caller in calling_frames(frame, MAX_FRAMES):
+        if _CALLS_BACKWARD.search(linecache.getline(caller.f_code.co_filename, caller.f_lineno)):
+            owner = caller
+        if kind_of_code(caller.f_code.co_filename) == "script":
+            break
+    return owner
+
+
 def _call_of(caller: FrameType) -> tuple[tuple[CodeType, int, int], tuple[CodeType, int, int]]:
     """A place in a function of the script, and the one from which another function of the script has called that:
     their instructions and their lines, -1 and 0 without such a function."""
@@ -245,6 +255,7 @@ def _call_of(caller: FrameType) -> tuple[tuple[CodeType, int, int], tuple[CodeTy
     return (caller.f_code, caller.f_lasti, outer.f_lasti), (caller.f_code, caller.f_lineno, outer.f_lineno)
 
 
+_CALLS_BACKWARD = re.compile(r"\b(?:manual_)?backward\(")
 _ARGUMENT = re.compile(r"(?:backward|scale)\(\s*([A-Za-z_][\w.]*)\s*[,)]")
 _CALLED_ON = re.compile(r"([^;=]*)\.backward\(")
 
