@@ -255,9 +255,9 @@ CHAIN = "from transformers import TrainingArguments\nTrainingArguments(seed=3, l
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("Makefile", "lint:\n\tpython release.py --patch\n", "is a Makefile in which no training is started"),
-        ("Dockerfile.train", 'FROM base\nCMD ["bash"]\n', "is a Dockerfile in which no training is started"),
-        ("serve.sh", "python main.py --config a.yml\n", "is a shell script that contains no training command"),
+        ("Makefile", "lint:\n\tpython release.py --patch\n", "is a Makefile in which no training command was found"),
+        ("Dockerfile.train", 'FROM base\nCMD ["bash"]\n', "is a Dockerfile in which no training command was found"),
+        ("serve.sh", "python main.py --config a.yml\n", "is a shell script in which no training command was found"),
         ("keys.toml", ".".join(["a"] * 1_500) + " = 1\n", "is nested deeper than 16 levels"),
         ("tables.toml", "[" + ".".join(["a"] * 3_000) + "]\nx = 1\n", "is nested deeper than 16 levels"),
         ("number.json", '{"seed": ' + "9" * 4_000 + "}", "has a number of hundreds of digits"),

@@ -254,20 +254,19 @@ def file_checks(
 def program_checks(
     job: BuiltinJob | CommandJob, files: FileSystem, notes: Sequence[str] = ()
 ) -> Iterator[PreflightCheck]:
-    """Whether the job's program, and the script that it starts, are there; the last note says why there is none."""
+    """Whether the job's program is there, and what the notes on its file say that it lacks."""
     if isinstance(job, BuiltinJob):
         return
-    scripts = [
-        word for word in job.command[1:] if word.endswith(".py") and "=" not in word and not word.startswith("-")
-    ]
-    for script in scripts[:1]:
-        if not files.exists(script):
-            advice = "Start from the folder of the checkout, or give the command with your script after --."
-            yield PreflightCheck("Program", "wrong", f"The script {script} is not there.", advice)
     if job.is_unnamed:
         sentence = ("the file does not show which command reads it", *notes)[-1]
         yield PreflightCheck("Program", "warning", f"{sentence[0].upper()}{sentence[1:]}.")
         return
+    for note in notes:
+        is_absent = ", which the command needs, is not there" in note
+        if is_absent or " is not complete: " in note:
+            would_fail = is_absent and note.partition(", which")[0] in job.command
+            sentence = note if is_absent else f"{note[0].upper()}{note[1:]}"
+            yield PreflightCheck("Program", "wrong" if would_fail else "warning", f"{sentence}.")
     if "/" in job.command[0] or files.find_program(job.command[0]) is not None:
         return
     program = job.command[0]

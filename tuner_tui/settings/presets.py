@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from difflib import unified_diff
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -60,9 +61,9 @@ from tuner_tui.settings.dialects.hydra import (
     is_named,
     missing_fields,
 )
-from tuner_tui.settings.dialects.job_files import CONTAINER_FILE, MAKEFILE, parse_config
+from tuner_tui.settings.dialects.job_files import kind_of_name, parse_config
 from tuner_tui.settings.dialects.python_source import TO_GIVE, required_options
-from tuner_tui.settings.dialects.script_search import FOLDERS_UP, pattern_of, read_source, words_of
+from tuner_tui.settings.dialects.script_search import FOLDERS_UP, find_program, pattern_of, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.tool_job import program_of, training_of_file, with_model_and_data
 from tuner_tui.settings.distributed import process_count, read_accelerate_config
@@ -175,7 +176,7 @@ def _read_settings(texts: Any) -> dict[str, Value]:
 
 
 SHELL_SUFFIXES = tuple(suffix for suffix, form in SCRIPT_FORMS.items() if form == "arguments")
-OF_ITSELF = re.compile(r"it needs (?:(?:\$[@*#]|\$RANDOM|\$\(…\)|`)(?:, )?)+")
+OF_ITSELF = re.compile(r"it needs (?:\$[@*#](?:, )?)+|only the shell knows .*")
 """What a script that is started as a whole has without its caller."""
 OF_ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:(\w+)\}")
 MOST_NAMED = 8
@@ -271,7 +272,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         )
     settings = imported.settings
     if training is not None and path is not None:
-        if is_named:
+        if is_named or file.words:
             settings, training = _with_command(settings, training, file.words, path)
             if "bf16" not in file.values and settings.get("precision", "fp32") == "fp32":
                 settings = {**settings, **_of_launcher(training)}
@@ -296,6 +297,8 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     is_whole = job is not None and job.command[0] == "bash"
     if training is not None and training.stated:
         notes += (f"stated besides: {', '.join(f'{name} {value}' for name, value in training.stated.items())}",)
+    absent = [] if job is None or path is None else absent_files(file.words or job.command, file.folder, job, path)
+    notes += tuple(f"{name}, which the command needs, is not there: its settings are not known" for name in absent)
     reasons = [reason for reason in file.incomplete if not (is_whole and OF_ITSELF.fullmatch(reason))]
     is_given = form == "yaml" and dialect.form != "overrides"
     of_file = [text for text in texts_in({} if file.words else file.values) if is_given or not TEMPLATE.fullmatch(text)]
@@ -311,7 +314,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
             then = "the script is started as a whole" if is_whole else "give it in the command"
         notes += (f"the command in {Path(source).name} is not complete: {'; '.join(reasons)}; {then}",)
     elif path is not None and job is None:
-        notes += (*(f"{path.name} is not complete: {reason}" for reason in reasons), command_to_name(path.name))
+        notes += (*(f"{path.name} is not complete: {reason}" for reason in reasons), command_to_name(path))
     return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training)
 
 
@@ -393,13 +396,29 @@ def _with_command(
             file = parse_file(read_file_text(inner), inner)
             tool = tool_of_file(file, inner)
             if inner == composed:  # an override that only the shell knows is unknown, not the default below it
-                values, settings = with_references(compose_with(inner, read_overrides(tuple(words)))), {}
+                values, settings = with_references(compose_with(inner, read_overrides(tuple(words), of_hydra=True))), {}
                 tool, job = dialects()["hydra"], replace(job, model=None, data=None)
             else:
                 values = with_references(file.values)
             settings = {**read_settings(tool, values).settings, **settings}
             job = with_model_and_data(job, tool, values)
     return settings, job
+
+
+def absent_files(words: Sequence[str], folder: str, job: CommandJob, path: Path) -> list[str]:
+    """The script of a command in a `folder` and the configurations that it is given, by an option or alone, that are
+    not there.
+    """
+    names = [script_of(tuple(words)).as_posix()]
+    for before, word in pairwise(words):
+        option, equals, name = word.rpartition("=")
+        is_given = pattern_of("config_options").fullmatch(f'"{option if equals else before}"')
+        is_alone = not (equals or before.startswith("-")) and word.endswith((".yaml", ".yml", ".toml"))
+        names += [name] if is_given or is_alone else []
+    is_elsewhere = folder and not job.cwd
+    names = [name for name in names if name.endswith((".py", *CONFIGURATIONS)) and (name[0] == "/" or not is_elsewhere)]
+    found = (Path(job.cwd or "", name).is_file() or find_program(path, [Path(name)]) for name in names)
+    return [name for name, at in zip(names, found, strict=True) if not at and not pattern_of("open_words").search(name)]
 
 
 def settings_of_options(options: Mapping[str, str]) -> Mapping[str, Value]:
@@ -416,18 +435,21 @@ def _what_it_is(file: ToolFile, path: Path | None) -> str:
     suffix = "" if path is None else path.suffix.lower()
     if SCRIPT_FORMS.get(suffix) == "python":
         kind = "notebook" if suffix == ".ipynb" else "Python module"
-        return f"this {kind} trains nothing: open the one that does, or the configuration"
+        return f"no training was found in this {kind}: open the one that trains, or the configuration"
     named = ", ".join(shorten_text(key, 30) for key in list(file.values)[:3])
     return f"none of its keys ({named}) is a setting of a training: open the file with batch size and learning rate"
 
 
-def command_to_name(name: str) -> str:
+def command_to_name(file: Path) -> str:
     """The sentence for a file whose command is not known."""
+    name = file.name
     if name.endswith(".ipynb"):
         script = f"{name.removesuffix('.ipynb')}.py"
         return (
             f"a notebook is started in Jupyter, or as a script: `jupyter nbconvert --to script {name}`, then {script}"
         )
+    if name.endswith(".py") and pattern_of("of_modal").search(read_source(file)):
+        return f"{name} is started by `modal run {name}`, on a machine of Modal, where nothing is watched"
     return f"no command is shown to read {name}: name it, as in `tuner-tui run --preset {name} -- python train.py`"
 
 
@@ -568,9 +590,7 @@ TOOL_FILE_SUFFIXES = (*CONFIGURATIONS, *SCRIPT_FORMS, "MLproject")
 
 def names_tool_file(word: str) -> bool:
     """Whether a word is the name of a file that may hold a training, rather than that of a preset."""
-    return word.endswith(TOOL_FILE_SUFFIXES) or any(
-        kind.fullmatch(Path(word).name) for kind in (MAKEFILE, CONTAINER_FILE)
-    )
+    return word.endswith(TOOL_FILE_SUFFIXES) or bool(kind_of_name(Path(word).name))
 
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")

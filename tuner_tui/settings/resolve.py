@@ -115,7 +115,7 @@ def resolve_training(options: LaunchOptions) -> Training:
         origins = dict.fromkeys(of_script, Origin(OriginKind.OBSERVED, path.name))
         resolved = Resolved(resolved.settings, {**resolved.origins, **origins})
     if project is not None:
-        of_project = (note for note in project.notes if note != command_to_name(PROJECT_FILE))
+        of_project = (note for note in project.notes if note != command_to_name(Path(PROJECT_FILE)))
         notes += tuple(f"{options.project}: {note}" for note in of_project)
     replaced = options.command and not isinstance(given, CommandJob)
     if replaced or (job_file is not None and job_file.parent == shipped_folder()):

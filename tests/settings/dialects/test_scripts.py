@@ -67,7 +67,10 @@ def test_keys_that_are_numbers_are_no_names_of_a_script(tmp_path: Path) -> None:
 
 
 def test_a_notebook_that_starts_a_script(tmp_path: Path) -> None:
-    text = notebook("!pip install x --quiet", "n = 1\n!deepspeed train.py \\\n  --model_id $n --max_steps 7 --seed 3")
+    text = notebook(
+        "!pip install x --quiet",
+        "n = pick()\nsteps = 7\n!deepspeed train.py \\\n  --model_id $n --max_steps {steps} --seed 3",
+    )
     assert opened(tmp_path, "train.ipynb", text) == ({"max_steps": 7, "seed": 3}, None)
 
 
@@ -77,16 +80,27 @@ def test_a_notebook_that_starts_a_script(tmp_path: Path) -> None:
         ("a.py", "def f(:\n", "a.py:1: is not valid Python"),
         ("a.ipynb", "{}", "is not a notebook"),
         ("a.ipynb", "[" * 5000, "is not a notebook"),
-        ("a.sh", "echo hello\n", "contains no training command"),
+        ("a.sh", "echo hello\n", "in which no training command was found"),
         ("a.py", "(" * 5000, "is not valid Python"),
-        ("a.py", "model = AutoModel.from_pretrained('acme', attn_implementation='sdpa')\nmodel(1)\n", "trains nothing"),
-        ("tokenizer_train.sh", "python tokenizers/train.py --all\n", "contains no training command"),
+        (
+            "a.py",
+            "model = AutoModel.from_pretrained('acme', attn_implementation='sdpa')\nmodel(1)\n",
+            "no training was found in",
+        ),
+        ("tokenizer_train.sh", "python tokenizers/train.py --all\n", "in which no training command was found"),
         (
             "run.sh",
             "python run_glue.py --do_eval --learning_rate 1\n",
-            "contains no training command",
+            "in which no training command was found",
         ),
-        ("ci.sh", "python -m py_compile train_it.py other.py\n", "contains no training command"),
+        ("ci.sh", "python -m py_compile train_it.py other.py\n", "in which no training command was found"),
+        (".env", "BATCH_SIZE=8\nLR=0.1\n", "file of variables in which no training command was found"),
+        ("README.md", "# A\n```sh\npip install a\npython eval.py --lr 1\n```\n", "no training command was found"),
+        (
+            "ci.yaml",
+            "'on': push\njobs: {a: {steps: [{run: swift -h}, {run: swift build}, {run: composer install}]}}\n",
+            "is a GitHub workflow in which no training command was found",
+        ),
         ("a.yaml", "batch_size: 1000\nnum_workers: 8\nseed: 1\n", "is a setting of a training"),
         ("a.json", '{"lr": 0.1, "epochs": 3, "metrics": {"val_loss": 0.3}}', "is a record of a training"),
         ("a.json", '{"architectures": ["A"], "model_type": "a", "torch_dtype": "bfloat16"}', "a model's configuration"),
@@ -138,7 +152,9 @@ def test_a_variable_that_doubles_on_each_line_is_not_put_in(tmp_path: Path) -> N
         ("if x; then\n  N=1\nelse\n  N=2\nfi\npython a.py --seed $N\n", "N has several values"),
         ("python a.py --seed 3\npython b.py --seed 4\n", "it starts 2 commands"),
         ("python a.py -m x.y=1 x.z=2 x.w=3\npython a.py x.y=3\n", "it starts 2 commands"),
-        ("python a.py --seed 3 --out $PWD\ncd b\npython a.py --seed 3 --out $PWD", "it needs $PWD"),
+        ("DATA=$1\npython a.py --seed 3 --data $DATA --out $PWD/$(date)\n", "it needs $1 (DATA); the script"),
+        ("for S in 1 2; do\n  python a.py --seed $S\ndone\n", "it runs once for each $S"),
+        ("cd $WORK\npython a.py --seed 3\n", "it needs $WORK"),
         ("cd /path/to/acme\npython a.py --seed 3 --out $1\n", "placeholders to fill in: /path/to/acme"),
     ],
 )
@@ -161,7 +177,7 @@ def test_a_command_without_arguments_that_its_script_must_have(tmp_path: Path, c
 def test_a_container_that_trains_nothing_is_named_and_refused(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "compose.yaml").write_text("version: '3.8'\nservices: {web: {image: nginx, command: nginx -g x}}\n")
-    with pytest.raises(PresetError, match="is a Compose file in which no training is started"):
+    with pytest.raises(PresetError, match="is a Compose file in which no training command was found"):
         load_preset(tmp_path / "compose.yaml")
 
 

@@ -59,7 +59,8 @@ from tuner_tui.settings.yaml_reader import (
 
 SCRIPT_FORMS: Mapping[str, Form] = {
     ".py": "python", ".ipynb": "python", ".sh": "arguments", ".bash": "arguments", ".slurm": "arguments",
-    ".sbatch": "arguments", ".args": "arguments",
+    ".sbatch": "arguments", ".args": "arguments", ".pbs": "arguments", ".lsf": "arguments", ".qsub": "arguments",
+    ".bsub": "arguments", ".job": "arguments", ".sub": "arguments", ".sb": "arguments", ".zsh": "arguments",
 }  # fmt: skip
 MOST_BYTES = {".py": 2**20, ".ipynb": 2**26}  # a notebook holds pictures
 

@@ -30,8 +30,8 @@ from tuner_tui.settings.yaml_reader import INI, JSON_SUFFIXES, ToolFile, parse_t
 LONGEST_NAMES = 200
 KINDS = Path(__file__).with_name("job_files.yaml")
 MAKE_VARIABLE = re.compile(r"(?m)^(?:export\s+)?(\w+)[ \t]*(?::{1,2}|\?)?=[ \t]*(.*?)[ \t]*(?:#.*)?$")
-MAKEFILE = re.compile(r"(?:GNU)?[Mm]akefile(?:[._-].*)?|.*\.mk")
-CONTAINER_FILE = re.compile(r"(?i:(?:docker|container)file(?:[._-].*)?|.*[._-](?:docker|container)file)")
+BLOCK = re.compile(r"(?ms)^#{1,6}[ \t]+([^\n]*)$|^[ \t]*(`{3,}|~{3,})[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*\2")
+"""A heading of Markdown, or a block of code with its language."""
 TARGET = re.compile(r"(?m)^([\w./-]+)[^:=\n]*:(?!=)[^\n]*\n((?:[ \t]*\n|\t.*\n?|#.*\n)*)")
 """A target of a Makefile, and its recipe."""
 
@@ -41,14 +41,8 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
 
     Raises `PresetError`, for a file of one of these kinds without a command that trains as well.
     """
-    text, name = text.replace("\r\n", "\n"), Path(source).name
-    kind, command, refused = "", None, None
-    if CONTAINER_FILE.fullmatch(name):
-        kind, command = "Dockerfile", _best_command(_started(_container_values(text), Path(source)), source)
-    elif MAKEFILE.fullmatch(name):
-        recipes, goal = [*_recipes(text)], re.search(r"(?m)^\.DEFAULT_GOAL\s*:?=\s*(\S+)", text)
-        default = [recipe for recipe in recipes if goal and recipe[0] == goal[1]]
-        kind, command = "Makefile", _best_command(default, source) or _best_command(recipes, source)
+    text, kind, refused = text.replace("\r\n", "\n"), kind_of_name(Path(source).name), None
+    command = _command_of_kind(kind, text, source) if kind else None
     if command is not None:
         return replace(_on_this_machine(command, Path(source)), kind=kind)
     is_yaml = suffix not in (*JSON_SUFFIXES, *INI, ".toml")
@@ -65,20 +59,42 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         kind = kind or row.get("kind", "")
         command = _best_command(_started(file.values, Path(source)), source) if row else None
         if command is not None:
-            given = flatten(file.values.get(row.get("arguments", ""), {}))
-            fixed = {key.removesuffix(".value"): value for key, value in given.items() if key.endswith(".value")}
+            fixed, open_ = dict[str, Any](), dict[str, None]()
+            for key, value in flatten(file.values.get(row.get("arguments", ""), {})).items():
+                choices = [value] if key.endswith(".value") else value if key.endswith(".values") else ()
+                if isinstance(choices, list) and len(choices) == 1:
+                    fixed[key.rpartition(".")[0].replace("-", "_")] = choices[0]
+                else:
+                    open_[key.partition(".")[0]] = None
             fixed |= flatten(with_references(file.values.get(row.get("file", ""), None) or {}))
             command = _on_this_machine(command, Path(source))
-            open_ = dict.fromkeys(key.partition(".")[0] for key in given if not key.endswith(".value"))
             reasons = (*command.incomplete, *([f"the sweep gives it {', '.join(open_)}"] if open_ else ()))
             return replace(command, kind=row["kind"], values={**command.values, **fixed}, incomplete=reasons)
     if kind:
-        raise PresetError(
-            f"{source}: is a {kind} in which no training is started: open the configuration or the script that trains"
-        )
+        sentence = f"is a {kind} in which no training command was found"
+        raise PresetError(f"{source}: {sentence}: open the configuration or the script that trains")
     if refused is not None and "{{" in text:
         raise PresetError(f"{source}: is a template, filled in by Helm or Jinja: open what it becomes") from refused
     return parse_tool_text(text, source, suffix)
+
+
+def kind_of_name(name: str) -> str:
+    """What a file of commands is by its name, where that says it; else empty."""
+    kinds = read_data_file(KINDS)["names"].items()
+    return next((kind for kind, pattern in kinds if re.fullmatch(pattern, name)), "")
+
+
+def _command_of_kind(kind: str, text: str, source: str) -> ToolFile | None:
+    match kind:
+        case "Dockerfile":
+            return _best_command(_started(_container_values(text), Path(source)), source)
+        case "Makefile" | "justfile":
+            for pattern, written in read_data_file(KINDS)["as_makefile"] if kind == "justfile" else ():
+                text = re.sub(pattern, written, text)
+            recipes, goal = [*_recipes(text)], re.search(r"(?m)^\.DEFAULT_GOAL\s*:?=\s*(\S+)", text)
+            default = [recipe for recipe in recipes if goal and recipe[0] == goal[1]]
+            return _best_command(default, source) or _best_command(recipes, source)
+    return _best_command(_blocks(text), source, by_name=False)
 
 
 def _recipes(text: str) -> Iterator[tuple[str, str]]:
@@ -93,6 +109,15 @@ def _recipes(text: str) -> Iterator[tuple[str, str]]:
             waiting += (variables[name] for name in names)
         head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items() if name in used)
         yield target, head + "\n".join(re.findall(r"(?m)^\t\s*[@+-]*(.*)$", body)).replace("$$", "$")
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Each block of commands in a text of Markdown, with the heading that it stands under."""
+    heading = ""
+    for match in BLOCK.finditer(text):
+        heading = match[1] or heading
+        if match[4] and match[3] in read_data_file(KINDS)["shells"]:
+            yield f" {heading}", re.sub(r"(?m)^[ \t]*\$[ \t]+", "", match[4])
 
 
 def _on_this_machine(command: ToolFile, source: Path) -> ToolFile:
@@ -138,8 +163,8 @@ def _started(values: Mapping[str, Any], source: Path) -> Iterator[tuple[str, str
         yield name, re.sub(r"\$\{?(\w+)\}?", lambda match: inputs.get(match[1], match[0]), text)
 
 
-def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | None:
-    """The command that trains by its name, its script's or its options; None where nothing says so.
+def _best_command(texts: Iterable[tuple[str, str]], source: str, by_name: bool = True) -> ToolFile | None:
+    """The command that trains by its name, which counts first, its script's or its options; None where nothing says so.
 
     Of several that train none is taken: what is returned names them, with the values that they share.
     """
@@ -151,7 +176,8 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | N
             if is_of_file or not names_other_work(PurePath(name.strip().rpartition(" ")[2])):
                 files.append((name, file, says_to_train(file.words, file.folder, Path(source))))
     named = [(name, file) for name, file, is_training in files if is_training is not False and TRAINING.search(name)]
-    trains = named or [(name, file) for name, file, is_training in files if is_training]
+    sure = [(name, file) for name, file, is_training in files if is_training]
+    trains = (named or sure) if by_name else [*sure, *named]
     trains = [(name, file) for name, file in trains if not pattern_of("trials").search(name)] or trains
     trains = [(name, file) for name, file in trains if re.search(r"(?:^|\s)train$", name)] or trains
     by_words = {file.words: (name, file) for name, file in reversed(trains)}
@@ -163,7 +189,8 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str) -> ToolFile | N
     shared = {
         key: value for key, value in first.values.items() if all(file.values.get(key) == value for file in others)
     }
-    return replace(first, values=shared, command=(), incomplete=(several,))
+    words = tuple(word for word in first.words if all(word in file.words for file in others))
+    return replace(first, values=shared, words=words or first.words[:1], command=(), incomplete=(several,))
 
 
 def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path) -> Iterator[tuple[str, str]]:
@@ -180,7 +207,7 @@ def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path)
     given = {key: node[key] for key in table["words"] if node.get(key)}
     if isinstance(given.get("command"), str) and isinstance(node.get("parameters"), Mapping):  # MLflow's
         for parameter, value in node["parameters"].items():
-            default = value.get("default") if isinstance(value, Mapping) else value
+            default = value.get("default") if isinstance(value, Mapping) else None  # else it is the name of a type
             given["command"] = given["command"].replace(
                 f"{{{parameter}}}", f"${parameter}" if default is None else str(default)
             )
@@ -194,7 +221,7 @@ def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path)
     texts = [script if isinstance(script, str) else "\n".join(map(str, script)) for script in scripts]
     if isinstance(node.get("program") or node.get("module"), str):
         start = shlex.quote(node["program"]) if node.get("program") else f"-m {shlex.quote(node['module'])}"
-        words = re.sub(r"\$\{(env|interpreter|args\w*)\}", "", " ".join(parts))
+        words = re.sub(r"\$\{(?:env|args\w*)\}", "", " ".join(parts).replace("${interpreter}", "python"))
         is_called = "${program}" in words
         parts = [words.replace("${program}", str(node.get("program")))] if is_called else [f"python {start}", *parts]
     with suppress(ValueError):  # a text with a quote that does not end
@@ -207,6 +234,8 @@ def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path)
             folder = next((f"cd {node[key]}\n" for key in table["folders"] if str(node.get(key, ".")) != "."), "")
             yield name, exported + folder + text
     for key, inner in node.items():
+        for task, text in inner.items() if key in table["of_tasks"] and isinstance(inner, Mapping) else ():
+            yield f"{name} {key} {task}", str(text if isinstance(text, str) else "")
         yield from _scripts(inner, environment, f"{name} {key}", source)
 
 

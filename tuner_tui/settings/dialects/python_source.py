@@ -11,6 +11,7 @@ import ast
 import json
 import operator
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -55,6 +56,8 @@ MOST_LINES = 10_000
 """Of all cells of a notebook together; each is read and parsed."""
 LARGEST_OPERAND, LARGEST_EXPONENT, LONGEST_TEXT = 1e18, 64, 1_000
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<magic>[%!].{3,})$", re.MULTILINE)
+CONSTANT = re.compile(r"(?m)^(\w+)[ \t]*=[ \t]*(?:([\"'])([^\"'\n]*)\2|(-?\d[\d.e-]*))[ \t]*(?:#.*)?$")
+"""A name of Python that is bound to a text or a number."""
 MOST_BASES = 20
 _PLAIN = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.If, ast.Expr, ast.With, ast.Delete, ast.ClassDef)
 """Statements of a module that holds nothing but settings."""
@@ -140,8 +143,12 @@ def notebook_codes(text: str, source: str) -> list[str]:
 
 def shell_lines(text: str, source: str) -> str:
     """The commands that the cells of a notebook give to a shell: `!torchrun …`, and cells of `%%bash`."""
-    cells = []
-    for code in _cells(text, source):
+    cells, codes = [], _cells(text, source)
+    constants: dict[str, set[str]] = {}
+    for name, _, word, number in CONSTANT.findall("\n".join(codes)):
+        constants.setdefault(name, set()).add(word or number)
+    cells += [f"{name}={shlex.quote(*values)}" for name, values in constants.items() if len(values) == 1]
+    for code in codes:
         if re.match(r"\s*%%(bash|sh)\b", code):
             cells.append(code.partition("\n")[2])
         else:

@@ -36,7 +36,7 @@ from tuner_tui.settings.dialects.script_search import (
 )
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS
-from tuner_tui.settings.yaml_reader import ToolFile
+from tuner_tui.settings.yaml_reader import CONFIGURATIONS, ToolFile
 
 MOST_WITHOUT = 2
 """A variable holds the options of a training from one more of them on."""
@@ -75,6 +75,8 @@ _OWN_FILE = r"\"?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?"
 _REAL_PATH = re.compile(rf"\$\(\s*(?:realpath|readlink +-f)\s+(?:-- +)?({_OWN_FILE})\s*\)")
 _OWN_FOLDER = re.compile(rf"\$\(\s*dirname\s+(?:-- +)?\"?{_OWN_FILE}\"?\s*\)")
 _ENTERED = re.compile(r"\$\(\s*cd\s+(?:-- +|-P +)?\"?(/[^\"$`()&;>\n]*?)\"?\s*(?:&?>\s*\S+\s*)?&&\s*pwd(?:\s+-P)?\s*\)")
+GIVEN = r":?=[\"']?(?!\$\{?[\d@*])[^\s\"';]"
+"""What follows the name of a variable that a script sets itself, to more than nothing."""
 _CUT = "it ends before the options in the next lines, which are not passed"
 MODULE = ("-m", "--module")
 ONLY_SETS = "it only sets variables, for the script that sources it"
@@ -185,7 +187,7 @@ def read_shell(text: str, source: str) -> ToolFile:
     best = _find_command(text, Path(source).absolute().parent)
     if not best.words or not _is_training(best, Path(source).absolute()):
         raise PresetError(
-            f"{source}: is a shell script that contains no training command: open the one that starts the training"
+            f"{source}: is a shell script in which no training command was found: open the one that starts the training"
         )
     environment, words = dict(best.exported), best.words
     while words and ((match := _ASSIGNMENT.fullmatch(words[0])) or words[0] in words_of("of_shell")):
@@ -203,14 +205,21 @@ def read_shell(text: str, source: str) -> ToolFile:
     # a loop. Such a command can only be started through its script.
     # A variable that extends itself takes what it was when the job starts.
     values = (Template(value).safe_substitute({name: ""}) for name, value in environment.items())
-    open_words = [word for word in (*words, *values) if "$" in word or "`" in word]
+    open_words = [word for word in (*words, *values, best.folder) if "$" in word or "`" in word]
     needed = dict.fromkeys(
         f"${match[1]}" if match[1] else match[0] for word in open_words for match in _NEEDED.finditer(word)
     )
     code = re.sub(r"(?m)^[ \t]*#.*", "", text)
-    guards = ((match[1] or match[2], code[: match.start()]) for match in pattern_of("guards").finditer(code))
-    needed |= dict.fromkeys(f"${name}" for name, before in guards if not re.search(rf"\b{name}:?=", before))
-    reasons = (*((f"it needs {', '.join(needed)}",) if needed else ()), *best.reasons)
+    guards = ((match[match.lastindex or 0], code[: match.start()]) for match in pattern_of("guards").finditer(code))
+    guarded = dict.fromkeys(f"${name}" for name, before in guards if not re.search(rf"\b{name}{GIVEN}", before))
+    by_source: dict[str, list[str]] = {"it needs": [*guarded]}
+    several = {f"${reason.partition(' has several')[0]}" for reason in best.reasons}
+    for word in needed:
+        if word in guarded or word in several:
+            continue
+        source_of, shown = _source_of_variable(word, code)
+        by_source.setdefault(source_of, []).append(shown)
+    reasons = (*(f"{source_of} {', '.join(names)}" for source_of, names in by_source.items() if names), *best.reasons)
     if best.only_set:
         reasons = (ONLY_SETS,)
     runs = best.starts and not open_words and not reasons and bool(words) and not words[0].startswith("-")
@@ -222,6 +231,15 @@ def read_shell(text: str, source: str) -> ToolFile:
         folder=best.folder,
         incomplete=reasons,
     )
+
+
+def _source_of_variable(word: str, code: str) -> tuple[str, str]:
+    """Where the value of a variable that a script uses comes from, as the beginning of a sentence, and what it is."""
+    name, sources = word.lstrip("${"), words_of("sources_of_variables")
+    for source_of, pattern in sources.items():
+        if match := re.search(pattern.replace("NAME", re.escape(name)), f"{word}\n{code}"):
+            return source_of, f"${match[1]} ({name})" if match.lastindex else word
+    return "it needs", word
 
 
 def read_script(text: str, source: str) -> ToolFile:
@@ -335,7 +353,7 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
     best, of_variable = _Command(), _Command()
     started: list[_Command] = []
     document: str | None = None
-    folder, only_set = "", True
+    folder, only_set, of_shell = "", True, False
     branches: list[_Branch] = []
     reasons: list[str] = []
     # One pass from top to bottom, as the shell runs it: assignments are remembered, variables in later lines are put
@@ -365,7 +383,9 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
             assigned = [_ASSIGNMENT.fullmatch(word) for word in words if word not in DECLARATIONS]
             if words and all(assigned):
                 pairs = [match.groups() for match in assigned if match and len(match[2]) < LONGEST_VALUE]
-                assignments = {name: value for name, value in pairs if not pattern_of("callers").fullmatch(value)}
+                of_caller = {name for name, value in pairs if pattern_of("callers").fullmatch(value)}
+                variables |= {name: f"${name}" for name in of_caller if variables.get(name) == ""}
+                assignments = {name: value for name, value in pairs if name not in of_caller}
                 for name in assignments:
                     before = variables.get(name, assignments[name])
                     if not sure and before != assignments[name]:
@@ -403,12 +423,13 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
                 words, runs = inner, runs and words[0] == "eval"
             gaps = dict.fromkeys([*reasons, *[_CUT] * cut, *unfilled])
             command = _Command(words, runs, dict(exported), folder, (*gaps,))
-            if _starts_script(words) and starts and not _does_other_work(words):
+            if _starts_script(words) and (starts or of_shell) and not _does_other_work(words):
                 started.append(command)
             others = names_other_work(script_of(words)) or _does_other_work(words)
             if _score(words) > _score(best.words) and not others:
                 best = command
         opened = _HERE_DOCUMENT.search(line)
+        of_shell = bool(pattern_of("shell_document").search(line)) if opened else of_shell
         document = opened[1] if opened else None if line.strip() == document else document
     if _score(of_variable.words) > max(_score(best.words), MOST_WITHOUT):
         return replace(of_variable, only_set=only_set)
@@ -450,7 +471,8 @@ def _programs() -> frozenset[str]:
 def _is_training(command: _Command, file: Path) -> bool:
     """Whether a command trains: by its options, its launcher or program, the names of script and file, its source."""
     is_training = says_to_train(command.words, command.folder, file)
-    of_other = names_other_work(file) or pattern_of("folders_of_other_work").fullmatch(file.parent.name)
+    of_other = file.suffix not in CONFIGURATIONS and names_other_work(file)
+    of_other = of_other or pattern_of("folders_of_other_work").fullmatch(file.parent.name) is not None
     if of_other and not (TRAINING.search(script_of(command.words).name) or says_training(_given(command.words))):
         return False
     if is_training is not None:
@@ -539,14 +561,16 @@ def _score(words: tuple[str, ...]) -> int:
     return options + (FILE_SCORE if reads_file and not _programs().isdisjoint(words[:4]) else 0)
 
 
-def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
-    """The `key=value` words after the script, where one is in a section or names a setting, as Hydra reads them."""
+def read_overrides(words: tuple[str, ...], of_hydra: bool = False) -> dict[str, str]:
+    """The `key=value` words after the script, where one is in a section or names a setting, as Hydra reads them.
+
+    `of_hydra`: the script is known to be started by Hydra, so that any word may be one.
+    """
     names = [PurePosixPath(word if word.endswith((".py", ".ipynb")) else word.replace(".", "/")) for word in words]
     script = script_of(words)
     after = words[names.index(script) :] if script in names and script.name else ()
-    matches = [match for match in map(OVERRIDE.fullmatch, after) if match is not None]
-    overrides = {match[1]: match[2] for match in matches}
-    return overrides if any("." in name or is_known_option(name) for name in overrides) else {}
+    overrides = {match[1]: match[2] for match in map(OVERRIDE.fullmatch, after) if match is not None}
+    return overrides if of_hydra or any("." in name or is_known_option(name) for name in overrides) else {}
 
 
 def read_options(words: tuple[str, ...]) -> Mapping[str, str]:

@@ -136,7 +136,8 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
     modules = own_modules(path) if is_program and _is_started(path) else ()
     trains_nothing = is_program and not any(training.search(source) for _, source in modules)
     names_no_model = dialect.programs and not any(key.partition(".")[0] in file.values for key in dialect.model_keys)
-    if path.suffix in NO_PROGRAMS or trains_nothing or names_no_model:
+    of_modal = is_program and pattern_of("of_modal").search(read_source(path))
+    if path.suffix in NO_PROGRAMS or trains_nothing or names_no_model or of_modal:
         return UNKNOWN
     if dialect.form == "overrides" and not dialect.programs:
         command = None if file.incomplete else hydra_command(path)
@@ -439,7 +440,9 @@ def _folder_of_program(words: Sequence[str], path: Path) -> str | None:
     if name.startswith("/") or any(os.path.exists(Path.cwd() / word) for word in paths):  # noqa: PTH110
         return None
     if program is not None:
-        return str(program).removesuffix(f"/{name}")
+        folder = Path(str(program).removesuffix(f"/{name}"))  # the sources of an installed package are below it
+        near = (above for above in (folder, folder.parent) if any(os.path.exists(above / word) for word in paths))  # noqa: PTH110
+        return str(next(near, folder))
     here = path.absolute().parent
     return str(here) if any(word and os.path.exists(here / word) for word in paths) else None  # noqa: PTH110
 
