@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,11 @@ def slow_training(parent: subprocess.Popen[str], kind: str) -> Iterator[ProcessS
     parent.stdin.write(f"{kind}\n")
     parent.stdin.flush()
     pid = int(parent.stdout.readline())
-    yield that_trains(pid)
-    os.kill(pid, signal.SIGKILL)
+    try:
+        yield that_trains(pid)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def training(processes: Processes, *command: str) -> ProcessStat:

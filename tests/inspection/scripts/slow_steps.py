@@ -164,6 +164,7 @@ def train_in_children() -> None:
         if os.fork() == 0:
             print(os.getpid(), flush=True)
             main()
+            return
         os.wait()
 
 
