@@ -519,9 +519,9 @@ def _near_name(cause: CrashCause, log: Sequence[str]) -> tuple[Remedy, ...]:
     *_, last = re.split(r"[./]", name)
     listed = {text for text in _named_groups("listed-names", cause.message) if text not in (name, last)}
     failed_name = re.compile(rf"['\"]{re.escape(last)}['\"]")  # the line that failed is no list of settings
-    printed = {
-        text for line in log if not failed_name.search(line) for text in _named_groups("settings-in-output", line)
-    } - {last}
+    lines = (line for above, line in pairwise(("", *log)) if not above.lstrip().startswith('File "'))  # no code
+    shown = (line for line in lines if not failed_name.search(line))
+    printed = {text for line in shown for text in _named_groups("settings-in-output", line)} - {last}
     options = {text.replace("-", "_") for text in FIELDS} - {last.replace("-", "_")}
     for names, where in ((listed, "the message lists"), (options, "settings have"), (printed, "the output shows")):
         near = difflib.get_close_matches(last, names, n=1, cutoff=0.8)
