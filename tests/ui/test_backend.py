@@ -129,6 +129,17 @@ def test_a_restart_starts_at_step_0_without_a_checkpoint_and_says_so(tmp_path: P
     assert offer.sentence.startswith("r001 has no checkpoint to resume from; a new run starts at step 0, with the same")
 
 
+def test_a_restart_names_the_variables_that_a_remedy_has_set(tmp_path: Path) -> None:
+    folder, backend = whole_run(tmp_path), Backend()
+    job = CommandJob(command=(sys.executable, "-c", "print()"), apply="inject")
+    write_record(folder, replace(read_record(folder), job=job, cwd=str(tmp_path), interpreter=sys.executable))
+    ended = SupervisorState(this_machine(), ProcessId(2**22 - 7, 1), 1.0, exit_code=1, outcome="failed")
+    write_supervisor_state(folder.state, ended)
+    shown = backend.open_run(folder.path)
+    fewer = replace(shown, job=replace(job, env={"OMP_NUM_THREADS": "1"}))
+    assert backend.offer_restart(folder.path, fewer).sentence.endswith("at step 0, with OMP_NUM_THREADS=1.")
+
+
 def test_a_retry_starts_at_step_0_without_a_checkpoint_and_says_so(tmp_path: Path) -> None:
     folder, backend = whole_run(tmp_path), Backend()
     record = replace(read_record(folder), job=BuiltinJob(), cwd=str(tmp_path), interpreter=sys.executable)

@@ -50,7 +50,7 @@ from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, write_setti
 from tuner_tui.settings.dialects.file_formats import render_export
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.edit_history import EditHistory
-from tuner_tui.settings.job import BuiltinJob, Job
+from tuner_tui.settings.job import OF_RUNTIME, BuiltinJob, Job
 from tuner_tui.settings.model import FIELDS, Resolved, Settings, format_value
 from tuner_tui.settings.presets import (
     FileUpdate,
@@ -433,7 +433,9 @@ def _length(training: TrainingConfig | RunRecord) -> tuple[float, int | None]:
 
 def _restart_offer(plan: RestartPlan, before: Settings, record: RunRecord) -> LaunchOffer:
     """Return the restart of a run that used the settings `before`."""
-    changes = _changed_settings(before, record, plan.request.resolved)
+    env, earlier_env = getattr(plan.request.job, "env", {}), getattr(record.job, "env", {})
+    set_now = [f"{name}={env[name]}" for name in env if name in OF_RUNTIME and env[name] != earlier_env.get(name)]
+    changes = _changed_settings(before, record, plan.request.resolved) + set_now
     start: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
     name, lost = plan.folder.id, plan.lost_steps
     if plan.saves:

@@ -297,9 +297,10 @@ def rank_rows(state: RunState, width: int, in_step: bool = False) -> list[Line]:
         words = f"all {len(times)} need about {f.significant(longest)} s per step"
     else:
         others = [time for number, time in times.items() if number != slowest]
-        words = f"slowest is rank {slowest}: {'works ' * in_step}{f.significant(longest)} s per step"
-        words += f", the others {f.significant(sum(others) / len(others))}" if others else ""
-        words += " and wait for it" * in_step
+        mean = f.significant(sum(others) / len(others))
+        words = f"slowest is rank {slowest}: {f.significant(longest)} s per step, the others {mean}"
+        if in_step:
+            words = f"rank {slowest} works {f.significant(longest)} s of a step, the others {mean} and wait"
     gap = " " * (2 * len(state.ranks) <= width - LABEL)  # lest equal ones melt into a block
     bars = [
         TextSpan(gap * (n > 0) + blocks([times.get(n)], longest or 1.0), "warn" if n == slowest else "dim")
