@@ -163,7 +163,7 @@ class SettingsRequests(Requests):
             return fitted
         larger = replace(split, micro=most)
         question = (
-            f"Micro batch {micro} is the whole effective batch already. Take {most:,}, which fits by the estimate? "
+            f"Micro batch {micro} is the whole effective batch already.\nTake {most:,}, which fits by the estimate?\n"
             f"Effective batch {split.effective:,} → {larger.effective:,}; the learning rate stays."
         )
         return larger if await self._app.ask(ConfirmScreen("Fit batch", question, "take it")) else None
