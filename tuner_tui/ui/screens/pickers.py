@@ -374,7 +374,7 @@ def _shorten_command(command: str, width: int) -> str:
     return shorten_middle(f"{program.rpartition('/')[2]}{space}{options}", width)
 
 
-RESUMES = "R resumes it from its last checkpoint, if it saved one."
+RESUMES = "R resumes it from its last checkpoint, or starts it again at step 0 if it saved none."
 """Said of a run that ended early; whether it saved one is looked up when it is to be resumed."""
 
 
