@@ -17,7 +17,7 @@ from tests.inspection.test_ask import Processes, select_for
 from tests.observer.observed_process import observe, printed_losses
 from tuner_tui.core.procfs import ProcessStat, read_stat
 from tuner_tui.inspection.ask import offers_of
-from tuner_tui.inspection.ask_profile import PATIENCE_S, ProfileAnswer, ask_for_profiles, watch_lines
+from tuner_tui.inspection.ask_profile import ProfileAnswer, ask_for_profiles, watch_lines
 from tuner_tui.inspection.slow_step import SlowStep, judge_step
 from tuner_tui.inspection.step_trace import read_trace, reduce_trace
 
@@ -71,7 +71,7 @@ def that_trains(pid: int) -> ProcessStat:
     return stat
 
 
-def ask(process: ProcessStat, steps: int = 10, patience_s: float = PATIENCE_S) -> ProfileAnswer:
+def ask(process: ProcessStat, steps: int = 10, patience_s: float = TIMEOUT_S) -> ProfileAnswer:
     [answer] = ask_for_profiles({0: process}, steps, 0.1, lambda _: None, patience_s)
     return answer
 
