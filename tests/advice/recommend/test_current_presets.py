@@ -13,7 +13,7 @@ from tuner_tui.advice.recommend.target import target_of
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.memory.model_shape import modelled_job
 from tuner_tui.runs.launch.prepare import build_request, launch_summary, missing_path_problem, prepare
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import TEXT_TASKS, BuiltinJob, CommandJob
 from tuner_tui.settings.presets import Preset, find_preset, is_measured, shipped_folder
 from tuner_tui.settings.resolve import LaunchOptions, resolve
 from tuner_tui.settings.rules import find_problems
@@ -59,7 +59,9 @@ def test_a_preset_suits_its_hardware_and_fits_by_our_estimate_or_says_that_there
         return
     target = target_of(box(*gpus), PYTHON, loaded.job)
     estimate = JobMemoryEstimator(job, target.device, target.processes).at_once(resolved.settings)
-    assert estimate is not None
+    if estimate is None:
+        assert job.task not in TEXT_TASKS, "others are traced when they are asked for"
+        return
     assert estimate.verdict == "fits"
 
 
