@@ -159,3 +159,15 @@ def test_a_run_that_ran_out_of_gpu_memory_says_nothing_by_the_memory_of_its_host
     assert lacks_gpu_peak(fold_all(RunState(), [counters, ended]))
     assert not lacks_gpu_peak(fold_all(RunState(), [GPU, ended]))
     assert not lacks_gpu_peak(fold_all(RunState(), [counters]))
+
+
+def test_each_rank_of_a_run_has_counters_of_its_own(tmp_path: Path) -> None:
+    folder = run(tmp_path)
+    for rank, resident in enumerate((3000, 4000)):
+        steps = Steps(t=1.0, step=5, own_steps=5, rss_peak_bytes=resident)
+        (folder.path / f"events-rank{rank}.jsonl").write_bytes(encode_event(steps))
+    assert measured_runs(JOB, tmp_path)[0].resident_bytes == 7000
+    for rank, peak in enumerate((900, 700)):
+        steps = structs.replace(GPU, allocated_peak_bytes=peak, reserved_peak_bytes=peak + 50)
+        (folder.path / f"events-rank{rank}.jsonl").write_bytes(encode_event(steps))
+    assert (measured_runs(JOB, tmp_path)[0].tensor_bytes, measured_runs(JOB, tmp_path)[0].reserved_bytes) == (900, 950)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -65,25 +66,25 @@ def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
 
 def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
     """Memory used by one run so far; None before `MIN_STEPS` steps, unless it ran out of memory."""
-    tail = LineTail(folder.events)
-    tail.skip_to(max(0, tail.size() - END_BYTES))  # the torn line there decodes to nothing
-    lines = (line for line in tail.lines() if any(kind in line for kind in (b'"steps"', b'"finished"', b"memory")))
-    events = list(decode_events(lines))
-    last = next((event for event in reversed(events) if isinstance(event, Steps)), None)
-    said = _out_of_memory_words(events)
+    by_rank = [_last_events(path) for path in folder.event_files()]
+    counters = (next((event for event in reversed(each) if isinstance(event, Steps)), None) for each in by_rank)
+    ranks = [steps for steps in counters if steps is not None]
+    last = max(ranks, key=lambda steps: steps.allocated_peak_bytes or 0, default=None)  # that of the fullest GPU
+    said = _out_of_memory_words(list(chain(*by_rank)))
     alone = record.host == this_machine().host and not any(map(TAKEN_BY_OTHERS.search, said))
     words = said if alone else ()
     ran_out = _memory_that_ran_out(words, last)
     if (last is None or last.own_steps < MIN_STEPS) and ran_out is None:
         return None
     on_gpu = last is not None and last.allocated_peak_bytes is not None
+    resident = sum(steps.rss_peak_bytes or 0 for steps in ranks)
     limits = (record.memory_limit_bytes, _capacity(words), _reached(words, last))
     return MeasuredRun(
         folder.id,
         record.resolved.settings,
         tensor_bytes=None if last is None else last.allocated_peak_bytes,
         reserved_bytes=None if last is None else last.reserved_peak_bytes,
-        resident_bytes=None if last is None or on_gpu or any(map(ON_GPU.search, said)) else last.rss_peak_bytes,
+        resident_bytes=None if on_gpu or any(map(ON_GPU.search, said)) or not resident else resident,
         ran_out=ran_out,
         limit_bytes=min(filter(None, limits), default=None),
     )
@@ -94,6 +95,13 @@ def lacks_gpu_peak(state: RunState) -> bool:
     words = _out_of_memory_words([event for event in (state.finished, state.out_of_memory) if event is not None])
     measured = any(counters.allocated_peak_bytes is not None for counters in state.counters)
     return any(map(ON_GPU.search, words)) and not measured
+
+
+def _last_events(path: Path) -> list[Event]:
+    tail = LineTail(path)
+    tail.skip_to(max(0, tail.size() - END_BYTES))  # the torn line there decodes to nothing
+    lines = (line for line in tail.lines() if any(kind in line for kind in (b'"steps"', b'"finished"', b"memory")))
+    return list(decode_events(lines))
 
 
 def _out_of_memory_words(events: Sequence[Event]) -> Sequence[str]:
