@@ -27,6 +27,7 @@ from tests.ui.pilots import (
     value,
 )
 from tuner_tui.settings.model import OriginKind
+from tuner_tui.tuning.trial import Measurement
 from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 from tuner_tui.ui.records import TrialPlacement
 from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, next_minutes, parse_minutes
@@ -248,6 +249,30 @@ def test_at_80_columns_every_lane_is_shown_whole_below_a_heading_with_the_units(
     assert heading.split() == ["tokens/s", "GiB"]
     assert lanes[2].split("  ")[-1] == "26 % faster"
     assert not any("…" in lane for lane in lanes)
+
+
+def test_why_a_trial_failed_stands_whole_below_its_lane() -> None:
+    reason = "The loader's worker 3 ended without a message. " * 3
+    first, second, *_ = under_way().tried
+    failed = replace(
+        second, measurement=Measurement(outcome="failed", seconds=9.0, run_id="r031", sentence=reason.strip())
+    )
+    rows = [plain_text(row).strip() for row in race_rows(under_way(tried=(first, failed), running=()), {}, 76, 12)]
+    assert rows[2].endswith("! failed")
+    assert " ".join(rows[3:]) == reason.strip()
+
+
+def test_no_lane_is_faster_where_the_head_says_that_nothing_is() -> None:
+    start, _, third, *_ = under_way().tried
+    slow = start.measurement
+    runs = [replace(slow, tokens_s=rate) for rate in (10_000.0, 16_000.0)]
+    tried = [replace(start, measurement=run) for run in runs]  # the same settings: their difference is noise
+    faster = replace(third, measurement=replace(slow, tokens_s=15_500.0))
+    view = under_way(tried=(*tried, faster), running=())
+    assert "Nothing is faster than the current settings so far by more than the noise of" in plain_text(
+        tuning_rows(view, START_S, 140)[0]
+    )
+    assert "within noise: " in lines(view, 140)[2]
 
 
 def test_the_start_and_the_winner_are_named_where_they_are_run_again() -> None:

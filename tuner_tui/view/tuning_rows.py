@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_duration, format_share, format_short_duration
 from tuner_tui.settings.model import FIELDS, Settings, format_value
-from tuner_tui.tuning.search.results import SearchResults
+from tuner_tui.tuning.search.results import SearchResults, significant_share
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TuningConclusion, group_by_reason
 from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 from tuner_tui.view import number_format as f
@@ -73,16 +73,6 @@ def format_changes(trial: Trial, given: Settings | None, winner: Settings | None
 def _change(name: str, before: Settings | None, after: Settings) -> str:
     old = "" if before is None or getattr(before, name) == getattr(after, name) else f"{_value(before, name)} → "
     return f"{FIELDS[name].label} {old}{_value(after, name)}"
-
-
-def format_trial_outcome(completed: CompletedTrial) -> str:
-    """Return why a trial has no result: `out of memory`, or the sentence of its measurement."""
-    measurement = completed.measurement
-    if measurement.outcome == "not-applied" and measurement.not_applied:
-        return f"not applied: {', '.join(measurement.not_applied)}"
-    if measurement.outcome in ("failed", "no-step", "other-data") and measurement.sentence:
-        return measurement.sentence
-    return "" if measurement.outcome == "measured" else measurement.outcome.replace("-", " ")
 
 
 def format_time_left(view: TuningView) -> str:
@@ -182,7 +172,8 @@ def _best_rows(view: TuningView, width: int) -> list[Line]:
         return []
     others = any(completed.trial.settings != standing.given for completed in view.tried)
     if best.settings == standing.given:
-        return [line(TextSpan("Nothing is faster than the current settings so far.", "dim"))] if others else []
+        noise = f"by more than the noise of {format_share(standing.results.noise)}"
+        return wrapped_rows(f"Nothing is faster than the current settings so far {noise}.", width, "dim") * others
     gain = f"{f.gain(best.throughput / standing.start)} so far: "
     return _sentence_rows(gain, changes_between(standing.given, best.settings), "not confirmed yet", width)
 
@@ -260,7 +251,8 @@ class LiveTrial(NamedTuple):
 class Lane(NamedTuple):
     """One candidate of the race. `rate` is its speed, None until it is measured.
 
-    Its bar grows to the speed while it runs: `grown` is the share of its expected time that is spent.
+    Its bar grows to the speed while it runs: `grown` is the share of its expected time that is spent. `reason` is a
+    sentence on why there is no speed.
     """
 
     number: str
@@ -271,19 +263,21 @@ class Lane(NamedTuple):
     style: Style
     bar_style: Style
     grown: float = 1.0
+    reason: str = ""
 
 
 LEAST_BAR, MOST_BAR, BAR_FROM = 8, 44, 84
 """Cells of a bar, and the width from which there are bars."""
 LEAST_STATE, MOST_STATE, LEAST_CHANGES = 16, 34, 16
 LANE_GAP = 2
+MOST_REASON_ROWS = 3
 
 
 def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: int, height: int = 0) -> list[Line]:
     """Return a lane for each trial, newest last: what it changes, its speed as a bar, its memory, its state.
 
-    `running` has what the runs of trials under way measure, by their names. With a `height` a heading has the units;
-    without, each lane has them.
+    `running` has what the runs of trials under way measure, by their names. With a `height` a heading has the units,
+    and the reason of a failure stands below its lane; without, a lane is one row with its units.
     """
     if view is None:
         return [line(TextSpan("reading the tuning …", "dim"))]
@@ -308,10 +302,11 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
     columns[1] = min(columns[1], max(LEAST_CHANGES, room - bar - columns[4]))
     bar = min(MOST_BAR, room - columns[1] - columns[4]) if bar else 0
     fastest = max((lane.rate for lane in lanes if lane.rate is not None), default=0.0)
-    rows = [
-        fit(_lane_line(lane, speed, peak, columns, bar, fastest), width)
-        for lane, speed, peak in zip(lanes, speeds, peaks, strict=True)
-    ]
+    rows: list[Line] = []
+    for lane, speed, peak in zip(lanes, speeds, peaks, strict=True):
+        rows.append(fit(_lane_line(lane, speed, peak, columns, bar, fastest), width))
+        mark = " " * (columns[0] + LANE_GAP)
+        rows += wrapped_rows(lane.reason, width, "dim", mark)[:MOST_REASON_ROWS] if height and lane.reason else []
     if not height:
         return rows
     indent = columns[0] + columns[1] + 2 * LANE_GAP + (bar + LANE_GAP if bar else 0)
@@ -339,19 +334,19 @@ def _finished_lane(view: TuningView, standing: TuningSummary, completed: Complet
     state, style = _trial_state(view, standing, completed)
     winner = None if view.verdict is None else view.verdict.winner
     bar_style: Style = "good" if style == "good" else "dim" if trial.settings == standing.given else "gauge"
-    changes = format_changes(trial, standing.given, winner)
-    return Lane(str(trial.number), changes, standing.rate(measurement), measurement.peak_bytes, state, style, bar_style)
+    changes, reason = format_changes(trial, standing.given, winner), measurement.sentence or ""
+    lane = Lane(str(trial.number), changes, standing.rate(measurement), measurement.peak_bytes, state, style, bar_style)
+    return lane._replace(reason=reason if measurement.outcome in ("failed", "no-step", "other-data") else "")
 
 
 def _trial_state(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> tuple[str, Style]:
     """Return how a trial ended, and the style of that."""
     trial, measurement = completed.trial, completed.measurement
-    if measurement.outcome == "out-of-memory":
-        return f"{BAD} {format_trial_outcome(completed)}", "bad"
-    if measurement.outcome == "aborted":
-        return format_trial_outcome(completed), "dim"
-    if measurement.outcome != "measured":
-        return f"{WARN} {format_trial_outcome(completed)}", "warn"
+    outcome = measurement.outcome
+    if outcome != "measured":
+        which = f": {', '.join(measurement.not_applied)}" if measurement.not_applied else ""
+        words = f"{'not measured' if outcome == 'no-step' else outcome.replace('-', ' ')}{which}"
+        return (f"{BAD} {words}", "bad") if outcome == "out-of-memory" else (f"{WARN} {words}", "warn")
     peak_bytes = measurement.peak_bytes
     if view.limit_bytes is not None and peak_bytes is not None and peak_bytes > view.limit_bytes:
         return f"{WARN} too little memory left", "warn"
@@ -361,19 +356,19 @@ def _trial_state(view: TuningView, standing: TuningSummary, completed: Completed
         return f"{GOOD} {final if view.status == 'finished' else 'best so far'}", "good"
     if is_given:
         return "", "dim"  # which they are stands before it
-    base = None if trial.base is None else standing.results.get(trial.base)
-    before = standing.start if base is None else base.throughput
+    results, given = standing.results, standing.given
+    result, base = results.get(trial.settings), results.get(trial.base or given) if given is not None else None
     rate = standing.rate(measurement)
-    if not before or rate is None:
+    if result is None or base is None or not base.throughput or rate is None:
         return "", "dim"
-    noise = max(LEAST_NOISE, measurement.spread or 0.0)
-    than = " than now" if base is None or trial.base == standing.given else ""
-    if abs(rate / before - 1) <= noise:
+    ratio, than = rate / base.throughput, " than now" if base.settings == given else ""
+    if abs(ratio - 1) <= f.EQUAL_SPEED:
         return f"the same{' as now' if than else ''}, within noise", "dim"
-    return f"{f.gain(rate / before)}{than}", "dim"
-
-
-LEAST_NOISE = 0.01
+    words = f"{f.gain(ratio)}{than}"
+    if abs(ratio - 1) <= significant_share(result, base, max(results.noise, measurement.spread or 0.0)):
+        return f"within noise: {words}", "dim"
+    overall = (result.speed or 0.0) / (base.speed or 1.0)
+    return f"{words}{', but not the whole job' if ratio > 1 > overall else ''}", "dim"
 
 
 def _running_lane(started: TrialStarted, standing: TuningSummary, live: LiveTrial | None) -> Lane:

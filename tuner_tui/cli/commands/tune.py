@@ -58,7 +58,7 @@ def entry_lines(entry: LogEntry, view: TuningView, width: int) -> Iterator[str]:
             yield from row_lines([race_rows(replace(view, running=()), {}, width)[view.tried.index(entry.tried)]])
             measurement, number = entry.tried.measurement, entry.tried.trial.number
             earlier = (tried.measurement.sentence for tried in view.tried if tried.trial.number < number)
-            if measurement.outcome == "measured" and measurement.sentence and measurement.sentence not in earlier:
+            if measurement.sentence and measurement.sentence not in earlier:
                 yield f"        ({measurement.sentence})"
         case TuningEnded():
             yield from row_lines(result_rows(view, width))

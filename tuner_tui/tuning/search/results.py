@@ -264,12 +264,16 @@ def job_rate(throughput: float, overhead_s: float | None, amount: float | None) 
 def is_better(result: SettingsResult, than: SettingsResult, noise: float) -> bool:
     """Return whether `result` is faster by more than the noise, or as fast with less memory."""
     ratio = (result.speed or 0.0) / (than.speed or 1.0)
-    # By how much two results must differ to be significant: by `noise` if each was run once.
-    if ratio > 1 + noise * math.sqrt((1 / len(result.rates) + 1 / len(than.rates)) / 2):
+    if ratio > 1 + significant_share(result, than, noise):
         return True
     if ratio < 1 or result.peak_bytes is None or than.peak_bytes is None:
         return False
     return result.peak_bytes < than.peak_bytes * (1 - MIN_MEMORY_SAVING)
+
+
+def significant_share(result: SettingsResult, than: SettingsResult, noise: float) -> float:
+    """Return by which share two results must differ to be significant: `noise` if each was run once."""
+    return noise * math.sqrt((1 / len(result.rates) + 1 / len(than.rates)) / 2)
 
 
 def same_memory_line(left: Settings, right: Settings) -> bool:

@@ -142,10 +142,6 @@ class TuneScreen(SubScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*TUNE_KEYS]
     HELP_KEYS = TUNE_KEYS
     GLOSSARY = GLOSSARIES["tune"]
-    DEFAULT_CSS = """
-    TuneScreen { overflow: hidden; }
-    TuneScreen > #trials { height: 1fr; }
-    """
 
     snapshot: reactive[TuningSnapshot | None] = reactive(None, init=False, repaint=False)
     page: reactive[str] = reactive("trials", init=False, repaint=False)
@@ -218,9 +214,7 @@ class TuneScreen(SubScreen):
 
     def action_page(self, number: int) -> None:
         self.page = PAGES[number - 1]
-        panel = self.query_one(f"#{self.page}")
-        if panel.can_focus:
-            panel.focus()
+        self.query_one(f"#{self.page}").focus()
 
     def action_panel(self, by: int) -> None:
         self.action_page((PAGES.index(self.page) + by) % len(PAGES) + 1)
