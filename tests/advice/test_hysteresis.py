@@ -58,6 +58,16 @@ def test_findings_change_places_after_a_while_or_when_one_ends() -> None:
     assert after((19, (slow, busy)), start=three).shown == (slow, busy)
 
 
+def test_findings_that_cost_about_as_much_keep_their_places() -> None:
+    waits, queues, more = (
+        Finding(cause, "warning", cause, (), "certain", lost_share=share)
+        for cause, share in (("data-wait", 0.40), ("cpu-contended", 0.45), ("cpu-contended", 0.60))
+    )
+    shown = after((0, (waits, queues)), (4, (waits, queues)))
+    assert after((60, (queues, waits)), (120, (queues, waits)), start=shown).shown == (waits, queues)
+    assert after((60, (more, waits)), start=shown).shown == (more, waits)
+
+
 def test_a_location_that_changes_to_and_fro_does_not_flicker() -> None:
     elsewhere = replace(WAIT, where="others")
     changing = after(*((t, (elsewhere if t // 5 % 2 else WAIT,)) for t in range(30)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from itertools import combinations
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -113,8 +114,8 @@ class FindingHysteresis(Struct, frozen=True):
     """The findings tracked so far. Pass each diagnosis to `after`; read `shown`.
 
     A finding appears after `appear_s` seconds and disappears after `vanish_s` seconds; failures and nan appear at once.
-    Those of one severity keep their order for `ORDER_S` seconds, or until one has ended. Then the order is that of the
-    newest diagnosis, with findings that are about to disappear last.
+    Those of one severity keep their order for `ORDER_S` seconds and while their costs are close, or until one has
+    ended. Then the order is that of the newest diagnosis, with findings that are about to disappear last.
     """
 
     held: tuple[TrackedFinding, ...] = ()
@@ -147,9 +148,14 @@ class FindingHysteresis(Struct, frozen=True):
         ]
         newest, shown = (*present, *lingering), {finding_key(finding) for finding in self.shown}
         ended = not shown <= {finding_key(held.finding) for held in newest}
-        if not shown or ended or now_s - self.ordered_s >= thresholds.ORDER_S:
-            return replace(self, held=newest, ordered_s=now_s)
         order = {key: position for position, key in enumerate(earlier)}
+        overtakes = now_s - self.ordered_s >= thresholds.ORDER_S and any(
+            order.get(finding_key(upper.finding), len(order)) > order.get(finding_key(lower.finding), len(order))
+            and _costs_more(upper.finding, lower.finding)
+            for upper, lower in combinations(newest, 2)
+        )
+        if not shown or ended or overtakes:
+            return replace(self, held=newest, ordered_s=now_s)
 
         def rank(held: TrackedFinding) -> tuple[int, int]:
             return SEVERITY_RANK[held.finding.severity], order.get(finding_key(held.finding), len(order))
@@ -165,6 +171,12 @@ class FindingHysteresis(Struct, frozen=True):
         shown = (earlier is not None and earlier.shown) or urgent
         lasts = now_s - since_s >= self.appear_s and not is_disputed
         return TrackedFinding(finding, since_s, now_s, shown or lasts)
+
+
+def _costs_more(finding: Finding, than: Finding) -> bool:
+    """Whether a finding that ranks above another does so clearly: between close costs places would change for ever."""
+    costs = finding.lost_share, than.lost_share
+    return costs[0] is None or costs[1] is None or costs[0] >= costs[1] + thresholds.ORDER_SHARE
 
 
 def finding_key(finding: Finding) -> tuple[str, str | None]:

@@ -28,6 +28,7 @@ WINDOW_FULL_S = 6  # seconds of samples needed before hardware is judged; judgem
 APPEAR_S = 4  # seconds a finding must last; judgement
 VANISH_S = 10  # seconds a finding must be gone; judgement
 ORDER_S = 30  # seconds in which findings do not change places; judgement
+ORDER_SHARE = 0.15  # of the time: by how much one finding costs more than another to take its place; judgement
 
 # Where the step goes.
 DATA_WAIT_WARNING = 0.25  # of step time; judgement
