@@ -377,7 +377,7 @@ def test_jumps_of_the_loss_that_share_a_row_are_a_finding() -> None:
     (finding,) = diagnose(replace(situation(state=done), suspects=suspects))
     assert (finding.cause, finding.sentence) == (
         "loss-spikes",
-        "The loss jumps in 4 steps, each time with rows 8, 9, 10, 11 of the data",
+        "The loss jumps in 4 steps, each time with rows 8 to 11 of the data",
     )
 
 

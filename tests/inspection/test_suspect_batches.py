@@ -76,5 +76,6 @@ def test_the_batch_that_no_step_has_followed_is_suspected_of_a_failure_only() ->
 
 
 def test_many_rows_are_shortened_and_none_are_said_to_be_unknown() -> None:
-    assert name_rows(range(20)).endswith("15 and 4 more")
+    assert name_rows(range(0, 40, 2)).endswith("30 and 4 more")
+    assert name_rows(range(640, 656)) == "rows 640 to 655"
     assert name_rows(()) == "rows not recorded"

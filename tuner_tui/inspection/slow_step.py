@@ -130,7 +130,8 @@ def _many_calls(times: StepTimes) -> Iterator[str]:
     for row in times.operators[:3]:
         share = times.share(row.seconds)
         if share >= WORTH:
-            yield f"{row.name}: {format_percent(share * 100)} of the step, called {row.calls:,.0f} times"
+            times_called = f"{row.calls:,.0f} time{'s' * (round(row.calls) != 1)}"
+            yield f"{row.name}: {format_percent(share * 100)} of the step, called {times_called}"
     calls = sum(row.calls for row in times.operators)
     spent = sum(row.seconds for row in times.operators)
     if calls > MANY_CALLS and spent / calls < SMALL_OPERATOR_S:

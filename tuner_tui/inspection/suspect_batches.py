@@ -116,6 +116,8 @@ def name_rows(rows: Sequence[int]) -> str:
     """Return the numbers of rows in words, the first of many."""
     if not rows:
         return "rows not recorded"
+    if len(rows) > 2 and list(rows) == list(range(rows[0], rows[-1] + 1)):
+        return f"rows {rows[0]} to {rows[-1]}"
     more = f" and {len(rows) - ROWS_SHOWN:,} more" if len(rows) > ROWS_SHOWN else ""
     return f"row{'s' * (len(rows) > 1)} {', '.join(map(str, rows[:ROWS_SHOWN]))}{more}"
 

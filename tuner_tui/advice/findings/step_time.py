@@ -210,10 +210,10 @@ def _bottleneck(situation: Situation) -> tuple[str | None, str]:
     if covers_window(samples) and loads and loads[0] < idle:
         return "storage", "the workers wait too: for storage, the network or each other"
     if not loads and (settings is None or settings.dataloader_num_workers == 0):
-        return "main-process", "no workers: the training process prepares batches itself"
+        return "main-process", "the training process prepares batches itself, without workers"
     workers = len(loads) if settings is None else settings.dataloader_num_workers
     crowded = workers > (situation.usable_cores or workers)
-    return "workers", "slow workers: there are more than cores" if crowded else "too few workers, or slow ones"
+    return "workers", "slow workers, as there are more than cores" if crowded else "too few workers, or slow ones"
 
 
 def has_too_many_workers(situation: Situation) -> bool:

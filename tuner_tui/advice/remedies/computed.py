@@ -199,7 +199,8 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     workers, cores = settings.dataloader_num_workers, situation.usable_cores
     spare = max(1, (cores - 1) if cores is not None else workers + 2) // situation.processes
     most = 1 if situation.state.in_effect.get("workers_repeat") else MAX_WORKERS
-    if loading_is_idle(situation, workers):  # each worker waits by itself for storage or the network, and takes no core
+    idle = loading_is_idle(situation, workers)
+    if idle:  # each worker waits by itself for storage or the network, and takes no core
         wanted = min(2 * workers or 4, most, WORKERS_PER_CORE * (cores or MAX_WORKERS))
     else:
         wanted = min(workers + 2 if workers else 4, max(1, spare), most)
@@ -211,12 +212,13 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     gain = possible_gain(situation.state.rates.data_wait_share, workers, wanted)
     if gain is not None and gain < LEAST_GAIN:
         return
+    why = "batches are prepared while the training computes" if workers == 0 else "more batches are prepared at once"
     yield remedy(
         "more-workers",
         change,
         workers=workers,
         wanted=wanted,
-        why="batches are prepared while the training computes" if workers == 0 else "more batches are prepared at once",
+        why=f"{why}{'; loading waits rather than computes, so workers need no cores of their own' * idle}",
         effect="" if gain is None else f"at most about {_rounded(gain):g}× the steps per second",
         rests_on="" if gain is None else "the share of the time that it waits for data",
         speed=None if gain is None else (1.0, gain),
