@@ -69,7 +69,7 @@ RUN_STYLES: tuple[Style, Style] = ("dim", "curve")
 RUN_PATTERNS: tuple[Pattern, Pattern] = ("dotted", "line")
 MORE_IS_BETTER = {
     "throughput": True, "tokens": True, "data wait": False, "padding": False, "peak memory": False,
-    "step time": False, "loss, last logged": False, "eval_loss": False,
+    "step time": False, "eval_loss": False,
 }  # fmt: skip
 """Of figures that are better or worse whatever else differs."""
 SPEEDS = ("throughput", "tokens", "step time", "data wait")
@@ -148,7 +148,8 @@ def _verdict(scene: ComparisonScene) -> list[TextSpan]:
     A figure that one of them has not measured is left out.
     """
     first, second = scene.names
-    figures, last = {figure.name: figure for figure in _shown_figures(scene)}, _last_loss(scene)
+    figures = {figure.name: figure for figure in scene.comparison.figures if format_ratio(figure)}
+    last = _last_loss(scene)
     speed, peak = figures.get("tokens") or figures.get("throughput"), figures.get("peak memory")
     parts: list[tuple[str, MeasuredFigure | LossAt, bool]] = []
     if speed is not None and speed.ratio is not None:
@@ -185,25 +186,20 @@ EQUAL_PEAK = 0.01
 """Peaks that differ by a smaller share are called the same."""
 
 
-def _shown_figures(scene: ComparisonScene) -> list[MeasuredFigure]:
-    """Return speed and peak memory, as far as both runs measured them."""
-    figures = {figure.name: figure for figure in scene.comparison.figures if format_ratio(figure)}
-    speed = "tokens" if "tokens" in figures else "throughput"
-    return [figures[name] for name in (speed, "peak memory") if name in figures]
-
-
 def _last_loss(scene: ComparisonScene) -> LossAt | None:
     return next((row for row in reversed(scene.comparison.loss) if format_loss_difference(row)), None)
 
 
 def _results(scene: ComparisonScene) -> tuple[list[str], list[str]]:
-    """Return the speed, the peak and the loss of each run."""
-    figures, last = _shown_figures(scene), _last_loss(scene)
-    shown = [("peak " * (row.name == "peak memory"), row.unit, row.first, row.second) for row in figures]
+    """Return the speed, the peak and the loss of each run, as far as it has measured them."""
+    figures, last = {figure.name: figure for figure in scene.comparison.figures}, _last_loss(scene)
+    speed = "tokens" if "tokens" in figures else "throughput"
+    rows = [figures[name] for name in (speed, "peak memory") if name in figures]
+    shown = [("peak " * (row.name == "peak memory"), row.unit, row.first, row.second) for row in rows]
     shown += [] if last is None else [(f"loss after {last.samples:,} samples ", "", last.first, last.second)]
     return (
-        [f"{label}{format_figure(first, unit)}" for label, unit, first, _ in shown],
-        [f"{label}{format_figure(second, unit)}" for label, unit, _, second in shown],
+        [f"{label}{format_figure(first, unit)}" for label, unit, first, _ in shown if first is not None],
+        [f"{label}{format_figure(second, unit)}" for label, unit, _, second in shown if second is not None],
     )
 
 
