@@ -144,12 +144,13 @@ def _watch_hosts(
 def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
     """Print all hosts until the pipe is closed or a signal arrives; with `once`, 1 if no host has answered."""
     from tuner_tui.view.hosts_rows import hosts_rows
+    from tuner_tui.view.sample_history import WINDOWS
 
     def next_text() -> tuple[str, bool]:
         views = watcher.look()
         if as_json:
             return json_text(views, 2 if once else None), False
-        rows = hosts_rows(views, {}, report_width())
+        rows = hosts_rows(views, {}, WINDOWS[0], report_width())
         return "\n".join(row_lines(rows)) + "\n" * (not once), False
 
     with Signals() as interrupts:

@@ -20,7 +20,7 @@ from tuner_tui.view.cells import (
     wrapped_rows,
 )
 from tuner_tui.view.gpu_rows import gpu_columns, gpu_rows, memory_share
-from tuner_tui.view.sample_history import WINDOWS, shown_past
+from tuner_tui.view.sample_history import WINDOWS, Window, shown_past
 from tuner_tui.view.watch_rows import gpus_title, job_description, jobs_by_gpu, power_in_sum, watched_scene
 
 if TYPE_CHECKING:
@@ -33,11 +33,12 @@ FREE_SHARE, FREE_PCT = 0.05, 5.0
 
 
 def hosts_rows(
-    views: Sequence[HostView], recent: Mapping[str, Sequence[Sample]], width: int, height: int = 0
+    views: Sequence[HostView], recent: Mapping[str, Sequence[Sample]], window: Window, width: int, height: int = 0
 ) -> list[Line]:
     """Return the sum of all hosts and the rows of each, in columns that are the same for all.
 
-    `recent` has the samples of each by its name. What is left of `height` goes to blank rows, then to histories.
+    `recent` has the samples of each by its name, of which histories show the past `window`. What is left of `height`
+    goes to blank rows, then to histories.
     """
     name_width = min(LONGEST_NAME, width // 4, max((text_width(view.name) for view in views), default=0))
     machines = [view.machine for view in views if view.machine is not None]
@@ -46,7 +47,7 @@ def hosts_rows(
     columns = gpu_columns(max((len(machine.sample.gpus) for machine in machines), default=0), width - INDENT)
 
     def rows_of(view: HostView, room: int) -> list[Line]:
-        return host_rows(view, width, name_width, has_jobs, recent.get(view.name, ()), room, columns)
+        return host_rows(view, width, name_width, has_jobs, recent.get(view.name, ()), room, columns, window)
 
     sections = [_sum_rows(gpus), *(rows_of(view, 0) for view in views)]
     spare = height - sum(map(len, sections)) - len(views)
@@ -79,6 +80,7 @@ def host_rows(
     recent: Sequence[Sample] = (),
     room: int = 0,
     columns: int = 0,
+    window: Window = WINDOWS[0],
 ) -> list[Line]:
     """Return a header, labelled gauges of the GPUs, and the runs; of a host that is silent a row that says why.
 
@@ -100,7 +102,7 @@ def host_rows(
         [] if machine.problem is None else wrapped_rows(machine.problem.sentence, width - INDENT, "warn", f"{WARN} ")
     )
     unnamed = dict.fromkeys((gpu.index for gpu in machine.sample.gpus), "") if has_jobs else {}
-    past = shown_past(recent, WINDOWS[0], machine.sample.time_s)
+    past = shown_past(recent, window, machine.sample.time_s)
     scene = watched_scene(machine, recent, (), past)._replace(jobs={**unnamed, **jobs_by_gpu(machine)} or None)
     runs = [job_description(job, width - INDENT, "") for job in machine.jobs if job.run is not None]
     left = room - 1 - len(problem) - len(runs)

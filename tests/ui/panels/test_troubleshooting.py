@@ -32,13 +32,20 @@ async def test_a_remedy_is_applied_and_undone_as_a_whole() -> None:
         assert not value(pilot, "dataloader_persistent_workers")
 
 
+async def test_r_is_named_only_where_the_run_saves_on_request() -> None:
+    view = replace(running(), state=replace(running().state, accepts_orders=False))
+    async with on_screen(busy_box(view=view)) as pilot:
+        await press_until(pilot, lambda: value(pilot, WORKERS) == 4, "a")
+        assert "s stops this run, then t starts again with it" in said(pilot)
+
+
 async def test_a_remedy_that_did_not_help_is_taken_back_with_one_key() -> None:
     remedy = AppliedRemedy("more-workers", "workers 2 → 8", "data-wait", "r006", {WORKERS: 2})
     resolved = Resolved(Settings(dataloader_num_workers=8), {WORKERS: Origin(OriginKind.REMEDY, "data-wait", remedy)})
     view = replace(running(), record=replace(record(), resolved=resolved))
     async with on_screen(busy_box(view=view)) as pilot:
         await press_until(pilot, lambda: value(pilot, WORKERS) == 2, "U")
-        assert "Taken back: workers 8 → 2. t tries it; u undoes it." in said(pilot)
+        assert "Taken back: workers 8 → 2. R restarts this run with it; u undoes it." in said(pilot)
         await press_until(pilot, lambda: "those of before workers 2 → 8 already" in said(pilot), "U")
         await press_until(pilot, lambda: value(pilot, WORKERS) == 8, "u")
     async with on_screen(busy_box()) as pilot:
@@ -85,6 +92,10 @@ async def test_enter_applies_what_answers_out_of_memory_and_resumes_at_once() ->
         assert box.retried == [("r007", "gpu-oom", {"gradient_checkpointing": True})]
         assert "no checkpoint to resume from; a new run starts at step 0." in said(pilot)
         await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"))
+    box = failed_box()
+    async with on_screen(box, size=(80, 24)) as pilot:
+        await until(pilot, lambda: app_of(pilot).main.query_one(TroubleshootingPanel).has_focus)
+        await press_until(pilot, lambda: bool(box.retried), "2", "enter")
     async with on_screen(busy_box()) as pilot:
         await press_until(pilot, lambda: value(pilot, WORKERS) == 4, "alt+3", "enter")
         assert "Applied." in said(pilot), "a live run goes on"

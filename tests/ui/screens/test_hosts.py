@@ -14,6 +14,7 @@ from tuner_tui.ui.screens.hosts import HostsScreen
 from tuner_tui.ui.watch_app import WatchApp
 from tuner_tui.view.cells import plain_text
 from tuner_tui.view.hosts_rows import host_rows, hosts_rows
+from tuner_tui.view.sample_history import WINDOWS
 
 Compare = Callable[..., bool]
 
@@ -49,12 +50,12 @@ def test_each_host_has_its_load_gpus_and_runs_or_one_line() -> None:
 
 def test_rows_that_are_left_show_the_sum_and_histories_in_columns_that_are_the_same() -> None:
     recent = {HOSTS[0].name: samples(90, gpus=8), HOSTS[1].name: samples(90, gpus=4)}
-    rows = [plain_text(row).rstrip() for row in hosts_rows(HOSTS, recent, 196, 58)]
+    rows = [plain_text(row).rstrip() for row in hosts_rows(HOSTS, recent, WINDOWS[0], 196, 58)]
     assert rows[0] == "12 GPUs   10 in use   1 free   1 lost   6.4 of 7.7 kW"
     assert len(rows) <= 58
     assert [row.count("GPU busy") for row in rows if "GPU busy" in row] == [2, 2], "two columns in each"
     assert len({row.rfind("GPU busy") for row in rows if "GPU busy" in row}) == 1
-    assert len(hosts_rows(HOSTS, recent, 196, 20)) < 30
+    assert len(hosts_rows(HOSTS, recent, WINDOWS[0], 196, 20)) < 30
 
 
 async def test_keys_scroll_show_help_and_quit() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from textual.widgets import OptionList
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
 from tests.ui.pilots import app_of, cursor_on, dialog, on_screen, press_to, press_until, screen_text, until
-from tuner_tui.ui.backend import Backend
+from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.ui.keys import (
     APP_KEYS,
     COMPARE_KEYS,
@@ -46,7 +45,7 @@ def test_help_names_every_key_of_the_main_screen() -> None:
     assert any(word == "effective batch" for word, _ in GLOSSARIES["main"])
 
 
-@pytest.mark.parametrize(("width", "height"), [(84, 32), (70, 200)])
+@pytest.mark.parametrize(("width", "height"), [(84, 32), (70, 40)])
 def test_the_help_is_one_page_and_breaks_no_name_of_a_key(width: int, height: int) -> None:
     groups = help_groups([*MAIN_KEYS, *APP_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS])
     rows = [plain_text(row) for row in help_rows(groups, GLOSSARIES["main"], width)]
@@ -55,12 +54,24 @@ def test_the_help_is_one_page_and_breaks_no_name_of_a_key(width: int, height: in
     assert all(any(f"{key} {name}" in row for row in rows) for _, pairs in groups for key, name in pairs)
 
 
-async def test_the_first_start_says_what_to_press() -> None:
-    async with on_screen(FakeBox(first_start=True)) as pilot:
-        await until(pilot, lambda: all(text in screen_text(pilot.app) for _, text in FIRST_KEYS))
+async def test_on_a_small_screen_the_glossary_is_the_second_page_of_the_help() -> None:
+    async with on_screen(FakeBox(), size=(80, 24)) as pilot:
+        await press_to(pilot, "Help", "question_mark")
+        await until(
+            pilot, lambda: "N Previous match" in screen_text(pilot.app) and "moving" not in screen_text(pilot.app)
+        )
+        await press_until(pilot, lambda: "closes only the screen" in screen_text(pilot.app), "question_mark")
+        await press_to(pilot, "", "question_mark")
+
+
+async def test_without_a_run_the_screen_says_what_to_press_and_which_runs_there_are() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await until(pilot, lambda: "llama-1b-sft" in screen_text(pilot.app))
-        assert FIRST_KEYS[0][1] not in screen_text(pilot.app)
+        await until(pilot, lambda: all(text in screen_text(pilot.app) for _, text in FIRST_KEYS))
+    ended = RunRow("r002", "ended", "", "/runs/r002", outcome="out-of-memory", age_s=7200.0, what="train.py")
+    live = RunRow("r003", "running", "", "/runs/r003", pid=7, phase="training", step=14, total_steps=100, what="sft.py")
+    async with on_screen(FakeBox(runs=[live, ended])) as pilot:
+        await until(pilot, lambda: screen_text(pilot.app).count("r003 sft.py: training, 14 %") == 2)
+        await until(pilot, lambda: "r002 train.py: out of memory, 2.0 h ago" in screen_text(pilot.app))
 
 
 async def test_numbers_tab_and_clicks_go_to_the_panels() -> None:
@@ -134,11 +145,6 @@ async def test_the_palette_has_the_actions_of_every_panel() -> None:
         assert texts.index("Not possible now") < next(at for at, text in enumerate(texts) if "Train (t)" in text)
         await press_until(pilot, lambda: pilot.app.screen.query_one(OptionList).option_count == 1, *"last line")
         await press_until(pilot, lambda: app_of(pilot).main.page == "output", "enter")
-
-
-def test_the_screen_was_opened_once_or_a_run_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path))
-    assert [Backend().is_first_start() for _ in range(2)] == [True, False]
 
 
 async def test_the_theme_goes_from_dark_to_light_and_back() -> None:

@@ -58,15 +58,6 @@ class LabelBar(Widget):
 class KeyFooter(LabelBar):
     """Shows as many keys as fit; those that lead to all others are always at the right end."""
 
-    DEFAULT_CSS = """
-    KeyFooter {
-        dock: bottom; height: 1; background: $panel;
-        .keys--key { color: $primary; text-style: bold; background: $panel; }
-        .keys--what { color: $foreground; background: $panel; }
-        .keys--sign { color: $primary; background: $panel; }
-        &:nocolor .keys--key { text-style: bold reverse; }
-    }
-    """
     COMPONENT_CLASSES = {"keys--key", "keys--what", "keys--sign"}  # noqa: RUF012
 
     shown: reactive[tuple[Key, ...]] = reactive(())
@@ -138,15 +129,6 @@ NAMES = {**PANEL_TITLES, "troubles": "Trouble", "trials": "Trials", "skipped": "
 class PageTabs(LabelBar):
     """Shows the names of `pages` with their number keys; `shown` is highlighted."""
 
-    DEFAULT_CSS = """
-    PageTabs {
-        height: 1;
-        .strip--quiet { color: $quiet; }
-        .strip--shown { color: $primary; text-style: bold reverse; }
-        .strip--failed { color: $error; text-style: bold; }
-        .strip--warning { color: $warning; text-style: bold; }
-    }
-    """
     COMPONENT_CLASSES = {"strip--quiet", "strip--shown", "strip--failed", "strip--warning"}  # noqa: RUF012
 
     pages: reactive[tuple[str, ...]] = reactive(())
@@ -188,7 +170,6 @@ TITLE_WIDTH = 32
 class StatusLine(Canvas):
     """Shows the followed run `view` by its `run_name`, or `idle_line` without one."""
 
-    DEFAULT_CSS = "StatusLine { height: 1; padding: 0 1; }"
     REDRAW_ON = ("view", "now_s", "run_name", "idle_line")
 
     view: reactive[RunView | None] = reactive(None, repaint=False)

@@ -28,8 +28,6 @@ class BoxLayout(Layout):
 class PanelGrid(Widget):
     """Contains the panels; `show` moves them."""
 
-    DEFAULT_CSS = "PanelGrid { width: 1fr; height: 1fr; layers: base; }"
-
     def __init__(self, *children: Widget, id: str | None = None) -> None:
         super().__init__(*children, id=id)
         self._boxes = BoxLayout()

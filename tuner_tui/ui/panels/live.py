@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from textual.binding import BindingType
 from textual.reactive import reactive
 
+from tuner_tui.ui.keys import REMEDY_KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import Line
 from tuner_tui.view.live_rows import LiveScene, live_rows, plots_rows
@@ -34,12 +36,13 @@ def _extend(history: SampleHistory, samples: Sequence[Sample]) -> None:
 RUN_SAMPLES_STALE_S = 4.0
 
 
-class LivePanel(Canvas):
+class LivePanel(Canvas, can_focus=True):
     """Shows `view`, the followed run, or only the machine by `sample`. `now_s` is in seconds since the epoch.
 
     `outlook` is the memory of the next run, `context` what is known of earlier runs of the same training.
     """
 
+    BINDINGS: ClassVar[list[BindingType]] = list(REMEDY_KEYS)  # the card of a run that has ended names it
     REDRAW_ON = ("now_s", "next_training", "outlook", "findings", "context", "window")
 
     view: reactive[RunView | None] = reactive(None, repaint=False)
@@ -102,7 +105,7 @@ class LivePanel(Canvas):
         return self.sample is not None and sample.time_s < self.sample.time_s - RUN_SAMPLES_STALE_S
 
 
-class PlotsPanel(Canvas):
+class PlotsPanel(Canvas, can_focus=True):
     """Shows the downsampled series of the followed run; `loss` is False while the live panel shows that one."""
 
     REDRAW_ON = ("loss",)

@@ -166,8 +166,6 @@ def highlighted(text: str, needle: str) -> Line:
 class LogLines(Canvas):
     """Shows `lines` without their first `skipped` cells, with matches of `needle` highlighted."""
 
-    DEFAULT_CSS = "LogLines { height: 1fr; }"
-
     REDRAW_ON = ("lines", "needle", "skipped")
 
     lines: reactive[tuple[str, ...] | None] = reactive(None, init=False, repaint=False)
@@ -206,13 +204,6 @@ SIDEWAYS = 20
 class OutputPanel(Vertical, can_focus=True):
     """Shows `log_window`; requests other windows by `LogWindowWanted` and matches by `LogSearchWanted`."""
 
-    DEFAULT_CSS = """
-    OutputPanel LineInput, OutputPanel LineInput:focus {
-        height: 1; border: none; padding: 0; display: none; background: $panel; color: $foreground;
-        &.-open { display: block; }
-        &:nocolor { text-style: underline; }
-    }
-    """
     BINDINGS: ClassVar[list[BindingType]] = list(OUTPUT_KEYS)
 
     log_window: reactive[LogWindow | None] = reactive(None, init=False, repaint=False)

@@ -82,21 +82,6 @@ def _value_columns(row: FormRow) -> int:
 class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
     """Shows fields and the headings of groups, with a cursor."""
 
-    DEFAULT_CSS = """
-    SettingsList {
-        height: 1fr;
-        scrollbar-size-vertical: 1;
-        scrollbar-gutter: stable;
-        overflow-x: hidden;
-        .settings--heading { color: $quiet; text-style: bold; }
-        .settings--quiet { color: $quiet; }
-        .settings--changed { color: $primary; }
-        .settings--warning { color: $warning; }
-        .settings--error { color: $error; text-style: bold; }
-        .settings--cursor { background: $cursor; text-style: bold; }
-        &:nocolor .settings--cursor { text-style: reverse; }
-    }
-    """
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "settings--heading", "settings--quiet", "settings--changed",
         "settings--warning", "settings--error", "settings--cursor",
@@ -211,15 +196,6 @@ class ValueInput(LineInput):
     `accept` gets the text and by how many fields the cursor then moves, `cancel` is called where editing is given up.
     """
 
-    DEFAULT_CSS = """
-    ValueInput, ValueInput:focus {
-        layer: over; position: absolute; height: 1; border: none; padding: 0; display: none;
-        background: $panel; color: $foreground;
-        &.-shown { display: block; }
-        &.-wrong { color: $error; text-style: bold; }
-        &:nocolor { text-style: underline; }
-    }
-    """
     BINDINGS: ClassVar[list[BindingType]] = list(EDIT_KEYS)
 
     def __init__(self, accept: Callable[[str, int], None], cancel: Callable[[], None], *, id: str) -> None:
@@ -253,7 +229,6 @@ class SettingsPanel(Vertical):
     show what was changed.
     """
 
-    DEFAULT_CSS = "SettingsPanel { layers: base over; }"
     BINDINGS: ClassVar[list[BindingType]] = list(SETTINGS_KEYS)
 
     view: reactive[SettingsView | None] = reactive(None, init=False, repaint=False)

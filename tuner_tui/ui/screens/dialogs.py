@@ -318,10 +318,6 @@ def parts_table(rows: Sequence[BreakdownRow], bars: bool) -> Table:
 class Choice(Widget, can_focus=True):
     """Shows the chosen word between two arrows, and posts `Changed` when it changes."""
 
-    DEFAULT_CSS = """
-    Choice { height: 1; width: 40; }
-    Choice:focus { background: $panel; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,space,plus,l", "turn(1)", "Next", id="choice.next", show=False),
         Binding("left,minus,h", "turn(-1)", "Before", id="choice.before", show=False),

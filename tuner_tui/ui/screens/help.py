@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.widget import Widget
 
 from tuner_tui.ui.keys import key_label
 from tuner_tui.ui.screens.dialogs import Dialog
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
-from tuner_tui.view.cells import Line, TextSpan, labelled_flow, labelled_rows, line, text_width
+from tuner_tui.view.cells import Line, TextSpan, join_sections, labelled_flow, labelled_rows, line, text_width
 
 MOVEMENT_KEYS = frozenset({"up", "down", "page-up", "page-down", "first", "last", "start", "left", "right"})
 """Bindings left out because one line of the glossary covers all cursor keys."""
+WIDEST, FRAME_COLUMNS, FRAME_ROWS = 92, 6, 2
+"""Columns of the dialog at most, and columns and rows of its frame."""
 
 
 class HelpScreen(Dialog[None]):
-    """Shows the name of each of `keys` by group, then the `glossary`; the palette explains each key."""
+    """Shows the name of each of `keys` by group, then the `glossary`; the palette explains each key.
+
+    Where both have no room on one page, the glossary is the second one.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark,f1,q", "leave", "Back", id="help.leave", show=False),
+        Binding("question_mark,f1", "turn", "Glossary", id="help.turn", show=False),
+        Binding("q", "leave", "Back", id="help.leave", show=False),
         Binding("ctrl+p", "palette", "All", id="help.palette", show=False),
     ]
     heading = "Help"
@@ -32,11 +39,30 @@ class HelpScreen(Dialog[None]):
         super().__init__()
         self._palette = any(key.action == "app.command_palette" for key in keys)
         self.hint = f"{'ctrl+p explains each action · ' * self._palette}esc back"
-        self._groups = help_groups(keys)
-        self._glossary = glossary
+        self._panel = RowsPanel(help_rows, help_groups(keys), glossary)
+        self._pages: list[tuple[Sequence[Any], Sequence[Any]]] = []
 
     def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(RowsPanel(help_rows, self._groups, self._glossary))
+        yield VerticalScroll(self._panel)
+
+    def on_mount(self) -> None:
+        groups, glossary = self._panel.values
+        width, height = self.app.size
+        if (
+            len(help_rows(groups, glossary, min(WIDEST, int(width * 0.96)) - FRAME_COLUMNS))
+            > int(height * 0.9) - FRAME_ROWS
+        ):
+            self._pages = [(groups, ()), ((), glossary)]
+            self.action_turn()
+
+    def action_turn(self) -> None:
+        """Show the next page, after the last one leave."""
+        if not self._pages:
+            self.action_leave()
+            return
+        self._panel.values = self._pages.pop(0)
+        self._panel.refresh(layout=True)
+        self.query_one("#dialog").border_subtitle = Content(f"{'? glossary · ' * len(self._pages)}{self.hint}")
 
     def action_palette(self) -> None:
         """Open the command palette in place of the help, where the screen below has one."""
@@ -68,7 +94,7 @@ def help_rows(
     for heading, keys in groups:
         names = (line(TextSpan(key, "strong"), f" {name}") for key, name in keys)
         rows += labelled_flow(heading, names, width, labels=label)
-    return [*rows, (), *(row for term in glossary for row in labelled_rows(*term, width, labels=label))]
+    return join_sections([rows, [row for term in glossary for row in labelled_rows(*term, width, labels=label)]])
 
 
 class PaletteCommand(NamedTuple):

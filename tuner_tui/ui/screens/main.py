@@ -195,12 +195,7 @@ class MainScreen(FullScreen):
 
     def show_page(self, page: str) -> None:
         self.page = page
-        panel = self.query_one(f"#{page}")
-        target = self.query_one(SettingsList) if page == "settings" else panel
-        if target.can_focus:
-            target.focus()
-        else:
-            self.set_focus(None)
+        (self.query_one(SettingsList) if page == "settings" else self.query_one(f"#{page}")).focus()
 
     def reveal(self, page: str) -> None:
         """Show a page that is hidden behind another one, unless somebody types there."""

@@ -122,7 +122,11 @@ class PickScreen(Dialog[T]):
         options.styles.min_width = max(LEAST_LIST, self._width + 2 + len(self._columns[1]))
         yield options
         if any(item.detail for item in self._items):
-            yield DetailText(lambda: [item.detail for item in self._items])
+            yield DetailText(self._details)
+
+    def _details(self) -> list[str]:
+        """The texts of which the longest has room below the list."""
+        return [item.detail for item in self._items]
 
     def _heading_row(self) -> str:
         return f"{self._columns[0]:<{self._width}}  {self._columns[1]}"
@@ -242,6 +246,11 @@ class PresetScreen(PickScreen[str]):
     def on_mount(self) -> None:
         super().on_mount()
         self._limit_height()
+
+    def _details(self) -> list[str]:
+        """That of the preset under the cursor: the list, which has a fixed place, gets the rest."""
+        item = self._picked_item(self.query_one(OptionList).highlighted)
+        return [item.detail if item is not None else ""]
 
     def _limit_height(self) -> None:
         details = (detail_rows(item.detail, PRESETS_WIDTH) for item in self._items)

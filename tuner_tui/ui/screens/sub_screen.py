@@ -47,11 +47,6 @@ class SubScreen(FullScreen):
 class PanelScreen(SubScreen):
     """A screen of one panel and the footer."""
 
-    DEFAULT_CSS = """
-    PanelScreen { overflow: hidden; }
-    PanelScreen > .panel { height: 1fr; }
-    """
-
     panel: Widget
 
     def __init__(self, panel: Widget, title: str) -> None:

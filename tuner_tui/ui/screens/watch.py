@@ -131,10 +131,6 @@ class WatchScreen(SubScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*WATCH_KEYS]
     HELP_KEYS = (*WATCH_JOB_KEYS, *WATCH_KEYS, *APP_KEYS)
     GLOSSARY = GLOSSARIES["watch"]
-    DEFAULT_CSS = """
-    WatchScreen { overflow: hidden; }
-    WatchScreen > WatchedJobsPanel { height: 1fr; }
-    """
 
     view: reactive[MachineView | None] = reactive(None, repaint=False)
     window: reactive[Window] = reactive(WINDOWS[0], repaint=False)
