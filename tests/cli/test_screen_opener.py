@@ -162,7 +162,7 @@ def test_a_run_that_failed_or_ended_since_the_last_look_is_opened(
     run = whole_run(runs_dir())
     assert run_to_open(Backend()) == run.path
     assert run_to_open(Backend(flags={"seed": "7"})) is None, "another training is asked for"
-    Backend().is_first_start()
+    Backend().mark_opened()
     os.utime(run.state, (1.0, 1.0))
     assert run_to_open(Backend()) is None, "its end was seen"
     ended = read_supervisor_state(run.state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -231,7 +232,6 @@ class FakeBox:
     profile: RunProfile | None = None
     replay: Replay | None = None
     queue_wakes: int = 0
-    first_start: bool = False
     compared: ComparisonScene = field(default_factory=two_runs)
     compared_runs: list[tuple[str, str]] = field(default_factory=list)
     restarted: list[tuple[str, TrainingConfig | None]] = field(default_factory=list)
@@ -366,8 +366,11 @@ class FakeBackend(Backend):
         self.box.reports.append((scene.name, name))
         return Path("/work", name)
 
-    def list_runs(self) -> Sequence[RunRow]:
-        return self.box.runs
+    def list_runs(self, most: int = 99) -> Sequence[RunRow]:
+        return self.box.runs[:most]
+
+    def watch_recent(self) -> Iterator[tuple[RunRow, ...]]:
+        return repeat(tuple(self.list_runs()))
 
     def compare_runs(self, first: Path, second: Path) -> Iterator[ComparisonScene]:
         self.box.compared_runs.append((first.name, second.name))
@@ -398,8 +401,8 @@ class FakeBackend(Backend):
     def list_queue(self) -> tuple[QueueLine, ...]:
         return self.box.queue
 
-    def is_first_start(self) -> bool:
-        return self.box.first_start
+    def mark_opened(self) -> None:
+        pass
 
     def tuning_to_open(self) -> Path | None:
         return None

@@ -52,7 +52,8 @@ def settled(pilot: ScreenPilot, box: FakeBox) -> Callable[[], bool]:
     def is_settled() -> bool:
         settings = None not in (main.settings_view, *main.machine, main.outlook)
         run = box.view is None or (main.view is not None and main.log_window is not None)
-        return settings and run and main.sample is not None and main.findings == (box.findings if box.view else ())
+        diagnosed = all(finding in main.findings for finding in (box.findings if box.view else ()))
+        return settings and run and main.sample is not None and diagnosed
 
     return is_settled
 

@@ -11,7 +11,7 @@ from tests.fakes import live_run
 from tests.fakes.memory_outlooks import estimated
 from tests.fakes.situations import GB, box, make_gpu
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, ended, opened, running
-from tests.ui.pilots import app_of, on_screen
+from tests.ui.pilots import app_of, on_screen, screen_text, until
 from tuner_tui.advice.estimate import DataOutlook, MemoryOutlook
 from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, DurationEstimate
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
@@ -20,11 +20,13 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.read.status import RunStatus, StatusKind
 from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.screens.pickers import run_table
 from tuner_tui.ui.start_gpus import gpus_of_start
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.status_text import (
+    FIRST_KEYS,
     idle_line,
     launch_sentence,
     next_stop_question,
@@ -67,7 +69,7 @@ def test_nothing_is_said_of_what_was_not_read() -> None:
 def test_what_would_be_trained_by_the_built_in_job_or_a_command() -> None:
     job = BuiltinJob(model="gpt2", task="causal-lm", data="train.jsonl", max_samples=8000)
     state = UiState().with_config(replace(opened(max_steps=400), job=job))
-    assert next_training(state) == (
+    assert next_training(state)[:4] == (
         ("preset", "llama-1b-sft"),
         ("model", "gpt2 · causal-lm"),
         ("data", "train.jsonl · at most 8,000 samples"),
@@ -75,7 +77,9 @@ def test_what_would_be_trained_by_the_built_in_job_or_a_command() -> None:
     )
     command = CommandJob(command=("python", "sft.py", "--note", "two words"))
     state = UiState().with_config(replace(opened(None), job=command))
-    assert next_training(state) == (("preset", "none"), ("command", "python sft.py --note 'two words'"))
+    assert next_training(state) == (
+        ("preset", "none"), ("command", "python sft.py --note 'two words'"), ("", ""), *FIRST_KEYS,
+    )  # fmt: skip
     assert next_training(UiState()) == (("preset", READING),)
 
 
@@ -169,8 +173,8 @@ def test_a_start_takes_free_gpus_and_names_those_that_others_use(
 
 async def test_settings_that_cannot_train_are_not_recommended_for_it() -> None:
     async with on_screen(FakeBox(opened=opened(dataloader_prefetch_factor=4))) as pilot:
-        sentence = app_of(pilot).main.quiet_line
-        assert sentence.startswith("The machine is fine, but the settings cannot train yet: Prefetch needs")
+        await until(pilot, lambda: "● Prefetch needs" in screen_text(pilot.app))
+        assert app_of(pilot).main.query_one(TroubleshootingPanel).has_class("-warning")
 
 
 def test_the_list_of_runs_says_how_each_went_and_what_it_trained() -> None:

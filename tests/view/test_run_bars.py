@@ -10,7 +10,7 @@ from tests.fakes.memory_outlooks import estimated
 from tuner_tui.advice.estimate import MemoryOutlook
 from tuner_tui.runs.events.run_state import RunState, WindowMinima
 from tuner_tui.view.cells import line_width, plain_text
-from tuner_tui.view.run_bars import avoidable_part, memory_rows, step_rows, step_shares
+from tuner_tui.view.run_bars import COMPUTE, DATA, avoidable_part, memory_rows, step_rows, step_shares, time_rows
 
 
 def test_the_parts_of_a_step_add_up_to_the_whole() -> None:
@@ -86,22 +86,17 @@ def test_what_fills_the_memory_is_measured_between_and_within_steps() -> None:
     assert "tensors 77 %" in unknown
 
 
-def test_before_a_run_each_part_of_the_memory_has_a_name() -> None:
-    for on_gpu in (True, False):
-        rows = memory_rows(None, sample(), MemoryOutlook(estimated(), on_gpu=on_gpu), 74)
-        bar, marks, names = (plain_text(row) for row in rows)
-        assert bar.startswith("memory ")
-        assert "next run" in marks
-        (_, starts, *_) = memory_rows(RunState(), sample(), MemoryOutlook(estimated(), on_gpu=True), 74)
-        assert "estimate" in plain_text(starts), "of the run that starts"
-        assert all(name in bar + names for name in ("weights 5 %", "optimizer 10 %", "activations 52 %", "free 30 %"))
+def test_before_a_run_each_part_of_the_memory_of_a_gpu_has_a_name() -> None:
+    assert memory_rows(None, sample(), MemoryOutlook(estimated(), on_gpu=False), 74) == [], "the RAM has a gauge"
+    bar, marks, names = map(plain_text, memory_rows(None, sample(), MemoryOutlook(estimated(), on_gpu=True), 74))
+    assert bar.startswith("memory ")
+    assert "next run" in marks
+    assert all(name in bar + names for name in ("weights 5 %", "optimizer 10 %", "activations 52 %", "free 30 %"))
+    (_, starts, *_) = memory_rows(RunState(), sample(), MemoryOutlook(estimated(), on_gpu=True), 74)
+    assert "estimate" in plain_text(starts), "of the run that starts"
 
 
-def test_the_ram_that_others_use_is_not_free() -> None:
-    last = sample()
-    host = replace(last.host, ram_total_bytes=estimated().capacity_bytes, ram_used_bytes=40 * GIB)
-    rows = memory_rows(None, replace(last, host=host, processes=()), MemoryOutlook(estimated(), on_gpu=False), 100)
-    shown = "".join(plain_text(row) for row in rows)
-    assert shown.startswith("RAM ")
-    assert "other programs 50 %" in shown
-    assert "free 30 %" not in shown
+def test_the_time_that_ranks_wait_for_a_slow_one_is_not_computing() -> None:
+    (bar, *names) = time_rows("step", {DATA: 0.0, COMPUTE: 1.0}, {"slow-rank": 0.66}, 90)
+    assert "! other ranks 66 %" in plain_text(bar)
+    assert "compute 34 %" in plain_text(bar) + "".join(map(plain_text, names))

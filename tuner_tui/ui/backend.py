@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.live_inspection import RunProfile
     from tuner_tui.runs.supervise.stall import Inspection
 
+MAX_RECENT_RUNS = 8
 MAX_LISTED_RUNS = 200
 
 
@@ -314,9 +315,15 @@ class Backend:
         return path
 
     @translate_errors()
-    def list_runs(self) -> Sequence[RunRow]:
+    def list_runs(self, most: int = MAX_LISTED_RUNS) -> Sequence[RunRow]:
         snapshot, now_s = ProcessSnapshot(), time.time()
-        return [list_run_or_damage(folder, now_s, snapshot) for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS]]
+        return [list_run_or_damage(folder, now_s, snapshot) for folder in list_runs(runs_dir())[:most]]
+
+    def watch_recent(self) -> Iterator[tuple[RunRow, ...]]:
+        """Yield the newest runs, live ones first, without those of a tuning. Raises `OSError`."""
+        while True:
+            rows = (row for row in self.list_runs(MAX_RECENT_RUNS) if not row.tuning)
+            yield tuple(sorted(rows, key=lambda row: row.pid is None))
 
     def compare_runs(self, first: Path, second: Path) -> Iterator[ComparisonScene]:
         """Yield the comparison of two runs, one per read, until neither of them is live. Raises `OSError`."""
@@ -363,16 +370,11 @@ class Backend:
     def list_queue(self) -> tuple[QueueLine, ...]:
         return list_queue(runs_dir())
 
-    def is_first_start(self) -> bool:
-        """Return whether no screen was opened and no run started before; the next time it is not the first."""
-        marker = _opened_marker()
-        was_opened = marker.exists()
-        try:
-            make_private(marker.parent)
-            marker.touch()
-        except OSError:  # nothing can be written there
-            return False
-        return not was_opened and not list_runs(runs_dir())
+    def mark_opened(self) -> None:
+        """Keep the time at which a screen was opened last."""
+        with suppress(OSError):  # nothing can be written there
+            make_private(_opened_marker().parent)
+            _opened_marker().touch()
 
     @translate_errors()
     def tuning_to_open(self) -> Path | None:
@@ -409,7 +411,7 @@ def _opened_marker() -> Path:
 
 
 def was_opened_since(written: Path) -> bool:
-    """Return whether a screen was opened since that file was written; `Backend.is_first_start` opens the next one."""
+    """Return whether a screen was opened since that file was written."""
     with suppress(OSError):
         return written.stat().st_mtime <= _opened_marker().stat().st_mtime
     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,10 +28,12 @@ from tuner_tui.ui.status_text import launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.view.cells import Line
 from tuner_tui.view.end_card import checkpoint_path, end_scene
+from tuner_tui.view.estimate_rows import figures_of
 from tuner_tui.view.finding_rows import replay_rows
 from tuner_tui.view.settings_form import effective_batch
 
 COMPARE_PERIOD_S = 5.0
+RECENT_PERIOD_S = 3.0
 T = TypeVar("T")
 
 
@@ -97,6 +100,13 @@ class RunRequests(Requests):
         self._app.show_note(note, "warning")
         self.follow(self._state.folder.with_name(now.fell_back.into))
 
+    async def watch_recent(self) -> None:
+        """Show the newest runs while none is followed: others may train here."""
+        await self._store.ready.wait()
+        recent = self._backend.watch_recent()
+        wanted = (next(recent) if self._state.folder is None else None for _ in count())
+        await poll(wanted, lambda runs: self._store.update(replace(self._state, recent=runs)), period_s=RECENT_PERIOD_S)
+
     async def pick(self) -> None:
         runs = await to_daemon_thread(self._backend.list_runs)
         picked = await self._app.ask(RunsScreen(runs, self._app.size.width))
@@ -138,6 +148,7 @@ class RunRequests(Requests):
         screen = LaunchScreen(heading, lambda gpus: self._app.serve(fill, gpus))
         if not await self._app.ask(screen, fill) or offer is None:
             return None
+        self._app.show_note("Starting …")
         folder, loaded = await to_daemon_thread(offer.start), self._state.loaded
         if offer.job is not None and loaded is not None and loaded.job != offer.job:
             self._store.update(replace(self._state, loaded=replace(loaded, job=offer.job)))
@@ -161,6 +172,8 @@ class RunRequests(Requests):
         sentence = launch_sentence(current, outlook, state.batch_note)
         tuning, view = await self._concurrent_tuning(), self._store.settings_view(state)
         problems = [] if view is None else [("Problem", problem.sentence) for problem in view.problems]
+        if outlook is not None and outlook.estimate is not None and outlook.estimate.verdict == "too large":
+            problems.append(("Problem", f"It runs out of memory by the estimate: {figures_of(outlook.estimate)}."))
         batch = "" if view is None else effective_batch(view, self._app.size.width)
         batch = batch.removeprefix("effective ").removeprefix("batch ")
         more = ("GPUs", choice.taken), ("Effective batch", batch), ("Meanwhile", tuning)

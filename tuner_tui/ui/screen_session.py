@@ -100,6 +100,7 @@ class ScreenSession:
         self._app.run_task(poll, samples, partial(setattr, self._main, "sample"), "The hardware cannot be sampled")
         self._app.run_task(self._read_inventory)
         self._app.run_task(self._tuning.watch_status)
+        self._app.run_task(self._runs.watch_recent)
         self._app.run_task(to_daemon_thread, self._backend.wake_queue)
         await self._open_first(choose)
 
@@ -115,8 +116,7 @@ class ScreenSession:
         news = None if config.named else await to_daemon_thread(self._backend.tuning_to_open)
         if folder is None and news is not None:
             self._app.serve(self._tuning.show, news)
-        first_start = await to_daemon_thread(self._backend.is_first_start)
-        self._store.update(replace(self.state, first_start=first_start))
+        await to_daemon_thread(self._backend.mark_opened)
 
     def _keep_draft(self) -> None:
         self._app.run_task(self.settings.keep_draft, DRAFT_DELAY_S, only="draft")

@@ -20,7 +20,7 @@ from tuner_tui.core.units import UNKNOWN
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.events.progress import accumulation
-from tuner_tui.runs.read.reader import RunView
+from tuner_tui.runs.read.reader import RunRow, RunView
 from tuner_tui.runs.read.run_context import RunContext
 from tuner_tui.settings.distributed import AccelerateConfig, process_count
 from tuner_tui.settings.edit_history import EditHistory
@@ -60,8 +60,8 @@ class UiState(Struct, frozen=True):
     `findings` are those of this run, `context` are earlier ones. `given` are the settings that the command names,
     and `sources` the files in which they are. `accelerate` is the file with which accelerate starts the job. `tuning`
     is the one that runs, or the last one until its result was looked at. `past` and `future` are what was shown before
-    and after presets were loaded, newest last. `saved_job` is the job as it was loaded or saved. `first_start`: no
-    screen was opened before.
+    and after presets were loaded, newest last. `saved_job` is the job as it was loaded or saved. `recent` are the
+    newest runs, read while none is followed.
     """
 
     loaded: TrainingConfig | None = None
@@ -79,7 +79,7 @@ class UiState(Struct, frozen=True):
     tuning: TuningView | None = None
     past: tuple[LoadedSettings, ...] = ()
     future: tuple[LoadedSettings, ...] = ()
-    first_start: bool = False
+    recent: tuple[RunRow, ...] = ()
 
     @property
     def running(self) -> bool:

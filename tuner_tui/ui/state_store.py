@@ -59,7 +59,7 @@ class StateStore:
             self.ready.set()
         job = None if state.loaded is None else state.loaded.job
         environment = self._backend.environment_findings(state.inventory, state.interpreter, job)
-        findings = state.findings_shown
+        findings = (*status_text.settings_findings(state, self._screen.settings_view), *state.findings_shown)
         causes = {finding.cause for finding in findings}
         self._screen.machine = state.inventory, state.interpreter
         self._screen.view = state.view
@@ -70,7 +70,7 @@ class StateStore:
         self._screen.next_training = status_text.next_training(state)
         self._screen.tuning_sign = "" if state.tuning is None else tuning_status(state.tuning)
         self._screen.context = state.context
-        self._screen.quiet_line = status_text.quiet_line(state, self._screen.settings_view)
+        self._screen.quiet_line = status_text.quiet_line(state)
 
     @property
     def outlook(self) -> MemoryOutlook | None:

@@ -6,8 +6,11 @@ import shlex
 from typing import NamedTuple
 
 from tuner_tui.advice.estimate import MemoryOutlook
+from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, VARIED, summarise_duration
+from tuner_tui.core.units import format_short_duration
 from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.settings.job import CommandJob
@@ -19,6 +22,7 @@ from tuner_tui.view.estimate_rows import VERDICTS, figures_of
 from tuner_tui.view.finding_rows import UNEXPLAINED
 from tuner_tui.view.settings_form import SettingsView
 from tuner_tui.view.tuning_rows import tuning_sentence
+from tuner_tui.view.watch_rows import run_description
 
 
 class StopQuestion(NamedTuple):
@@ -105,7 +109,7 @@ def launch_refusal(state: UiState, view: SettingsView | None, queued: bool = Fal
     if state.folder is not None and state.view is None:
         return f"{state.folder.name} is still being read."
     if state.running and state.folder is not None:
-        return f"{state.folder.name} is already training; s stops it."
+        return f"{state.folder.name} is already training; s stops it, Q queues another run."
     return settings_error(view)
 
 
@@ -124,7 +128,16 @@ def idle_line(state: UiState) -> str:
     preset, command = state.loaded.preset, shlex.join(getattr(state.loaded.job, "command", ()))
     trains = "the demo" if preset == DEMO else shorten(command, 32) or preset or "these settings"
     edited = "the job" if command else "your own command"
-    return f"No run open · t: train {trains} · e: {edited} · p: presets"
+    live = next((run for run in state.recent if run.pid is not None), None)
+    first = "No run open" if live is None else f"{recent_text(live)} · r: open it"
+    return f"{first} · t: train {trains} · e: {edited} · p: presets"
+
+
+def recent_text(run: RunRow) -> str:
+    """Return `r007 llama-1b-sft: training, 14 %, 41 min left`, or `r006 train.py: out of memory, 2.1 h ago`."""
+    words = [(run.outcome or run.phase or run.status).replace("-", " ")]
+    words += [f"{format_short_duration(run.age_s)} ago"] if run.pid is None else run_description(run)[2:]
+    return f"{run.run} {shorten(run.what, 40)}: {', '.join(filter(None, words))}"
 
 
 FIRST_KEYS = (
@@ -132,7 +145,7 @@ FIRST_KEYS = (
     ("p", "lists presets, those that fit this machine first"),
     ("?", "shows all keys; ctrl+p finds every action by its name"),
 )
-"""What the first start says below what would be trained."""
+"""What stands below what would be trained, where there is room."""
 
 
 def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
@@ -146,7 +159,8 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
     about = None if loaded.base is None else loaded.base.about
     command = getattr(job, "command", ())
     most = getattr(job, "max_samples", None)
-    length = f"{f.count(settings.max_steps)} steps" if settings.max_steps else f"{settings.num_train_epochs:g} epochs"
+    epochs = settings.num_train_epochs
+    length = f"{f.count(settings.max_steps)} steps" if settings.max_steps else f"{epochs:g} epoch{'s' * (epochs != 1)}"
     pairs = (
         ("preset", " · ".join(part for part in (loaded.preset or "none", about) if part)),
         ("command", shlex.join(command)),
@@ -155,11 +169,21 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
         ("length", "" if command else length),
     )
     shown = tuple((label, text) for label, text in pairs if text)
-    return (*shown, ("", ""), *FIRST_KEYS) if state.first_start else shown
+    recent = tuple(("" if at else "runs", recent_text(run)) for at, run in enumerate(state.recent))
+    live = any(run.pid is not None for run in state.recent)
+    parts = (shown, recent, FIRST_KEYS) if live else (shown, FIRST_KEYS, recent)
+    return tuple(pair for part in parts if part for pair in (("", ""), *part))[1:]
 
 
-def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
-    """Return the text of the troubleshooting panel without findings; the settings in `view` may still have errors."""
+def settings_findings(state: UiState, view: SettingsView | None) -> tuple[Finding, ...]:
+    """Return the errors of settings with which no training can start; none while one runs."""
+    problems = () if view is None or state.running else view.problems
+    wrong = (problem.sentence for problem in problems if problem.severity == "error")
+    return tuple(Finding("settings", "warning", sentence, (), "certain") for sentence in wrong)
+
+
+def quiet_line(state: UiState) -> str:
+    """Return the text of the troubleshooting panel without findings."""
     if state.tuning is not None and state.tuning.status == "running":
         return tuning_sentence(state.tuning)
     if state.is_reading:
@@ -167,9 +191,6 @@ def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
     if state.running:
         made_step = state.view is not None and state.view.state.step is not None
         return "No problems found." if made_step else "No problems so far; there was no step yet."
-    wrong = settings_error(view)
-    if state.folder is None and wrong:
-        return f"The machine is fine, but the settings cannot train yet: {wrong}"
     if state.folder is None:
         return "No problems found. t trains with these settings, p loads a preset, ? shows all keys."
     status = None if state.view is None else state.view.status

@@ -26,7 +26,7 @@ from tuner_tui.view.finding_rows import can_retry, choices
 from tuner_tui.view.gpu_rows import gpus_in_use
 from tuner_tui.view.loss_chart import EVALUATION as EVALUATION_SIGN
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
-from tuner_tui.view.run_bars import COMPUTE, DATA, EVALUATION, SAVING, START_UP, full_memory_rows, time_rows
+from tuner_tui.view.run_bars import START_UP, full_memory_rows, step_shares, time_rows
 from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sentence, peak_memory
 from tuner_tui.view.settings_form import KNOBS
 
@@ -323,15 +323,10 @@ def bar_rows(scene: EndScene, width: int) -> list[Line]:
     state, figures = scene.state, error_figures(scene)
     memory = [] if figures is None else full_memory_rows(figures, width)
     seconds = (state.finished.t if state.finished else 0.0) - (state.launched_t or math.inf)
-    if not state.counters or seconds <= 0:
+    shares = step_shares(state)
+    if not shares or seconds <= 0:
         return memory
-    longest = max(state.counters, key=lambda steps: steps.train_s)
-    parts = {
-        DATA: longest.data_wait_s,
-        COMPUTE: longest.train_s - longest.data_wait_s,
-        EVALUATION: longest.eval_s,
-        SAVING: longest.save_s,
-        START_UP: seconds - longest.train_s - longest.eval_s - longest.save_s,
-    }
+    counted_s = max(steps.train_s + steps.eval_s + steps.save_s for steps in state.counters)
+    parts = {name: share * counted_s / seconds for name, share in shares.items()}
     causes = {finding.cause: finding.lost_share for finding in scene.findings}
-    return [*memory, *time_rows("time", {name: spent / seconds for name, spent in parts.items()}, causes, width)]
+    return [*memory, *time_rows("time", {**parts, START_UP: 1 - counted_s / seconds}, causes, width)]

@@ -367,9 +367,15 @@ def history_rows(
     )
 
 
+MINUTES_FROM_S, LEAST_DIVIDED_S = 180.0, 4.0
+"""The past from which its age is in minutes, and from which its middle has a label."""
+
+
 def time_axis(past_s: float, width: int) -> list[Line]:
     """Return the row below histories that says when their values were sampled."""
-    start, middle = (f"{format_short_duration(past_s / part)} ago" for part in (1, 2))
+    # In one unit: 90 s and 45 s, not 2 min and 45 s.
+    age = "{:.0f} s ago".format if past_s < MINUTES_FROM_S else lambda seconds: f"{format_short_duration(seconds)} ago"
+    start, middle = age(past_s), age(past_s / 2) if past_s >= LEAST_DIVIDED_S else ""
     return [line(TextSpan(" " * INDEX + axis_text(start, middle, "now", max(0, width - INDEX - SCALE)), "dim"))]
 
 

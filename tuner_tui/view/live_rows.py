@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 LEAST_LOSS_ROWS, LEAST_LOSS_SHARE, WANTED_LOSS_SHARE = 6, 0.4, 0.55
 """Rows of the loss chart and its share of the panel for which figures and GPUs give way, and its share of the panel
 before details and blank rows have any: a third of the screen."""
+LEAST_NEXT_ROWS = 6
+"""Rows of what would be trained, at least; a third of the panel where that is more, half of it without GPUs."""
 OLD_SAMPLE_S = 5.0
 
 
@@ -97,7 +99,9 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Line]:
     if scene.end is not None:
         from tuner_tui.view.end_card import end_rows  # not needed for the first frame
 
-        machine = _sections(_parts(scene._replace(state=None, next_training=(), outlook=None), width), LAYOUTS[1])
+        machine = _sections(
+            _parts(scene._replace(state=None, next_training=(), outlook=None), width, height), LAYOUTS[1]
+        )
         taken = len(join_sections(machine)) + 1
         # The loss of the run says more than a machine at rest.
         if len(end_rows(scene.end, width, height)) + taken > height:
@@ -107,7 +111,7 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Line]:
     loss = loss_scene(scene)
     least, wanted = max(LEAST_LOSS_ROWS, round(height * LEAST_LOSS_SHARE)), round(height * WANTED_LOSS_SHARE)
     least, wanted = (0, 0) if loss is None else (least, wanted)
-    parts = _parts(scene, width)
+    parts = _parts(scene, width, height)
     for layout in LAYOUTS:
         below = join_sections(_sections(parts, layout), layout.apart)
         spare = height - len(below) - layout.apart
@@ -150,10 +154,11 @@ class Parts(NamedTuple):
     gpu_rows: list[Line]
 
 
-def _parts(scene: LiveScene, width: int) -> Parts:
+def _parts(scene: LiveScene, width: int, height: int) -> Parts:
     state, sample = scene.state, scene.sample
     if state is None:
         run = [row for pair in scene.next_training for row in labelled_rows(*pair, width, most=2)]
+        run = run[: max(LEAST_NEXT_ROWS, height // (3 if sample and sample.gpus else 2))]
         charted, trains, ranks = False, False, []
     else:
         charted = loss_scene(scene) is not None
@@ -217,7 +222,7 @@ def plots_rows(history: History, last_step: int | None, width: int, height: int,
         (history.learning_rate, f.exponent, True),
         (history.memory_bytes, format_size, True),
     )
-    shown = (each for each in series if each[0].xs or each[0] is history.samples_s)
+    shown = [each for each in series if each[0].xs] or [series[2]]
     plots: list[Callable[[], Sequence[Line]]] = [partial(plot, *each) for each in shown]
     if loss:
         scene = LossScene(history.loss, history.eval_loss, last_step)

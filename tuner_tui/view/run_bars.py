@@ -113,48 +113,40 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
     """Return the bar of what fills the memory, by the run if one has measured it, else by the estimate; and its marks.
 
     The marks below are the peak of the run so far, and the estimate of the next run with its uncertainty. Without a run
-    the parts that have no room for their names in the bar are named below them.
+    the parts that have no room for their names in the bar are named below them. The RAM has a gauge, with the rest of
+    the machine.
     """
-    estimate = None if outlook is None else outlook.estimate
+    estimate = None if outlook is None or not outlook.on_gpu else outlook.estimate
     gpu = _fullest_gpu(sample) if state is not None else None
     measured = {} if state is None or gpu is None else _measured_parts(state, gpu, sample)
     capacity = gpu.memory_total_bytes if measured and gpu is not None else estimate and estimate.capacity_bytes
     sizes = measured or ({} if estimate is None else _estimated_parts(estimate))
     if not sizes or not capacity:
         return []
-    # Of the RAM of the machine others use a part, which its gauge shows too; a limit of the process is its own.
-    host = None if measured or outlook is None or outlook.on_gpu or sample is None else sample.host
-    on_host = host is not None and host.ram_used_bytes is not None and host.ram_total_bytes == capacity
-    if on_host and host is not None and sample is not None:
-        of_run = sum(process.rss_bytes or 0 for process in sample.processes)
-        sizes[OTHERS] = max(0, (host.ram_used_bytes or 0) - of_run)
-    styles = {**MEMORY_STYLES, OTHERS: "fill-dim"} if on_host else MEMORY_STYLES
     too_large = not measured and estimate is not None and estimate.verdict == "too large"
     # Beyond a mark of what there is stands what does not fit.
     whole = max(sum(sizes.values()), capacity) if too_large else capacity
-    figure, parts = _memory_parts(sizes, capacity, whole, styles)
+    figure, parts = _memory_parts(sizes, capacity, whole)
     marks = [BarMark(capacity / whole, "▲", f"{figure}: too large", "bad")] if too_large else []
     peak = None if state is None else peak_bytes(state)
     if measured and peak is not None:
         marks.append(BarMark(peak / whole, "▲", f"peak {f.gib(peak)} GiB"))
-    if outlook is not None and estimate is not None and not too_large and (outlook.on_gpu or not measured):
+    if estimate is not None and not too_large:
         # Until a run measures its memory the bar is that of the estimate, with which it was started.
         name = "next run" if measured or state is None else "estimate"
         share, low, high = (size / capacity for size in (estimate.total_bytes, estimate.low_bytes, estimate.high_bytes))
         figures = figures_of(replace(estimate, capacity_bytes=None))
         marks.append(BarMark(share, "◇", f"{name} {figures}", "curve", low, high))
     room = max(0, width - LABEL)
-    bar, *legend = named_bar("RAM" if on_host else "memory", parts, width)
+    bar, *legend = named_bar("memory", parts, width)
     return [bar, line(" " * LABEL, *bar_marks(marks, room)), *legend]
 
 
-def _memory_parts(
-    sizes: Mapping[str, float], capacity: float, whole: float, styles: Mapping[str, Style]
-) -> tuple[str, list[BarPart]]:
+def _memory_parts(sizes: Mapping[str, float], capacity: float, whole: float) -> tuple[str, list[BarPart]]:
     """Return what is used of the capacity in words, and the parts of the bar, of `whole` bytes, with what is free."""
     used = sum(sizes.values())
     figure = f"{(f.gib if capacity < f.SMALL_BYTES else f.whole_gib)(used)}/{f.capacity_gib(capacity)} GiB"
-    parts = [BarPart(name, size / whole, styles[name]) for name, size in sizes.items()]
+    parts = [BarPart(name, size / whole, MEMORY_STYLES[name]) for name, size in sizes.items()]
     return figure, [*parts, BarPart("free", max(0.0, 1 - used / capacity), "dim", f"{figure} · free")]
 
 
@@ -169,7 +161,7 @@ def full_memory_rows(figures: MemoryFigures, width: int) -> list[Line]:
     others = 0 if used is None or taken - used < OTHER_PROCESS_BYTES else taken - used
     sizes = {TENSORS: held - (figures.cached or 0), CACHED: figures.cached or 0}
     sizes |= {CONTEXT: taken - held - others, OTHERS: others}
-    return named_bar("memory", _memory_parts(sizes, capacity, max(taken, capacity), MEMORY_STYLES)[1], width)
+    return named_bar("memory", _memory_parts(sizes, capacity, max(taken, capacity))[1], width)
 
 
 LEAST_NAMED = 0.005

@@ -43,6 +43,7 @@ from tuner_tui.view.status_line import progress_bar
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import GpuSample, Sample
     from tuner_tui.runs.read.machine_monitor import LiveRun, MachineView, WatchedJob, WatchedProcess
+    from tuner_tui.runs.read.reader import RunRow
 
 MARK = 2
 WIDEST_GPUS = 16
@@ -183,7 +184,7 @@ def job_description(job: WatchedJob, room: int, style: Style) -> Line:
     return line(*parts)
 
 
-def run_description(run: LiveRun) -> tuple[str, ...]:
+def run_description(run: LiveRun | RunRow) -> tuple[str, ...]:
     """Return phase, step, share done and time left of a run."""
     step = "" if run.step is None else f"{run.step:,}" + (f"/{run.total_steps:,}" if run.total_steps else "")
     share = format_share(run.step / run.total_steps) if run.step is not None and run.total_steps else ""

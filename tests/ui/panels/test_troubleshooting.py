@@ -32,20 +32,13 @@ async def test_a_remedy_is_applied_and_undone_as_a_whole() -> None:
         assert not value(pilot, "dataloader_persistent_workers")
 
 
-async def test_r_is_named_only_where_the_run_saves_on_request() -> None:
-    view = replace(running(), state=replace(running().state, accepts_orders=False))
-    async with on_screen(busy_box(view=view)) as pilot:
-        await press_until(pilot, lambda: value(pilot, WORKERS) == 4, "a")
-        assert "s stops this run, then t starts again with it" in said(pilot)
-
-
 async def test_a_remedy_that_did_not_help_is_taken_back_with_one_key() -> None:
     remedy = AppliedRemedy("more-workers", "workers 2 → 8", "data-wait", "r006", {WORKERS: 2})
     resolved = Resolved(Settings(dataloader_num_workers=8), {WORKERS: Origin(OriginKind.REMEDY, "data-wait", remedy)})
     view = replace(running(), record=replace(record(), resolved=resolved))
     async with on_screen(busy_box(view=view)) as pilot:
         await press_until(pilot, lambda: value(pilot, WORKERS) == 2, "U")
-        assert "Taken back: workers 8 → 2. R restarts this run with it; u undoes it." in said(pilot)
+        assert "Taken back: workers 8 → 2. t tries it; u undoes it." in said(pilot)
         await press_until(pilot, lambda: "those of before workers 2 → 8 already" in said(pilot), "U")
         await press_until(pilot, lambda: value(pilot, WORKERS) == 8, "u")
     async with on_screen(busy_box()) as pilot:
