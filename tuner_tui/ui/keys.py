@@ -41,12 +41,12 @@ def read_keys(text: str) -> tuple[dict[str, list[Binding]], dict[str, list[tuple
     return keys, glossaries
 
 
-_keys, GLOSSARIES = read_keys(Path(__file__).with_suffix(".txt").read_text("utf-8"))
-APP_KEYS, MAIN_KEYS, PAGE_KEYS = (tuple(_keys[table]) for table in ("app", "main", "page"))
+KEYS, GLOSSARIES = read_keys(Path(__file__).with_suffix(".txt").read_text("utf-8"))
+APP_KEYS, MAIN_KEYS, PAGE_KEYS = (tuple(KEYS[table]) for table in ("app", "main", "page"))
 SETTINGS_KEYS, EDIT_KEYS, REMEDY_KEYS, OUTPUT_KEYS = (
-    tuple(_keys[table]) for table in ("settings", "edit", "remedy", "output")
+    tuple(KEYS[table]) for table in ("settings", "edit", "remedy", "output")
 )
-TROUBLES_KEYS = (*_keys["troubles"], *REMEDY_KEYS)
-TUNE_KEYS, COMPARE_KEYS = tuple(_keys["tune"]), tuple(_keys["compare"])
-WATCH_KEYS, WATCH_ROW_KEYS = tuple(_keys["watch"]), tuple(_keys["watch rows"])
-WATCH_JOB_KEYS = (*_keys["watch jobs"], *WATCH_ROW_KEYS)
+TROUBLES_KEYS = (*KEYS["troubles"], *REMEDY_KEYS)
+TUNE_KEYS, COMPARE_KEYS = tuple(KEYS["tune"]), tuple(KEYS["compare"])
+WATCH_KEYS, WATCH_ROW_KEYS = tuple(KEYS["watch"]), tuple(KEYS["watch rows"])
+WATCH_JOB_KEYS = (*KEYS["watch jobs"], *WATCH_ROW_KEYS)

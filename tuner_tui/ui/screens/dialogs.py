@@ -17,7 +17,7 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Click, Key
@@ -28,7 +28,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from tuner_tui.core.units import format_share, format_size
-from tuner_tui.ui.keys import APP_KEYS
+from tuner_tui.ui.keys import APP_KEYS, KEYS
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel, themed_style
 from tuner_tui.view.cells import Line
 from tuner_tui.view.charts import gauge
@@ -64,10 +64,7 @@ LEAST_DIALOG, DIALOG_FRAME = 40, 6
 class Dialog(ModalScreen[Result]):
     """A modal box with a heading and a line of hints. Escape returns None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Back", id="dialog.leave", tooltip="Close without an answer"),
-        *APP_KEYS,
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["dialog"], *APP_KEYS]
     heading = ""
     hint = "esc back"
 
@@ -92,10 +89,7 @@ class Dialog(ModalScreen[Result]):
 class ConfirmScreen(Dialog[bool]):
     """Asks `question` and returns True for a yes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,y", "confirm", "Yes", id="confirm.yes", tooltip="Confirm"),
-        Binding("n", "leave", "No", id="confirm.no", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["confirm"]]
     ready = True
     """Whether the dialog can be confirmed."""
 
@@ -190,7 +184,7 @@ class LaunchScreen(ConfirmScreen):
 class DiffScreen(ConfirmScreen):
     """Shows what a remedy changes, its expected effect and when it takes effect; returns True to apply it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("a", "confirm", "Apply", id="diff.apply", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["diff"]]
 
     def __init__(self, remedy: Remedy, changes: Sequence[SettingChange], when: str) -> None:
         super().__init__(remedy.title, verb="apply")
@@ -245,7 +239,7 @@ class WhyScreen(Dialog[None]):
 class InspectionScreen(Dialog[None]):
     """Shows rows: the machine, or where the processes of a run are, or what makes their steps slow."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("i,W,F,q", "leave", "Back", id="stacks.leave", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["inspection"]]
 
     def __init__(self, heading: str, draw: Callable[[int], Sequence[Line]]) -> None:
         """`draw` returns the rows for a width."""
@@ -264,9 +258,7 @@ ROOM_FOR_BARS = 100
 class MemoryScreen(Dialog[None]):
     """Shows the `parts` of the peak by kind, or by module and kind, each with what reduces it, once they are known."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "switch", "By module", id="memory.switch", tooltip="Show the parts by module, or by kind")
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["memory"]]
     heading = "Memory"
 
     parts: reactive[PeakMemory | None] = reactive(None, init=False, repaint=False)
@@ -318,10 +310,7 @@ def parts_table(rows: Sequence[BreakdownRow], bars: bool) -> Table:
 class Choice(Widget, can_focus=True):
     """Shows the chosen word between two arrows, and posts `Changed` when it changes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,space,plus,l", "turn(1)", "Next", id="choice.next", show=False),
-        Binding("left,minus,h", "turn(-1)", "Before", id="choice.before", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["choice"]]
     value: reactive[str] = reactive("")
 
     @dataclass

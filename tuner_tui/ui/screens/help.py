@@ -10,7 +10,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 
-from tuner_tui.ui.keys import key_label
+from tuner_tui.ui.keys import KEYS, key_label
 from tuner_tui.ui.screens.dialogs import Dialog
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
@@ -28,11 +28,7 @@ class HelpScreen(Dialog[None]):
     Where both have no room on one page, the glossary is the second one.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark,f1", "turn", "Glossary", id="help.turn", show=False),
-        Binding("q", "leave", "Back", id="help.leave", show=False),
-        Binding("ctrl+p", "palette", "All", id="help.palette", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["help"]]
     heading = "Help"
 
     def __init__(self, keys: Sequence[Binding], glossary: Sequence[tuple[str, str]]) -> None:

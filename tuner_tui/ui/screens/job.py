@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, get_args
 
 from msgspec import structs
 from textual import on
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.events import DescendantFocus, Event, Key, Paste
 from textual.timer import Timer
@@ -25,6 +25,7 @@ from tuner_tui.settings.dialects.hf import to_hf
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob, Job, Launcher
 from tuner_tui.settings.model import FIELDS, Settings, parse_section
+from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.screens.dialogs import Choice, Dialog
 from tuner_tui.ui.terminal.base_widgets import LineInput, join_lines
 
@@ -158,11 +159,7 @@ class JobScreen(Dialog["Job"]):
     `preview` returns what a job would start, or why it cannot.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "accept", "Accept", id="job.accept", tooltip="Accept the job"),
-        Binding("down", "app.focus_next", "Down", id="job.down", show=False),
-        Binding("up", "app.focus_previous", "Up", id="job.up", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["job"]]
     heading = "Job"
     hint = "↑ ↓ line · ◂ ▸ choice · enter accept · esc cancel"
 

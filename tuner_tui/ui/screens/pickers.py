@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from rich.text import Text
 from textual import on
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.events import Key
 from textual.geometry import Size
 from textual.widget import Widget
@@ -21,6 +21,7 @@ from textual.widgets.option_list import Option
 from tuner_tui.core.text import format_table, wrap_text
 from tuner_tui.core.units import format_short_duration
 from tuner_tui.settings.model import closest_match
+from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.screens.dialogs import Dialog
 from tuner_tui.view.cells import shorten_middle, text_width
 from tuner_tui.view.number_format import significant
@@ -304,10 +305,7 @@ class RunListScreen(PickScreen[RunPicked]):
 class RunsScreen(RunListScreen):
     """Lists the runs that were started."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("v", "pick('compare')", "Compare", id="runs.pick-compare", tooltip="Compare this run with another"),
-        Binding("R", "pick('resume')", "Resume", id="runs.pick-resume", tooltip="Resume from its checkpoint"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["runs"]]
     LETTERS = frozenset("vR")
     heading = "Runs"
     empty = "No runs yet; t starts one."
@@ -327,10 +325,7 @@ class RunsScreen(RunListScreen):
 class QueueScreen(RunListScreen):
     """Lists the runs that wait."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "add", "Add", id="queue.add", tooltip="Queue the training with the settings shown"),
-        Binding("x,delete", "pick('remove')", "Remove", id="queue.remove", tooltip="Remove the run from the queue"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["queue"]]
     LETTERS = frozenset("ax")
     heading = "Queue"
     hint = "enter open · x remove · a add the training shown · type to filter · esc back"

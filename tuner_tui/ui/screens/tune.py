@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
-from tuner_tui.ui.keys import GLOSSARIES, TUNE_KEYS
+from tuner_tui.ui.keys import GLOSSARIES, KEYS, TUNE_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.records import TrialPlacement, TuningPlan, TuningSnapshot, TuningWish
 from tuner_tui.ui.screens.dialogs import Choice, Dialog, label_table
@@ -52,11 +52,7 @@ MINUTES_LABEL, TRIALS_LABEL = "At most", "Trials"
 class TuneStartScreen(Dialog[TuningWish]):
     """Shows the plan of a tuning; returns the minutes that it may take and where its trials run."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "step(1)", "More", id="tune-start.more", show=False),
-        Binding("down", "step(-1)", "Less", id="tune-start.less", show=False),
-        Binding("enter", "accept", "Start", id="tune-start.accept", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["tune start"]]
 
     def __init__(self, plan: TuningPlan, wish: TuningWish, heading: str = "Tune") -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.color import Color
 from textual.events import Paste
 from textual.geometry import Region, Size
@@ -19,6 +19,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
+from tuner_tui.ui.keys import KEYS
 from tuner_tui.view.cells import Line, crop, fit, visible_rows
 
 
@@ -80,14 +81,7 @@ class Canvas(Widget):
     Hidden rows are counted in a sign at the end, and reached by scrolling if the canvas can take the focus.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_rows(-1)", "Up", show=False, id="rows.up", tooltip="One row up"),
-        Binding("down,j", "scroll_rows(1)", "Down", show=False, id="rows.down", tooltip="One row down"),
-        Binding("pageup", "scroll_rows(-10)", "Page up", show=False, id="rows.page-up", tooltip="Ten rows up"),
-        Binding("pagedown", "scroll_rows(10)", "Page down", show=False, id="rows.page-down", tooltip="Ten rows down"),
-        Binding("home", "scroll_rows(-9999)", "First", show=False, id="rows.first", tooltip="First row"),
-        Binding("end", "scroll_rows(9999)", "Last", show=False, id="rows.last", tooltip="Last row"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["rows"]]
     """For canvases that can take the focus."""
 
     REDRAW_ON: ClassVar[tuple[str, ...]] = ()
