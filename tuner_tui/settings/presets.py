@@ -409,12 +409,14 @@ def absent_files(words: Sequence[str], folder: str, job: CommandJob, path: Path)
     """The script of a command in a `folder` and the configurations that it is given, by an option or alone, that are
     not there.
     """
+    if pattern_of("fetches").search(read_source(path)):
+        return []
     names = [script_of(tuple(words)).as_posix()]
     for before, word in pairwise(words):
         option, equals, name = word.rpartition("=")
         is_given = pattern_of("config_options").fullmatch(f'"{option if equals else before}"')
         is_alone = not (equals or before.startswith("-")) and word.endswith((".yaml", ".yml", ".toml"))
-        names += [name] if is_given or is_alone else []
+        names += [name] if (is_given or is_alone) and "://" not in name else []
     is_elsewhere = folder and not job.cwd
     names = [name for name in names if name.endswith((".py", *CONFIGURATIONS)) and (name[0] == "/" or not is_elsewhere)]
     found = (Path(job.cwd or "", name).is_file() or find_program(path, [Path(name)]) for name in names)

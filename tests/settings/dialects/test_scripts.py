@@ -93,6 +93,7 @@ def test_a_notebook_that_starts_a_script(tmp_path: Path) -> None:
             "python run_glue.py --do_eval --learning_rate 1\n",
             "in which no training command was found",
         ),
+        ("ci.sh", "docker build -t a-train .\ndocker push x/a-train\nrun_train 5\n", "no training command was found"),
         ("ci.sh", "python -m py_compile train_it.py other.py\n", "in which no training command was found"),
         (".env", "BATCH_SIZE=8\nLR=0.1\n", "file of variables in which no training command was found"),
         ("README.md", "# A\n```sh\npip install a\npython eval.py --lr 1\n```\n", "no training command was found"),

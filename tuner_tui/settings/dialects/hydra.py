@@ -105,7 +105,8 @@ def configuration_of(script: Path, words: Sequence[str]) -> Path | None:
 
 def _decorated(script: Path, source: str) -> tuple[Path | None, str]:
     """The folder and the name of the configuration in the decorator of a script, where it says them."""
-    folder = re.search(r"config_path\s*=\s*[\"'](?!pkg:)([^\"']+)", source)
+    near = r"(?:str\([\w.()]*Path\(__file__\)[\w.() /]*)?"  # written as a path of the script's folder
+    folder = re.search(rf"config_path\s*=\s*{near}[\"'](?!pkg:)([^\"']+)", source)
     name = re.search(r"config_name\s*=\s*[\"']([^\"']+)", source)
     return script.absolute().parent / folder[1] if folder else None, name[1].removesuffix(".yaml") if name else ""
 

@@ -22,7 +22,7 @@ from tuner_tui.settings.dialects.script_search import (
     pattern_of,
     read_source,
 )
-from tuner_tui.settings.dialects.shell_script import read_script, says_to_train
+from tuner_tui.settings.dialects.shell_script import TRAINING_WORDS, read_script, says_to_train, script_of
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import INI, JSON_SUFFIXES, ToolFile, parse_tool_text
@@ -116,7 +116,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
     heading = ""
     for match in BLOCK.finditer(text):
         heading = match[1] or heading
-        if match[4] and match[3] in read_data_file(KINDS)["shells"]:
+        if match[4] and match[3].lower() in read_data_file(KINDS)["shells"]:
             yield f" {heading}", re.sub(r"(?m)^[ \t]*\$[ \t]+", "", match[4])
 
 
@@ -180,6 +180,9 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str, by_name: bool =
     trains = (named or sure) if by_name else [*sure, *named]
     trains = [(name, file) for name, file in trains if not pattern_of("trials").search(name)] or trains
     trains = [(name, file) for name, file in trains if re.search(r"(?:^|\s)train$", name)] or trains
+    # Of a program with subcommands those that say so train.
+    verbs = {script_of(file.words) for _, file in trains if not TRAINING_WORDS.isdisjoint(file.words)}
+    trains = [(n, f) for n, f in trains if script_of(f.words) not in verbs or not TRAINING_WORDS.isdisjoint(f.words)]
     by_words = {file.words: (name, file) for name, file in reversed(trains)}
     if len(by_words) < 2:
         return next((file for _, file in by_words.values()), None)

@@ -79,6 +79,7 @@ GIVEN = r":?=[\"']?(?!\$\{?[\d@*])[^\s\"';]"
 """What follows the name of a variable that a script sets itself, to more than nothing."""
 _CUT = "it ends before the options in the next lines, which are not passed"
 MODULE = ("-m", "--module")
+TRAINING_WORDS = frozenset({"train", "fit", "finetune"})
 ONLY_SETS = "it only sets variables, for the script that sources it"
 _SOURCED = re.compile(r"(?m)^[ \t]*(?:source|\.)[ \t]+[\"']?([\w./-]+)[\"']?[ \t]*$")
 LAUNCH_MODULES = ("torch.distributed", "accelerate.commands", "pip", "venv", "pytest", "unittest", "http.server")
@@ -354,6 +355,7 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
     started: list[_Command] = []
     document: str | None = None
     folder, only_set, of_shell = "", True, False
+    functions = {*re.findall(r"(?m)^[ \t]*(?:function[ \t]+)?([\w-]+)[ \t]*\(\)", text)}
     branches: list[_Branch] = []
     reasons: list[str] = []
     # One pass from top to bottom, as the shell runs it: assignments are remembered, variables in later lines are put
@@ -403,7 +405,7 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
                     if _score(inner) > _score(of_variable.words):
                         of_variable = _Command(inner)
                 continue
-            if not words or words[0] in words_of("sets_variables") or words[0].startswith("-"):
+            if not words or words[0] in words_of("sets_variables") or words[0].startswith("-") or words[0] in functions:
                 continue  # or what is left of a command that a comment has ended
             only_set = False
             unfilled = [f"it needs {name}" for name in filter(None, pattern_of("to_fill_in_shell").findall(line))]
@@ -459,13 +461,21 @@ def _of_other_shell(words: tuple[str, ...]) -> str:
 def _starts_script(words: tuple[str, ...]) -> bool:
     """Whether a command starts a Python script or module, or a known tool."""
     program = next((PurePosixPath(word).name for word in words if not _ASSIGNMENT.fullmatch(word)), "")
-    return bool(script_of(words).name) and (bool(pattern_of("launches").fullmatch(program)) or program in _programs())
+    is_program = PurePosixPath(_program_of(words)).name == program
+    return bool(script_of(words).name) and (is_program or pattern_of("launches").fullmatch(program) is not None)
 
 
 @cache
 def _programs() -> frozenset[str]:
     """The programs of known tools."""
     return frozenset(program for tool in dialects().values() for program in tool.programs)
+
+
+def _program_of(words: tuple[str, ...]) -> str:
+    """The known tool that a command starts, or a program that trains by its name, such as `nnUNetv2_train`."""
+    named = pattern_of("programs_that_train").match(" ".join(words))
+    known = (word for word in words[:4] if PurePosixPath(word).name in _programs())
+    return next(known, named[1] if named else "")
 
 
 def _is_training(command: _Command, file: Path) -> bool:
@@ -498,7 +508,7 @@ def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | Non
         return True
     if names_other_work(script) or not {*words}.isdisjoint(words_of("no_trainings")):
         return False
-    if not {"train", "fit", "finetune"}.isdisjoint(words):
+    if not TRAINING_WORDS.isdisjoint(words):
         return True
     if not {*words_of("launchers_of_trainings"), *_programs()}.isdisjoint(words[:6]):
         return True
@@ -526,8 +536,7 @@ def script_of(words: tuple[str, ...]) -> PurePosixPath:
     """The script or the module of a command, such as `src/train` of `src.train`, or the program of a known tool."""
     modules = (name for word, name in pairwise(words) if word in MODULE and not name.startswith(LAUNCH_MODULES))
     script = next((word for word in words if re.fullmatch(r"[^=\s]*\.(?:py|ipynb)", word)), None)
-    program = next((word for word in words[:4] if PurePosixPath(word).name in _programs()), "")
-    return PurePosixPath(next(modules, program).replace(".", "/") if script is None else script)
+    return PurePosixPath(next(modules, _program_of(words)).replace(".", "/") if script is None else script)
 
 
 def _without_comment(line: str) -> str:
