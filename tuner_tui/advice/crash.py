@@ -289,7 +289,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     evidence = evidence if reason is None else (evidence[0], quote_log(reason), *evidence[1:])
     words = failure.headline.partition(": ")[2]
     logged = takewhile(lambda line: not words or words not in line.text, before[-2 * NEAR :])
-    near = [line.text for line in logged][::-1]
+    near = [{"W": "WARNING: ", "E": "ERROR: "}.get(line.level or "", "") + line.text for line in logged][::-1]
     hint = next(filter(_pattern("nothing-loaded").search, near), None)
     is_empty = hint is not None and pattern is not None
     if hint is None and pattern is None and explanation is not None:
@@ -476,7 +476,9 @@ def _packages(failure: Failure) -> tuple[str, ...]:
     named = [name.lower() for name in _named_groups("libraries", wrapped or failure.headline)]
     document = read_data_file(FILE)
     named += islice((name for name, form in document["classes-of"].items() if re.search(form, failure.headline)), 1)
-    files = (frame.file for frames in (failure.calls, failure.frames) for frame in reversed(frames))
+    # What called the program is no part of a call that the program itself makes.
+    both = (failure.calls, failure.frames)
+    files = (frame.file for frames in both for frame in takewhile(_is_foreign, reversed(frames)))
     inner = (name for file in files for name in _named_groups("installed", file) if name not in document["messengers"])
     packages = tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3] or _named_groups("owners", failure.headline)
     # A package that is run from a clone of its repository, of which the program itself is no part.

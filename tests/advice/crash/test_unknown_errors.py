@@ -261,6 +261,7 @@ def test_an_exception_is_read_in_any_form(text: str, headline: str) -> None:
     ("above", "is_shown"),
     [
         ("train: WARNING no labels found in /data/plates", True),
+        ("WARNING: labels not found, nonexistent paths: /data/plates", True),
         ("WARNING: FutureWarning: a missing argument is deprecated", False),
         ("step 3 of 9", False),
     ],

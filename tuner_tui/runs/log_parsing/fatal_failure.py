@@ -481,11 +481,9 @@ class Judgement(Struct, frozen=True):
 
     @property
     def cause(self) -> str:
-        if self.by == "kernel":
-            return "host-oom"
-        if self.by == "observer":
-            return self.event_cause
-        return self.match.cause if self.by == "log" and self.match is not None else "unknown"
+        if self.by == "log" and self.match is not None:
+            return self.match.cause
+        return {"kernel": "host-oom", "observer": self.event_cause}.get(self.by or "", "unknown")
 
     @property
     def event_cause(self) -> str:

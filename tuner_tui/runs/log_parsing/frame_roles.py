@@ -81,7 +81,6 @@ def location_of(frames: Sequence[CodeFrame]) -> str | None:
         return "evaluation"
     roles_inwards = (role_of_frame(frame.file, frame.function) for frame in reversed(frames))
     locations = [role.location for role in roles_inwards if role is not None and role.location]
-    if "checkpoint" in locations:
-        return "checkpoint"
-    in_loop = "training" if any(matches_any("training-functions", name) for _, name in names) else None
-    return next(iter(locations), in_loop)
+    if any(matches_any("training-functions", name) for _, name in names):
+        locations.append("training")
+    return "checkpoint" if "checkpoint" in locations else next(iter(locations), None)
