@@ -41,7 +41,7 @@ from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.records import LaunchOffer, TrainingConfig
-from tuner_tui.ui.screens.dialogs import Choice
+from tuner_tui.ui.screens.dialogs import Choice, ConfirmScreen
 
 T = TypeVar("T")
 
@@ -420,3 +420,11 @@ async def test_what_makes_a_step_slow() -> None:
         await until(pilot, lambda: "Input-bound: 75 % of a step waits for the next batch" in screen_text(pilot.app))
         assert "decode (/home/a/train.py:12)" in screen_text(pilot.app)
         await press_to(pilot, "", "escape")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_question_longer_than_a_row_is_shown_whole(size: tuple[int, int]) -> None:
+    words = [f"word{number:02}" for number in range(30)]
+    async with on_screen(FakeBox(), size=size) as pilot:
+        pilot.app.push_screen(ConfirmScreen("Stop", " ".join(words), "stop"))
+        await until(pilot, lambda: all(word in screen_text(pilot.app) for word in words))

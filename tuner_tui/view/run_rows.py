@@ -31,7 +31,7 @@ from tuner_tui.view.charts import blocks
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
-    from tuner_tui.runs.events.run_state import RankState, RunState
+    from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.events.types import Steps
 
 
@@ -317,11 +317,12 @@ def slowest_rank(state: RunState) -> int | None:
 
 def _times_of_ranks(state: RunState, in_step: bool = False) -> dict[int, float]:
     """Return seconds per step of each rank with any; `in_step` those in which it does not wait for the others."""
-    from tuner_tui.runs.events.progress import rank_times
+    from tuner_tui.runs.events.progress import rank_times, rates_of
 
     if in_step and (measured := rank_times(state.ranks.values())):
         return {rank.rank: rank.step_s - rank.rank_wait_s for rank in measured}
-    return {number: time for number, rank in state.ranks.items() if (time := step_time_s(rank)) is not None}
+    times = {number: rates_of([rank]).step_time_s for number, rank in state.ranks.items()}
+    return {number: time for number, time in times.items() if time is not None}
 
 
 def _slowest(times: Mapping[int, float]) -> int | None:
@@ -329,11 +330,3 @@ def _slowest(times: Mapping[int, float]) -> int | None:
     others = [time for number, time in times.items() if number != slowest]
     is_equal = slowest is None or not others or times[slowest] < EQUAL_STEPS * sum(others) / len(others)
     return None if is_equal else slowest
-
-
-def step_time_s(rank: RankState) -> float | None:
-    """Return seconds per step over the rank's recent counters."""
-    if not rank.recent or rank.recent[-1].own_steps <= rank.recent[0].own_steps:
-        return None
-    first, last = rank.recent[0], rank.recent[-1]
-    return (last.train_s - first.train_s) / (last.own_steps - first.own_steps)
