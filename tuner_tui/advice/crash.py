@@ -200,11 +200,10 @@ def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | 
 
 def _cause_from_outcome(finished: Finished) -> CrashCause | None:
     """What an outcome that a job system gave the run means; None for the others."""
-    rows = (row for row in crash_table().messages if row.outcome == finished.outcome)
-    causes = (
-        CrashCause(row.cause, row.sentence, row.confidence, (finished.sentence,), topic=row.topic) for row in rows
-    )
-    return next(causes, None)
+    for row in crash_table().messages:
+        if row.outcome == finished.outcome:
+            return CrashCause(row.cause, row.sentence, row.confidence, (finished.sentence,), topic=row.topic)
+    return None
 
 
 def _cause_from_observer(judgement: Judgement) -> CrashCause | None:
@@ -297,10 +296,9 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if hint is not None:
         evidence, checks = (*evidence, quote_log(hint)), (remedy("logged-before", hint=quote_log(hint, 120)), *checks)
     code = "\n".join((innermost.statement, innermost.name, hint or ""))
-    is_unsure = pattern is not None and not pattern.regexes and confidence != "certain" and bool(failure.calls)
-    is_worded = " " in failure.headline.partition(": ")[2] or _says_what_is_asked(checks)
-    is_refusal = is_empty or (topic == "package-versions" and subject is None)
-    is_refusal = is_refusal or (is_unsure and failure.refuses and is_worded)
+    is_unsure = pattern is not None and not pattern.regexes and confidence != "certain" and failure.refuses
+    is_unsure = is_unsure and (" " in words or _says_what_is_asked(checks))
+    is_refusal = is_empty or is_unsure or (topic == "package-versions" and subject is None)
     return CrashCause(
         cause, sentence, confidence, evidence, where, subject, message, topic, name, checks, is_refusal, code
     )
@@ -395,8 +393,7 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
     forms = ((row["form"], (row["why"],)) for row in read_data_file(FILE)["refusals"])
     if asked := "".join(_first_form(forms, f"{failure.message}\n{inner.statement}")) if refuses else "":
         why = f"{_show(inner)} in {inner.place}; the condition above it says when"
-    if LIBRARY.search(inner.file):
-        program_frame = _own_frame(frames)
+    program_frame = _own_frame(frames) if LIBRARY.search(inner.file) else program_frame
     if package is not None:
         release = f", and the release of {package}" if is_release else ""
         called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"

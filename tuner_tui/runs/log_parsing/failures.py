@@ -56,15 +56,12 @@ LINK = re.compile(
     r"^(?:During handling of the above exception|The above exception was the direct cause|Original Traceback)"
 )
 THREAD = re.compile(r"^Exception in thread ")
-OF_THREAD = re.compile(r"/threading\.py:_bootstrap")
 TRANSPARENT = re.compile(
     r"/torch/nn/modules/module\.py:|/(?:hydra|jsonargparse|pydantic)/|/hf_argparser\.py:|/datasets/formatting/|/torch/_ops\.py:__call__|:(?:_{0,2}getattr(?:__)?|wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
 )
 PASSES_ON = re.compile(r"return (?:f|fn|func|function|method)\((?:self, )?(?:\*args, )?\*\*kwargs\)$")
-RAISES = re.compile(
-    r"raise (?!AttributeError)(?:(?:\w+\.)*[A-Z]\w*|type\(\w+\))\(|assert\b|(?:\)?, )?[fr]?[\"'][^\"']{4,}.*[\"']\)$"
-)
-"""A statement that refuses what it is given; of one on several lines, Python before 3.8 shows the last, its message."""
+RAISES = re.compile(r"raise (?!AttributeError)(?:(?:\w+\.)*[A-Z]\w*|type\(\w+\))\(|assert\b|[), ]*[fr]?['\"].+['\"]\)$")
+"""A statement that refuses what it is given; Python before 3.8 shows the last of its lines, the message."""
 UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_wrap", "spawn_main"})
 
 
@@ -320,7 +317,7 @@ class _ExceptionParser:
             uncaught=traceback and root in UNCAUGHT_ROOTS,
             traceback=traceback,
             ignored=self.ignored,
-            thread=self.thread or bool(frames and OF_THREAD.search(frames[0].name)),
+            thread=self.thread or (bool(frames) and "/threading.py:_bootstrap" in frames[0].name),
             handles=self.handles,
         )
 

@@ -353,13 +353,12 @@ def _learn_prefix(lines: Sequence[str], header: int) -> LearnedPrefix | None:
         return LearnedPrefix(header, shape, blank)
     # The prefix may stand before the header alone, as in "ERROR training failed: Traceback ...". A quotation mark or
     # brace there says that the traceback is a string in a record, which is no failure of this program.
-    plain_frames = header + 1 < len(lines) and re.match(r"(\s+)File \"", lines[header + 1])
+    least = 2 if before else 3
+    plain_frames = header + 1 < len(lines) and re.match(rf"(\s{{{least},}})File \"", lines[header + 1])
     if not plain_frames or blank or before.rstrip().endswith(('"', "'", "{", "=")):
         return None
     # A launcher's table of processes (`traceback : Traceback ...`) and some pastes indent all lines after the first.
     indent = plain_frames[1][2:]
-    if not before and not indent:
-        return None
     form = f"{re.escape(before)}(?=Traceback)" + (f"|{indent}(?=.)" if indent else "")
     return LearnedPrefix(header, re.compile(form), bool(indent))
 
