@@ -468,12 +468,11 @@ def _failing_package(failure: Failure) -> str | None:
 
 
 def _packages(failure: Failure) -> tuple[str, ...]:
-    """The packages whose releases do not fit: those that the message names, and the innermost that is installed."""
+    """The packages whose releases do not fit: those that it names, and the innermost that the program calls."""
     wrapped = failure.message.partition("because of the following error")[2]
     named = [name.lower() for name in _named_groups("libraries", wrapped or failure.headline)]
     document = read_data_file(FILE)
     named += islice((name for name, form in document["classes-of"].items() if re.search(form, failure.headline)), 1)
-    # What called the program is no part of a call that the program itself makes.
     both = (failure.calls, failure.frames)
     files = (frame.file for frames in both for frame in takewhile(_is_foreign, reversed(frames)))
     inner = (name for file in files for name in _named_groups("installed", file) if name not in document["messengers"])

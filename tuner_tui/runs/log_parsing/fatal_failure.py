@@ -193,8 +193,8 @@ def newest_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     """The lines of the last of several starts that were written to one log, numbered from 0.
 
     A start begins, after an exception that ended the one before, with a line that the program wrote once, among its
-    first ones, before it first failed. Where no launcher speaks, another exception that leaves the same script, with
-    other lines before it, also belongs to a new start: a process has only one.
+    first ones, before it first failed or logged what then failed. Where no launcher speaks, another exception that
+    leaves the same script, with other lines before it, also belongs to a new start: a process has only one.
     """
     exceptions = find_exceptions(lines)
     ends = [failure for failure in exceptions if failure.uncaught or failure.type in NEVER_BEGUN]
@@ -206,7 +206,6 @@ def newest_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     texts = [DIGITS.sub("0", line.text.strip()) if is_text else "" for is_text, line in zip(begins, lines, strict=True)]
     first = exceptions[0] if exceptions else ends[0]
     said = first.headline.partition(": ")[2]
-    # What is logged of a failure before it is raised is repeated in its message.
     logged = (line.number for line in lines[: first.first] if len(said) > PECULIAR_CHARS and said in line.text)
     before = Counter(texts[: next(logged, first.first)])
     openings = {text for text in islice(filter(None, before), OPENING_LINES) if before[text] == 1 and len(text) > NEAR}

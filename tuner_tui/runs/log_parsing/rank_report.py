@@ -61,10 +61,9 @@ class RankReport(Struct, frozen=True):
             return (*where[:4], f"ranks are out of step{condition}")
         if len(collectives) > 1 or self.world_size is None or not others <= self.seen:
             return (*where[:4], "which rank was waited for is not known")
-        missing = (
-            f"{name_ranks(others)} did not join it" if others else "no rank is missing: all waited in the same one"
-        )
-        return (*where, missing)
+        if not others:
+            return (*where, "no rank is missing: all waited in the same one")
+        return (*where, f"{name_ranks(others)} did not join it")
 
     @property
     def are_out_of_step(self) -> bool:
