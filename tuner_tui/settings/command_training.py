@@ -25,7 +25,7 @@ from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.job import CommandJob, Job, Task, model_among, task_of_source
 from tuner_tui.settings.model import Value
 from tuner_tui.settings.presets import LoadedPreset, load_preset, settings_of_options
-from tuner_tui.settings.yaml_reader import CONFIGURATIONS, readable_values
+from tuner_tui.settings.yaml_reader import CONFIGURATIONS
 
 FILE_SUFFIXES = (".py", *CONFIGURATIONS)
 
@@ -83,11 +83,9 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     given = settings_of_options(options)
     of_files = {name: value for file in files.values() for name, value in file.preset.settings.items()}
     origins = {name: path.name for path, file in files.items() for name in file.preset.settings if name not in given}
-    names = (
-        model_among(options),
-        *(_model_of_file(path, files.get(path)) for path in (*configurations, *scripts)),
-        *map(_default_model, sources),
-    )
+    jobs = [file.preset.job or file.training for path in (*configurations, *scripts) if (file := files.get(path))]
+    named = (model_among({"model": job.model}) for job in jobs if job is not None)
+    names = (model_among(options), *named, *map(_default_model, sources))
     model = next((name for name in names if name is not None), None)
     upcasts = any("prepare_model_for_kbit_training(" in source for source in sources)
     task = next((task for source in sources if (task := task_of_source(source)) is not None), None)
@@ -125,18 +123,6 @@ def _files(words: Sequence[str], folder: Path) -> tuple[list[Path], list[Path]]:
     files = [path for path in (folder / name for name in dict.fromkeys(named)) if os.path.isfile(path)]  # noqa: PTH113
     scripts = [path for path in files if path.suffix in SCRIPT_FORMS]
     return scripts, [path for path in files if path not in scripts]
-
-
-def _model_of_file(path: Path, file: LoadedPreset | None) -> str | None:
-    """The model that the job of the file names, else one of its keys does."""
-    if file is None:
-        return None
-    if file.preset.job is not None and (model := model_among({"model": file.preset.job.model})):
-        return model
-    if path.suffix in SCRIPT_FORMS:
-        return None
-    flat = flatten(readable_values(path))
-    return model_among({key.rpartition(".")[2]: value for key, value in flat.items()} | flat)
 
 
 def _default_model(source: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from codecs import BOM_UTF8
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -190,7 +191,7 @@ def is_preset(values: Mapping[str, Any]) -> bool:
     keys = PRESET_KEYS & values.keys()
     if 2 * len(keys) < len(values):
         return False
-    if keys & {"settings", "job", "hosts"}:
+    if keys & {"settings", "job", "hosts"} and not isinstance(values.get("job"), str):
         return True
     return isinstance(values.get("version"), int | str) and dialect_of_file(values).name == HF
 
@@ -287,7 +288,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     in_use = {name: value for name, value in settings.items() if not name.startswith(off)}
     preset = Preset(name=_default_name(path), settings=in_use, job=job)
     notes, ignored = imported.notes, imported.ignored
-    if job is not None or form == "python" or file.words:
+    if job is not None or form == "python" or file.words or dialect.of_launcher:
         # The tool reads its other keys from the file: nothing is lost.
         ignored = tuple(key for key in ignored if key not in {*dialect.model_keys, *dialect.data_keys})
         notes = tuple(note for note in notes if note not in imported.unknown)
@@ -303,8 +304,12 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     is_given = form == "yaml" and dialect.form != "overrides"
     of_file = [text for text in texts_in({} if file.words else file.values) if is_given or not TEMPLATE.fullmatch(text)]
     words = [] if job is None else [word for word in (*(file.words or job.command), file.folder) if "$" not in word]
-    missing = dict.fromkeys(shorten_text(text.rpartition("=")[2]) for text in (*of_file, *words) if to_fill_in(text))
-    reasons += [f"it has placeholders to fill in: {', '.join(missing)}"] if missing else []
+    open_ = [
+        [shorten_text(text.rpartition("=")[2]) for text in filter(to_fill_in, texts)] for texts in (of_file, words)
+    ]
+    in_file, in_words = (", ".join(dict.fromkeys(texts)) for texts in open_)
+    reasons += [f"it has placeholders to fill in: {in_words}"] if in_words else []
+    notes += (f"{Path(source).name} has placeholders to fill in: {in_file}",) if in_file else ()
     named = () if training is None or job is not None else (("model", training.model), ("data", training.data))
     names = [f"{part} {name}" for part, name in named if name]
     notes += (f"the file names {' and '.join(names)}",) if names else ()
@@ -343,7 +348,7 @@ def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mappi
     wholes = {value for key, value in values.items() if pattern.search(key) and "val" not in key}
     wholes = {int(value) for value in wholes if str(value).isdecimal()}
     whole, devices = next(iter(wholes), 0), process_count(job)
-    if len(wholes) != 1 or devices < 2 or whole % devices:
+    if len(wholes) != 1 or "gpus" not in job.stated or whole % devices:
         return {}
     micro, steps = (settings.get(name) for name in ("per_device_train_batch_size", "gradient_accumulation_steps"))
     factor = micro if steps is None else 1 if micro is not None else steps
@@ -439,7 +444,7 @@ def _what_it_is(file: ToolFile, path: Path | None) -> str:
         kind = "notebook" if suffix == ".ipynb" else "Python module"
         return f"no training was found in this {kind}: open the one that trains, or the configuration"
     named = ", ".join(shorten_text(key, 30) for key in list(file.values)[:3])
-    return f"none of its keys ({named}) is a setting of a training: open the file with batch size and learning rate"
+    return f"its keys ({named}) are not the settings of one training: open the file with batch size and learning rate"
 
 
 def command_to_name(file: Path) -> str:
@@ -452,7 +457,8 @@ def command_to_name(file: Path) -> str:
         )
     if name.endswith(".py") and pattern_of("of_modal").search(read_source(file)):
         return f"{name} is started by `modal run {name}`, on a machine of Modal, where nothing is watched"
-    return f"no command is shown to read {name}: name it, as in `tuner-tui run --preset {name} -- python train.py`"
+    preset = shlex.quote(name)
+    return f"no command is shown to read {name}: name it, as in `tuner-tui run --preset {preset} -- python train.py`"
 
 
 def tool_of_file(file: ToolFile, path: Path | None) -> Dialect:

@@ -29,6 +29,8 @@ TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>|\$\w+|\$\(.*\)|\?\?\?|@[A-Za-z_
 """A value that is filled in before the tool reads the file: `${BF16}`, OmegaConf's `???`, MONAI's `@optimizer`."""
 REFERENCE = re.compile(r"\$\{(?:(?P<resolver>[\w.]+):)?(?P<dots>\.*)(?P<key>[^${},]*)(?:,(?P<default>[^${}]*))?\}")
 """OmegaConf's `${key}`, `${.key}` of the same section, `${oc.env:NAME,default}`."""
+SEARCHED = ("vals", "minval")
+"""Keys of a section of Determined in the place of a value that its search chooses."""
 MOST_REFERENCES = 20
 FREE = re.IGNORECASE | re.VERBOSE
 
@@ -112,7 +114,9 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and not value.keys().isdisjoint(SEARCHED):
+            flat[f"{prefix}{key}"] = "<searched>"
+        elif isinstance(value, Mapping) and value:
             flat |= flatten(value, f"{prefix}{key}.")
         else:
             flat[f"{prefix}{key}"] = value
@@ -445,7 +449,8 @@ def is_for_other_work(flat: Mapping[str, Any], name: str = "") -> bool:
     words = words_of("other_work")
     others = {key for path in flat if (key := path.rpartition(".")[2].lower()) in words}
     of_folder = re.match(r"infer|eval|generat|predict", PurePath(name).parent.name) is not None
-    return (len(others) > 1 or of_folder or names_other_work(PurePath(name))) and not says_training(flat)
+    is_named = of_folder or names_other_work(PurePath(name))
+    return (len(others) > 1 and is_named) or ((len(others) > 1 or is_named) and not says_training(flat))
 
 
 def is_for_any_program(settings: Collection[str], flat: Mapping[str, Any]) -> bool:

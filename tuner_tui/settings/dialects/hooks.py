@@ -19,6 +19,7 @@ from tuner_tui.settings.dialects.script_search import (
     names_file,
     names_other_work,
     needs_launcher,
+    own_modules,
     package_import,
     pattern_of,
     read_source,
@@ -235,6 +236,8 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
     if rank is not None:
         dora = str(values.get("use_dora")).lower() == "true"
         settings["peft_method"] = "none" if str(rank) == "0" else "dora" if dora else "lora"
+    elif any(value and pattern_of("trained_adapter").search(key) for key, value in values.items()):
+        settings["peft_method"] = "lora"
     kinds = {"4": str(values.get("quant_type", "nf4")), "8": "int8"}
     if str(values.get("bits")) in kinds:
         settings["quantization"] = kinds[str(values["bits"])]
@@ -290,8 +293,12 @@ def holds_arguments_only(values: Mapping[str, Any], section: str) -> bool:
 def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
     """The command of the script near the file that is shown to read it and trains; None without such a script.
 
-    A script without a command line opens the file by a path of its own: the file is no argument then.
+    A script without a command line opens the file by a path of its own, or imports it: it is no argument then.
     """
+    if path.suffix == ".py":
+        script = find_script(path, TRAINS, lambda near, _: path.absolute() in dict(own_modules(near)))
+        needs = script is None or needs_launcher(script) or pattern_of("needs_more").search(read_source(script))
+        return None if needs else f"python {shlex.quote(str(script))}"
     shown = reads_keys(path, values, KNOWN)
     option = words_of("config_options")
     reads = rf"(?s)\A(?=.*(?:{words_of('reads_settings')}|{option}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"

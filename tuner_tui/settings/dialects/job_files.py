@@ -70,6 +70,8 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
             command = _on_this_machine(command, Path(source))
             reasons = (*command.incomplete, *([f"the sweep gives it {', '.join(open_)}"] if open_ else ()))
             return replace(command, kind=row["kind"], values={**command.values, **fixed}, incomplete=reasons)
+        if isinstance(file.values.get(row.get("file", "")), dict):
+            return file  # Determined's, whose entrypoint is a class
     if kind:
         sentence = f"is a {kind} in which no training command was found"
         raise PresetError(f"{source}: {sentence}: open the configuration or the script that trains")

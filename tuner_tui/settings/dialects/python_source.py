@@ -506,10 +506,17 @@ def _known_names(
     names: dict[str, Any] = {
         name: _literal(value) for key, value in options.items() if (name := f"{OWN_NAMES}.{key}") in bound
     } | {"__name__": "__main__"}
+    # The default of a class does not count where a call gives another value, or another class has another one.
+    calls = [node for parsed in sources for node in parsed.nodes if isinstance(node, ast.Call)]
+    configured = [call for call in calls if pattern_of("parsed").search(last_name(call.func) or "")]
+    closed = bound.keys() | {f"{OWN_NAMES}.{word.arg}" for call in configured for word in call.keywords}
+    constants: list[tuple[str, Any]] = []
     for text in modules:
         with suppress(PresetError):
-            constants = known_names(text).items()
-            names |= {name: value for name, value in constants if name not in bound and (name.isupper() or "." in name)}
+            constants += known_names(text).items()
+    last = dict(constants)
+    closed |= {name for name, value in constants if value != last[name]}
+    names |= {name: last[name] for name in last if name not in closed and (name.isupper() or "." in name)}
     for _ in range(MOST_PASSES):
         for name in [name for name in bound if name not in names]:
             nodes = [node for node in bound[name] if not (isinstance(node, ast.Name) and node.id == name)]

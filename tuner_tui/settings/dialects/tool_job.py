@@ -82,7 +82,7 @@ APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "place
 """How settings reach a file of a form that is not rewritten for each run."""
 NO_PROGRAMS = (".ipynb", ".args")
 LAUNCHERS = r"uv|poetry|python3?|torchrun|accelerate|deepspeed|composer|bash|sh"
-PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}}|(?<=\./)[\w/-]+\.py)\s[^`]*)"
+PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}}|(?<=\./)[\w/-]+\.py|[\w-]+\.py(?=\s+[<$-]))\s[^`]*)"
 """The beginning of a command that may start a training."""
 VARIABLES_BEFORE = re.compile(r"(?:\b[A-Z][A-Z\d_]*=\S+\s+)*$")
 HYDRA_NAME = re.compile(r"\s(?:--config-name|-cn)[ =]\S+$")
@@ -109,7 +109,8 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
     takes_file = has_format and str(path.absolute()) in " ".join(words)
     apply: ApplyMode = APPLY_MODES.get(dialect.form, "yaml" if takes_file else "inject")
     apply = "inject" if words[0] == "bash" else apply  # a script takes no words of another command
-    model = _model_of(flat, dialect.model_keys) or _model_of(read_options(words), MODEL_NAMES)
+    model = _model_of({**flatten(file.values), **flat}, dialect.model_keys)
+    model = model or _model_of(read_options(words), MODEL_NAMES)
     return CommandJob(
         command=words,
         apply=apply if is_named else "none",
@@ -207,8 +208,8 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
     config = path.absolute()
     programs = {program for tool in dialects().values() for program in tool.programs} | project_programs(path)
     likely = re.compile(
-        rf"\b{re.escape(config.parent.name)}/|-cn |--[\w-]*(?:config|cfg|conf|yaml|params|args[_-])"
-        r"|[/{<_](?:config|cfg)\b"
+        rf"\b(?:{'|'.join(re.escape(above.name) for above in config.parents[:2])})/"
+        r"|-cn |--[\w-]*(?:config|cfg|conf|yaml|params|args[_-])|[/{<_](?:config|cfg)(?![a-z])"
     )
     choice = re.compile(rf"[\w/]+=(?:[\w-]+/)*{re.escape(config.stem)}(?![\w./-])")
     lines, cut, keys = list[Started](), list[Started](), flatten(values).keys()
@@ -221,10 +222,13 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
             with suppress(SettingsError):
                 shell = parse_file(text, text_file)
                 given = shell.words if for_others else shell.command
+                given = () if given[:1] == ("docker",) else given  # the text has the command inside it as well
                 commands = [(given, shell.environment), *(commands if not given else ())]
         folders = [*text_file.absolute().parents[: FOLDERS_UP + 1]]
-        folders += [config.parent] if folders[0] in config.parents[1:] else []  # what the text speaks of
-        for words, environment in commands:
+        spoken_of = folders[folders[0].name == "docs"]  # where a reader goes to: `cd tools`
+        folders += (above for above in config.parents[:FOLDERS_UP] if spoken_of in above.parents)
+        for written, environment in commands:
+            words = [_program_here(word, config) for word in written]
             for folder in folders:
                 at = [index for index in range(len(words)) if _named_file(words, index, folder, config) == config]
                 if for_others and not at:
@@ -238,20 +242,29 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
                     chosen = f"{config.stem}{Path(name).suffix}" if of_folder else config
                     program = words[0] if (folder / words[0]).is_file() else Path(words[0]).name
                     started = (*(("python", program) if program.endswith(".py") else (program,)), *words[1 : at[0]])
+                    rest = words[at[0] + 1 :]
                     if for_others and _named_file(words, at[0], folder, config).is_file():
                         started, environment = _without_numbers(started, folder), {}
+                        rest = [*_without_examples(rest, (), "of_other_files")]
                     filled = (
                         *started,
                         words[at[0]] if _is_choice(words[at[0]], config) else f"{begin}{equals}{chosen}",
-                        *(() if is_cut else _without_examples(words[at[0] + 1 :], keys)),
+                        *(() if is_cut else _without_examples(rest, keys)),
                     )
                     if any(word.endswith(".py") and package_import(folder / word) for word in started):
                         environment = {"PYTHONPATH": ".:$PYTHONPATH", **environment}
-                    if not any(map(_is_open, filled)):
+                    names = [word for word in rest if for_others and word.endswith(CONFIGURATIONS)]
+                    if not any(map(_is_open, filled)) and all((folder / name).is_file() for name in names):
                         (cut if is_cut else lines).append((filled, environment, folder))
         if text_file == config and lines:  # what the file says of itself counts before all others
             break
     return lines or cut
+
+
+def _program_here(word: str, config: Path) -> str:
+    """The script of a command; for a path of another machine the one that ends so."""
+    is_away = word.startswith("/") and word.endswith(".py") and not Path(word).exists()
+    return str((is_away and find_program(config, [Path(word)])) or word)
 
 
 def _without_numbers(words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
@@ -264,9 +277,9 @@ def _without_numbers(words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
     return (*(("accelerate", "launch") if "accelerate" in words[:start] else ("python",)), *words[start:])
 
 
-def _without_examples(words: Sequence[str], keys: Collection[str]) -> Iterator[str]:
+def _without_examples(words: Sequence[str], keys: Collection[str], kind: str = "names_of_runs") -> Iterator[str]:
     """The words of a command without a name for its run and other values for keys of the file, which are examples."""
-    words = pattern_of("names_of_runs").sub("", "\0".join(("", *words))).split("\0")[1:]
+    words = pattern_of(kind).sub("", "\0".join(("", *words))).split("\0")[1:]
     is_example = [word.lstrip("+-").partition("=")[0] in keys and "=" in word for word in words]
     for word, example, following in zip(words, is_example, [*is_example[1:], False], strict=False):
         if not example and not (following and word in ("--set", "-o", "--override", "--overrides", "--opts")):
@@ -293,7 +306,7 @@ def _named_file(words: Sequence[str], index: int, folder: Path, config: Path) ->
 
 def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, values: Mapping[str, Any]) -> bool:
     """Whether a word of a command is in the place of this file: a file like it, or a name to fill in."""
-    word, before, after = words[index], words[:index], words[index + 1 :]
+    word, before, after = words[index], words[:index], [*_without_examples(words[index + 1 :], (), "of_other_files")]
     name, other = word.rpartition("=")[2], _named_file(words, index, folder, config)
     modules = (f"{name.replace('.', '/')}.py" for option, name in pairwise(before) if option in MODULE)
     script = next((word for word in before if word.endswith(".py")), next(modules, None))
@@ -314,8 +327,11 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         return False
     option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("-")), "")
     # `-Y {path_to_config}`, `train.py <config>`: what is to be filled in says itself that it is the configuration.
-    says_config = _is_open(name) and re.search(r"conf|cfg|ya?ml", name, re.IGNORECASE)
-    if says_config and (re.fullmatch(r"-[A-Za-z]", option) or before[-1] == script):
+    # `config/whatever_you_want.yml`
+    is_example = re.search(r"/.*\.(?:ya?ml|json|toml)$", name) and other.parent in config.parents and not other.exists()
+    says_config = (_is_open(name) or is_example) and re.search(r"conf|cfg|ya?ml", name, re.IGNORECASE)
+    is_option = re.fullmatch(r"-[A-Za-z]", option) or pattern_of("config_options").fullmatch(f'"{option}"')
+    if says_config and (is_option or before[-1] == script):
         # The file lies in a folder of configurations or examples of the checkout.
         parts = config.parent.relative_to(folder).parts if folder in config.parents else ()
         return any(re.search(r"conf|cfg|recipe|experiment|example", part, re.IGNORECASE) for part in parts)
@@ -338,7 +354,7 @@ def _command_lines(
     text: str, of_comments: bool, of_prose: bool, programs: Collection[str]
 ) -> Iterator[tuple[Sequence[str], dict[str, str]]]:
     """The words of each command in a text, from its program on, and the variables before it."""
-    joined = re.sub(r"\\{1,2}[ \t]*\n[ \t]*#?", " ", text)
+    joined = re.sub(r"\\{1,2}[ \t]*\n[ \t]*[#>]?", " ", text)
     joined = pattern_of("python_of_variable").sub("python", joined)
     program = re.compile(PROGRAM.format("|".join(map(re.escape, sorted(programs)))))
     for line in joined.splitlines():
@@ -506,8 +522,10 @@ def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
         named = ((key, name) for key in keys if (name := _first_text(values, [key])))
         is_path = re.compile(r"[\w-]+/[\w.-]+")
         model = next((name for key, name in named if is_path.fullmatch(name) or ("/" in name and "path" in key)), model)
-    is_class = model is not None and re.fullmatch(r"[A-Z][A-Za-z]+|.*\.(?:py|ya?ml|toml)", model)
-    return None if is_class else model
+    is_none = model is not None and re.fullmatch(
+        r"[A-Z][A-Za-z]+|.*\.(?:py|ya?ml|toml)|[^/]*[\s(][^/]*|(?i:imagenet\w*|coco)", model
+    )
+    return None if is_none else model
 
 
 def _data_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
