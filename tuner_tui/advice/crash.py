@@ -31,7 +31,7 @@ from tuner_tui.runs.log_parsing.crash_table import KILLED, Confidence, crash_tab
 from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, reports_progress, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import NEAR, FailureMatch, Judgement, judge, newest_start
 from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of
-from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any, parse_lines
+from tuner_tui.runs.log_parsing.lines import BAR, LogLine, expand, matches_any, parse_lines
 from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_ranks
 from tuner_tui.runs.slurm import SLURM_OUTCOMES
 from tuner_tui.runs.supervise.outcome import last_error
@@ -200,10 +200,9 @@ def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | 
 
 def _cause_from_outcome(finished: Finished) -> CrashCause | None:
     """What an outcome that a job system gave the run means; None for the others."""
-    for row in crash_table().messages:
-        if row.outcome == finished.outcome:
-            return CrashCause(row.cause, row.sentence, row.confidence, (finished.sentence,), topic=row.topic)
-    return None
+    rows = (row for row in crash_table().messages if row.outcome == finished.outcome)
+    evidence = (finished.sentence,)
+    return next((CrashCause(row.cause, row.sentence, row.confidence, evidence, topic=row.topic) for row in rows), None)
 
 
 def _cause_from_observer(judgement: Judgement) -> CrashCause | None:
@@ -390,7 +389,8 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
     is_release = _pattern("release-errors").search(failure.message) is not None
     title, why = f"look at {_show(inner)} in {inner.place}", "the program's innermost line of the traceback"
     refuses = failure.refuses and inner == frames[-1]
-    forms = ((row["form"], (row["why"],)) for row in read_data_file(FILE)["refusals"])
+    document = read_data_file(FILE)
+    forms = ((expand(row["form"], document["fragments"]), (row["why"],)) for row in document["refusals"])
     if asked := "".join(_first_form(forms, f"{failure.message}\n{inner.statement}")) if refuses else "":
         why = f"{_show(inner)} in {inner.place}; the condition above it says when"
     program_frame = _own_frame(frames) if LIBRARY.search(inner.file) else program_frame
