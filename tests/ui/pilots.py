@@ -62,6 +62,7 @@ def settled(pilot: ScreenPilot, box: FakeBox) -> Callable[[], bool]:
 async def on_screen(box: FakeBox, size: tuple[int, int] = SIZE, **options: Any) -> AsyncIterator[ScreenPilot]:
     """Run the app over `box` and wait until everything is shown."""
     app = box.app(**options)
+    app.error_timeout_s = app.note_timeout_s = 3600.0  # read on a busy machine, too
     async with app.run_test(size=size) as pilot:
         await until(pilot, settled(pilot, box))
         yield pilot

@@ -46,8 +46,6 @@ from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, SIXTEEN, THEMES
 Result = TypeVar("Result")
 LOST_TERMINAL = frozenset({errno.EIO, errno.EPIPE, errno.EBADF})
 """Errors of writing to a terminal that is gone."""
-ERROR_TIMEOUT_S, NOTE_TIMEOUT_S = 12.0, 5.0
-"""Seconds for which a notification is shown: an error, and any other."""
 _request: ContextVar[object] = ContextVar("_request", default=None)
 """The request of the user that the running task serves."""
 MAX_WAITING_KEYS = 256
@@ -55,8 +53,12 @@ MAX_WAITING_KEYS = 256
 
 
 class BaseApp(App[None]):
-    """An app without content."""
+    """An app without content.
 
+    `error_timeout_s`, `note_timeout_s`: seconds for which a notification is shown, an error and any other.
+    """
+
+    error_timeout_s, note_timeout_s = 12.0, 5.0
     answer_limit_s = 2.0
     """How long input waits for a request of the user that hangs, such as one that reads a disk which is gone."""
 
@@ -315,7 +317,7 @@ class BaseApp(App[None]):
         """Show a notification, unless it is shown already; `sentence` is plain text, not markup."""
         if any(shown.message == sentence for shown in self._notifications):
             return
-        timeout_s = ERROR_TIMEOUT_S if severity == "error" else NOTE_TIMEOUT_S
+        timeout_s = self.error_timeout_s if severity == "error" else self.note_timeout_s
         self.notify(sentence, severity=severity, timeout=timeout_s, markup=False)
 
 
