@@ -21,7 +21,7 @@ from tuner_tui.advice.recommend.duration_estimate import (
 )
 from tuner_tui.runs.events.progress import Series
 from tuner_tui.runs.events.run_state import RankState
-from tuner_tui.runs.events.types import TrialMeasured
+from tuner_tui.runs.events.types import Finished, TrialMeasured
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings, Value
@@ -196,6 +196,34 @@ def test_a_command_counts_with_the_settings_that_it_was_seen_to_use() -> None:
     assert duration is not None
     assert duration.rests_on == "measured here by r001 with these settings"
     assert duration.low_samples_s == pytest.approx(14.4)
+
+
+@pytest.mark.parametrize(
+    ("total", "outcome", "known"), [(100, None, True), (None, "completed", True), (None, None, False)]
+)
+def test_a_command_trains_as_long_again_whatever_the_default_number_of_epochs(
+    total: int | None, outcome: str | None, known: bool
+) -> None:
+    """One pass over the data, which the command does not name, and the observer may not know before the end."""
+    job = CommandJob(command=("python", "train.py"))
+    ranks = (replace(counters(100, 8, 50.0), epoch_batches=100),)
+    finished = None if outcome is None else Finished(t=90.0, outcome=outcome, sentence="")  # type: ignore[arg-type]
+    seen = {"per_device_train_batch_size": 8}
+    run = earlier_run(view(ranks=ranks, state={"in_effect": seen, "total_steps": total, "finished": finished}, job=job))
+    assert run is not None
+    duration = estimate_duration(job, Settings(), 1, (run,))
+    assert duration is not None
+    assert duration.samples == (pytest.approx(800) if known else None)
+
+
+def test_epochs_that_are_chosen_count_from_those_observed() -> None:
+    job = CommandJob(command=("python", "train.py"))
+    run = earlier_run(view(state={"in_effect": {"num_train_epochs": 1.0}}, job=job))
+    assert run is not None
+    for epochs, samples in ((Settings().num_train_epochs, 800), (2.0, 1600)):
+        duration = estimate_duration(job, Settings(num_train_epochs=epochs), 1, (run,))
+        assert duration is not None
+        assert duration.samples == samples
 
 
 def test_the_range_of_a_duration_is_that_of_its_speed_and_its_overhead() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.advice.recommend.notes import fill_in, read_notes
 from tuner_tui.advice.recommend.workload import workload_of
@@ -51,8 +52,9 @@ LEFT_OPEN = (None, "auto")
 class EarlierRun(Struct, frozen=True):
     """Speed measured by an earlier run: samples/s as a range, evaluation and saving as a share of training time.
 
-    `overhead_share` is None for a trial, which does neither; `samples_an_epoch` is None if unknown. Where the samples
-    were not `counted`, they are the steps times the batch of the settings.
+    `settings` are those in effect; a command may train another number of epochs than the `requested_epochs`, which are
+    the default where nobody chose. `overhead_share` is None for a trial, which does neither; `samples_an_epoch` is None
+    if unknown. Where the samples were not `counted`, they are the steps times the batch of the settings.
     """
 
     id: str
@@ -63,6 +65,7 @@ class EarlierRun(Struct, frozen=True):
     overhead_share: float | None = None
     samples_an_epoch: float | None = None
     counted: bool = True
+    requested_epochs: float | None = None
 
 
 class NotedSpeed(Struct, frozen=True):
@@ -192,10 +195,12 @@ def total_samples(job: Job, settings: Settings, replicas: int, same: Sequence[Ea
     """Samples that the training will process; None if the size of the dataset is unknown."""
     if settings.max_steps is not None:
         return float(settings.max_steps * settings.effective_batch(replicas))
-    epochs = [run.samples_an_epoch for run in same if run.samples_an_epoch is not None]
+    epochs = settings.num_train_epochs
+    run = next((run for run in same if run.samples_an_epoch is not None), None)
+    if run is not None and run.samples_an_epoch is not None:
+        return run.samples_an_epoch * (run.settings.num_train_epochs if run.requested_epochs == epochs else epochs)
     limit = job.max_samples if isinstance(job, BuiltinJob) else None
-    epoch = epochs[0] if epochs else limit
-    return None if epoch is None else epoch * settings.num_train_epochs
+    return None if limit is None else limit * epochs
 
 
 def noted_speed(job: Job, settings: Settings, gpus: Sequence[str]) -> NotedSpeed | None:
@@ -247,17 +252,28 @@ def earlier_run(view: RunView, command_settings: Mapping[str, Value] = MappingPr
     if view.record is None:
         return None
     resolved = view.record.resolved.with_own(command_settings)
-    settings = effective_settings(resolved.settings, chosen_settings(resolved, view.record.job), view.state.in_effect)
-    if view.record.tuning is not None:
-        return _earlier_trial(view, view.record, settings)
+    chosen, in_effect = chosen_settings(resolved, view.record.job), view.state.in_effect
+    settings = effective_settings(resolved.settings, chosen, in_effect)
+    run = _measured_speed(view, view.record, settings)
+    if run is None:
+        return None
+    # How often a command that names no number of epochs passes its data is only known at its end.
+    is_open = _total_steps(view) is None and chosen is not None and "num_train_epochs" not in {*chosen, *in_effect}
+    epoch = None if is_open else run.samples_an_epoch
+    return replace(run, samples_an_epoch=epoch, requested_epochs=resolved.settings.num_train_epochs)
+
+
+def _measured_speed(view: RunView, record: RunRecord, settings: Settings) -> EarlierRun | None:
+    if record.tuning is not None:
+        return _earlier_trial(view, record, settings)
     ranks = view.state.counters
     trained_s = max((rank.train_s for rank in ranks), default=0.0)
     epoch = _samples_per_epoch(view, settings)
     if trained_s < MIN_TRAIN_S or not any(rank.samples for rank in ranks):
-        return _by_steps(view, view.record, settings, epoch)
+        return _by_steps(view, record, settings, epoch)
     low, high = _spread(view, sum(rank.samples / rank.train_s for rank in ranks if rank.train_s > 0))
     overhead = max((rank.eval_s + rank.save_s) / rank.train_s for rank in ranks if rank.train_s > 0)
-    return EarlierRun(view.record.id, view.record.job, settings, low, high, overhead, epoch)
+    return EarlierRun(record.id, record.job, settings, low, high, overhead, epoch)
 
 
 def _by_steps(view: RunView, record: RunRecord, settings: Settings, epoch: float | None) -> EarlierRun | None:
@@ -316,8 +332,13 @@ def _spread(view: RunView, mean: float) -> tuple[float, float]:
     return min(mean, points[quarter]), max(mean, points[-1 - quarter])
 
 
+def _total_steps(view: RunView) -> int | None:
+    state = view.state
+    return state.step if state.total_steps is None and state.outcome == "completed" else state.total_steps
+
+
 def _samples_per_epoch(view: RunView, settings: Settings) -> float | None:
-    each, total = samples_a_step(view, settings), view.state.total_steps
+    each, total = samples_a_step(view, settings), _total_steps(view)
     if each is not None and total is not None and settings.max_steps is None:
         return total * each / settings.num_train_epochs
     ranks = view.state.counters
