@@ -30,6 +30,7 @@ from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.distributed import best_kind, gpus_of_job, is_same_kind
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
+from tuner_tui.settings.presets import ABSENT
 from tuner_tui.settings.rules import find_problems
 
 CheckState = Literal["good", "warning", "wrong"]
@@ -262,11 +263,11 @@ def program_checks(
         yield PreflightCheck("Program", "warning", f"{sentence[0].upper()}{sentence[1:]}.")
         return
     for note in notes:
-        is_absent = ", which the command needs, is not there" in note
-        if is_absent or " is not complete: " in note:
-            would_fail = is_absent and note.partition(", which")[0] in job.command
-            sentence = note if is_absent else f"{note[0].upper()}{note[1:]}"
-            yield PreflightCheck("Program", "wrong" if would_fail else "warning", f"{sentence}.")
+        name, is_absent, _ = note.partition(ABSENT)
+        if is_absent:
+            yield PreflightCheck("Program", "wrong" if name in job.command else "warning", f"{note}.")
+        elif " is not complete: " in note:
+            yield PreflightCheck("Program", "warning", f"{note[0].upper()}{note[1:]}.")
     if "/" in job.command[0] or files.find_program(job.command[0]) is not None:
         return
     program = job.command[0]

@@ -13,6 +13,7 @@ from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.cli.recommend_report import duration_lines
 from tuner_tui.cli.report_text import WIDTH
+from tuner_tui.core.redaction import redact_argv
 from tuner_tui.core.text import format_table, wrap_text
 from tuner_tui.core.units import GIB, MIB, UNKNOWN, format_duration, format_share, format_size
 from tuner_tui.inspection.peak_memory import MemoryBreakdown, RecordedPeak
@@ -77,7 +78,7 @@ def measured_report(job: CommandJob, measured: MeasuredEstimate) -> list[str]:
     best = measured.estimate
     micro = f"micro batch {best.batch}" if best.batch else "the batch of the command"
     return [
-        *wrap_text(f"For {shlex.join(job.command)} · {micro}", WIDTH),
+        *wrap_text(f"For {shlex.join(redact_argv(job.command))} · {micro}", WIDTH),
         "",
         _bar_line(best),
         *wrap_text(_verdict_sentence(best), WIDTH),

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from codecs import BOM_UTF8
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import unified_diff
 from fnmatch import fnmatchcase
@@ -179,6 +179,8 @@ def _read_settings(texts: Any) -> dict[str, Value]:
 SHELL_SUFFIXES = tuple(suffix for suffix, form in SCRIPT_FORMS.items() if form == "arguments")
 OF_ITSELF = re.compile(r"it needs (?:\$[@*#](?:, )?)+|only the shell knows .*")
 """What a script that is started as a whole has without its caller."""
+ABSENT = ", which the command needs, is not there"
+"""What a note says after the name of a file."""
 OF_ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:(\w+)\}")
 MOST_NAMED = 8
 """Of more keys that are no settings, the number is said."""
@@ -299,17 +301,15 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     if training is not None and training.stated:
         notes += (f"stated besides: {', '.join(f'{name} {value}' for name, value in training.stated.items())}",)
     absent = [] if job is None or path is None else absent_files(file.words or job.command, file.folder, job, path)
-    notes += tuple(f"{name}, which the command needs, is not there: its settings are not known" for name in absent)
+    notes += tuple(f"{name}{ABSENT}: its settings are not known" for name in absent)
     reasons = [reason for reason in file.incomplete if not (is_whole and OF_ITSELF.fullmatch(reason))]
     is_given = form == "yaml" and dialect.form != "overrides"
     of_file = [text for text in texts_in({} if file.words else file.values) if is_given or not TEMPLATE.fullmatch(text)]
     words = [] if job is None else [word for word in (*(file.words or job.command), file.folder) if "$" not in word]
-    open_ = [
-        [shorten_text(text.rpartition("=")[2]) for text in filter(to_fill_in, texts)] for texts in (of_file, words)
-    ]
-    in_file, in_words = (", ".join(dict.fromkeys(texts)) for texts in open_)
-    reasons += [f"it has placeholders to fill in: {in_words}"] if in_words else []
-    notes += (f"{Path(source).name} has placeholders to fill in: {in_file}",) if in_file else ()
+    if open_words := _placeholders(words):
+        reasons.append(f"it has placeholders to fill in: {open_words}")
+    if open_values := _placeholders(of_file):
+        notes += (f"{Path(source).name} has placeholders to fill in: {open_values}",)
     named = () if training is None or job is not None else (("model", training.model), ("data", training.data))
     names = [f"{part} {name}" for part, name in named if name]
     notes += (f"the file names {' and '.join(names)}",) if names else ()
@@ -321,6 +321,10 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     elif path is not None and job is None:
         notes += (*(f"{path.name} is not complete: {reason}" for reason in reasons), command_to_name(path))
     return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training)
+
+
+def _placeholders(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(shorten_text(text.rpartition("=")[2]) for text in filter(to_fill_in, texts)))
 
 
 def _with_stated(job: CommandJob, settings: Mapping[str, Value], foreign: Mapping[str, str]) -> CommandJob:
@@ -422,10 +426,14 @@ def absent_files(words: Sequence[str], folder: str, job: CommandJob, path: Path)
         is_given = pattern_of("config_options").fullmatch(f'"{option if equals else before}"')
         is_alone = not (equals or before.startswith("-")) and word.endswith((".yaml", ".yml", ".toml"))
         names += [name] if (is_given or is_alone) and "://" not in name else []
-    is_elsewhere = folder and not job.cwd
-    names = [name for name in names if name.endswith((".py", *CONFIGURATIONS)) and (name[0] == "/" or not is_elsewhere)]
-    found = (Path(job.cwd or "", name).is_file() or find_program(path, [Path(name)]) for name in names)
-    return [name for name, at in zip(names, found, strict=True) if not at and not pattern_of("open_words").search(name)]
+    beginning = "/" if folder and not job.cwd else ""  # a relative path is seen from a folder that is not here
+    return [
+        name
+        for name in dict.fromkeys(names)
+        if name.startswith(beginning) and name.endswith((".py", *CONFIGURATIONS))
+        if not pattern_of("open_words").search(name)
+        if not (Path(job.cwd or "", name).is_file() or find_program(path, [Path(name)]))
+    ]
 
 
 def settings_of_options(options: Mapping[str, str]) -> Mapping[str, Value]:

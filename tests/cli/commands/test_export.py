@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.cli.invoke import invoke
+from tuner_tui.settings.presets import preset_path
 
 run = partial(invoke, "presets")
 
@@ -49,6 +50,16 @@ def test_a_tools_file_becomes_a_preset(tmp_path: Path) -> None:
     again = run("import", str(file), "--name", "ax")
     assert again.exit_code == 2
     assert "--yes" in again.stderr
+
+
+def test_an_imported_command_is_saved_with_its_secrets_and_shown_without(tmp_path: Path) -> None:
+    secret = "https://discord.com/api/webhooks/77/q7Wd2kPz9LmX4vTb"
+    script = f"export WANDB_API_KEY=q7Wd2kPz\nsrun --mail-user q7Wd2@acme.org python a.py --seed 3 --tell {secret}\n"
+    file = written(tmp_path, script, "job.sh")
+    shown = [run("import", str(file), "--yes", *more) for more in ([], ["--json"])]
+    shown += [run("show", name, *more) for name in ("job", str(file)) for more in ([], ["--json"])]
+    assert all(result.exit_code == 0 and "q7Wd2" not in result.output for result in shown)
+    assert preset_path("job").read_text().count("q7Wd2") == 3
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,7 @@ def test_a_variable_that_doubles_on_each_line_is_not_put_in(tmp_path: Path) -> N
         ("python a.py -m x.y=1 x.z=2 x.w=3\npython a.py x.y=3\n", "it starts 2 commands"),
         ("DATA=$1\npython a.py --seed 3 --data $DATA --out $PWD/$(date)\n", "it needs $1 (DATA); the script"),
         ("for S in 1 2; do\n  python a.py --seed $S\ndone\n", "it runs once for each $S"),
+        ("python a.py --seed 3 --data $D --out ${HOSTNAME}_$LOGNAME\n", "it needs $D; the script"),
         ("cd $WORK\npython a.py --seed 3\n", "it needs $WORK"),
         ("cd /path/to/acme\npython a.py --seed 3 --out $1\n", "placeholders to fill in: /path/to/acme"),
     ],

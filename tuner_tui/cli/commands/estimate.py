@@ -31,6 +31,7 @@ from tuner_tui.cli.estimate_report import (
 from tuner_tui.cli.machine import LocalMachine, ReadMachine, parse_gpus, parse_size_option, read_local_machine
 from tuner_tui.cli.options import AsJson, MemoryLimit
 from tuner_tui.cli.training_options import PlanOptions, taking
+from tuner_tui.core.redaction import redact_argv
 from tuner_tui.core.units import format_size
 from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, estimate_from_runs
 from tuner_tui.memory.closed_form import TrainingCode
@@ -162,7 +163,7 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
                 f"The memory model does not know {architecture}, which the file names: it covers models of "
                 "Transformers. Run it for a few steps to measure its memory."
             )
-        named = "the file" if job.is_unnamed else f"`{shlex.join(job.command)}`"
+        named = "the file" if job.is_unnamed else f"`{shlex.join(redact_argv(job.command))}`"
         raise SettingsError(
             f"Cannot tell which model {named} trains: neither an argument such as "
             "--model_name_or_path, a configuration file nor a from_pretrained(...) call in the script names "

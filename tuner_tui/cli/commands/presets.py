@@ -19,6 +19,7 @@ from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import default_interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.store.folder import state_dir
+from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings import presets as preset_files
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.dialects.dialect import dialect_by_name, write_settings
@@ -62,12 +63,12 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
 
 @group.command()
 def show(name: Annotated[str, typer.Argument(help="Name or file of a preset.")], as_json: AsJson = False) -> None:
-    """Print a preset as YAML."""
+    """Print a preset as YAML, with the secrets of its command hidden."""
     loaded = preset_files.find_preset(name)
     if as_json:
         print_json(_document(loaded))
     else:
-        typer.echo(preset_files.dump_preset(loaded.preset).rstrip())
+        typer.echo(preset_files.dump_preset(_without_secrets(loaded.preset)).rstrip())
     for text in loaded.notes:
         print_note(text)
 
@@ -191,8 +192,12 @@ def _line(item: preset_files.PresetEntry) -> str:
 
 
 def _document(loaded: preset_files.LoadedPreset) -> dict[str, Any]:
-    data = to_builtins(loaded.preset)
+    data = to_builtins(_without_secrets(loaded.preset))
     return {**data, "path": None if loaded.path is None else str(loaded.path), "notes": loaded.notes}
+
+
+def _without_secrets(preset: preset_files.Preset) -> preset_files.Preset:
+    return preset if preset.job is None else structs.replace(preset, job=redact_job(preset.job))
 
 
 @group.command()
@@ -260,12 +265,13 @@ def import_file(
     path = preset_files.preset_path(name or file.stem)
     preset = structs.replace(loaded.preset, name=path.stem)
     _write(preset, path, yes, file)
+    job = _without_secrets(preset).job
     if as_json:
         document = {"name": path.stem, "path": str(path), "settings": dict(preset.settings), "left_out": loaded.ignored}
-        print_json({**document, "job": preset.job})
+        print_json({**document, "job": job})
         return
     for text in loaded.notes:
         print_note(text)
-    if isinstance(preset.job, CommandJob):
-        print_note(f"Trains with `{shlex.join(preset.job.command)}`; other keys stay in {file}.")
+    if isinstance(job, CommandJob):
+        print_note(f"Trains with `{shlex.join(job.command)}`; other keys stay in {file}.")
     typer.echo(f"Saved {path}")

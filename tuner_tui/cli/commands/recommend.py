@@ -28,6 +28,7 @@ from tuner_tui.hardware.known_gpus import PROCESSOR, planned_interpreter, planne
 from tuner_tui.memory.model_shape import download_hint, read_config
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.store.folder import runs_dir
+from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
@@ -257,7 +258,7 @@ def as_document(recommendation: Recommendation, resolved: Resolved, job: Builtin
     origins = {name: resolved.origins[name] for name in sorted(resolved.chosen)}
     unknown = {"command": None} if isinstance(job, CommandJob) and job.is_unnamed else {}
     return {
-        "job": {**to_builtins(job), **unknown},
+        "job": {**to_builtins(redact_job(job)), **unknown},
         "recommended": recommendation.advised,
         "rejected": recommendation.rejected,
         "given": {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import stat
 import subprocess
@@ -119,13 +118,10 @@ def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Non
         raise LaunchError(f"The command {argv[0]!r} was not found on PATH.")
 
 
-PYTHON = re.compile(r"python[\d.]*")
-
-
 def check_script(argv: Sequence[str], cwd: Path) -> None:
     """Raise `LaunchError` where Python is to run a script that is not there."""
     first = next((word for word in argv[1:] if not word.startswith("-") or word in ("-m", "-c")), "")
-    is_script = first.endswith(".py") and PYTHON.fullmatch(Path(argv[0]).name)
+    is_script = first.endswith(".py") and Path(argv[0]).name.rstrip("0123456789.") == "python"
     if is_script and not os.path.exists(cwd / first):  # noqa: PTH110  Path.exists raises for what may not be looked at
         raise LaunchError(f"There is no script {cwd / first}.")
 

@@ -445,12 +445,15 @@ def says_training(flat: Mapping[str, Any]) -> bool:
 
 
 def is_for_other_work(flat: Mapping[str, Any], name: str = "") -> bool:
-    """Whether keys, or the name of their file, are those of an evaluation, of generating or serving, not a training."""
+    """Whether keys, or the name of their file, are those of an evaluation, of generating or serving, not a training.
+
+    Where others of the keys say how to train, both must be.
+    """
     words = words_of("other_work")
     others = {key for path in flat if (key := path.rpartition(".")[2].lower()) in words}
     of_folder = re.match(r"infer|eval|generat|predict", PurePath(name).parent.name) is not None
-    is_named = of_folder or names_other_work(PurePath(name))
-    return (len(others) > 1 and is_named) or ((len(others) > 1 or is_named) and not says_training(flat))
+    signs = (len(others) > 1) + (of_folder or names_other_work(PurePath(name)))
+    return signs > says_training(flat)
 
 
 def is_for_any_program(settings: Collection[str], flat: Mapping[str, Any]) -> bool:

@@ -214,12 +214,10 @@ def read_shell(text: str, source: str) -> ToolFile:
     guards = ((match[match.lastindex or 0], code[: match.start()]) for match in pattern_of("guards").finditer(code))
     guarded = dict.fromkeys(f"${name}" for name, before in guards if not re.search(rf"\b{name}{GIVEN}", before))
     by_source: dict[str, list[str]] = {"it needs": [*guarded]}
-    several = {f"${reason.partition(' has several')[0]}" for reason in best.reasons}
     for word in needed:
-        if word in guarded or word in several:
-            continue
-        source_of, shown = _source_of_variable(word, code)
-        by_source.setdefault(source_of, []).append(shown)
+        if word not in guarded and f"{word[1:]} has several values" not in best.reasons:
+            source_of, shown = _source_of_variable(word, code)
+            by_source.setdefault(source_of, []).append(shown)
     reasons = (*(f"{source_of} {', '.join(names)}" for source_of, names in by_source.items() if names), *best.reasons)
     if best.only_set:
         reasons = (ONLY_SETS,)
@@ -238,7 +236,7 @@ def _source_of_variable(word: str, code: str) -> tuple[str, str]:
     """Where the value of a variable that a script uses comes from, as the beginning of a sentence, and what it is."""
     name, sources = word.lstrip("${"), words_of("sources_of_variables")
     for source_of, pattern in sources.items():
-        if match := re.search(pattern.replace("NAME", re.escape(name)), f"{word}\n{code}"):
+        if match := re.search(pattern.replace("<name>", re.escape(name)), f"{word}\n{code}"):
             return source_of, f"${match[1]} ({name})" if match.lastindex else word
     return "it needs", word
 
