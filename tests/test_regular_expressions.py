@@ -42,7 +42,11 @@ def _expressions() -> dict[str, re.Pattern[str]]:
                 if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
                     patterns[f"{module.name}.{name}"] = value
     for file in PACKAGE.rglob("*.yaml"):
-        for text in _texts(read_data_file(file)):
+        document = read_data_file(file)
+        fragments = document.get("fragments", {}) if isinstance(document, dict) else {}
+        for text in _texts(document):
+            for name, fragment in fragments.items():
+                text = text.replace(f"{{{name}}}", fragment)
             if re.search(r"[*+]", text) and re.search(r"[\\\[(]", text):
                 try:
                     patterns[f"{file.name}: {text}"] = re.compile(text)
