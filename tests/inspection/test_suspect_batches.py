@@ -68,6 +68,18 @@ def test_jumps_after_the_first_broken_loss_say_nothing() -> None:
     assert [suspect.kind for suspect in find_suspects(batches, failed=False).suspects] == ["not finite"]
 
 
+@pytest.mark.parametrize(("last", "rose"), [((2.0, 2.1, 9.0), True), ((2.0, 2.1, 2.2), False), ((), False)])
+def test_a_loss_has_risen_if_it_was_high_in_one_of_the_last_steps_on_any_rank(
+    last: tuple[float, ...], rose: bool
+) -> None:
+    losses = dict(enumerate((2.0,) * 12 * bool(last) + last, 1))
+    end = len(losses) + 1
+    batches = [StepBatch(step, rank, 1, (loss + rank / 40,)) for step, loss in losses.items() for rank in range(8)]
+    broken = StepBatch(end, 0, 1, (math.nan,))
+    assert find_suspects([*batches, broken], failed=False).rose is rose
+    assert not find_suspects(batches, failed=False).rose
+
+
 def test_the_batch_that_no_step_has_followed_is_suspected_of_a_failure_only() -> None:
     last = StepBatch(9, 0, 1, (), ((4, 5),), (2, 3912), unfinished=True)
     [suspect] = find_suspects([last], failed=True).suspects

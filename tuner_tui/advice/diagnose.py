@@ -149,17 +149,16 @@ class FindingHysteresis(Struct, frozen=True):
         newest, shown = (*present, *lingering), {finding_key(finding) for finding in self.shown}
         ended = not shown <= {finding_key(held.finding) for held in newest}
         order = {key: position for position, key in enumerate(earlier)}
-        overtakes = now_s - self.ordered_s >= thresholds.ORDER_S and any(
-            order.get(finding_key(upper.finding), len(order)) > order.get(finding_key(lower.finding), len(order))
-            and _costs_more(upper.finding, lower.finding)
-            for upper, lower in combinations(newest, 2)
-        )
-        if not shown or ended or overtakes:
-            return replace(self, held=newest, ordered_s=now_s)
 
         def rank(held: TrackedFinding) -> tuple[int, int]:
             return SEVERITY_RANK[held.finding.severity], order.get(finding_key(held.finding), len(order))
 
+        overtakes = now_s - self.ordered_s >= thresholds.ORDER_S and any(
+            rank(upper) > rank(lower) and _costs_more(upper.finding, lower.finding)
+            for upper, lower in combinations(newest, 2)
+        )
+        if not shown or ended or overtakes:
+            return replace(self, held=newest, ordered_s=now_s)
         return replace(self, held=tuple(sorted(newest, key=rank)))
 
     def _seen(
@@ -175,8 +174,9 @@ class FindingHysteresis(Struct, frozen=True):
 
 def _costs_more(finding: Finding, than: Finding) -> bool:
     """Whether a finding that ranks above another does so clearly: between close costs places would change for ever."""
-    costs = finding.lost_share, than.lost_share
-    return costs[0] is None or costs[1] is None or costs[0] >= costs[1] + thresholds.ORDER_SHARE
+    if finding.lost_share is None or than.lost_share is None:
+        return True
+    return finding.lost_share >= than.lost_share + thresholds.ORDER_SHARE
 
 
 def finding_key(finding: Finding) -> tuple[str, str | None]:

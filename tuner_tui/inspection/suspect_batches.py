@@ -140,9 +140,14 @@ def find_suspects(batches: Sequence[StepBatch], failed: bool) -> Suspects:
         suspects.insert(0, Suspect("not finite", first, first.rows_of(at), None if at is None else first.losses[at]))
     unfinished = [batch for batch in in_order if batch.unfinished and failed]
     suspects += [Suspect("unfinished", batch, batch.rows_of(None), None) for batch in unfinished]
-    losses = [batch.loss for batch in healthy if batch.loss is not None]
-    rose = first is not None and bool(losses) and max(losses[-LAST_STEPS:]) >= ROSE * median(losses)
-    return Suspects(tuple(suspects), common, rose)
+    return Suspects(tuple(suspects), common, first is not None and _rises(healthy, first.step - LAST_STEPS))
+
+
+def _rises(batches: Sequence[StepBatch], from_step: int) -> bool:
+    """Whether a loss is far above the usual one in `from_step` or later."""
+    losses = [(batch.step, batch.loss) for batch in batches if batch.loss is not None]
+    high = ROSE * median(loss for _, loss in losses) if losses else math.inf
+    return any(loss >= high for step, loss in losses if step >= from_step)
 
 
 def _broken(batch: StepBatch) -> int | None:

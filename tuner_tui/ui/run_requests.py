@@ -125,10 +125,10 @@ class RunRequests(Requests):
 
     async def train(self) -> None:
         """Launch a run with the settings shown, after a look at what it will do."""
-        refusal = self._store.launch_refusal()
-        if self._store.ready.is_set() and refusal and self._state.running and not self._store.launch_refusal(True):
+        refusal = self._store.launch_refusal() if self._store.ready.is_set() else ""
+        if refusal and self._state.running and not self._store.launch_refusal(True):
             await self._enqueue(refusal)
-        elif self._store.ready.is_set() and refusal:
+        elif refusal:
             self._app.show_note(refusal, severity="warning")
         elif (folder := await self._start("Train", partial(self._prepare, self._backend.offer_launch))) is not None:
             self.follow(folder)

@@ -339,14 +339,18 @@ def _finished_lane(view: TuningView, standing: TuningSummary, completed: Complet
     return lane._replace(reason=reason if measurement.outcome in ("failed", "no-step", "other-data") else "")
 
 
+MARKS: Mapping[str, tuple[str, Style]] = {"out-of-memory": (f"{BAD} ", "bad"), "aborted": ("", "dim")}
+"""How trials stand out that were not measured, but for those with a warning."""
+
+
 def _trial_state(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> tuple[str, Style]:
     """Return how a trial ended, and the style of that."""
     trial, measurement = completed.trial, completed.measurement
-    outcome = measurement.outcome
-    if outcome != "measured":
-        which = f": {', '.join(measurement.not_applied)}" if measurement.not_applied else ""
-        words = f"{'not measured' if outcome == 'no-step' else outcome.replace('-', ' ')}{which}"
-        return (f"{BAD} {words}", "bad") if outcome == "out-of-memory" else (f"{WARN} {words}", "warn")
+    if measurement.outcome != "measured":
+        mark, style = MARKS.get(measurement.outcome, (f"{WARN} ", "warn"))
+        words = "not measured" if measurement.outcome == "no-step" else measurement.outcome.replace("-", " ")
+        settings = f": {', '.join(measurement.not_applied)}" if measurement.not_applied else ""
+        return f"{mark}{words}{settings}", style
     peak_bytes = measurement.peak_bytes
     if view.limit_bytes is not None and peak_bytes is not None and peak_bytes > view.limit_bytes:
         return f"{WARN} too little memory left", "warn"
@@ -356,12 +360,11 @@ def _trial_state(view: TuningView, standing: TuningSummary, completed: Completed
         return f"{GOOD} {final if view.status == 'finished' else 'best so far'}", "good"
     if is_given:
         return "", "dim"  # which they are stands before it
-    results, given = standing.results, standing.given
-    result, base = results.get(trial.settings), results.get(trial.base or given) if given is not None else None
-    rate = standing.rate(measurement)
+    results, start, rate = standing.results, trial.base or standing.given, standing.rate(measurement)
+    result, base = results.get(trial.settings), None if start is None else results.get(start)
     if result is None or base is None or not base.throughput or rate is None:
         return "", "dim"
-    ratio, than = rate / base.throughput, " than now" if base.settings == given else ""
+    ratio, than = rate / base.throughput, " than now" if base.settings == standing.given else ""
     if abs(ratio - 1) <= f.EQUAL_SPEED:
         return f"the same{' as now' if than else ''}, within noise", "dim"
     words = f"{f.gain(ratio)}{than}"

@@ -93,6 +93,13 @@ def test_a_young_folder_is_being_launched_an_old_one_never_was(folder: RunFolder
     assert read_status(folder, now=born - 3600).kind == "lost"  # the clock was set back
 
 
+def test_the_command_that_removes_a_half_written_folder_is_quoted(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "my runs" / "r001")
+    folder.path.mkdir(parents=True)
+    status = read_status(folder, now=folder.path.stat().st_mtime + START_GRACE_S + 1)
+    assert f"`rm -r '{folder.path}'` removes it." in status.sentence
+
+
 def test_a_half_written_folder(folder: RunFolder) -> None:
     folder.record.unlink()
     status = read_status(folder, now=folder.path.stat().st_mtime + START_GRACE_S + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -308,8 +309,10 @@ def _status_without_state(folder: RunFolder, now: float) -> RunStatus:
     if abs(now - folder.path.stat().st_mtime) < START_GRACE_S:  # a file server's clock may be ahead
         return RunStatus("starting", "The run is being launched.")
     if not folder.record.exists():
-        started = f"Its launch was interrupted before the training started. `rm -r {folder.path}` removes it."
-        return RunStatus("ended", started, outcome="not-started")
+        remove = f"`rm -r {shlex.quote(str(folder.path))}` removes it"
+        return RunStatus(
+            "ended", f"Its launch was interrupted before the training started. {remove}.", outcome="not-started"
+        )
     return RunStatus("lost", "The run never started: its supervisor failed to start.")
 
 

@@ -96,10 +96,11 @@ class BatchLog:
         for each in steps:
             values = [losses[call] for call in range(self._backwards + 1, each[0] + 1) if call in losses]
             self._backwards = max(self._backwards, each[0])
-            is_finite = all(map(math.isfinite, values))
-            if self._is_finite and not is_finite:
+            was_finite = self._is_finite
+            if values:  # a step whose loss is not known says nothing
+                self._is_finite = all(map(math.isfinite, values))
+            if was_finite and not self._is_finite:
                 self._session.report("not-finite", step=each[1])
-            self._is_finite = is_finite
             lines.append(_line(each, values))
         if lines:
             self._session.append("batches", lines, MAX_BYTES)
