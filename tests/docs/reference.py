@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import typer
@@ -56,20 +56,20 @@ def _help_pages(command: TyperCommand | TyperGroup, name: str) -> Iterator[tuple
 def key_bindings() -> str:
     """Every key of every screen, in the groups of the help screen."""
     screens = {
-        "Every screen": keys.APP_KEYS,
-        "Main screen": keys.MAIN_KEYS + keys.PAGE_KEYS,
-        "Settings panel": keys.SETTINGS_KEYS,
-        "While a value is edited": keys.EDIT_KEYS,
-        "Troubleshooting panel": keys.TROUBLES_KEYS,
-        "Tune screen": keys.TUNE_KEYS,
-        "Compare screen": keys.COMPARE_KEYS,
-        "Watch screen": keys.WATCH_KEYS + keys.WATCH_JOB_KEYS,
+        "Every screen": keys.KEYS["app"],
+        "Main screen": keys.KEYS["main"] + keys.KEYS["page"],
+        "Settings panel": keys.KEYS["settings"],
+        "While a value is edited": keys.KEYS["edit"],
+        "Troubleshooting panel": keys.KEYS["troubles"] + keys.KEYS["remedy"],
+        "Tune screen": keys.KEYS["tune"],
+        "Compare screen": keys.KEYS["compare"],
+        "Watch screen": keys.KEYS["watch"] + keys.KEYS["watch jobs"] + keys.KEYS["watch rows"],
     }
     tables = "\n".join(f"## {title}\n\n{_key_table(bindings)}" for title, bindings in screens.items())
     return f"# Keys\n\n{GENERATED}{tables}"
 
 
-def _key_table(bindings: tuple[Binding, ...]) -> str:
+def _key_table(bindings: Sequence[Binding]) -> str:
     rows = "".join(f"| {_key_labels(binding)} | {binding.description} | {binding.tooltip} |\n" for binding in bindings)
     return f"| key | name | what it does |\n|---|---|---|\n{rows}"
 

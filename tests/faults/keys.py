@@ -14,12 +14,12 @@ from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
 from tests.fakes.watched_box import FakeWatch, view
 from tests.ui.pilots import PATIENCE_S, app_of, on_screen, until
 from tuner_tui.runs.read.reader import RunRow
-from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TUNE_KEYS, WATCH_JOB_KEYS
+from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.watch_app import WatchApp, machine_views
 
 BOUND = tuple(
-    sorted({key for keys in (MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TUNE_KEYS, WATCH_JOB_KEYS) for one in keys
+    sorted({key for table in ("main", "page", "settings", "tune", "watch jobs", "watch rows") for one in KEYS[table]
             for key in one.key.split(",")} - {"ctrl+c"})
 )  # fmt: skip
 MOVES = (

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
 from tests.ui.pilots import dialog, on_screen, press_to, screen_text, settled, until
 from tuner_tui.cli.options import build_app
-from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, SETTINGS_KEYS, TUNE_KEYS
+from tuner_tui.ui.keys import KEYS
 
 SIZE = (80, 24)
 CUT = re.compile(r"[\w,.)]…")
@@ -58,5 +58,5 @@ def test_the_commands_in_the_help() -> None:
 
 
 def test_the_explanation_of_a_key_is_one_line_of_the_help_screen() -> None:
-    keys = (*APP_KEYS, *MAIN_KEYS, *SETTINGS_KEYS, *TUNE_KEYS)
+    keys = (*KEYS["app"], *KEYS["main"], *KEYS["settings"], *KEYS["tune"])
     assert not [key.id for key in keys if len(key.tooltip) > 56]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.feeds import BackendError
-from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, OUTPUT_KEYS, PAGE_KEYS, SETTINGS_KEYS
+from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
 from tuner_tui.ui.panels.settings import ChoiceWanted, SettingEdited, ValueTyped
@@ -103,7 +103,11 @@ class TunerApp(BaseApp):
     async def _run_command(self) -> None:
         from tuner_tui.ui.screens.help import PaletteScreen  # the first frame does without
 
-        keys = {"": (*MAIN_KEYS, *PAGE_KEYS, *APP_KEYS), "settings": SETTINGS_KEYS, "output": OUTPUT_KEYS}
+        keys = {
+            "": (*KEYS["main"], *KEYS["page"], *KEYS["app"]),
+            "settings": KEYS["settings"],
+            "output": KEYS["output"],
+        }
         command = await self.ask(PaletteScreen(keys, self.main.query_one(KeyFooter).idle))
         if command is None:
             return

@@ -42,11 +42,3 @@ def read_keys(text: str) -> tuple[dict[str, list[Binding]], dict[str, list[tuple
 
 
 KEYS, GLOSSARIES = read_keys(Path(__file__).with_suffix(".txt").read_text("utf-8"))
-APP_KEYS, MAIN_KEYS, PAGE_KEYS = (tuple(KEYS[table]) for table in ("app", "main", "page"))
-SETTINGS_KEYS, EDIT_KEYS, REMEDY_KEYS, OUTPUT_KEYS = (
-    tuple(KEYS[table]) for table in ("settings", "edit", "remedy", "output")
-)
-TROUBLES_KEYS = (*KEYS["troubles"], *REMEDY_KEYS)
-TUNE_KEYS, COMPARE_KEYS = tuple(KEYS["tune"]), tuple(KEYS["compare"])
-WATCH_KEYS, WATCH_ROW_KEYS = tuple(KEYS["watch"]), tuple(KEYS["watch rows"])
-WATCH_JOB_KEYS = (*KEYS["watch jobs"], *WATCH_ROW_KEYS)

@@ -344,11 +344,7 @@ class RunRequests(Requests):
         screen = CompareScreen((first.name, second.name))
         compared = self._backend.compare_runs(first, second)
         show = partial(setattr, screen, "compared")
-        reading = self._app.run_task(poll, compared, show, UNREADABLE, COMPARE_PERIOD_S)
-        try:
-            await self._app.ask(screen)
-        finally:
-            reading.cancel()
+        await self._ask_while(screen, poll, compared, show, UNREADABLE, COMPARE_PERIOD_S)
 
     async def _pick(self, heading: str, excluded: Path | None) -> Path | None:
         listed = await to_daemon_thread(self._backend.list_runs)

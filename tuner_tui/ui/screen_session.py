@@ -57,12 +57,16 @@ class ScreenSession:
         self.settings = SettingsRequests(app, self._store, backend)
         self._runs = RunRequests(app, self._store, backend, self._show_run, self.settings.load)
         self._tuning = TuningRequests(app, self._store, backend)
+        self._edits = {
+            "undo": self.settings.undo, "redo": self.settings.redo, "take_back": self.settings.take_back,
+        }  # fmt: skip
         self._actions: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "train": self._runs.train,
             "restart": self._runs.restart,
             "stop": self._runs.stop,
             "checkpoint": self._runs.save_checkpoint,
             "runs": self._runs.pick,
+            "compare": lambda: self._runs.compare(self.state.folder),
             "share": self._runs.share,
             "copy_path": self._runs.copy_path,
             "queue": self._runs.open_queue,
@@ -175,17 +179,10 @@ class ScreenSession:
     # requests of the user
 
     def do(self, action: str) -> None:
-        match action:
-            case "undo":
-                self.settings.undo()
-            case "redo":
-                self.settings.redo()
-            case "take_back":
-                self.settings.take_back()
-            case "compare":
-                self._app.serve(self._runs.compare, self.state.folder)
-            case _:
-                self._app.serve(self._actions[action])
+        if action in self._edits:
+            self._edits[action]()
+        else:
+            self._app.serve(self._actions[action])
 
     def remedy(self, action: str) -> None:
         """`apply` the remedy under the cursor, `retry` the ended run with it, or show its `diff`.

@@ -246,11 +246,8 @@ class SettingsRequests(Requests):
         inventory = self._state.inventory
         listed = await to_daemon_thread(lambda: self._backend.list_presets(inventory))
         screen = PresetScreen(*preset_table(listed, self._app.size.width, current, self._differences))
-        reading = self._app.run_task(self._judge_presets, screen, current, None if inventory is None else listed)
-        try:
-            name = await self._app.ask(screen)
-        finally:
-            reading.cancel()
+        judged = None if inventory is None else listed
+        name = await self._ask_while(screen, self._judge_presets, screen, current, judged)
         if name is None:
             return
         changed = self._state.dirty
@@ -326,11 +323,7 @@ class SettingsRequests(Requests):
             self._app.show_note("The machine and the Python that trains are not known yet.")
             return
         screen = MemoryScreen()
-        reading = self._app.run_task(self._read_parts, request, screen)
-        try:
-            await self._app.ask(screen)
-        finally:
-            reading.cancel()
+        await self._ask_while(screen, self._read_parts, request, screen)
 
     async def _read_parts(self, request: EstimateRequest, screen: MemoryScreen) -> None:
         try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from msgspec.structs import replace
+from textual.screen import Screen
 
 from tuner_tui.advice.estimate import EstimateRequest, MemoryOutlook
 from tuner_tui.settings.distributed import gpus_of_job
@@ -17,7 +19,7 @@ from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.screens.main import MainScreen
 from tuner_tui.ui.start_gpus import GpuChoice, gpus_of_start
 from tuner_tui.ui.state import UiState
-from tuner_tui.ui.terminal.base_app import BaseApp
+from tuner_tui.ui.terminal.base_app import BaseApp, Result
 from tuner_tui.view.settings_form import SettingsView
 from tuner_tui.view.tuning_rows import tuning_status
 
@@ -167,3 +169,13 @@ class Requests:
     @property
     def _state(self) -> UiState:
         return self._store.state
+
+    async def _ask_while(
+        self, screen: Screen[Result], read: Callable[..., Coroutine[Any, Any, None]], *args: Any
+    ) -> Result | None:
+        """Show a screen, and run `read`, which reads what it shows, until it is closed."""
+        reading = self._app.run_task(read, *args)
+        try:
+            return await self._app.ask(screen)
+        finally:
+            reading.cancel()

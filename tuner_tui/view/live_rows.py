@@ -24,7 +24,7 @@ from tuner_tui.view.gpu_rows import (
 from tuner_tui.view.host_rows import host_gauges, host_rows
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
 from tuner_tui.view.run_bars import MARKS_ROW, memory_rows, step_rows
-from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows, slowest_rank
+from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows, slowest_rank, times_of_ranks
 from tuner_tui.view.sample_history import WINDOWS, Window, shown_past
 
 if TYPE_CHECKING:
@@ -139,7 +139,8 @@ def loss_scene(scene: LiveScene) -> LossScene | None:
 class Parts(NamedTuple):
     """The rows that are the same in every layout: those of each step's bar, of memory, run and ranks; and the GPUs.
 
-    `old` is the age of a sample that is not fresh, `gpu_rows` the rows of the GPUs without histories.
+    `ranks_differ`: one takes notably longer than the others. `old` is the age of a sample that is not fresh, `gpu_rows`
+    the rows of the GPUs without histories.
     """
 
     scene: LiveScene
@@ -148,6 +149,7 @@ class Parts(NamedTuple):
     memory: list[Line]
     run: list[Line]
     ranks: list[Line]
+    ranks_differ: bool
     charted: bool
     gpus: GpuScene | None
     old: list[Line]
@@ -159,23 +161,24 @@ def _parts(scene: LiveScene, width: int, height: int) -> Parts:
     if state is None:
         run = [row for pair in scene.next_training for row in labelled_rows(*pair, width, most=2)]
         run = run[: max(LEAST_NEXT_ROWS, height // (3 if sample and sample.gpus else 2))]
-        charted, trains, ranks = False, False, []
+        charted, trains, ranks, differ = False, False, [], False
     else:
         charted = loss_scene(scene) is not None
         shown = RunScene(state, sample, scene.now_s, scene.limit_bytes, scene.usual_startup_s, charted)
         run = run_rows(shown, width)
         trains = state.finished is None and state.phase == "training"
-        ranks = rank_rows(state, width, "slow-rank" in scene.causes)
+        in_step = "slow-rank" in scene.causes
+        ranks, differ = rank_rows(state, width, in_step), slowest_rank(times_of_ranks(state, in_step)) is not None
     step = [] if state is None else step_rows(state, scene.causes, width)
     memory = memory_rows(state, sample, scene.outlook, width)
     if sample is None:
-        return Parts(scene, width, step, memory, run, ranks, charted, None, [], [])
+        return Parts(scene, width, step, memory, run, ranks, differ, charted, None, [], [])
     age = scene.now_s - sample.time_s
     old = [line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn"))] if age > OLD_SAMPLE_S else []
     device = None if state is None else state.in_effect.get("device")
     training = gpus_in_use(sample, device) if trains else frozenset[int]()
     gpus = GpuScene(sample, scene.recent, training, past_s=shown_past(scene.recent, scene.window, sample.time_s))
-    return Parts(scene, width, step, memory, run, ranks, charted, gpus, old, gpu_rows(gpus, width))
+    return Parts(scene, width, step, memory, run, ranks, differ, charted, gpus, old, gpu_rows(gpus, width))
 
 
 def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Line]]:
@@ -185,8 +188,7 @@ def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Line]]:
     memory = parts.memory if layout.details else parts.memory[:MARKS_ROW] + parts.memory[MARKS_ROW + 1 :]
     bars = parts.step[:named] + memory[:named]
     run = parts.run[: None if layout.figures or not parts.charted else 1]
-    differ = scene.state is not None and slowest_rank(scene.state) is not None
-    ranks = parts.ranks[: None if layout.figures else int(differ)]
+    ranks = parts.ranks[: None if layout.figures else int(parts.ranks_differ)]
     if sample is None or parts.gpus is None:
         return [bars, run, ranks]
     many, gpus = len(sample.gpus), parts.gpu_rows

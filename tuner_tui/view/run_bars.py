@@ -25,14 +25,12 @@ DATA, COMPUTE, OPTIMIZER, REST, EVALUATION, SAVING = "data", "compute", "optimiz
 NO_CORE, OTHER_RANKS, START_UP = "no free core", "other ranks", "start-up"
 PART_OF_CAUSE: Mapping[str, str] = {
     "data-wait": DATA, "too-many-workers": DATA, "waiting-for-workers": DATA, "between-steps": REST,
-    "evaluation-share": EVALUATION, "save-share": SAVING, "cpu-contended": NO_CORE,
-    "slow-rank": OTHER_RANKS,
+    "evaluation-share": EVALUATION, "save-share": SAVING, "cpu-contended": NO_CORE, "slow-rank": OTHER_RANKS,
 }  # fmt: skip
 """The part of a step's time that a finding with this cause is about."""
 STEP_STYLES: Mapping[str, Style] = {
     DATA: "fill-dim", NO_CORE: "fill-dim", OTHER_RANKS: "fill-dim", COMPUTE: "fill-curve", OPTIMIZER: "fill-second",
-    REST: "fill-gauge",
-    EVALUATION: "fill-good", SAVING: "fill-strong", START_UP: "fill-gauge",
+    REST: "fill-gauge", EVALUATION: "fill-good", SAVING: "fill-strong", START_UP: "fill-gauge",
 }  # fmt: skip
 MARKS_ROW = 1
 """The row of the marks, directly below the bar of the memory."""

@@ -280,15 +280,14 @@ def rank_rows(state: RunState, width: int, in_step: bool = False) -> list[Line]:
     `in_step`: a finding says that the others wait for one. Their steps take equally long then; what differs is the time
     that each works in a step.
     """
-    from tuner_tui.runs.events.progress import data_wait_share
+    from tuner_tui.runs.events.progress import rates_of
 
     if len(state.ranks) < 2:
         return []
-    times = _times_of_ranks(state, in_step)
-    longest, slowest = max(times.values(), default=None), _slowest(times)
-    recent = {number: rank.recent for number, rank in state.ranks.items() if rank.recent}
-    shares = {number: data_wait_share(counters[0], counters[-1]) for number, counters in recent.items()}
-    waits = {number: share for number, share in shares.items() if share is not None}
+    times = times_of_ranks(state, in_step)
+    longest, slowest = max(times.values(), default=None), slowest_rank(times)
+    shares = ((number, rates_of([rank]).data_wait_share) for number, rank in state.ranks.items())
+    waits = {number: share for number, share in shares if share is not None}
     low, high = format_share(min(waits.values(), default=None)), format_share(max(waits.values(), default=None))
     wait = "" if low == high else f"data wait {low} … {high} (rank {max(waits, key=lambda rank: waits[rank])})"
     if longest is None:
@@ -310,12 +309,7 @@ def rank_rows(state: RunState, width: int, in_step: bool = False) -> list[Line]:
     return labelled_flow("ranks", [line(words), *filter(None, (line(*bars), line(wait)))], width)
 
 
-def slowest_rank(state: RunState) -> int | None:
-    """Return the rank whose steps take longest, if that is notably longer than those of the others."""
-    return _slowest(_times_of_ranks(state))
-
-
-def _times_of_ranks(state: RunState, in_step: bool = False) -> dict[int, float]:
+def times_of_ranks(state: RunState, in_step: bool) -> dict[int, float]:
     """Return seconds per step of each rank with any; `in_step` those in which it does not wait for the others."""
     from tuner_tui.runs.events.progress import rank_times, rates_of
 
@@ -325,7 +319,8 @@ def _times_of_ranks(state: RunState, in_step: bool = False) -> dict[int, float]:
     return {number: time for number, time in times.items() if time is not None}
 
 
-def _slowest(times: Mapping[int, float]) -> int | None:
+def slowest_rank(times: Mapping[int, float]) -> int | None:
+    """Return the rank that takes longest, if that is notably longer than the others do."""
     slowest = max(times, key=lambda number: times[number], default=None)
     others = [time for number, time in times.items() if number != slowest]
     is_equal = slowest is None or not others or times[slowest] < EQUAL_STEPS * sum(others) / len(others)

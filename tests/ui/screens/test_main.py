@@ -10,19 +10,7 @@ from textual.widgets import OptionList
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
 from tests.ui.pilots import app_of, cursor_on, dialog, on_screen, press_to, press_until, screen_text, until
 from tuner_tui.runs.read.reader import RunRow
-from tuner_tui.ui.keys import (
-    APP_KEYS,
-    COMPARE_KEYS,
-    EDIT_KEYS,
-    GLOSSARIES,
-    MAIN_KEYS,
-    OUTPUT_KEYS,
-    PAGE_KEYS,
-    SETTINGS_KEYS,
-    TROUBLES_KEYS,
-    TUNE_KEYS,
-    key_label,
-)
+from tuner_tui.ui.keys import GLOSSARIES, KEYS, key_label
 from tuner_tui.ui.panels.arrangement import PAGES
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
@@ -30,7 +18,11 @@ from tuner_tui.ui.screens.help import help_groups, help_rows
 from tuner_tui.ui.status_text import FIRST_KEYS
 from tuner_tui.view.cells import plain_text
 
-ALL_KEYS = (*MAIN_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *EDIT_KEYS, *OUTPUT_KEYS, *COMPARE_KEYS, *TUNE_KEYS)
+ALL_KEYS = [
+    key
+    for table in ("main", "page", "settings", "troubles", "remedy", "edit", "output", "compare", "tune")
+    for key in KEYS[table]
+]
 
 
 def test_every_key_has_an_id_of_its_own_a_tooltip_and_a_group() -> None:
@@ -39,15 +31,17 @@ def test_every_key_has_an_id_of_its_own_a_tooltip_and_a_group() -> None:
 
 
 def test_help_names_every_key_of_the_main_screen() -> None:
-    groups = help_groups([*MAIN_KEYS, *PAGE_KEYS])
+    groups = help_groups([*KEYS["main"], *KEYS["page"]])
     shown = [pair for _, pairs in groups for pair in pairs]
-    assert all((key_label(key.key.split(",")[0]), key.description) in shown for key in (*MAIN_KEYS, *PAGE_KEYS))
+    assert all((key_label(key.key.split(",")[0]), key.description) in shown for key in (*KEYS["main"], *KEYS["page"]))
     assert any(word == "effective batch" for word, _ in GLOSSARIES["main"])
 
 
 @pytest.mark.parametrize(("width", "height"), [(84, 32), (70, 40)])
 def test_the_help_is_one_page_and_breaks_no_name_of_a_key(width: int, height: int) -> None:
-    groups = help_groups([*MAIN_KEYS, *APP_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS])
+    groups = help_groups(
+        [key for table in ("main", "app", "page", "settings", "troubles", "remedy", "output") for key in KEYS[table]]
+    )
     rows = [plain_text(row) for row in help_rows(groups, GLOSSARIES["main"], width)]
     assert len(rows) <= height
     assert all(len(row.rstrip()) <= width for row in rows)
@@ -139,7 +133,7 @@ async def test_the_palette_has_the_actions_of_every_panel() -> None:
         await press_to(pilot, "Help", "question_mark")
         await press_to(pilot, "Commands", "ctrl+p")
         options = pilot.app.screen.query_one(OptionList)
-        assert options.option_count > len(MAIN_KEYS) + len(PAGE_KEYS)
+        assert options.option_count > len(KEYS["main"]) + len(KEYS["page"])
         texts = [str(option.prompt) for option in options.options]
         assert "Train (t)" not in " ".join(texts[: texts.index("Not possible now")]), "a run trains"
         assert texts.index("Not possible now") < next(at for at, text in enumerate(texts) if "Train (t)" in text)

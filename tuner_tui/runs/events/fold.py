@@ -6,7 +6,7 @@ Pure: any order, any lost line and any suffix of a run give a consistent state.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -50,8 +50,17 @@ def fold_all(state: RunState, events: Iterable[ev.Event]) -> RunState:
     return replace(state, last_event_t=last_event_t, rates=rates)
 
 
+KEPT_IN: Mapping[type[ev.Event], str] = {
+    ev.Checkpoint: "checkpoint", ev.Saved: "saved", ev.OutOfMemory: "out_of_memory", ev.Hung: "hung",
+    ev.Profiled: "profiled", ev.FellBack: "fell_back",
+}  # fmt: skip
+"""The fields that have the newest event of a type."""
+
+
 def _folded(state: RunState, event: ev.Event) -> RunState:
     """The state after one event, without its rates."""
+    if kept_in := KEPT_IN.get(type(event)):
+        return replace(state, **{kept_in: event})
     match event:
         case ev.Steps():  # first, as most events are counters
             state = _steps(state, event)
@@ -68,10 +77,6 @@ def _folded(state: RunState, event: ev.Event) -> RunState:
             state = _plan(state, event)
         case ev.Evaluated():
             state = _evaluated(state, event)
-        case ev.Checkpoint():
-            state = replace(state, checkpoint=event)
-        case ev.Saved():
-            state = replace(state, saved=event)
         case ev.InEffect():
             state = replace(state, in_effect={**state.in_effect, **event.values})
         case ev.Injected():
@@ -80,8 +85,6 @@ def _folded(state: RunState, event: ev.Event) -> RunState:
             state = replace(state, options=event.options, switches=event.switches)
         case ev.Unobserved():
             state = replace(state, unobserved=event.reason)
-        case ev.OutOfMemory():
-            state = replace(state, out_of_memory=event)
         case ev.Raised() if state.raised is None or event.t < state.raised.t:
             state = replace(state, raised=event)  # when a rank fails, the others soon raise because it is gone
         case ev.TrialMeasured():
@@ -91,19 +94,13 @@ def _folded(state: RunState, event: ev.Event) -> RunState:
         case ev.StopRequested() if event.how != "checkpoint":
             ordered = state.stop_requested if event.how == ev.SIGNALLED else None  # an order sends the signal itself
             state = replace(state, stop_requested=ordered or event.how)
-        case ev.Hung():
-            state = replace(state, hung=event)
         case ev.NotFinite():
             first = event.step if state.not_finite_since is None else min(event.step, state.not_finite_since)
             state = replace(state, not_finite_since=first)
-        case ev.Profiled():
-            state = replace(state, profiled=event)
         case ev.Exited():
             state = replace(_enter(state, "ending", event.t), exited=event)
         case ev.Finished():
             state = _finished(state, event)
-        case ev.FellBack():
-            state = replace(state, fell_back=event)
         case ev.FallbackEnded():
             state = replace(state, fallback_ended=event.sentence)
     return state

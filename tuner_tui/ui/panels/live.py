@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import BindingType
 from textual.reactive import reactive
 
-from tuner_tui.ui.keys import REMEDY_KEYS
+from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import Line
 from tuner_tui.view.live_rows import LiveScene, live_rows, plots_rows
@@ -42,7 +42,7 @@ class LivePanel(Canvas, can_focus=True):
     `outlook` is the memory of the next run, `context` what is known of earlier runs of the same training.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = list(REMEDY_KEYS)  # the card of a run that has ended names it
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["remedy"]]  # the card of a run that has ended names it
     REDRAW_ON = ("now_s", "next_training", "outlook", "findings", "context", "window")
 
     view: reactive[RunView | None] = reactive(None, repaint=False)

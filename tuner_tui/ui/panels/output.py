@@ -18,7 +18,7 @@ from textual.reactive import reactive
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_share, format_size
-from tuner_tui.ui.keys import OUTPUT_KEYS
+from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
 from tuner_tui.view.cells import READING, Line, TextSpan, crop, line, line_width
 
@@ -204,7 +204,7 @@ SIDEWAYS = 20
 class OutputPanel(Vertical, can_focus=True):
     """Shows `log_window`; requests other windows by `LogWindowWanted` and matches by `LogSearchWanted`."""
 
-    BINDINGS: ClassVar[list[BindingType]] = list(OUTPUT_KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["output"]]
 
     log_window: reactive[LogWindow | None] = reactive(None, init=False, repaint=False)
 

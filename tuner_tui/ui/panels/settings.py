@@ -20,7 +20,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
+from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.panels.arrangement import panel_title
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel
 from tuner_tui.view.cells import READING, Line, shorten
@@ -196,7 +196,7 @@ class ValueInput(LineInput):
     `accept` gets the text and by how many fields the cursor then moves, `cancel` is called where editing is given up.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = list(EDIT_KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["edit"]]
 
     def __init__(self, accept: Callable[[str, int], None], cancel: Callable[[], None], *, id: str) -> None:
         super().__init__(id=id)
@@ -229,7 +229,7 @@ class SettingsPanel(Vertical):
     show what was changed.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = list(SETTINGS_KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["settings"]]
 
     view: reactive[SettingsView | None] = reactive(None, init=False, repaint=False)
     outlook: reactive[MemoryOutlook | None] = reactive(None, init=False, repaint=False)

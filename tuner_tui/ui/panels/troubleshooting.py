@@ -10,7 +10,7 @@ from textual.events import Click, Resize
 from textual.message import Message
 from textual.reactive import reactive
 
-from tuner_tui.ui.keys import TROUBLES_KEYS
+from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import READING, Line
 from tuner_tui.view.finding_rows import (
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class TroubleshootingPanel(Canvas, can_focus=True):
     """Shows findings and their remedies, one of which is selected; `quiet_line` is shown without findings."""
 
-    BINDINGS: ClassVar[list[BindingType]] = list(TROUBLES_KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["troubles"], *KEYS["remedy"]]
 
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False, repaint=False)
     quiet_line: reactive[str] = reactive(READING, init=False, repaint=False)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.reactive import reactive
 
-from tuner_tui.ui.keys import COMPARE_KEYS, GLOSSARIES
+from tuner_tui.ui.keys import GLOSSARIES, KEYS
 from tuner_tui.ui.screens.sub_screen import PanelScreen
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
 from tuner_tui.view.comparison_rows import ComparisonScene, comparison_rows
@@ -16,8 +16,8 @@ from tuner_tui.view.comparison_rows import ComparisonScene, comparison_rows
 class CompareScreen(PanelScreen):
     """Shows `compared`, which the app sets."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*COMPARE_KEYS]
-    HELP_KEYS = COMPARE_KEYS
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["compare"]]
+    HELP_KEYS = KEYS["compare"]
     GLOSSARY = GLOSSARIES["compare"]
 
     panel: RowsPanel

@@ -28,7 +28,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from tuner_tui.core.units import format_share, format_size
-from tuner_tui.ui.keys import APP_KEYS, KEYS
+from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel, themed_style
 from tuner_tui.view.cells import Line
 from tuner_tui.view.charts import gauge
@@ -64,7 +64,7 @@ LEAST_DIALOG, DIALOG_FRAME = 40, 6
 class Dialog(ModalScreen[Result]):
     """A modal box with a heading and a line of hints. Escape returns None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["dialog"], *APP_KEYS]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["dialog"], *KEYS["app"]]
     heading = ""
     hint = "esc back"
 

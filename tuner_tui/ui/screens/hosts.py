@@ -10,7 +10,7 @@ from textual.reactive import reactive
 
 from tuner_tui.hardware.sample import HostSample
 from tuner_tui.hosts import HostView
-from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, WATCH_KEYS, WATCH_ROW_KEYS
+from tuner_tui.ui.keys import GLOSSARIES, KEYS
 from tuner_tui.ui.screens.sub_screen import PanelScreen
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
 from tuner_tui.view.hosts_rows import hosts_rows
@@ -23,8 +23,8 @@ REMEMBERED_SAMPLES = 600
 class HostsScreen(PanelScreen):
     """Shows `view`, which the app sets."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*WATCH_KEYS]
-    HELP_KEYS = (*WATCH_ROW_KEYS, *WATCH_KEYS, *APP_KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["watch"]]
+    HELP_KEYS = (*KEYS["watch rows"], *KEYS["watch"], *KEYS["app"])
     GLOSSARY = GLOSSARIES["watch"]
 
     panel: RowsPanel

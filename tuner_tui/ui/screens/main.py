@@ -13,7 +13,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, MAIN_KEYS, OUTPUT_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
+from tuner_tui.ui.keys import GLOSSARIES, KEYS
 from tuner_tui.ui.panels.arrangement import BELOW, BRIEF_ROWS, PAGES, STRIP, arrange, panel_title
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs, StatusLine
 from tuner_tui.ui.panels.layout import PanelGrid
@@ -48,7 +48,7 @@ class MainScreen(FullScreen):
     """The app sets the reactives; requests of the user go up to it as actions and messages."""
 
     AUTO_FOCUS = ""  # else a page without focus would be left for the settings when a dialog is closed
-    BINDINGS: ClassVar[list[BindingType]] = [*MAIN_KEYS, *PAGE_KEYS]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["main"], *KEYS["page"]]
 
     settings_view: reactive[SettingsView | None] = reactive(None, init=False, repaint=False)
     outlook: reactive[MemoryOutlook | None] = reactive(None, init=False, repaint=False)
@@ -248,7 +248,8 @@ class MainScreen(FullScreen):
     def action_help(self) -> None:
         from tuner_tui.ui.screens.help import HelpScreen  # the first frame does without
 
-        keys = [*MAIN_KEYS, *APP_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS]
+        tables = ("main", "app", "page", "settings", "troubles", "remedy", "output")
+        keys = [key for table in tables for key in KEYS[table]]
         self.app.push_screen(HelpScreen(keys, GLOSSARIES["main"]))
 
 

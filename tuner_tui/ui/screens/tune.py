@@ -14,7 +14,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
-from tuner_tui.ui.keys import GLOSSARIES, KEYS, TUNE_KEYS
+from tuner_tui.ui.keys import GLOSSARIES, KEYS
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.records import TrialPlacement, TuningPlan, TuningSnapshot, TuningWish
 from tuner_tui.ui.screens.dialogs import Choice, Dialog, label_table
@@ -135,8 +135,8 @@ PAGES = ("trials", "skipped")
 class TuneScreen(SubScreen):
     """Shows `snapshot`, which the app sets."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*TUNE_KEYS]
-    HELP_KEYS = TUNE_KEYS
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["tune"]]
+    HELP_KEYS = KEYS["tune"]
     GLOSSARY = GLOSSARIES["tune"]
 
     snapshot: reactive[TuningSnapshot | None] = reactive(None, init=False, repaint=False)

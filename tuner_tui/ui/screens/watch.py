@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from tuner_tui.core.units import format_short_duration
-from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, WATCH_JOB_KEYS, WATCH_KEYS
+from tuner_tui.ui.keys import GLOSSARIES, KEYS
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas, RowsPanel
@@ -41,7 +41,7 @@ RESORT_EVERY_S = 5.0
 class WatchedJobsPanel(Canvas, can_focus=True):
     """Shows the jobs of `view`, or the text `empty` if there are none."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*WATCH_JOB_KEYS]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["watch jobs"], *KEYS["watch rows"]]
     REDRAW_ON = ("opened", "cursor")
 
     view: reactive[MachineView | None] = reactive(None, repaint=False)
@@ -128,8 +128,8 @@ MIN_JOB_ROWS = 5
 class WatchScreen(SubScreen):
     """Shows `view`. With `one_job` it shows the processes of a single job, and only its GPUs."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*WATCH_KEYS]
-    HELP_KEYS = (*WATCH_JOB_KEYS, *WATCH_KEYS, *APP_KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["watch"]]
+    HELP_KEYS = (*KEYS["watch jobs"], *KEYS["watch rows"], *KEYS["watch"], *KEYS["app"])
     GLOSSARY = GLOSSARIES["watch"]
 
     view: reactive[MachineView | None] = reactive(None, repaint=False)

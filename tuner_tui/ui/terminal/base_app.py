@@ -38,7 +38,7 @@ from tuner_tui import __version__
 from tuner_tui.core.files import make_private
 from tuner_tui.core.text import clipboard_sequence, terminal_notification
 from tuner_tui.ui.feeds import BackendError
-from tuner_tui.ui.keys import APP_KEYS
+from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.terminal.cell_writer import Ascii, SafeCells, TerminalCells
 from tuner_tui.ui.terminal.terminal_driver import TerminalDriver
 from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, SIXTEEN, THEMES
@@ -62,7 +62,7 @@ class BaseApp(App[None]):
     answer_limit_s = 2.0
     """How long input waits for a request of the user that hangs, such as one that reads a disk which is gone."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*APP_KEYS]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["app"]]
     ENABLE_COMMAND_PALETTE = False  # Textual's own binding would hide ours from the footer
 
     def __init__(self, theme: str, colour: bool, ascii_only: bool) -> None:
