@@ -20,7 +20,7 @@ from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import AppliedRemedy, Origin, OriginKind, Resolved, Settings
 from tuner_tui.tuning.create import TunerSpec, create_tuning, start_tuning, tuning_title
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.search.space import WORKERS
@@ -32,6 +32,7 @@ from tuner_tui.tuning.store import (
     ensure_no_other_tuning,
     find_tuning,
     list_tunings,
+    read_tuning_record,
     tunings_dir,
 )
 from tuner_tui.tuning.time_budget import TimeBudget, minutes_for
@@ -357,10 +358,6 @@ def test_an_endless_bound_is_written_as_none() -> None:
 
 
 def test_a_new_folder_is_private_and_holds_no_secret(tmp_path: Path) -> None:
-    from tests.tuning.builders import resolved
-    from tuner_tui.runs.launch.prepare import LaunchRequest
-    from tuner_tui.tuning.store import read_tuning_record
-
     job = CommandJob(command=("python", "train.py", "--token", "hf_abcdefghijklmnopqrst"), apply="inject")
     environ = {"TUNER_STATE_DIR": str(tmp_path), "HF_TOKEN": "secret"}
     request = LaunchRequest(job=job, resolved=resolved(learning_rate=1e-3), cwd=tmp_path, environ=environ)
@@ -376,6 +373,15 @@ def test_a_new_folder_is_private_and_holds_no_secret(tmp_path: Path) -> None:
     assert find_tuning("1", tmp_path / "tunings") == folder
     with pytest.raises(TuningNotFoundError, match="The newest are t001"):
         find_tuning("t009", tmp_path / "tunings")
+
+
+def test_the_remedies_that_were_applied_before_are_kept(tmp_path: Path) -> None:
+    remedy = AppliedRemedy("more-workers", "workers 2 → 8", "data-wait", "r006", {WORKERS: 2})
+    start = resolved()
+    start = Resolved(start.settings, {**start.origins, WORKERS: Origin(OriginKind.REMEDY, "r006", remedy)})
+    request = LaunchRequest(job=BuiltinJob(), resolved=start, cwd=tmp_path, environ={"TUNER_STATE_DIR": str(tmp_path)})
+    record = read_tuning_record(create_tuning(request, TuningOptions()))
+    assert record.resolved.last_remedies == start.last_remedies == (remedy,)
 
 
 def test_titles() -> None:

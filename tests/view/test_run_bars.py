@@ -10,7 +10,7 @@ from tests.fakes.memory_outlooks import estimated
 from tuner_tui.advice.estimate import MemoryOutlook
 from tuner_tui.runs.events.run_state import RunState, WindowMinima
 from tuner_tui.view.cells import line_width, plain_text
-from tuner_tui.view.run_bars import COMPUTE, DATA, avoidable_part, memory_rows, step_rows, step_shares, time_rows
+from tuner_tui.view.run_bars import COMPUTE, DATA, memory_rows, step_rows, step_shares, time_rows
 
 
 def test_the_parts_of_a_step_add_up_to_the_whole() -> None:
@@ -28,7 +28,6 @@ def test_the_optimizer_is_a_part_where_its_time_is_known() -> None:
     shares = step_shares(replace(state, ranks={0: rank}))
     assert sum(shares.values()) == pytest.approx(1.0)
     assert shares["optimizer"] * 2.92 == pytest.approx(shares["compute"])  # 0.25 and 0.73 of the training
-    assert avoidable_part(shares, ()) is None
     for width in (80, 200):  # the parts have the same names at every width
         row, *_ = step_rows(replace(state, ranks={0: rank}), {}, width)
         assert "▏compute 69 %" in plain_text(row)
@@ -36,18 +35,26 @@ def test_the_optimizer_is_a_part_where_its_time_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("causes", "part"), [(("gpu-underused", "save-share"), "saving"), (("data-wait",), "data"), ((), "data")]
+    ("causes", "part"),
+    [
+        ({"gpu-underused": None, "save-share": 0.01, "data-wait": 0.3}, "! saving 1 %"),
+        ({"data-wait": 0.31}, "! data 30 %"),
+        ({"data-wait": 0.31, "cpu-contended": 0.9}, "! data 30 %"),  # other programs slow the rest down
+    ],
 )
-def test_the_bar_and_the_finding_are_about_the_same_part(causes: tuple[str, ...], part: str) -> None:
-    shares = step_shares(running(START_S, data_wait=0.31))
-    assert avoidable_part(shares, causes) == part
-
-
-def test_a_part_that_can_be_avoided_has_a_sign_and_a_colour() -> None:
-    row, names = step_rows(running(START_S, data_wait=0.31), {}, 100)
-    assert "▏! data 30 %" in plain_text(row)
-    assert [span.text.split("▏")[1].strip() for span in row if span.style == "fill-warn"] == ["! data 30 %"]
+def test_the_part_that_the_first_finding_is_about_has_a_sign_and_a_colour(
+    causes: dict[str, float | None], part: str
+) -> None:
+    row, names = step_rows(running(START_S, data_wait=0.31), causes, 100)
+    assert part in plain_text(row) + plain_text(names)
     assert line_width(row) == 100, "the bar takes the whole width"
+    assert [span.text for span in row if span.style == "fill-warn"]
+
+
+def test_nothing_stands_out_without_a_finding() -> None:
+    row, names = step_rows(running(START_S, data_wait=0.31), {}, 100)
+    assert "data 30 %" in plain_text(row)
+    assert "!" not in plain_text(row) + plain_text(names)
     assert plain_text(names).split() == ["e", "evaluation", "4", "%", "s", "saving", "1", "%"], "no room in the bar"
 
 

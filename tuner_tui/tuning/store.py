@@ -154,7 +154,10 @@ class TuningOptions(Struct, frozen=True, kw_only=True):
 
 
 class TuningRecord(TuningOptions, frozen=True, kw_only=True):
-    """What is tuned and how, with secrets redacted. Written once. `settings` and `origins` make up `resolved`."""
+    """What is tuned and how, with secrets redacted. Written once.
+
+    `settings`, `origins` and `remedies` make up `resolved`.
+    """
 
     v: int = TUNING_RECORD_VERSION
     id: Identifier
@@ -163,6 +166,7 @@ class TuningRecord(TuningOptions, frozen=True, kw_only=True):
     job: Job
     settings: dict[str, Any]
     origins: dict[str, tuple[str, str]] = {}
+    remedies: list[Any] = []
     cwd: AbsolutePath
     interpreter: ProgramPath | None = None
     preset: str | None = None
@@ -171,7 +175,7 @@ class TuningRecord(TuningOptions, frozen=True, kw_only=True):
     @property
     def resolved(self) -> Resolved:
         """The settings to start from, with their origins."""
-        return resolved_from_json(self.settings, self.origins)
+        return resolved_from_json(self.settings, self.origins, self.remedies)
 
 
 def write_tuning_record(folder: TuningFolder, record: TuningRecord) -> None:

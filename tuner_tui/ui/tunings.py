@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 from tuner_tui.hardware.detect import read_inventory
@@ -104,8 +105,9 @@ class Tunings:
 
     @translate_errors()
     def list_newest(self) -> Sequence[TuningListing]:
-        folders = list_tunings(tunings_dir(os.environ))[:MAX_LISTED_TUNINGS]
-        return [TuningListing(folder.path, TuningReader(folder).poll()) for folder in folders]
+        """Return the newest tunings; one whose creation was interrupted has nothing to show."""
+        created = (folder for folder in list_tunings(tunings_dir(os.environ)) if folder.record.exists())
+        return [TuningListing(each.path, TuningReader(each).poll()) for each in islice(created, MAX_LISTED_TUNINGS)]
 
     def watch_running(self) -> Iterator[TuningView | None]:
         """Yield the tuning that runs, else how the last one seen ended; None before the first. Raises `OSError`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -34,8 +34,6 @@ STEP_STYLES: Mapping[str, Style] = {
 }  # fmt: skip
 MARKS_ROW = 1
 """The row of the marks, directly below the bar of the memory."""
-NOTABLE_SHARE = 0.1
-"""The share of the time from which the largest avoidable part stands out although no finding is about it."""
 
 
 def step_shares(state: RunState) -> dict[str, float]:
@@ -79,32 +77,24 @@ def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -
 
 
 def time_rows(label: str, shares: Mapping[str, float], causes: Mapping[str, float | None], width: int) -> list[Line]:
-    """Return the bar of shares of the time, with the avoidable part that the first of `causes` is about in amber."""
-    # The loop believes that it computes; what waits longer does so in the other parts too, each in proportion. So the
-    # bar and the finding say the same share.
+    """Return the bar of shares of the time, with the part that the first of `causes` is about in amber."""
+    # The loop believes that it computes; what waits longer does so in the other parts too, each in proportion, unless
+    # one of these is what the first finding is about. So the bar and that finding say the same share.
+    avoidable = next((PART_OF_CAUSE[cause] for cause in causes if cause in PART_OF_CAUSE), None)
+    computing = shares[COMPUTE]
+    room = computing if avoidable in shares else 1.0
     waits: dict[str, float] = {}
     for cause in ("cpu-contended", "slow-rank"):
-        waits[PART_OF_CAUSE[cause]] = min(1.0 - sum(waits.values()), causes.get(cause) or 0.0)
-    waited, computing = sum(waits.values()), shares[COMPUTE]
+        waits[PART_OF_CAUSE[cause]] = min(room - sum(waits.values()), causes.get(cause) or 0.0)
+    waited = sum(waits.values())
     left = (1 - waited) / (1 - computing) if waited > computing else 1.0
     shares = {name: share * left for name, share in shares.items()} | {COMPUTE: max(0.0, computing - waited)}
     shares = {DATA: shares[DATA], **waits, **shares}
-    avoidable = avoidable_part(shares, causes)
     parts = [
         BarPart(f"{WARN} {name}", share, "fill-warn") if name == avoidable else BarPart(name, share, STEP_STYLES[name])
         for name, share in shares.items()
     ]
     return named_bar(label, parts, width)
-
-
-def avoidable_part(shares: Mapping[str, float], causes: Iterable[str]) -> str | None:
-    """Return the part of the first cause that is about one, else the largest avoidable part if it is notable."""
-    named = next((PART_OF_CAUSE[cause] for cause in causes if cause in PART_OF_CAUSE), None)
-    if named is not None:
-        return named
-    avoidable = [name for name in shares if name not in (COMPUTE, OPTIMIZER, START_UP)]
-    largest = max(avoidable, key=lambda name: shares[name], default=None)
-    return largest if largest is not None and shares[largest] >= NOTABLE_SHARE else None
 
 
 def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOutlook | None, width: int) -> list[Line]:
