@@ -164,16 +164,19 @@ def _verdict(scene: ComparisonScene) -> list[TextSpan]:
         same = abs(more) < EQUAL_PEAK * peak.first
         words = "the same" if same else f"{format_size(abs(more))} {'higher' if more > 0 else 'lower'}"
         parts.append((f"its peak memory {words}", peak, same))
-    if last is not None and last.first is not None and last.second is not None:
+    problems = scene.comparison.loss_problems
+    if last is not None and last.first is not None and last.second is not None and not any(problems):
         more = last.second - last.first
         same = abs(more) <= 2 * scene.comparison.loss_noise
         words = "the same within noise" if same else f"{metric(abs(more))} {'higher' if more > 0 else 'lower'}"
         parts.append((f"its loss after {last.samples:,} samples {words}", last, same))
     subject = f"{second} " if speed in [row for _, row, _ in parts] else f"{second} against {first}: "
-    return [
+    spans = [
         TextSpan(f"{'' if at else subject}{text}", "strong" if same else _tone(scene.comparison, row) or "strong")
         for at, (text, row, same) in enumerate(parts)
     ]
+    broken = zip(scene.names, problems, strict=True)
+    return spans + [TextSpan(f"the {problem} of {name}", "warn") for name, problem in broken if problem]
 
 
 def _is_alike(comparison: Comparison) -> bool:
@@ -195,12 +198,18 @@ def _results(scene: ComparisonScene) -> tuple[list[str], list[str]]:
     figures, last = {figure.name: figure for figure in scene.comparison.figures}, _last_loss(scene)
     speed = "tokens" if "tokens" in figures else "throughput"
     rows = [figures[name] for name in (speed, "peak memory") if name in figures]
-    shown = [("peak " * (row.name == "peak memory"), row.unit, row.first, row.second) for row in rows]
-    shown += [] if last is None else [(f"loss after {last.samples:,} samples ", "", last.first, last.second)]
-    return (
-        [f"{label}{format_figure(first, unit)}" for label, unit, first, _ in shown if first is not None],
-        [f"{label}{format_figure(second, unit)}" for label, unit, _, second in shown if second is not None],
-    )
+    results: tuple[list[str], list[str]] = ([], [])
+    for at, problem in enumerate(scene.comparison.loss_problems):
+        for row in rows:
+            value = (row.first, row.second)[at]
+            if value is not None:
+                results[at].append("peak " * (row.name == "peak memory") + format_figure(value, row.unit))
+        loss = None if last is None else (last.first, last.second)[at]
+        if problem:
+            results[at].append(problem)
+        elif last is not None and loss is not None:
+            results[at].append(f"loss after {last.samples:,} samples {format_figure(loss, '')}")
+    return results
 
 
 def _tone(comparison: Comparison, row: MeasuredFigure | LossAt) -> Style:

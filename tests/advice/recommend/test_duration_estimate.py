@@ -207,7 +207,7 @@ def test_a_command_trains_as_long_again_whatever_the_default_number_of_epochs(
     """One pass over the data, which the command does not name, and the observer may not know before the end."""
     job = CommandJob(command=("python", "train.py"))
     ranks = (replace(counters(100, 8, 50.0), epoch_batches=100),)
-    finished = None if outcome is None else Finished(t=90.0, outcome=outcome, sentence="")  # type: ignore[arg-type]
+    finished = None if outcome is None else Finished(t=90.0, outcome=outcome, sentence="")
     seen = {"per_device_train_batch_size": 8}
     run = earlier_run(view(ranks=ranks, state={"in_effect": seen, "total_steps": total, "finished": finished}, job=job))
     assert run is not None

@@ -85,7 +85,8 @@ class Comparison(Struct, frozen=True):
     """All differences of two runs; `comparable` is False if they trained different jobs.
 
     `in_effect` are facts that are no settings; empty unless both runs were `observed`. `loss_noise` is the standard
-    deviation of the difference of two logged losses, one of each run, around their trends.
+    deviation of the difference of two logged losses, one of each run, around their trends. `loss_problems` say since
+    when the loss of each run is not finite, empty where it is.
     """
 
     settings: tuple[ChangedSetting, ...]
@@ -98,6 +99,7 @@ class Comparison(Struct, frozen=True):
     comparable: bool
     observed: tuple[bool, bool] = (True, True)
     loss_noise: float = 0.0
+    loss_problems: tuple[str, str] = ("", "")
 
 
 def compare(first: RunView, second: RunView) -> Comparison:
@@ -115,6 +117,7 @@ def compare(first: RunView, second: RunView) -> Comparison:
         and same_program(first.record.job, second.record.job),
         observed=(bool(first.state.in_effect), bool(second.state.in_effect)),
         loss_noise=math.hypot(*(loss_noise(view.history.loss.ys) for view in (first, second))),
+        loss_problems=(first.state.loss_problem, second.state.loss_problem),
     )
 
 
@@ -196,7 +199,7 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
         ("saving", "s", max((each.save_s for each in ranks), default=None)),
         ("steps", "steps", None if view.state.step is None else float(view.state.step)),
         ("samples", "samples", samples_seen(view)),
-        ("loss, last logged", "", _last_value(view.history.loss)),
+        ("loss, last logged", "", None if view.state.loss_problem else _last_value(view.history.loss)),
     ]
     last = view.state.evaluations[-1].metrics if view.state.evaluations else {}
     rows += [(name, "", finite(value)) for name, value in last.items() if _is_quality_metric(name)]
