@@ -70,16 +70,19 @@ class LaunchOptions(Struct, frozen=True):
 class Training(Struct, frozen=True):
     """Settings with origins, the job and the preset they come from; `job_file` is the user's file that gives the job.
 
-    `notes` are warnings of the files read: keys left out, names translated. `left_open` names settings that the tool
-    of the preset's file chooses when it starts.
+    `notes` are warnings of the files read: keys left out, names translated.
     """
 
     resolved: Resolved
     job: Job | None = None
-    preset: Preset | None = None
+    loaded: LoadedPreset | None = None
     notes: tuple[str, ...] = ()
-    left_open: tuple[str, ...] = ()
     job_file: Path | None = None
+
+    @property
+    def left_open(self) -> tuple[str, ...]:
+        """The settings that the tool of the preset's file chooses when it starts."""
+        return () if self.loaded is None else self.loaded.left_open
 
 
 def resolve_training(options: LaunchOptions) -> Training:
@@ -120,7 +123,7 @@ def resolve_training(options: LaunchOptions) -> Training:
     replaced = options.command and not isinstance(given, CommandJob)
     if replaced or (job_file is not None and job_file.parent == shipped_folder()):
         job_file = None
-    return Training(resolved, job, preset, notes, () if loaded is None else loaded.left_open, job_file)
+    return Training(resolved, job, loaded, notes, job_file)
 
 
 def resolve_planned(options: LaunchOptions) -> Training:

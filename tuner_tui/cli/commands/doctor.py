@@ -28,7 +28,6 @@ from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
 from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob
 from tuner_tui.settings.model import format_value
-from tuner_tui.settings.presets import find_preset
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_training
 from tuner_tui.view.hardware_rows import hardware_rows
 
@@ -85,7 +84,7 @@ def doctor(
     # What a command computes in is known only where something says it.
     unknown = {"precision"} - chosen.origins.keys() if isinstance(job, CommandJob) else ()
     checks = (*preflight_checks(machine.inventory, machine.interpreter, settings, job, unknown), *files)
-    loaded = None if preset is None else find_preset(preset)
+    loaded = training.loaded
     if loaded is not None and loaded.dialect is not None and loaded.path is not None:
         path, dialect = loaded.path, loaded.dialect
         file_values = parse_file(read_file_text(path), path).values

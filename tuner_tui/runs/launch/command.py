@@ -17,6 +17,7 @@ from tuner_tui.core.ownership import require_unshared
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.environment import hides_all_gpus
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
+from tuner_tui.runs.launch.launchers import parse_program
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.run_processes import OBSERVER_SITE, RUN_VARIABLE
 from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argument, path_of_argument
@@ -120,10 +121,10 @@ def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Non
 
 def check_script(argv: Sequence[str], cwd: Path) -> None:
     """Raise `LaunchError` where Python is to run a script that is not there."""
-    first = next((word for word in argv[1:] if not word.startswith("-") or word in ("-m", "-c")), "")
-    is_script = first.endswith(".py") and Path(argv[0]).name.rstrip("0123456789.") == "python"
-    if is_script and not os.path.exists(cwd / first):  # noqa: PTH110  Path.exists raises for what may not be looked at
-        raise LaunchError(f"There is no script {cwd / first}.")
+    program = parse_program(argv, "")
+    script = cwd / program.words[0]
+    if program.kind == "script" and not os.path.exists(script):  # noqa: PTH110  Path.exists raises where it may not look
+        raise LaunchError(f"There is no script {script}.")
 
 
 def check_launcher(

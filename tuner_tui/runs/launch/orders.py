@@ -57,17 +57,15 @@ def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
 def pass_order(folder: RunFolder, order: Order, note: Callable[[str], None] = lambda sentence: None) -> None:
     """The same for an order that Slurm gives: its job may be requeued."""
     status, job = read_status(folder), read_job(folder.path)
+    if status.kind in ("waiting", "pending") and order == "checkpoint":
+        raise LaunchError("The run has not started yet.")
     if status.kind == "waiting":
-        if order == "checkpoint":
-            raise LaunchError("The run has not started yet.")
         try:
             end_waiting(folder, "stopped", "Removed from the queue before it started.")
         except LockedError as error:
             raise LaunchError("It is being started at this moment; try again.") from error
         return
     if status.kind == "pending":
-        if order == "checkpoint":
-            raise LaunchError("The run has not started yet.")
         _cancel(folder, job)
         return
     problem, hangs = "The supervisor does not respond", True

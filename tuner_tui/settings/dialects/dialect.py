@@ -30,7 +30,7 @@ TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>|\$\w+|\$\(.*\)|\?\?\?|@[A-Za-z_
 REFERENCE = re.compile(r"\$\{(?:(?P<resolver>[\w.]+):)?(?P<dots>\.*)(?P<key>[^${},]*)(?:,(?P<default>[^${}]*))?\}")
 """OmegaConf's `${key}`, `${.key}` of the same section, `${oc.env:NAME,default}`."""
 SEARCHED = ("vals", "minval")
-"""Keys of a section of Determined in the place of a value that its search chooses."""
+"""Keys of a section of Determined in the place of a value that its search chooses, next to its `type`."""
 MOST_REFERENCES = 20
 FREE = re.IGNORECASE | re.VERBOSE
 
@@ -114,7 +114,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        if isinstance(value, Mapping) and not value.keys().isdisjoint(SEARCHED):
+        if isinstance(value, Mapping) and "type" in value and not value.keys().isdisjoint(SEARCHED):
             flat[f"{prefix}{key}"] = "<searched>"
         elif isinstance(value, Mapping) and value:
             flat |= flatten(value, f"{prefix}{key}.")

@@ -296,7 +296,9 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
     A script without a command line opens the file by a path of its own, or imports it: it is no argument then.
     """
     if path.suffix == ".py":
-        script = find_script(path, TRAINS, lambda near, _: path.absolute() in dict(own_modules(near)))
+        script = find_script(
+            path, TRAINS, lambda near, _: path.absolute() in (module for module, _ in own_modules(near))
+        )
         needs = script is None or needs_launcher(script) or pattern_of("needs_more").search(read_source(script))
         return None if needs else f"python {shlex.quote(str(script))}"
     shown = reads_keys(path, values, KNOWN)

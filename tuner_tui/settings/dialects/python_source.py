@@ -258,9 +258,10 @@ def read_python(
     trains = [index for index, code in enumerate(codes) if re.search(rf"{TRAINS}|\.train\(", code)]
     codes = codes[: trains[-1] + 1] if trains else codes
     sources = _sources(codes, source)
-    names = _known_names(sources, modules, options)
+    imported = _constants(modules)
+    names = _known_names(sources, imported, options)
     sources = [_live(parsed, names) for parsed in sources]
-    names = _known_names(sources, modules, options)
+    names = _known_names(sources, imported, options)
     if any(re.search(rf"(?m)^[ \t]*(?:import|from)[ \t]+{UNSLOTH}\b", code) for code in codes):
         values[UNSLOTH] = True
     calls = [call for parsed in sources for call in _calls(parsed)]
@@ -496,9 +497,11 @@ def _default(node: Any) -> Any:
 
 
 def _known_names(
-    sources: list[_Source], modules: Iterable[str] = (), options: Mapping[str, object] = MappingProxyType({})
+    sources: list[_Source],
+    imported: Mapping[str, Any] = MappingProxyType({}),
+    options: Mapping[str, object] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The names that have one value, whatever is bound to them; those of `modules` where nothing here binds them.
+    """The names that have one value, whatever is bound to them; the `imported` ones where nothing here binds them.
 
     An option of the script has the value that `options` gives it.
     """
@@ -506,17 +509,11 @@ def _known_names(
     names: dict[str, Any] = {
         name: _literal(value) for key, value in options.items() if (name := f"{OWN_NAMES}.{key}") in bound
     } | {"__name__": "__main__"}
-    # The default of a class does not count where a call gives another value, or another class has another one.
+    # The default of a class does not count where a call gives another value.
     calls = [node for parsed in sources for node in parsed.nodes if isinstance(node, ast.Call)]
     configured = [call for call in calls if pattern_of("parsed").search(last_name(call.func) or "")]
     closed = bound.keys() | {f"{OWN_NAMES}.{word.arg}" for call in configured for word in call.keywords}
-    constants: list[tuple[str, Any]] = []
-    for text in modules:
-        with suppress(PresetError):
-            constants += known_names(text).items()
-    last = dict(constants)
-    closed |= {name for name, value in constants if value != last[name]}
-    names |= {name: last[name] for name in last if name not in closed and (name.isupper() or "." in name)}
+    names |= {name: value for name, value in imported.items() if name not in closed}
     for _ in range(MOST_PASSES):
         for name in [name for name in bound if name not in names]:
             nodes = [node for node in bound[name] if not (isinstance(node, ast.Name) and node.id == name)]
@@ -527,6 +524,17 @@ def _known_names(
             if all(other == first for other in others):
                 names[name] = first
     return names
+
+
+def _constants(modules: Iterable[str]) -> dict[str, Any]:
+    """The constants, and the fields of classes, that have the same value in all modules that bind them."""
+    bound: list[tuple[str, Any]] = []
+    for text in modules:
+        with suppress(PresetError):
+            bound += known_names(text).items()
+    last = dict(bound)
+    differing = {name for name, value in bound if value != last[name]}
+    return {name: last[name] for name in last if name not in differing and (name.isupper() or "." in name)}
 
 
 def _literal(value: object) -> Any:
