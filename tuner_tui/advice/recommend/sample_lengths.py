@@ -13,6 +13,7 @@ from msgspec import Struct
 from tuner_tui.hardware.interpreter import probe_cache_entry
 from tuner_tui.memory.trace import ask_trainer
 from tuner_tui.settings.command_training import own_options
+from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import Settings
 
@@ -25,10 +26,6 @@ SEED = 7
 FORMAT = 1
 MOST_FILES = 200
 """Files of a folder of which the time of change is kept."""
-PACKING_KEYS = ("packing", "sample_packing", "neat_packing", "packed")
-"""How the tools say that samples are put end to end."""
-PADDING_KEYS = ("pad_to_sequence_len", "pad_to_max_length")
-"""How they say that every sample is padded to `max_length`."""
 BUILT_IN_DATA = ("stdlib", "")
 
 
@@ -123,7 +120,7 @@ def measure_lengths(
         answer = ask_trainer(python, request, TIMEOUT_S, "measure-data")
         entry.write(answer, files)
     on = {key for key, value in own_options(job).items() if str(value).lower() == "true"}
-    packed, padded = not on.isdisjoint(PACKING_KEYS), not on.isdisjoint(PADDING_KEYS)
+    packed, padded = not on.isdisjoint(words_of("packs")), not on.isdisjoint(words_of("pads"))
     return SampleLengths(tuple(answer["lengths"]), answer["total"], answer["unit"], packed, padded)
 
 

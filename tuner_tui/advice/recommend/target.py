@@ -23,21 +23,14 @@ from tuner_tui.memory.model_shape import FAMILIES_FILE, ModelShape, known_shape
 from tuner_tui.settings.command_training import own_options, read_command, takes_arguments, uses_pytorch
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, to_hf
+from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, gpus_of_job, process_count
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings, Value
 from tuner_tui.settings.rules import RuleContext
 
-OF_PYTORCH = frozenset({
-    "per_device_train_batch_size", "gradient_accumulation_steps", "precision", "tf32", "torch_compile",
-    "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory",
-    "dataloader_persistent_workers",
-})  # fmt: skip
-"""Settings that every training with PyTorch can have, whatever reads its configuration."""
 OLDER_TRANSFORMERS = {(4, 46): "transformers before 4.46", (4, 49): "older transformers"}
 """The row of training_code.yaml for releases before these."""
-ADAPTED_LAYERS = ("lora_target_modules", "lora_target", "target_modules")
-"""The options of axolotl and TRL, LLaMA-Factory, peft and ms-swift for the layers that get adapters."""
 
 
 class TrainingTarget(Struct, frozen=True):
@@ -108,7 +101,7 @@ class TrainingTarget(Struct, frozen=True):
         if isinstance(job, BuiltinJob):
             return True
         command = tuple(job.command), Path(job.cwd or "")
-        if name in OF_PYTORCH or not uses_pytorch(*command):
+        if name in words_of("of_pytorch") or not uses_pytorch(*command):
             return uses_pytorch(*command)
         if name in job.stated:  # an optimizer of another library
             return False
@@ -240,7 +233,7 @@ class RecommendationDraft:
     @property
     def settings(self) -> Settings:
         """The current settings: defaults, recommendations so far, given values."""
-        return convert({**{name: advised.value for name, advised in self.advised.items()}, **self.given}, Settings)
+        return convert({name: advised.value for name, advised in self.advised.items()} | self.given, Settings)
 
     def of(self, target: TrainingTarget) -> RecommendationDraft:
         """The same values for another target."""
@@ -308,7 +301,7 @@ def _read_code(command: tuple[str, ...], folder: str) -> tuple[bool, tuple[str, 
     options = own_options(CommandJob(command=command, cwd=folder))
     modules = read_data_file(FAMILIES_FILE)["modules"]
     layers = {name for names in modules.values() for name in names}
-    named = next((options[name] for name in ADAPTED_LAYERS if options.get(name)), None)
+    named = next((options[name] for name in words_of("adapted_layers") if options.get(name)), None)
     switched_on = [name for name, value in options.items() if value is True and name in layers]
     if isinstance(named, str):
         names = re.split(r"[\s,]+", named.strip())

@@ -14,6 +14,7 @@ from tuner_tui.runs.read.checkpoints import SavedCheckpoint
 from tuner_tui.settings.apply import AppliedCommand, dump_config
 from tuner_tui.settings.command_training import read_training_script
 from tuner_tui.settings.dialects.dialect import dialect_by_name
+from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
 # Four ways, tried in this order:
@@ -73,13 +74,6 @@ def _fill_placeholder(argv: tuple[str, ...], checkpoint: Path | None) -> tuple[s
     return tuple(kept)
 
 
-RESUME_OPTIONS = (
-    "resumefromcheckpoint", "resumecheckpoint", "resumefrom", "resumepath", "resumefile", "resumedir", "resumeckpt",
-    "resumemodel", "resume", "resumetraining", "autoresume", "continuefrom", "continuetraining", "continuetrain",
-    "restorefrom", "restorepath", "restorecheckpoint", "restore", "restartfrom", "loadcheckpoint", "loadckpt",
-    "loadfromcheckpoint", "loadfrom", "loadstate", "loadstatedir", "startfromcheckpoint", "snapshotpath",
-)  # fmt: skip
-"""Names of options that resume, without dashes and underscores, the clearest first."""
 INIT_FROM = "init_from"
 """nanoGPT's name, whose value `resume` continues what its output folder holds."""
 
@@ -139,9 +133,10 @@ def find_own_resume(job: Job, cwd: Path, state: RunState, checkpoint: Path) -> O
 
 def _ranked(options: Sequence[str], *, has_value: bool) -> Iterator[tuple[int, bool, str, tuple[str, ...]]]:
     """Rank, whether it is a switch, the name to use and all spellings of each option that resumes."""
+    names: list[str] = words_of("resume_options")
     for words in options:
         spellings = tuple(words.split())
         for option in spellings:
             name = option.lstrip("-").replace("-", "").replace("_", "").lower()
-            if name in RESUME_OPTIONS:
-                yield RESUME_OPTIONS.index(name), not has_value, option, spellings
+            if name in names:
+                yield names.index(name), not has_value, option, spellings

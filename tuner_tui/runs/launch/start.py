@@ -58,11 +58,8 @@ def launch(
 
 
 def _create_run(prepared: PreparedLaunch, root: Path) -> tuple[RunFolder, LaunchSpec]:
-    """Create the folder and write its files. Raises `LaunchError`."""
-    try:
-        folder = create_folder(root)
-    except OSError as error:
-        raise LaunchError(f"The run folder cannot be created: {error.strerror} ({error.filename}).") from error
+    """Create the folder and write its files. Raises `OSError` where there can be no folder, else `LaunchError`."""
+    folder = create_folder(root)
     try:
         return folder, _write_folder(prepared.in_folder(folder))
     except OSError as error:
