@@ -163,9 +163,8 @@ class Backend:
         if training.job_file is not None:  # the Python that it names is asked as soon as it is shown
             check_unshared(training.job_file)
         job = self._with_interpreter(training.job or default)
-        return TrainingConfig(
-            training.resolved, job, name, base=training.loaded and training.loaded.preset, notes=training.notes
-        )
+        base = None if training.loaded is None else training.loaded.preset
+        return TrainingConfig(training.resolved, job, name, base=base, notes=training.notes)
 
     @translate_errors()
     def save_preset(self, name: str, config: TrainingConfig, overwrite: bool) -> None:
