@@ -453,9 +453,9 @@ def _restart_offer(plan: RestartPlan, before: Settings, record: RunRecord) -> La
     if lost:
         begin += f"; {lost:,} step{'s are' if lost > 1 else ' is'} repeated"
     manner = f"with {', '.join(changes)}" if changes else "with the same settings"
-    again = plan.live and plan.checkpoint is None and not plan.saves and plan.step
-    lost_lines = [("Lost", f"the {plan.step:,} steps so far; there is no checkpoint")] if again else []
-    return LaunchOffer(f"{begin}, {manner}.", lost_lines, start)
+    discards = plan.live and plan.checkpoint is None and not plan.saves and plan.step
+    lines = [("Lost", f"the {plan.step:,} steps so far; there is no checkpoint")] if discards else []
+    return LaunchOffer(f"{begin}, {manner}.", lines, start)
 
 
 def _settings_of_run(run: RunFolder, record: RunRecord) -> Settings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tuner_tui.advice.estimate import MemoryOutlook
@@ -105,18 +106,18 @@ def launch_refusal(state: UiState, view: SettingsView | None, queued: bool = Fal
     if view is None:
         return "There are no settings yet."
     if queued:
-        return settings_error(view)
+        return next(settings_errors(view), "")
     if state.folder is not None and state.view is None:
         return f"{state.folder.name} is still being read."
     if state.running and state.folder is not None:
         return f"{state.folder.name} is already training; s stops it, Q queues another run."
-    return settings_error(view)
+    return next(settings_errors(view), "")
 
 
-def settings_error(view: SettingsView | None) -> str:
-    """Return why no training can run with these settings; empty if one can."""
-    wrong = [] if view is None else [problem for problem in view.problems if problem.severity == "error"]
-    return wrong[0].sentence if wrong else ""
+def settings_errors(view: SettingsView | None) -> Iterator[str]:
+    """Return why no training can run with these settings; nothing if one can."""
+    problems = () if view is None else view.problems
+    return (problem.sentence for problem in problems if problem.severity == "error")
 
 
 def idle_line(state: UiState) -> str:
@@ -177,9 +178,8 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
 
 def settings_findings(state: UiState, view: SettingsView | None) -> tuple[Finding, ...]:
     """Return the errors of settings with which no training can start; none while one runs."""
-    problems = () if view is None or state.running else view.problems
-    wrong = (problem.sentence for problem in problems if problem.severity == "error")
-    return tuple(Finding("settings", "warning", sentence, (), "certain") for sentence in wrong)
+    errors = () if state.running else settings_errors(view)
+    return tuple(Finding("settings", "warning", sentence, (), "certain") for sentence in errors)
 
 
 def quiet_line(state: UiState) -> str:

@@ -102,10 +102,9 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Line]:
         machine = _sections(
             _parts(scene._replace(state=None, next_training=(), outlook=None), width, height), LAYOUTS[1]
         )
-        taken = len(join_sections(machine)) + 1
-        # The loss of the run says more than a machine at rest.
-        if len(end_rows(scene.end, width, height)) + taken > height:
-            return end_rows(scene.end, width, height)
+        taken, card = len(join_sections(machine)) + 1, end_rows(scene.end, width, height)
+        if len(card) + taken > height:  # the loss of the run says more than a machine at rest
+            return card
         return join_sections([end_rows(scene.end, width, height - taken), *machine])
     # Without details and blank rows as soon as the loss would otherwise be too low to read.
     loss = loss_scene(scene)

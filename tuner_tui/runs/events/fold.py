@@ -6,7 +6,7 @@ Pure: any order, any lost line and any suffix of a run give a consistent state.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -59,28 +59,16 @@ KEPT_IN: Mapping[type[ev.Event], str] = {
 
 def _folded(state: RunState, event: ev.Event) -> RunState:
     """The state after one event, without its rates."""
+    if fold_event := FOLDS.get(type(event)):
+        return fold_event(state, event)
     if kept_in := KEPT_IN.get(type(event)):
         return replace(state, **{kept_in: event})
     match event:
-        case ev.Steps():  # first, as most events are counters
-            state = _steps(state, event)
-        case ev.Metrics():
-            state = _metrics(state, event)
         case ev.Launched():
             state = replace(state, launched_t=event.t, pid=event.pid, phase="starting", phase_since_t=event.t)
             state = _with_startup(state, "importing", event.t)
-        case ev.Started():
-            state = _started(state, event)
-        case ev.Phase():
-            state = _phase(state, event)
-        case ev.Plan():
-            state = _plan(state, event)
-        case ev.Evaluated():
-            state = _evaluated(state, event)
         case ev.InEffect():
             state = replace(state, in_effect={**state.in_effect, **event.values})
-        case ev.Injected():
-            state = _injected(state, event)
         case ev.Options():
             state = replace(state, options=event.options, switches=event.switches)
         case ev.Unobserved():
@@ -89,8 +77,6 @@ def _folded(state: RunState, event: ev.Event) -> RunState:
             state = replace(state, raised=event)  # when a rank fails, the others soon raise because it is gone
         case ev.TrialMeasured():
             state = _with_rank(state, event.rank, trial=event)
-        case ev.Ended():
-            state = _ended(state, event)
         case ev.StopRequested() if event.how != "checkpoint":
             ordered = state.stop_requested if event.how == ev.SIGNALLED else None  # an order sends the signal itself
             state = replace(state, stop_requested=ordered or event.how)
@@ -99,8 +85,6 @@ def _folded(state: RunState, event: ev.Event) -> RunState:
             state = replace(state, not_finite_since=first)
         case ev.Exited():
             state = replace(_enter(state, "ending", event.t), exited=event)
-        case ev.Finished():
-            state = _finished(state, event)
         case ev.FallbackEnded():
             state = replace(state, fallback_ended=event.sentence)
     return state
@@ -360,3 +344,10 @@ def _latest(earlier_t: float | None, t: float) -> float:
 
 def _greater(current: int | None, value: int) -> int:
     return value if current is None else max(current, value)
+
+
+FOLDS: Mapping[type[ev.Event], Callable[[RunState, Any], RunState]] = {
+    ev.Steps: _steps, ev.Metrics: _metrics, ev.Started: _started, ev.Phase: _phase, ev.Plan: _plan,
+    ev.Evaluated: _evaluated, ev.Injected: _injected, ev.Ended: _ended, ev.Finished: _finished,
+}  # fmt: skip
+"""Events that have a function of their own; others change a field or two."""

@@ -70,9 +70,9 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
     counters = (next((event for event in reversed(each) if isinstance(event, Steps)), None) for each in by_rank)
     ranks = [steps for steps in counters if steps is not None]
     last = max(ranks, key=lambda steps: steps.allocated_peak_bytes or 0, default=None)  # that of the fullest GPU
-    said = _out_of_memory_words(list(chain(*by_rank)))
-    alone = record.host == this_machine().host and not any(map(TAKEN_BY_OTHERS.search, said))
-    words = said if alone else ()
+    messages = _out_of_memory_words(list(chain(*by_rank)))
+    is_shared = record.host != this_machine().host or any(map(TAKEN_BY_OTHERS.search, messages))
+    words = () if is_shared else messages  # else they say nothing of the memory here
     ran_out = _memory_that_ran_out(words, last)
     if (last is None or last.own_steps < MIN_STEPS) and ran_out is None:
         return None
@@ -84,7 +84,7 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
         record.resolved.settings,
         tensor_bytes=None if last is None else last.allocated_peak_bytes,
         reserved_bytes=None if last is None else last.reserved_peak_bytes,
-        resident_bytes=None if on_gpu or any(map(ON_GPU.search, said)) or not resident else resident,
+        resident_bytes=None if on_gpu or any(map(ON_GPU.search, messages)) or not resident else resident,
         ran_out=ran_out,
         limit_bytes=min(filter(None, limits), default=None),
     )

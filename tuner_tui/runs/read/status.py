@@ -92,12 +92,14 @@ def read_status(
         supervision = read_supervisor_state(folder.state)
         job = read_job(folder.path)
         if job is not None and (supervision is None or supervision.machine != here or supervision.outcome is not None):
-            return _status_in_slurm(folder, job, supervision, here)
-        if supervision is not None:
+            status = _status_in_slurm(folder, job, supervision, here)
+        elif supervision is not None:
             status = _status_from_state(folder, supervision, here, snapshot)
-            gone = status.kind == "lost" and not status.training_alive
-            return _status_in_slurm(folder, job, supervision, here) if job is not None and gone else status
-        return _status_without_state(folder, time.time() if now is None else now)
+            if job is not None and status.kind == "lost" and not status.training_alive:
+                status = _status_in_slurm(folder, job, supervision, here)
+        else:
+            return _status_without_state(folder, time.time() if now is None else now)
+        return status if supervision is None else replace(status, problems=supervision.problems)
     except QueueError as error:
         return RunStatus("broken", str(error))
     except OSError as error:
@@ -145,7 +147,7 @@ def _status_in_slurm(folder: RunFolder, job: SlurmJob, supervision: SupervisorSt
         return _ended_in_slurm(folder, job, supervision, state, here)
     if supervision is None or supervision.training is None:
         return RunStatus("starting", f"{job.name} starts {state.place}".rstrip() + ".")
-    return RunStatus("running", f"Running {state.place}as {job.name}.", problems=supervision.problems)
+    return RunStatus("running", f"Running {state.place}as {job.name}.")
 
 
 REPORT_S = 3600.0
@@ -205,8 +207,7 @@ def _unlisted(folder: RunFolder, job: SlurmJob, supervision: SupervisorState | N
     problem = f": {listed.problem}" if listed.problem else "."
     if supervision is not None:
         seen = " at the last reading" if listed.problem else ""
-        sentence = f"Running on {supervision.machine.host} as {job.name}{seen}{problem}"
-        return RunStatus("running", sentence, problems=supervision.problems)
+        return RunStatus("running", f"Running on {supervision.machine.host} as {job.name}{seen}{problem}")
     return RunStatus("pending", f"{job.name} was submitted{problem}")
 
 
@@ -241,14 +242,8 @@ def _settled(folder: RunFolder, supervision: SupervisorState) -> SupervisorState
 
 
 def _ended(supervision: SupervisorState) -> RunStatus:
-    return RunStatus(
-        "ended",
-        supervision.sentence,
-        outcome=supervision.outcome,
-        exit_code=supervision.exit_code,
-        signal=supervision.signal,
-        problems=supervision.problems,
-    )
+    end = supervision.outcome, supervision.exit_code, supervision.signal
+    return RunStatus("ended", supervision.sentence, *end)
 
 
 def _elsewhere(folder: RunFolder, supervision: SupervisorState, here: Machine) -> RunStatus:
@@ -258,7 +253,6 @@ def _elsewhere(folder: RunFolder, supervision: SupervisorState, here: Machine) -
     return RunStatus(
         "foreign",
         f"This run belongs to another machine or container, {machine.host} (this is {here.host}); open it there.",
-        problems=supervision.problems,
     )
 
 
@@ -271,14 +265,9 @@ def _ended_or_lost(folder: RunFolder, supervision: SupervisorState | None, lost:
 def _supervised(supervision: SupervisorState) -> RunStatus:
     training = supervision.training
     if training is None:
-        return RunStatus("starting", "The supervisor is starting the training.", problems=supervision.problems)
-    return RunStatus(
-        "running",
-        f"Running as process {training.pid}.",
-        pid=training.pid,
-        training_alive=is_alive(training),
-        problems=supervision.problems,
-    )
+        return RunStatus("starting", "The supervisor is starting the training.")
+    sentence = f"Running as process {training.pid}."
+    return RunStatus("running", sentence, pid=training.pid, training_alive=is_alive(training))
 
 
 def _without_supervisor(folder: RunFolder, supervision: SupervisorState, snapshot: ProcessSnapshot | None) -> RunStatus:
@@ -292,7 +281,7 @@ def _without_supervisor(folder: RunFolder, supervision: SupervisorState, snapsho
             pid = (*processes.members, *processes.detached)[0].pid
             sentence = f"The supervisor and its process are gone; other processes of the training continue: {names}."
     if pid is not None:
-        return RunStatus("lost", sentence, pid=pid, training_alive=True, problems=supervision.problems)
+        return RunStatus("lost", sentence, pid=pid, training_alive=True)
     lost = "The supervisor and the training are gone; how it ended is unknown."
     return _ended_or_lost(folder, supervision, lost)
 

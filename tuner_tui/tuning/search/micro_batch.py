@@ -6,6 +6,7 @@ samples, where `fixed` is the cost of each micro batch. A larger micro batch can
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
@@ -71,13 +72,8 @@ class MicroBatchSizes(Struct, frozen=True):
 
         If the effective batch is free, the optimizer step is spread over more samples as well.
         """
-        fixed_s = self.fixed_cost_s()
-        if fixed_s is None or not self.current.throughput:
-            return None
         held = self.context.space.hold_effective_batch
-        optimizer = 0.0 if held else self.current.breakdown.optimizer or 0.0
-        share = fixed_s / self.micro * self.current.throughput + optimizer
-        return knobs.gain_without(min(MAX_FIXED_SHARE, share))
+        return self._bound_at(math.inf, 0.0 if held else self.current.breakdown.optimizer or 0.0)
 
     def larger(self) -> SizeOption | None:
         """Return the size that the search for the largest one proposes, else one that fitted with other knobs."""
@@ -160,12 +156,13 @@ class MicroBatchSizes(Struct, frozen=True):
         costs = (_fixed_cost_s(group, group[-1], results.sigma) for group in group_by_knobs(results.results))
         return max((cost for cost in costs if cost is not None), default=None)
 
-    def _bound_at(self, micro: int) -> float | None:
+    def _bound_at(self, micro: float, optimizer: float = 0.0) -> float | None:
+        """Return the gain of this micro batch at most, if that share of a step in the optimizer vanished as well."""
         fixed_s = self.fixed_cost_s()
         if fixed_s is None or not self.current.throughput:
             return None
         saved_s = fixed_s * (1 / self.micro - 1 / micro)
-        return knobs.gain_without(max(0.0, saved_s * self.current.throughput))
+        return knobs.gain_without(min(MAX_FIXED_SHARE, saved_s * self.current.throughput + optimizer))
 
     def _probes(self) -> tuple[BatchProbe, ...]:
         """One probe per size, from all settings whose memory depends on the micro batch in the same way."""
