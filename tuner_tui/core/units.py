@@ -19,6 +19,11 @@ def format_share(part: float | None, digits: int = 0, signed: bool = False) -> s
     return UNKNOWN if part is None else format_percent(part * 100, digits, signed)
 
 
+def format_ms(seconds: float) -> str:
+    """`12.3 ms`."""
+    return f"{seconds * 1000:.3g} ms"
+
+
 def format_percent(value: float | None, digits: int = 0, signed: bool = False) -> str:
     """A percentage: 31.4 is `31 %`. Otherwise as `format_share`."""
     if value is None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tuner_tui.core.units import format_percent
+from tuner_tui.core.units import format_ms, format_percent
 from tuner_tui.inspection.step_trace import RANKS, PartTime, StepTimes
 
 Bound = Literal["input", "host", "launch", "ranks", "device"]
@@ -63,7 +63,7 @@ def judge_step(times: StepTimes, lines: Sequence[HotLine] = ()) -> SlowStep:
     shares = _shares(times)
     bound = max(shares, key=lambda kind: shares[kind])
     where, reason = _reason(bound, times, lines)
-    evidence = [f"{_ms(times.step_s)} a step; with the profiler {_ms(times.profiled_step_s)}"]
+    evidence = [f"{format_ms(times.step_s)} a step; with the profiler {format_ms(times.profiled_step_s)}"]
     if times.busy_s is not None:
         busy = format_percent(times.share(times.busy_s) * 100)
         evidence.append(f"GPU busy {busy}, {times.kernels:.0f} kernels a step")
@@ -165,7 +165,3 @@ def _own_share(times: StepTimes, part: PartTime) -> float:
     own_s = sum(each.own_s for each in times.parts if each.name != RANKS)
     lost = own_s if times.idle_s is None else min(own_s, times.idle_s["host"])
     return times.share(part.own_s / own_s * lost) if own_s else 0.0
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms"

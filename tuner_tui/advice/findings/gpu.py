@@ -161,8 +161,10 @@ def gpu_memory_unused(situation: Situation) -> Finding | None:
     if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT or figures is None:
         return None
     used, total = figures
-    remedies = () if used / total >= thresholds.VRAM_LOW_SHARE else remedies_for("gpu-memory-unused", situation)
-    if used / total >= thresholds.VRAM_LOW_SHARE or (situation.settings is not None and not remedies):
+    if used / total >= thresholds.VRAM_LOW_SHARE:
+        return None
+    remedies = remedies_for("gpu-memory-unused", situation)
+    if situation.settings is not None and not remedies:
         return None
     evidence = (f"{format_size(used)} of {format_size(total)} used", f"GPU busy {format_percent(busy)}")
     return finding("gpu-memory-unused", situation, *evidence, remedies=remedies, unused=format_size(total - used))

@@ -29,7 +29,7 @@ from tuner_tui.advice.findings.run_metrics import (
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
-from tuner_tui.core.units import format_percent, format_share, format_short_duration
+from tuner_tui.core.units import format_ms, format_percent, format_share, format_short_duration
 from tuner_tui.runs.events.progress import RankTimes, phase_at, rank_times
 
 
@@ -86,10 +86,10 @@ class SlowRank(Struct, frozen=True):
         """The two sides in figures."""
         slow, others = self.slow, self.others
         return (
-            f"rank {slow.rank}: waits {_ms(slow.data_wait_s)} for data and works {_ms(slow.own_s)} a step; "
-            f"the others: {_ms(others.data_wait_s)} and {_ms(others.own_s)}",
-            f"in calls that wait for other ranks (backward, collectives): rank {slow.rank} {_ms(slow.rank_wait_s)} "
-            f"a step, the others {_ms(others.rank_wait_s)}",
+            f"rank {slow.rank}: waits {format_ms(slow.data_wait_s)} for data and works {format_ms(slow.own_s)} a step; "
+            f"the others: {format_ms(others.data_wait_s)} and {format_ms(others.own_s)}",
+            f"in calls that wait for other ranks (backward, collectives): rank {slow.rank} "
+            f"{format_ms(slow.rank_wait_s)} a step, the others {format_ms(others.rank_wait_s)}",
         )
 
 
@@ -122,10 +122,6 @@ def slow_rank(situation: Situation) -> Finding | None:
         "slow-rank", situation, *late.evidence, lost_share=lost_share, rank=late.slow.rank, what=phase,
         share=format_share(late.lost_share),
     )  # fmt: skip
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms"
 
 
 def data_wait(situation: Situation) -> Finding | None:

@@ -56,7 +56,7 @@ def rates_of(ranks: Iterable[RankState]) -> Rates:
         samples_s=sum(max(0, b.samples - a.samples) / (b.train_s - a.train_s) for a, b in spans) or None,
         tokens_s=_summed(spans, lambda counters: counters.tokens),
         padding_share=_padding_share(spans),
-        data_wait_share=_largest_share(spans, data_wait_share),
+        data_wait_share=_largest_share(spans, _data_wait_share),
         between_share=_largest_share(spans, _between_share),
         step_time_s=step_time_s,
     )
@@ -153,7 +153,7 @@ def _between_share(first: Steps, last: Steps) -> float | None:
     return None if last.between_s is None else (last.between_s - (first.between_s or 0.0)) / seconds
 
 
-def data_wait_share(first: Steps, last: Steps) -> float | None:
+def _data_wait_share(first: Steps, last: Steps) -> float | None:
     """Share of one rank's step time between two counters spent waiting for data; None without a data loader."""
     seconds = last.train_s - first.train_s
     if seconds <= 0 or (last.between_s is None and not last.data_wait_s):

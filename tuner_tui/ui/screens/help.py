@@ -18,8 +18,8 @@ from tuner_tui.view.cells import Line, TextSpan, join_sections, labelled_flow, l
 
 MOVEMENT_KEYS = frozenset({"up", "down", "page-up", "page-down", "first", "last", "start", "left", "right"})
 """Bindings left out because one line of the glossary covers all cursor keys."""
-WIDEST, FRAME_COLUMNS, FRAME_ROWS = 92, 6, 2
-"""Columns of the dialog at most, and columns and rows of its frame."""
+WIDEST, MOST_WIDTH, MOST_HEIGHT, FRAME_COLUMNS, FRAME_ROWS = 92, 0.96, 0.9, 6, 2
+"""Columns of the dialog at most, its share of the screen, and columns and rows of its frame, as in `app.tcss`."""
 
 
 class HelpScreen(Dialog[None]):
@@ -44,10 +44,8 @@ class HelpScreen(Dialog[None]):
     def on_mount(self) -> None:
         groups, glossary = self._panel.values
         width, height = self.app.size
-        if (
-            len(help_rows(groups, glossary, min(WIDEST, int(width * 0.96)) - FRAME_COLUMNS))
-            > int(height * 0.9) - FRAME_ROWS
-        ):
+        columns = min(WIDEST, int(width * MOST_WIDTH)) - FRAME_COLUMNS
+        if len(help_rows(groups, glossary, columns)) > int(height * MOST_HEIGHT) - FRAME_ROWS:
             self._pages = [(groups, ()), ((), glossary)]
             self.action_turn()
 
