@@ -274,9 +274,9 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         sentence = f"{sentence}; all {steps} steps were done before"
     innermost = failure.calls[-1] if failure.calls else CodeFrame("", "")
     forms = read_data_file(FILE)["relations"].get(topic or cause, {})
-    words = "".join(_first_form(((form, (key,)) for key, form in forms.items()), f"{message}\n{innermost.name}"))
-    is_of_sizes = topic == "shapes" and not words and name != "collate"
-    name = (_relation_of_sizes(message) if is_of_sizes else words) or name
+    relation = "".join(_first_form(((form, (key,)) for key, form in forms.items()), f"{message}\n{innermost.name}"))
+    is_of_sizes = topic == "shapes" and not relation and name != "collate"
+    name = (_relation_of_sizes(message) if is_of_sizes else relation) or name
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
     is_of_call = topic == "package-versions" or cause in CAUSES_OF_CALLS or (pattern is not None and pattern.raised)
@@ -379,12 +379,9 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
     frames = failure.calls
     if not frames:
         return () if explanation is None else explanation.remedies
-    program_frame = next((frame for frame in reversed(frames) if not _is_foreign(frame)), None)
     # Python's own files say less than what called them.
-    inner = next(
-        (frame for frame in reversed(frames) if frame is program_frame or _named_groups("installed", frame.file)),
-        frames[-1],
-    )
+    named = (frame for frame in reversed(frames) if not _is_foreign(frame) or _named_groups("installed", frame.file))
+    inner = next(named, frames[-1])
     package = next(iter(_named_groups("installed", inner.file)), None)
     is_release = _pattern("release-errors").search(failure.message) is not None
     title, why = f"look at {_show(inner)} in {inner.place}", "the program's innermost line of the traceback"
@@ -393,10 +390,11 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
     forms = ((expand(row["form"], document["fragments"]), (row["why"],)) for row in document["refusals"])
     if asked := "".join(_first_form(forms, f"{failure.message}\n{inner.statement}")) if refuses else "":
         why = f"{_show(inner)} in {inner.place}; the condition above it says when"
-    program_frame = _own_frame(frames) if LIBRARY.search(inner.file) else program_frame
     if package is not None:
         release = f", and the release of {package}" if is_release else ""
-        called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
+        of_program = (frame for frame in reversed(frames) if not _is_foreign(frame))
+        caller = _own_frame(frames) if LIBRARY.search(inner.file) else next(of_program, None)
+        called = "" if caller is None else f"; called by {_show(caller)} in {caller.place}"
         title = f"check what reaches {package}'s {inner.function}{release}"
         why = f"{_show(inner)} in {package} failed{called}"
     checks: tuple[Remedy, ...] = (Remedy(title=asked or title, why=why, source="the traceback"),)
@@ -492,9 +490,8 @@ def _advice_in(message: str) -> tuple[Remedy, ...]:
     """What the message itself says to do."""
     text = re.sub(r"(?m)^(?:wandb|clearml|mlflow|comet\w*)\b.*", "", message, flags=re.IGNORECASE)
     text = re.sub(r":\n+(?:```\w*\n)?(?=\S)", ": ", text)  # a command below the sentence that names it
-    sentences = (match[1] for match in _pattern("advice").finditer(text))
     reporting = _pattern("reporting", re.IGNORECASE)
-    texts = [text for text in sentences if not reporting.search(re.sub(r"\([^()]*\)?", "", text))]
+    texts = [each for each in _named_groups("advice", text) if not reporting.search(re.sub(r"\([^()]*\)?", "", each))]
     is_vague = bool(texts) and len(texts[0].split()) < 5 and not _named_groups("names", texts[0])
     advice = "; ".join(texts[: 1 + is_vague])
     return (remedy("do-as-it-says", advice=quote_log(advice, 300)),) if advice else ()
@@ -634,10 +631,5 @@ def _location_from_output(failure: Failure, lines: Sequence[LogLine]) -> str | N
     """The location by the last banner or progress bar before the failure."""
     before = [line.text for line in lines if line.number < failure.first][-LOOKBACK_LINES:]
     forms: Mapping[str, str] = read_data_file(FILE)["locations"]
-    for line in reversed(before):
-        location = next((name for name, form in forms.items() if re.match(form, line)), None)
-        if location is not None:
-            return None if location == "loading" and "100%" in line else location
-        if BAR.search(line) and "/s" in line and "ap" not in line[:3]:
-            return "training"
-    return None
+    locations = (name for line in reversed(before) for name, form in forms.items() if re.match(form, line))
+    return _normalize_location(next(locations, None))

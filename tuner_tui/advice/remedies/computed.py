@@ -106,7 +106,7 @@ def _can_scale_rate(situation: Situation, settings: Settings) -> bool:
 
 
 def _times(after: int, before: int) -> str:
-    """The factor `× 0.75`, or `÷ 64` where that would round to nothing."""
+    """The factor, such as `× 0.75`."""
     return f"× {after / before:.2g}"
 
 

@@ -191,19 +191,11 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
     if not failure.frames:
         return None
     role = role_of(failure.frames)
-    names = [frame.name for frame in failure.calls]
-    innermost = (failure.calls or failure.frames)[-1]
-    return next(
-        (
-            pattern
-            for pattern in crash_table().frames
-            if pattern.headline.search(failure.headline)
-            and (
-                any(map(pattern.frame.search, names[-pattern.depth :]))
-                or pattern.fits(None if role is None else role.name, innermost.statement)
-            )
-            and pattern.raised in (None, failure.refuses, innermost.statement.startswith("raise "))
-            and (by_words is None or by_words.cause in pattern.replaces)
-        ),
-        None,
-    )
+    name = None if role is None else role.name
+    calls = [frame.name for frame in failure.calls]
+    statement = (failure.calls or failure.frames)[-1].statement
+    raised = (None, failure.refuses, statement.startswith("raise "))
+    rows = (row for row in crash_table().frames if by_words is None or by_words.cause in row.replaces)
+    rows = (row for row in rows if row.raised in raised and row.headline.search(failure.headline))
+    fitting = (row for row in rows if any(map(row.frame.search, calls[-row.depth :])) or row.fits(name, statement))
+    return next(fitting, None)

@@ -326,7 +326,7 @@ class _ExceptionParser:
         # Nothing marks the end of a message. Most blank lines end it although some messages contain them: what comes
         # after is mostly the output of other processes.
         if line.blank:
-            last = [after.text for after in self.lines[self.position :]]
+            last = [after.text for after in self.lines[self.position : self.position + MAX_MESSAGE_LINES]]
             is_all = len(last) < MAX_MESSAGE_LINES and all(map(PROSE.match, last))
             return is_all or matches_any("announcements", before) or matches_any("advice", self._next_text())
         begins = any(start.match(line.text) for start in (TRACEBACK, THREAD, FRAME, LINK, DRAWN))
@@ -417,7 +417,11 @@ def is_log(path: Path) -> bool:
 ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\)")
 RANK = re.compile(r"^\s*rank\s+: (?P<rank>\d+)")
 EXIT = re.compile(r"^\s*exitcode\s+: (?P<code>-?\d+)")
-SIGNAL_OF_WORDS = {(signal.strsignal(number) or "").partition(":")[0]: int(number) for number in signal.Signals}
+SIGNALS_BY_NAME: dict[str, int] = {
+    **signal.Signals.__members__,
+    **{(signal.strsignal(number) or "").partition(":")[0]: int(number) for number in signal.Signals},
+}
+"""By their names and the words that describe them, such as `Killed`."""
 WINDOWS_SIGNALS = {
     0xC0000005: signal.SIGSEGV, 0xC00000FD: signal.SIGSEGV, 0xC0000409: signal.SIGABRT,
     0xC0000094: signal.SIGFPE, 0xC000001D: signal.SIGILL, 0xC000013A: signal.SIGINT,
@@ -467,14 +471,10 @@ def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
 def _signal_number(match: re.Match[str]) -> int | None:
     """The number of the signal in a match of one of the forms of signals; None if it is unknown."""
     value = match[match.lastgroup or 0]
-    match match.lastgroup:
-        case "name":
-            return signal.Signals.__members__.get(value)
-        case "words":
-            return SIGNAL_OF_WORDS.get(value)
-        case "shell":
-            return int(value) - 128  # a shell's exit code for a process that a signal ended
-    return int(value) or None
+    if not value.isdecimal():
+        return SIGNALS_BY_NAME.get(value)
+    # A shell's exit code for a process that a signal ended is 128 more.
+    return int(value) - (128 if match.lastgroup == "shell" else 0) or None
 
 
 def signal_name(number: int) -> str:

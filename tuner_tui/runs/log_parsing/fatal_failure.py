@@ -244,6 +244,7 @@ UNRECOGNISED = 2
 FIRST_KEPT, LAST_KEPT = 20, 80
 """Failures looked at where an output repeats one endlessly."""
 INTERRUPT = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|SignalException)$")
+"""The class of an exception by which a user or a signal stopped the process."""
 VAGUE_TOPICS = frozenset({None, "native-crash", "gpu-call", "rank-output"})
 """Topics of the cause `unknown` that name no part that failed."""
 ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
@@ -286,10 +287,11 @@ def find_fatal_failure(
     named = [match for match in matches if match.pattern is not None and not _is_vague(match.pattern)]
     certain = [match for match in matches if match in named or match.failure.uncaught or _origin(match) not in handled]
     fatal = [match for match in certain if match not in survived]
-    if any(_is_interrupt(match) and not match.failure.ignored for match in fatal):
+    interrupts = [match for match in fatal if INTERRUPT.search(match.failure.type or "")]
+    if not all(match.failure.ignored for match in interrupts):
         # Somebody stopped the training. What its processes then report of each other is no failure; an error of its
         # own, such as a full disk while it saved, still is.
-        fatal = [match for match in fatal if not (_is_interrupt(match) or match.is_echo)]
+        fatal = [match for match in fatal if not (match in interrupts or match.is_echo)]
     # A package that did not compile is missing afterwards.
     built = min((each.failure.first for each in fatal if each.cause == "compile-failed"), default=len(lines))
     fatal = [each for each in fatal if each.cause != "missing-package" or each.failure.first < built]
@@ -306,11 +308,6 @@ def _origin(match: FailureMatch) -> object:
     """What is the same for an error that comes again: its class and the line that raised it, else its first line."""
     failure = match.failure
     return failure.type, failure.frames[-1].place if failure.frames else failure.headline[:ORIGIN_CHARS]
-
-
-def _is_interrupt(match: FailureMatch) -> bool:
-    """Whether the process was stopped by a user or a signal."""
-    return INTERRUPT.search(match.failure.type or "") is not None
 
 
 def _rank(match: FailureMatch, launcher: LauncherReport, any_cause: bool) -> tuple[object, ...]:
@@ -496,7 +493,7 @@ class Judgement(Struct, frozen=True):
         pattern = self.match.pattern if self.by == "log" and self.match is not None else self.event_pattern
         sure = self.by == "kernel" or (self.by == "observer" and isinstance(self.event, OutOfMemory))
         sure = sure or (pattern is not None and pattern.confidence == "certain")
-        return self.by is not None and sure and self.cause in OUT_OF_MEMORY_CAUSES
+        return sure and self.cause in OUT_OF_MEMORY_CAUSES
 
 
 def judge(lines: Sequence[LogLine], state: RunState, exited: Exited | None) -> Judgement:
@@ -546,7 +543,7 @@ def _fatal_event(state: RunState) -> OutOfMemory | Raised | None:
     return memory if _is_memory_error(raised.type, raised.message) or other_rank_followed else raised
 
 
-def _is_memory_error(type_name: str, message: str = "") -> bool:
+def _is_memory_error(type_name: str, message: str) -> bool:
     name = type_name.rsplit(".", 1)[-1]
     return name in ("OutOfMemoryError", "MemoryError") or "memory" in message.lower()
 

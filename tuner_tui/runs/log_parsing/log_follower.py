@@ -334,11 +334,9 @@ def _thinned(lines: Sequence[tuple[int, bytes]]) -> list[tuple[float, int, bytes
     of_evaluation = [any(map(lower.__contains__, _EVALUATION)) for *_, lower in figures]
     chosen = [index for index, evaluates in enumerate(of_evaluation) if evaluates]
     chosen = [*chosen[:2], *chosen[2:][2 - MAX_LINES :]]
-    others = [
-        index for index, evaluates in enumerate(of_evaluation) if not evaluates and _LOSS.search(figures[index][1])
-    ]
-    spacing = max(1, -(-len(others) // MAX_LINES))
-    chosen = sorted({*chosen, *others[::-spacing]})
+    losses = [index for index, (_, line, _) in enumerate(figures) if not of_evaluation[index] and _LOSS.search(line)]
+    spacing = max(1, -(-len(losses) // MAX_LINES))
+    chosen = sorted({*chosen, *losses[::-spacing]})
     return [((index + 1) / len(figures), *figures[index][:2]) for index in chosen]
 
 
@@ -410,12 +408,11 @@ class LogEventBuilder:
         if self._bar_total is None or record.total_steps == self._bar_total:
             return True
         longer = (record.total_steps or 0) > self._bar_total
-        ended = self._bar_done >= self._bar_total
         # `for epoch in tqdm(range(3)): for batch in tqdm(loader)`: the outer bar is drawn first and stays at 0.
         if longer and self._bar_done == 0 and self._bar_total <= MAX_EPOCH_BAR:
             self._epochs = self._bar_total
             return True
-        return longer and ended
+        return longer and self._bar_done >= self._bar_total
 
     def _follow_bar(self, record: ProgressRecord, now: float) -> None:
         """Add up the epochs of a bar, or of a printed counter, which need not reach its end."""
@@ -493,9 +490,8 @@ class LogOnlyFollower:
         if self._builder.advanced and self._advanced_t is None:
             self._advanced_t = now
         grace_s = BAR_GRACE_S if observed and self._builder.bars_alone else GRACE_S
-        self._released = self._released or (
-            self._advanced_t is not None and (over or now - self._advanced_t >= grace_s)
-        )
+        advances = self._advanced_t is not None and (over or now - self._advanced_t >= grace_s)
+        self._released = self._released or advances
         if not self._released:
             return []
         events, self._held = self._held, []

@@ -375,13 +375,12 @@ def _losses(text: str, labels: _Labels) -> tuple[dict[str, float], dict[str, flo
     for match in _LOSS.finditer(text):
         name, value = _name(match), _value(match)
         words = {*name.split("_"), *re.findall(r"[a-z]+", match[0])}
-        if value is None or _NO_LOSS.search(match["key"]) or words & (_RECORDS | _PERPLEXITY):
+        before, is_share = text[max(0, match.start() - _NAME_LENGTH) : match.start()], text[match.end() :][:1] == "%"
+        # Shares are those of a profiler's table, such as of `aten::nll_loss`.
+        if value is None or is_share or words & (_RECORDS | _PERPLEXITY):
             continue
-        if (
-            _EXPONENTIAL.search(text, max(0, match.start() - _NAME_LENGTH), match.start())
-            or text[match.end() :][:1] == "%"
-        ):
-            continue  # shares are those of a profiler's table, such as of `aten::nll_loss`
+        if _NO_LOSS.search(match["key"]) or _EXPONENTIAL.search(before):
+            continue
         if _is_evaluation(words, labels, match.start()):
             evaluated.setdefault("eval_loss", _mean_of(text, match, value))
         else:
@@ -425,12 +424,9 @@ def _metrics(text: str, labels: _Labels, evaluates: bool) -> dict[str, float]:
 
 
 def _is_evaluation(words: set[str], labels: _Labels, start: int) -> bool:
-    if words & _TRAINING:
-        return False
-    if words & _EVALUATION:
-        return True
-    earlier = [evaluates for label_start, evaluates in labels if label_start < start]
-    return bool(earlier) and earlier[-1]
+    if words & (_TRAINING | _EVALUATION):
+        return not words & _TRAINING
+    return next((evaluates for label_start, evaluates in reversed(labels) if label_start < start), False)
 
 
 _EVALUATION = frozenset(EVALUATION_WORDS.split("|"))
@@ -448,12 +444,7 @@ def _name(match: re.Match[str]) -> str:
 
 
 def _value(match: re.Match[str] | None) -> float | None:
-    if match is None:
-        return None
-    try:
-        return float(match["value"].rstrip("."))
-    except ValueError:  # a version or an address, such as 1.2.3
-        return None
+    return None if match is None else parse_number(match["value"].rstrip("."))  # 1.2.3 is a version or an address
 
 
 def _whole(text: str) -> int:
