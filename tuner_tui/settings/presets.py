@@ -348,9 +348,10 @@ def _of_launcher(job: CommandJob) -> Mapping[str, Value]:
 def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mapping[str, Any]) -> Mapping[str, Value]:
     """The micro batch or the accumulation by a batch of all devices together, where their number is known."""
     pattern = leaf_pattern(words_of("global_batch"))
-    values = without_other_meanings(flat)
-    wholes = {value for key, value in values.items() if pattern.search(key) and "val" not in key}
-    wholes = {int(value) for value in wholes if str(value).isdecimal()}
+    values = without_other_meanings(flat).items()
+    wholes = {
+        int(value) for key, value in values if pattern.search(key) and "val" not in key and str(value).isdecimal()
+    }
     whole, devices = next(iter(wholes), 0), process_count(job)
     if len(wholes) != 1 or "gpus" not in job.stated or whole % devices:
         return {}
@@ -387,7 +388,7 @@ def _with_command(
     """
     if not words:
         name = script_of(job.command).as_posix()
-        after = next((index for index, word in enumerate(job.command) if word.endswith(f"{name}")), 0)
+        after = next((index for index, word in enumerate(job.command) if word.endswith(name)), 0)
         given = {**read_options(job.command[after:]), **read_overrides(job.command)}
         started = with_model_and_data(replace(job, model=None), dialects()["hf-args"], given)
         return {**settings, **settings_of_options(given)}, replace(started, model=started.model or job.model)

@@ -47,7 +47,7 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         return replace(_on_this_machine(command, Path(source)), kind=kind)
     is_yaml = suffix not in (*JSON_SUFFIXES, *INI, ".toml")
     documents = re.split(r"(?m)^---(?:[ \t].*)?$", text) if is_yaml else [text]
-    for document in () if kind else documents if len(documents) > 1 else [text]:
+    for document in () if kind else documents:
         try:
             file = parse_tool_text(document, source, suffix)
         except PresetError as error:
@@ -183,8 +183,9 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str, by_name: bool =
     trains = [(name, file) for name, file in trains if not pattern_of("trials").search(name)] or trains
     trains = [(name, file) for name, file in trains if re.search(r"(?:^|\s)train$", name)] or trains
     # Of a program with subcommands those that say so train.
-    verbs = {script_of(file.words) for _, file in trains if not TRAINING_WORDS.isdisjoint(file.words)}
-    trains = [(n, f) for n, f in trains if script_of(f.words) not in verbs or not TRAINING_WORDS.isdisjoint(f.words)]
+    others = [(name, file) for name, file in trains if TRAINING_WORDS.isdisjoint(file.words)]
+    programs = {script_of(file.words) for name, file in trains if (name, file) not in others}
+    trains = [row for row in trains if row not in others or script_of(row[1].words) not in programs]
     by_words = {file.words: (name, file) for name, file in reversed(trains)}
     if len(by_words) < 2:
         return next((file for _, file in by_words.values()), None)

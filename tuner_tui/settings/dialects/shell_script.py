@@ -471,9 +471,9 @@ def _programs() -> frozenset[str]:
 
 def _program_of(words: tuple[str, ...]) -> str:
     """The known tool that a command starts, or a program that trains by its name, such as `nnUNetv2_train`."""
-    named = pattern_of("programs_that_train").match(" ".join(words))
-    known = (word for word in words[:4] if PurePosixPath(word).name in _programs())
-    return next(known, named[1] if named else "")
+    by_name = pattern_of("programs_that_train").match(" ".join(words))
+    tools = (word for word in words[:4] if PurePosixPath(word).name in _programs())
+    return next(tools, by_name[1] if by_name else "")
 
 
 def _is_training(command: _Command, file: Path) -> bool:
@@ -532,9 +532,11 @@ def _does_other_work(words: tuple[str, ...]) -> bool:
 
 def script_of(words: tuple[str, ...]) -> PurePosixPath:
     """The script or the module of a command, such as `src/train` of `src.train`, or the program of a known tool."""
-    modules = (name for word, name in pairwise(words) if word in MODULE and not name.startswith(LAUNCH_MODULES))
     script = next((word for word in words if re.fullmatch(r"[^=\s]*\.(?:py|ipynb)", word)), None)
-    return PurePosixPath(next(modules, _program_of(words)).replace(".", "/") if script is None else script)
+    if script is not None:
+        return PurePosixPath(script)
+    modules = (name for word, name in pairwise(words) if word in MODULE and not name.startswith(LAUNCH_MODULES))
+    return PurePosixPath((next(modules, "") or _program_of(words)).replace(".", "/"))
 
 
 def _without_comment(line: str) -> str:

@@ -225,8 +225,8 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
                 given = () if given[:1] == ("docker",) else given  # the text has the command inside it as well
                 commands = [(given, shell.environment), *(commands if not given else ())]
         folders = [*text_file.absolute().parents[: FOLDERS_UP + 1]]
-        spoken_of = folders[folders[0].name == "docs"]  # where a reader goes to: `cd tools`
-        folders += (above for above in config.parents[:FOLDERS_UP] if spoken_of in above.parents)
+        top = folders[folders[0].name == "docs"]  # its readers may go to a folder below it: `cd tools`
+        folders += (above for above in config.parents[:FOLDERS_UP] if top in above.parents)
         for written, environment in commands:
             words = [_program_here(word, config) for word in written]
             for folder in folders:
@@ -326,8 +326,7 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     if script is None or not (folder / script).is_file():
         return False
     option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("-")), "")
-    # `-Y {path_to_config}`, `train.py <config>`: what is to be filled in says itself that it is the configuration.
-    # `config/whatever_you_want.yml`
+    # `-Y {path_to_config}`, `train.py config/yours.yml`: what is to be filled in says that it is the configuration.
     is_example = re.search(r"/.*\.(?:ya?ml|json|toml)$", name) and other.parent in config.parents and not other.exists()
     says_config = (_is_open(name) or is_example) and re.search(r"conf|cfg|ya?ml", name, re.IGNORECASE)
     is_option = re.fullmatch(r"-[A-Za-z]", option) or pattern_of("config_options").fullmatch(f'"{option}"')
@@ -522,10 +521,10 @@ def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
         named = ((key, name) for key in keys if (name := _first_text(values, [key])))
         is_path = re.compile(r"[\w-]+/[\w.-]+")
         model = next((name for key, name in named if is_path.fullmatch(name) or ("/" in name and "path" in key)), model)
-    is_none = model is not None and re.fullmatch(
+    is_no_model = model is not None and re.fullmatch(
         r"[A-Z][A-Za-z]+|.*\.(?:py|ya?ml|toml)|[^/]*[\s(][^/]*|(?i:imagenet\w*|coco)", model
     )
-    return None if is_none else model
+    return None if is_no_model else model
 
 
 def _data_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
