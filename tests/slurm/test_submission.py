@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.launchers import TORCHRUN_NODE, launcher_command
+from tuner_tui.runs.launch.launchers import launcher_command
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare
 from tuner_tui.runs.launch.slurm_submission import cluster_request, submit
 from tuner_tui.runs.slurm import SlurmError, SlurmOptions, read_job
 from tuner_tui.runs.store.folder import list_runs
+from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Launcher
 from tuner_tui.settings.model import Resolved, Settings
@@ -81,7 +82,7 @@ def test_commands_that_cannot_use_several_nodes(launch: LaunchRequest, sentence:
 
 def test_processes_are_shared_among_the_nodes() -> None:
     assert launcher_command("torchrun", ("python", "train.py", "--lr", "1"), 16, "python", 2) == (
-        "srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1", "sh", "-c", TORCHRUN_NODE, "sh",
+        "srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1", "sh", "-c", words_of("on_each_node")["torchrun"], "sh",
         "python", "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=8", "train.py", "--lr", "1",
     )  # fmt: skip
 

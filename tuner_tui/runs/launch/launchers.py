@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from tuner_tui.hardware.interpreter import default_interpreter
 from tuner_tui.settings.argv import launcher_options
+from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.distributed import ACCELERATE_MULTI_PROCESS_OPTIONS, NUMBER, AccelerateConfig, launcher_in
 from tuner_tui.settings.job import CommandJob, Job, Launcher
 
@@ -84,24 +85,6 @@ def launcher_command(
 
 SRUN = ("srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1")
 """Starts a command once on each node of the allocation; where one fails, Slurm ends the others."""
-ACCELERATE_NODES = (
-    '--num_machines={nodes} --machine_rank="$SLURM_NODEID" '
-    '--main_process_ip="$MASTER_ADDR" --main_process_port="$MASTER_PORT"'
-)
-TORCHRUN_NODE = (
-    'export PET_LOCAL_ADDR="${PET_LOCAL_ADDR:-$(scontrol show node "$SLURMD_NODENAME" 2>/dev/null '
-    '| sed -n \'s/.*NodeAddr=\\([^ ]*\\).*/\\1/p\')}"; exec "$@"'
-)
-"""The address by which Slurm knows the node. Else the agents give each other the names of their hosts, which the others
-may not resolve."""
-DEEPSPEED_NODES = (
-    '--no_ssh --hostfile="$TUNER_RUN_DIR/hostfile-$SLURM_NODEID" --node_rank="$SLURM_NODEID" '
-    '--master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT"'
-)
-"""https://www.deepspeed.ai/getting-started/#launching-without-passwordless-ssh; since DeepSpeed 0.14.5."""
-DEEPSPEED_HOSTS = 'printf "node%d slots={slots}\\n" {numbers} >"$TUNER_RUN_DIR/hostfile-$SLURM_NODEID" && '
-"""Without ssh DeepSpeed counts the lines of its hostfile only. Each node writes one of its own, so that none reads
-half a file."""
 
 
 def _on_each_node(command: tuple[str, ...], nodes: int, accelerate: AccelerateConfig | None) -> tuple[str, ...]:
@@ -114,10 +97,10 @@ def _on_each_node(command: tuple[str, ...], nodes: int, accelerate: AccelerateCo
     if name == "srun":
         return command
     starter, rest = command[:end], command[end:]
-    options, before = launcher_options(rest), ""
+    options, before, texts = launcher_options(rest), "", words_of("on_each_node")
     match name:
         case "accelerate":
-            inserted = ACCELERATE_NODES.format(nodes=nodes)
+            inserted = texts[name].format(nodes=nodes)
             if accelerate is None and not ACCELERATE_MULTI_PROCESS_OPTIONS & options.keys():
                 inserted += " --multi_gpu"  # it starts one process on a node with one GPU otherwise
             if "use_deepspeed" in options or (accelerate is not None and accelerate.distributed_type == "DEEPSPEED"):
@@ -125,10 +108,10 @@ def _on_each_node(command: tuple[str, ...], nodes: int, accelerate: AccelerateCo
         case "deepspeed":
             number = options.get("num_gpus", "")
             slots = number if NUMBER.fullmatch(number) else "${SLURM_GPUS_ON_NODE:-1}"
-            before = DEEPSPEED_HOSTS.format(slots=slots, numbers=" ".join(map(str, range(nodes))))
-            inserted = DEEPSPEED_NODES
+            before = f"{texts['hostfile'].format(slots=slots, numbers=' '.join(map(str, range(nodes))))} && "
+            inserted = texts[name]
         case "torchrun":
-            return (*SRUN, "sh", "-c", TORCHRUN_NODE, "sh", *command)
+            return (*SRUN, "sh", "-c", texts[name], "sh", *command)
         case _:
             return (*SRUN, *command)
     return (*SRUN, "sh", "-c", f'{before}exec {shlex.join(starter)} {inserted} "$@"', "sh", *rest)
