@@ -145,13 +145,12 @@ def _check(name: str, machine: RuleContext) -> dict[str, Any]:
     except SettingsError as error:
         return {"name": name, "ok": False, "error": str(error), "notes": (), "warnings": []}
     settings = resolved.settings
-    if preset.for_ is not None and machine.gpus is not None and not preset.for_.suits(machine.gpus, machine.cores):
-        mismatch = Problem((), "warning", f"It is for different hardware: {_hardware(preset.for_)}.")
-        problems = (mismatch, *find_problems(settings, gpus=None, interpreter=None, job=preset.job))
-    else:
-        problems = find_problems(
-            settings, gpus=machine.gpus, interpreter=machine.interpreter, job=preset.job, cores=machine.cores
-        )
+    hardware = preset.for_ or preset_files.HardwareRequirements()
+    suits = machine.gpus is None or hardware.suits(machine.gpus, machine.cores)
+    here = machine if suits else RuleContext()
+    problems = find_problems(settings, gpus=here.gpus, interpreter=here.interpreter, job=preset.job, cores=here.cores)
+    if not suits:
+        problems = (Problem((), "warning", f"It is for different hardware: {_hardware(hardware)}."), *problems)
     warnings = [
         {"fields": problem.fields, "sentence": problem.sentence, "right": dict(problem.fix)}
         for problem in (*unapplied, *problems)
