@@ -183,9 +183,9 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str, by_name: bool =
     trains = [(name, file) for name, file in trains if not pattern_of("trials").search(name)] or trains
     trains = [(name, file) for name, file in trains if re.search(r"(?:^|\s)train$", name)] or trains
     # Of a program with subcommands those that say so train.
-    others = [(name, file) for name, file in trains if TRAINING_WORDS.isdisjoint(file.words)]
-    programs = {script_of(file.words) for name, file in trains if (name, file) not in others}
-    trains = [row for row in trains if row not in others or script_of(row[1].words) not in programs]
+    silent = [(name, file) for name, file in trains if TRAINING_WORDS.isdisjoint(file.words)]
+    programs = {script_of(file.words) for name, file in trains if (name, file) not in silent}
+    trains = [row for row in trains if row not in silent or script_of(row[1].words) not in programs]
     by_words = {file.words: (name, file) for name, file in reversed(trains)}
     if len(by_words) < 2:
         return next((file for _, file in by_words.values()), None)
