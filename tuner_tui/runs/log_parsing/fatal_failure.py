@@ -49,8 +49,8 @@ MESSAGE_ALONE = re.compile(r"(?:CUDA|HIP|cuDNN|NCCL) error: ")
 """The beginning of an exception's message that stands without the exception's type."""
 PECULIAR_CHARS, LAST_LINES = 30, 40
 """So much that a certain pattern matches at the beginning of one of the last lines needs no exception's type either."""
-ONLY_BAR = re.compile(rf"{BAR.pattern}\W*$")
-"""A line that ends with a progress bar: no message follows."""
+ONLY_BAR = re.compile(rf"{BAR.pattern}(?:[ ,|;]+[\w/.]+ ?[=:] ?[-+\d][^\s,|;]*)*\W*$")
+"""A line that ends with a progress bar and its figures: no message follows."""
 WATCHDOG = re.compile(r"^.*watchdog thread terminated with exception: (?=\S)")
 """NCCL's watchdog also forwards errors of kernels, which are the cause then."""
 
