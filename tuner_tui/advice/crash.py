@@ -32,6 +32,7 @@ from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherRepo
 from tuner_tui.runs.log_parsing.fatal_failure import NEAR, FailureMatch, Judgement, judge, newest_start
 from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, expand, matches_any, parse_lines
+from tuner_tui.runs.log_parsing.progress_lines import parse_line
 from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_ranks
 from tuner_tui.runs.slurm import SLURM_OUTCOMES
 from tuner_tui.runs.supervise.outcome import last_error
@@ -569,8 +570,10 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
 
 def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_memory: bool) -> CrashCause:
     worded = [line for line in lines if re.search(r"\w", line.text)]
-    # What was logged as mere information is no sign of an error.
-    last = tuple(quote_log(line.text) for line in [line for line in worded if not line.quiet] or worded)[-3:]
+    # What was logged as mere information, and progress, are no signs of an error.
+    logged = [line for line in worded if not line.quiet] or worded
+    signs = list(islice((line for line in reversed(logged) if parse_line(line.text) is None), 3))[::-1]
+    last = tuple(quote_log(line.text) for line in signs or logged[-3:])
     if judgement.signal is None and judgement.launcher.reported_failure:
         return _cause_from_launcher(judgement.launcher, lines, *last[-1:])
     if judgement.signal is None:
