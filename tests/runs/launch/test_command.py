@@ -72,6 +72,11 @@ def test_what_cannot_be_started(tmp_path: Path, argv: tuple[str, ...], words: st
         check_command(argv, tmp_path, {"PATH": "/usr/bin:/bin"})
 
 
+def test_a_hidden_value_of_the_environment_is_not_passed_on(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="secret"):
+        check_command(("sh",), tmp_path, {"PATH": "/usr/bin:/bin", "HF_TOKEN": HIDDEN})
+
+
 def test_the_commit_and_whether_files_differ(tmp_path: Path) -> None:
     assert git_revision(tmp_path) == (None, None)
 

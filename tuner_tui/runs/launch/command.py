@@ -103,8 +103,8 @@ def check_unshared(*paths: Path) -> None:
 
 def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
     """Raise `LaunchError` if the command cannot be started."""
-    if HIDDEN in " ".join(argv):
-        raise LaunchError(f"The record hides a secret of this command as {HIDDEN}; pass the full command again.")
+    if HIDDEN in " ".join((*argv, *env.values())):
+        raise LaunchError(f"The record hides a secret of this command or its environment as {HIDDEN}; pass it again.")
     if not all(map(WORD.accepts, (*argv, str(cwd), *env.values()))) or not all(map(VARIABLE_NAME.accepts, env)):
         raise LaunchError("The command or its environment holds a null byte, or a variable without a valid name.")
     if not os.path.isdir(cwd):  # noqa: PTH112  Path.is_dir raises for what may not be looked at
