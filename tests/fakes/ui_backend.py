@@ -366,8 +366,8 @@ class FakeBackend(Backend):
         self.box.reports.append((scene.name, name))
         return Path("/work", name)
 
-    def list_runs(self, most: int = 99) -> Sequence[RunRow]:
-        return self.box.runs[:most]
+    def list_runs(self) -> Sequence[RunRow]:
+        return self.box.runs
 
     def watch_recent(self) -> Iterator[tuple[RunRow, ...]]:
         return repeat(tuple(self.list_runs()))

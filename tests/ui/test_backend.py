@@ -120,6 +120,20 @@ def test_a_completed_run_is_continued_only_by_a_longer_training(tmp_path: Path) 
         backend.offer_restart(folder.path, longer)
 
 
+def test_a_run_that_has_ended_is_read_once_for_the_idle_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path))
+    root = tmp_path / "runs"
+    first = whole_run(root)
+    recent = Backend().watch_recent()
+    [row] = next(recent)
+    first.events.write_text("")
+    second = whole_run(root)
+    rows = {each.run: each for each in next(recent)}
+    assert [*rows] == [second.id, first.id]
+    assert replace(rows[first.id], age_s=row.age_s) == row
+    assert (row.status, row.step) == ("ended", rows[second.id].step)
+
+
 def test_a_restart_starts_at_step_0_without_a_checkpoint_and_says_so(tmp_path: Path) -> None:
     folder, backend = whole_run(tmp_path), Backend()
     write_record(folder, replace(read_record(folder), job=BuiltinJob(), cwd=str(tmp_path), interpreter=sys.executable))

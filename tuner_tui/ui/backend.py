@@ -316,14 +316,25 @@ class Backend:
         return path
 
     @translate_errors()
-    def list_runs(self, most: int = MAX_LISTED_RUNS) -> Sequence[RunRow]:
+    def list_runs(self) -> Sequence[RunRow]:
         snapshot, now_s = ProcessSnapshot(), time.time()
-        return [list_run_or_damage(folder, now_s, snapshot) for folder in list_runs(runs_dir())[:most]]
+        return [list_run_or_damage(folder, now_s, snapshot) for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS]]
 
     def watch_recent(self) -> Iterator[tuple[RunRow, ...]]:
-        """Yield the newest runs, live ones first, without those of a tuning. Raises `OSError`."""
+        """Yield the newest runs, live ones first, without those of a tuning; reads one that has ended only once.
+
+        Raises `OSError`.
+        """
+        ended: dict[Path, RunRow] = {}
         while True:
-            rows = (row for row in self.list_runs(MAX_RECENT_RUNS) if not row.tuning)
+            snapshot, now_s = ProcessSnapshot(), time.time()
+            rows = []
+            for folder in list_runs(runs_dir())[:MAX_RECENT_RUNS]:
+                row = ended.get(folder.path) or list_run_or_damage(folder, now_s, snapshot)
+                if row.status == "ended":
+                    ended[folder.path] = row
+                age_s = None if row.created_t is None else max(0.0, now_s - row.created_t)
+                rows += [] if row.tuning else [structs.replace(row, age_s=age_s)]
             yield tuple(sorted(rows, key=lambda row: row.pid is None))
 
     def compare_runs(self, first: Path, second: Path) -> Iterator[ComparisonScene]:
