@@ -316,16 +316,20 @@ async def test_r_restarts_the_run_after_a_yes() -> None:
         assert preset.resolved == box.opened.resolved
 
 
-async def test_the_parent_of_a_run_is_the_first_to_compare_it_with() -> None:
+@pytest.mark.parametrize(("parent", "first"), [("r003", "r003"), (None, "r004")])
+async def test_the_parent_of_a_run_is_the_first_to_compare_it_with(parent: str | None, first: str) -> None:
+    """Without one it is the newest that has trained the same."""
     runs = [
-        RunRow("r007", "running", "Trains.", "/runs/r007", what="demo", parent="r004"),
-        RunRow("r006", "ended", "Completed.", "/runs/r006", outcome="completed", what="other.py"),
-        RunRow("r004", "ended", "Out of memory.", "/runs/r004", outcome="out-of-memory", what="demo"),
+        RunRow("r007", "running", "Trains.", "/runs/r007", what="demo", parent=parent),
+        RunRow("r006", "ended", "Completed.", "/runs/r006", outcome="completed", what="other.py", step=9),
+        RunRow("r005", "ended", "Failed.", "/runs/r005", outcome="failed", what="demo"),
+        RunRow("r004", "ended", "Out of memory.", "/runs/r004", outcome="out-of-memory", what="demo", step=40),
+        RunRow("r003", "ended", "Completed.", "/runs/r003", outcome="completed", what="demo", step=60),
     ]
     box = busy_box(runs=runs)
     async with on_screen(box) as pilot:
         await press_to(pilot, "Compare r007 with", "v")
-        await press_until(pilot, lambda: box.compared_runs == [("r007", "r004")], "enter")
+        await press_until(pilot, lambda: box.compared_runs == [("r007", first)], "enter")
 
 
 async def test_r_in_the_list_resumes_the_run_under_the_cursor_with_its_own_settings() -> None:

@@ -348,8 +348,11 @@ class RunRequests(Requests):
 
     async def _pick(self, heading: str, excluded: Path | None) -> Path | None:
         listed = await to_daemon_thread(self._backend.list_runs)
-        parent = next((run.parent for run in listed if Path(run.path) == excluded), None)
-        runs = sorted((run for run in listed if Path(run.path) != excluded), key=lambda run: run.run != parent)
+        runs = [run for run in listed if Path(run.path) != excluded]
+        followed = next((run for run in listed if Path(run.path) == excluded), None)
+        if followed is not None:  # its parent first, then what has trained the same
+            parent, what = followed.parent, followed.what
+            runs.sort(key=lambda run: (run.run != parent, run.what != what, not run.step))
         empty = "There is no other run to compare with." if excluded else "No runs yet; t starts one."
         columns, items = run_table(runs, self._app.size.width)
         return await self._app.ask(PickScreen(heading, items, empty, columns=columns))
