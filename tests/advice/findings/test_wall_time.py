@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tests.fakes.situations import GB, PID, box, samples, situation, training
 from tuner_tui.advice.diagnose import diagnose, rank_findings
 from tuner_tui.advice.finding import Finding, FindingSeverity
+from tuner_tui.advice.findings.step_time import worker_warning
 from tuner_tui.hardware.sample import ProcessSample, Sample
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.fold import fold_all
@@ -114,6 +115,18 @@ def test_workers_are_too_many_only_where_it_is_they_who_fill_the_cores(workers: 
     waiting = training(rates={"data_wait_share": 0.6})
     ((cause, location),) = causes_and_locations(state=waiting, samples=on_cpu(5.0, workers))
     assert (cause, location) == ("too-many-workers" if where == "cpu" else "data-wait", where)
+
+
+@pytest.mark.parametrize(("load", "expected"), [(3.0, None), (60.0, "too-many-workers")])
+def test_workers_that_only_wait_are_not_too_many_whatever_pytorch_warns_of(load: float, expected: str | None) -> None:
+    log = (
+        "UserWarning: This DataLoader will create 4 worker processes in total. Our suggested max number of worker in "
+        "current system is 2, which is smaller than what this DataLoader is going to create.",
+    )
+    finished = ev.Finished(t=1e6, outcome="completed", sentence="Completed.")
+    ended = replace(training(rates={"data_wait_share": 0.4}), finished=finished)
+    finding = worker_warning(situation(state=ended, samples=on_cpu(5.0, (load,) * 4), log=log))
+    assert (None if finding is None else finding.cause) == expected
 
 
 @pytest.mark.parametrize(("workers", "expected"), [(12, "too-many-workers"), (3, "data-wait")])

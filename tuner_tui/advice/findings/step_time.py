@@ -160,6 +160,8 @@ def worker_warning(situation: Situation) -> Finding | None:
     warning = next((match for line in situation.log if (match := WORKER_WARNING.search(line))), None)
     if warning is None or (situation.state.rates.data_wait_share is not None and is_warmed_up(situation)):
         return None  # measured: the rule on data wait says whether they are too many
+    if loading_is_idle(situation, int(warning[1])):
+        return None  # workers that only wait need no cores
     cores = f"{warning[2]} {'core' if warning[2] == '1' else 'cores'}"
     settings = situation.settings
     if settings is not None:  # of a program that is not observed they are those that a launch would have
