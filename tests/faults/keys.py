@@ -19,8 +19,8 @@ from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.watch_app import WatchApp, machine_views
 
 BOUND = tuple(
-    sorted({key for table in ("main", "page", "settings", "tune", "watch jobs", "watch rows") for one in KEYS[table]
-            for key in one.key.split(",")} - {"ctrl+c"})
+    sorted({key for table in ("main", "page", "settings", "tune", "watch jobs", "watch rows") for binding in KEYS[table]
+            for key in binding.key.split(",")} - {"ctrl+c"})
 )  # fmt: skip
 MOVES = (
     "ctrl+p", "pageup", "pagedown", "up", "down", "left", "right", "home", "end", "ctrl+home", "ctrl+end", "shift+home",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
@@ -97,8 +97,7 @@ def find_memory_leaks(situation: Situation, least: int) -> tuple[MemoryLeak, ...
     leaks = [MemoryLeak("gpu", growth, rank) for rank, growth in on_gpus if growth is not None]
     on_host = [growth for rank in ranks if (growth := find_growth(rank.anonymous_minima, least)) is not None]
     if on_host:
-        rates, totals, steps, starts = zip(*map(astuple, on_host), strict=True)
-        leaks.append(MemoryLeak("host", MemoryGrowth(sum(rates), sum(totals), max(steps), sum(starts))))
+        leaks.append(MemoryLeak("host", _total_growth(on_host)))
     floor, share = thresholds.LEAK_BYTES, thresholds.LEAK_SHARE
     return tuple(leak for leak in leaks if leak.growth.total_bytes >= max(floor, share * leak.growth.from_bytes))
 
@@ -111,6 +110,15 @@ def leak_before_oom(situation: Situation, location: MemoryLocation) -> MemoryLea
         if leak.location == location and leak.growth.total_bytes >= share * leak.growth.from_bytes:
             return leak
     return None
+
+
+def _total_growth(growths: Sequence[MemoryGrowth]) -> MemoryGrowth:
+    return MemoryGrowth(
+        sum(growth.bytes_a_step for growth in growths),
+        sum(growth.total_bytes for growth in growths),
+        max(growth.steps for growth in growths),
+        sum(growth.from_bytes for growth in growths),
+    )
 
 
 def memory_grows(situation: Situation) -> Finding | None:

@@ -205,8 +205,8 @@ def newest_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     begins = (line.text[:1].strip() and not BAR.search(line.text) for line in lines)
     texts = [DIGITS.sub("0", line.text.strip()) if is_text else "" for is_text, line in zip(begins, lines, strict=True)]
     first = exceptions[0] if exceptions else ends[0]
-    said = first.headline.partition(": ")[2]
-    logged = (line.number for line in lines[: first.first] if len(said) > PECULIAR_CHARS and said in line.text)
+    words = first.headline.partition(": ")[2]
+    logged = (line.number for line in lines[: first.first] if len(words) > PECULIAR_CHARS and words in line.text)
     before = Counter(texts[: next(logged, first.first)])
     openings = {text for text in islice(filter(None, before), OPENING_LINES) if before[text] == 1 and len(text) > NEAR}
     is_launched = parse_launcher_report(lines).reported_failure
