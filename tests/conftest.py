@@ -19,7 +19,7 @@ OWN_FOLDERS = ("TUNER_STATE_DIR", "XDG_CONFIG_HOME")
 settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=25
 )
-settings.register_profile("full", settings.get_profile("default"), max_examples=50)  # what `.ci/run` uses
+settings.register_profile("full", settings.get_profile("default"), max_examples=50)  # what `.ci/run full` uses
 # `pytest --hypothesis-profile search` draws new examples.
 settings.register_profile("search", settings.get_profile("full"), derandomize=False)
 settings.load_profile("default")

@@ -54,6 +54,7 @@ def preset_of(shell: Shell) -> Any:
 
 
 @pytest.mark.train
+@pytest.mark.full
 @pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None:
