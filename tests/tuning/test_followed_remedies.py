@@ -26,7 +26,7 @@ from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, read_outcomes, r
 from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import AppliedRemedy, Settings, Value
-from tuner_tui.tuning.followed_remedies import RunMeasurement, follow_remedies, judge, measured_speed
+from tuner_tui.tuning.followed_remedies import RunMeasurement, follow_remedies, incomparable, judge, measured_speed
 
 __all__ = ["box"]
 GB = 1_000_000_000
@@ -123,7 +123,7 @@ def test_the_interval_holds_the_true_ratio_in_most_of_200_pairs() -> None:
             "800 samples an epoch in r001, 400 in",
         ),
         (run("r002", not_applied=("torch_compile",)), "not in effect in r002: compile"),
-        (run("r002", causes=("throttled",)), "the machine was disturbed during r002: throttled"),
+        (run("r002", causes=("throttled",)), "the GPU lowered its clocks during r002"),
         (
             run("r002", samples=(sample(0.0, cpu_pct=99.0),), state=training(in_effect={"device": "cpu"})),
             "other programs used 94 % of the CPU during r002",
@@ -140,6 +140,14 @@ def test_runs_that_do_not_compare(after: RunMeasurement, words: str) -> None:
     outcome = judge([COMPILE], before, replace(after, situation=changed))
     assert (outcome.verdict, outcome.speed) == ("not comparable", None)
     assert words in outcome.sentence
+
+
+def test_settings_may_differ_between_runs_that_a_user_compares_but_not_the_machine() -> None:
+    other = run("r002", settings={"precision": "fp32", "per_device_train_batch_size": 4})
+    assert incomparable(BEFORE, other, {"precision", "per_device_train_batch_size"}) is None
+    disturbed = run("r002", causes=("cpu-contended",))
+    assert incomparable(BEFORE, disturbed, set()) == "other programs used its cores during r002"
+    assert incomparable(BEFORE, disturbed, set(), {"cpu-contended"}) is None, "that is what the change is for"
 
 
 def test_settings_that_do_not_change_the_speed_may_differ() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 
 from msgspec import Struct
@@ -19,12 +19,13 @@ from tuner_tui.advice.finding import speed_words
 from tuner_tui.advice.settings_check import differing_settings
 from tuner_tui.advice.situation import Situation, situation_of_run
 from tuner_tui.core.units import format_share, format_size
-from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.comparison import changed_settings
+from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import readable_record
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, RemedyVerdict, read_outcomes, record_outcome
-from tuner_tui.settings.job import same_training
+from tuner_tui.settings.job import same_program, same_training
 from tuner_tui.settings.model import FIELDS, AppliedRemedy
 from tuner_tui.tuning.measurement import others_cpu_share
 from tuner_tui.tuning.search.paired_test import MAX_PAIR_NOISE, MIN_SIGMA, confidence_half_width
@@ -37,8 +38,13 @@ NEUTRAL = frozenset({
     "save_steps", "save_total_limit", "logging_steps", "seed",
 })  # fmt: skip
 """Settings that change neither the speed of training nor its peak memory."""
-DISTURBING = ("cpu-contended", "other-process", "throttled", "swapping")
-"""Findings on a machine on which nothing can be compared."""
+DISTURBING: Mapping[str, str] = {
+    "cpu-contended": "other programs used its cores",
+    "other-process": "another program used its GPU",
+    "throttled": "the GPU lowered its clocks",
+    "swapping": "the machine swapped memory to disk",
+}
+"""Causes of findings on a machine on which nothing can be compared, in words."""
 WARM_UP, MAX_BLOCKS, MIN_BLOCKS = 1, 8, 3
 """Rates left out at the start, and blocks into which a run is divided: of one rate, that of some seconds, or more."""
 MAX_DATA_DIFFERENCE = 0.1
@@ -67,7 +73,8 @@ class RunMeasurement(Struct, frozen=True):
 
 def judge(remedies: Sequence[AppliedRemedy], before: RunMeasurement, after: RunMeasurement) -> RemedyOutcome:
     """What came of `remedies`, which were applied together after the run `before`."""
-    reason = _incomparable(remedies, before, after)
+    changed, answered = {name for each in remedies for name in each.before}, {each.cause for each in remedies}
+    reason = incomparable(before, after, changed, answered) or _not_alone(changed, before, after)
     speed = None if reason else measured_speed(before.rates, after.rates)
     parts = [*_ended_failures(remedies, before, after)]
     if reason is None:
@@ -80,13 +87,29 @@ def judge(remedies: Sequence[AppliedRemedy], before: RunMeasurement, after: RunM
     return RemedyOutcome(names, " and ".join(titles), before.id, after.id, verdict, "; ".join(sentences), speed)
 
 
-def _incomparable(remedies: Sequence[AppliedRemedy], before: RunMeasurement, after: RunMeasurement) -> str | None:
+def incomparable(
+    before: RunMeasurement, after: RunMeasurement, changed: Set[str], answered: Set[str] = frozenset()
+) -> str | None:
+    """Why speed, memory and loss of two runs say little of the settings `changed` between them; None if they do.
+
+    `answered` are the causes of findings that the change is for.
+    """
     first, second = before.situation, after.situation
-    if first.job is None or second.job is None or not same_training(first.job, second.job):
+    if first.job is None or second.job is None or not same_program(first.job, second.job):
         return f"{before.id} and {after.id} train other jobs"
     if first.host != second.host:
         return f"{before.id} and {after.id} ran on different machines"
-    changed = {name for remedy in remedies for name in remedy.before}
+    models = first.state.trainable_parameters, second.state.trainable_parameters
+    if None not in models and models[0] != models[1] and not any(name.startswith("peft") for name in changed):
+        return f"the models differ: {models[0]:,} and {models[1]:,} trained parameters"
+    return _other_data(changed, before, after) or _disturbed(answered, before) or _disturbed(answered, after)
+
+
+def _not_alone(changed: Set[str], before: RunMeasurement, after: RunMeasurement) -> str | None:
+    """What keeps a difference of two runs from being that of the settings `changed`."""
+    first, second = before.situation, after.situation
+    if first.job is not None and second.job is not None and not same_training(first.job, second.job):
+        return "the command changed, too"
     if ignored := changed & {check.name for check in differing_settings(second)}:
         return f"not in effect in {after.id}: {', '.join(FIELDS[name].label for name in sorted(ignored))}"
     others = []
@@ -94,15 +117,10 @@ def _incomparable(remedies: Sequence[AppliedRemedy], before: RunMeasurement, aft
         values = [getattr(situation.settings, name, None) for situation in (first, second)]
         if None not in values and values[0] != values[1]:  # one without a value follows from others, as prefetch does
             others.append(FIELDS[name].label)
-    if others:
-        return f"other settings changed, too: {', '.join(sorted(others))}"
-    models = first.state.trainable_parameters, second.state.trainable_parameters
-    if None not in models and models[0] != models[1] and not any(name.startswith("peft") for name in changed):
-        return f"the models differ: {models[0]:,} and {models[1]:,} trained parameters"
-    return _other_data(changed, before, after) or _disturbed(remedies, before) or _disturbed(remedies, after)
+    return f"other settings changed, too: {', '.join(sorted(others))}" if others else None
 
 
-def _other_data(changed: set[str], before: RunMeasurement, after: RunMeasurement) -> str | None:
+def _other_data(changed: Set[str], before: RunMeasurement, after: RunMeasurement) -> str | None:
     """How the data differ: in tokens a sample, or in samples an epoch."""
     figures = []
     for run in (before, after):
@@ -119,14 +137,14 @@ def _other_data(changed: set[str], before: RunMeasurement, after: RunMeasurement
     return None
 
 
-def _disturbed(remedies: Sequence[AppliedRemedy], run: RunMeasurement) -> str | None:
-    """What else kept the machine busy, unless that is what the remedies are for."""
-    causes = [cause for cause in DISTURBING if cause in run.causes and cause not in {each.cause for each in remedies}]
+def _disturbed(answered: Set[str], run: RunMeasurement) -> str | None:
+    """What else kept the machine busy, unless that is what was `answered`."""
+    causes = [cause for cause in DISTURBING if cause in run.causes and cause not in answered]
     share = others_cpu_share(run.situation) or 0.0
     most = MAX_CPU_SHARE_WITH_GPU if run.situation.has_gpu else MAX_CPU_SHARE_IN_TRIAL
     if share > most and not causes:
         return f"other programs used {format_share(share)} of the CPU during {run.id}"
-    return f"the machine was disturbed during {run.id}: {causes[0]}" if causes else None
+    return f"{DISTURBING[causes[0]]} during {run.id}" if causes else None
 
 
 def measured_speed(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float] | None:
@@ -209,15 +227,23 @@ def follow_remedies(folder: RunFolder) -> RemedyOutcome | None:
             return outcome
     if not base.record.exists():
         return None
-    outcome = judge(remedies, _measure(base), _measure(folder))
+    outcome = judge(remedies, measure_run(base), measure_run(folder))
     if is_recorded and read_status(folder).kind == "ended":
         with suppress(OSError):  # a full disk: it is judged again the next time
             record_outcome(outcome)
     return outcome
 
 
-def _measure(folder: RunFolder) -> RunMeasurement:
-    view = RunReader(folder).poll()
+def find_doubt(before: tuple[RunFolder, RunView], after: tuple[RunFolder, RunView]) -> str:
+    """Why the speed and the loss of two runs that a user compares say little; empty if nothing is known against it."""
+    changed = {setting.name for setting in changed_settings(before[1], after[1])}
+    answered = {each.cause for _, view in (before, after) if view.record for each in view.record.resolved.last_remedies}
+    return incomparable(measure_run(*before), measure_run(*after), changed, answered) or ""
+
+
+def measure_run(folder: RunFolder, view: RunView | None = None) -> RunMeasurement:
+    """What a comparison needs of a run, of which `view` was read."""
+    view = view or RunReader(folder).poll()
     situation = situation_of_run(folder, view)
     peak = measured_peak(situation)
     resident = [y for y in view.history.memory_bytes.ys if y is not None and situation.has_gpu is False]

@@ -148,22 +148,25 @@ def follow_run(run: RunFolder) -> FollowedRun:
 
 def compare_runs(first: RunFolder, second: RunFolder) -> Iterator[ComparisonScene]:
     """Yield the comparison of two runs, one per read, until neither of them is live. Raises `OSError`."""
+    from tuner_tui.tuning.followed_remedies import find_doubt
+
     readers = [RunReader(run) for run in (first, second)]
     live = True
     while live:
-        views = sorted(((reader.folder.id, reader.poll()) for reader in readers), key=lambda pair: _start_s(pair[1]))
-        compared = compare_views(*views)
+        views = sorted(((reader.folder, reader.poll()) for reader in readers), key=lambda pair: _start_s(pair[1]))
+        (before, earlier), (after, later) = views
+        compared = compare_views((before.id, earlier), (after.id, later), find_doubt(*views))
         live = compared.live
         yield compared
 
 
-def compare_views(first: tuple[str, RunView], second: tuple[str, RunView]) -> ComparisonScene:
+def compare_views(first: tuple[str, RunView], second: tuple[str, RunView], doubt: str = "") -> ComparisonScene:
     """Compare a run with a later one; each is given by its id and its view."""
     (name, before), (later_name, after) = first, second
     return ComparisonScene(
         (name, later_name),
         (_status_sentence(before), _status_sentence(after)),
-        compare(before, after),
+        compare(before, after, doubt),
         (tuple(over_samples(before, before.history.loss)), tuple(over_samples(after, after.history.loss))),
         before.status.live or after.status.live,
     )

@@ -36,6 +36,7 @@ from tuner_tui.view.cells import (
     side_by_side,
     table_line,
     text_width,
+    wrapped_rows,
 )
 from tuner_tui.view.charts import Axes, Curve, Pattern, curve_rows, legend
 from tuner_tui.view.number_format import EQUAL_SPEED, gain, metric, significant
@@ -136,9 +137,8 @@ def _head(scene: ComparisonScene, width: int) -> list[Line]:
         rows[:0] = flowing_rows((line(part, "," if part is not verdict[-1] else ".") for part in verdict), width, " ")
         legend = line(TextSpan("better", "good"), TextSpan(" or ", "dim"), TextSpan("worse", "warn"))
         rows.append(line(*legend, TextSpan(f" in {scene.names[1]}; what is equal is left out", "dim")))
-    if not scene.comparison.comparable:
-        text = f"{WARN} These runs trained different jobs; speed and loss may not be comparable."
-        rows.append(line(TextSpan(text, "warn")))
+    if scene.comparison.doubt:
+        rows[:0] = wrapped_rows(f"{WARN} Compare with care: {scene.comparison.doubt}.", width, "warn")
     return rows
 
 
@@ -182,7 +182,7 @@ def _verdict(scene: ComparisonScene) -> list[TextSpan]:
 def _is_alike(comparison: Comparison) -> bool:
     """Whether nothing that is recorded of the runs differs: then speed says something of the machine's load only."""
     differences = (*comparison.settings, *comparison.in_effect, *comparison.versions, *comparison.code)
-    return comparison.comparable and not differences
+    return not comparison.doubt and not differences
 
 
 EQUAL_PEAK = 0.01
@@ -215,7 +215,7 @@ def _results(scene: ComparisonScene) -> tuple[list[str], list[str]]:
 def _tone(comparison: Comparison, row: MeasuredFigure | LossAt) -> Style:
     """Return whether the second value is better or worse; neither within noise or where it depends on other things."""
     first, second, more = row.first, row.second, False
-    if first is None or second is None:
+    if first is None or second is None or comparison.doubt:
         return ""
     noise = 2 * comparison.loss_noise
     if isinstance(row, MeasuredFigure):

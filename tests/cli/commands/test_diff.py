@@ -51,7 +51,7 @@ def test_json_is_one_document(call: Call) -> None:
     assert [recommended_setting["name"] for recommended_setting in document["settings"]] == ["precision"]
     assert document["figures"][0]["ratio"] == 2.0
     assert document["loss"][-1]["samples"] == 800
-    assert document["comparable"] is True
+    assert document["doubt"] == ""
 
 
 @pytest.mark.parametrize(

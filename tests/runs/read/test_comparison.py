@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.runs.builders import counters, view
 from tuner_tui.runs.read.comparison import Difference, LossAt, MeasuredFigure, OriginText, compare
 from tuner_tui.runs.read.reader import RunView
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import CommandJob
 
 
 def figure(first: RunView, second: RunView, name: str) -> MeasuredFigure:
@@ -132,13 +132,10 @@ def test_versions_effects_and_commits_that_differ() -> None:
     assert (silent.in_effect, silent.observed) == ((), (True, False))
     assert comparison.versions == (Difference("torch", "2.13.0", "2.12.0"),)
     assert comparison.code == (Difference("git_sha", "aaa", "bbb"),)
-    assert comparison.comparable
 
 
-def test_other_jobs_and_lost_records_are_not_comparable() -> None:
-    assert not compare(view(), view(job=BuiltinJob())).comparable
+def test_a_run_whose_record_is_lost_has_no_settings() -> None:
     lost = replace(view(), record=None)
-    assert not compare(lost, view()).comparable
     assert compare(lost, lost).settings == ()
 
 

@@ -11,6 +11,7 @@ from tuner_tui.cli.console import find_run_or_exit, print_json, print_rows, repo
 from tuner_tui.cli.options import AsJson, complete_run
 from tuner_tui.runs.read.comparison import compare
 from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.tuning.followed_remedies import find_doubt
 from tuner_tui.view.comparison_rows import ComparisonScene, comparison_rows
 
 ONE_COLUMN = 110
@@ -30,7 +31,8 @@ def diff(
     """Compare settings, speed, memory and loss of two runs."""
     folders = [find_run_or_exit(name) for name in (first, second)]
     views = [RunReader(folder).poll() for folder in folders]
-    comparison = compare(*views)
+    doubt = find_doubt((folders[0], views[0]), (folders[1], views[1]))
+    comparison = compare(views[0], views[1], doubt)
     if as_json:
         figures = [{**asdict(figure), "ratio": figure.ratio} for figure in comparison.figures]
         print_json({"runs": [folder.id for folder in folders], **asdict(comparison), "figures": figures})

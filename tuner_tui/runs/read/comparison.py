@@ -17,7 +17,7 @@ from tuner_tui.runs.events.progress import Series, finite, known_sum, mean_rates
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.runs.read.measured_memory import lacks_gpu_peak
 from tuner_tui.runs.read.reader import RunView
-from tuner_tui.settings.job import BuiltinJob, same_program
+from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Resolved, Settings, Value
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
@@ -82,7 +82,7 @@ class Difference(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True):
-    """All differences of two runs; `comparable` is False if they trained different jobs.
+    """All differences of two runs; `doubt` says why they compare badly, such as different jobs, or is empty.
 
     `in_effect` are facts that are no settings; empty unless both runs were `observed`. `loss_noise` is the standard
     deviation of the difference of two logged losses, one of each run, around their trends. `loss_problems` say since
@@ -96,13 +96,13 @@ class Comparison(Struct, frozen=True):
     in_effect: tuple[Difference, ...]
     versions: tuple[Difference, ...]
     code: tuple[Difference, ...]
-    comparable: bool
+    doubt: str = ""
     observed: tuple[bool, bool] = (True, True)
     loss_noise: float = 0.0
     loss_problems: tuple[str, str] = ("", "")
 
 
-def compare(first: RunView, second: RunView) -> Comparison:
+def compare(first: RunView, second: RunView, doubt: str = "") -> Comparison:
     facts = _facts(first), _facts(second)
     return Comparison(
         settings=changed_settings(first, second),
@@ -112,9 +112,7 @@ def compare(first: RunView, second: RunView) -> Comparison:
         in_effect=find_differences(*(facts if all(facts) else ({}, {}))),
         versions=find_differences(package_versions(first), package_versions(second)),
         code=find_differences(provenance(first), provenance(second)),
-        comparable=first.record is not None
-        and second.record is not None
-        and same_program(first.record.job, second.record.job),
+        doubt=doubt,
         observed=(bool(first.state.in_effect), bool(second.state.in_effect)),
         loss_noise=math.hypot(*(loss_noise(view.history.loss.ys) for view in (first, second))),
         loss_problems=(first.state.loss_problem, second.state.loss_problem),

@@ -20,7 +20,7 @@ from tuner_tui.runs.read.status import RunStatus, read_status
 from tuner_tui.runs.store.codec import decode_events, decode_sample
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
-from tuner_tui.runs.store.remedy_outcomes import RemedyVerdict, read_outcomes
+from tuner_tui.runs.store.remedy_outcomes import VERDICT_WORDS, RemedyVerdict, recorded_verdict
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 
@@ -206,7 +206,7 @@ class RunRow(Struct, frozen=True):
     @property
     def label(self) -> str:
         """What the run trains, whether its loss is a number, and what came of its remedy."""
-        remedy = "" if self.remedy is None else f"remedy {self.remedy}"
+        remedy = "" if self.remedy is None else f"remedy {VERDICT_WORDS[self.remedy]}"
         return " · ".join(filter(None, (self.what, self.loss_problem, remedy)))
 
 
@@ -250,7 +250,7 @@ def list_run(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = N
         tuning=None if record is None else record.tuning,
         what="" if record is None else record.title,
         damage=_damage(folder, view),
-        remedy=next((outcome.verdict for outcome in read_outcomes() if outcome.after == folder.id), None),
+        remedy=recorded_verdict(folder.id),
     )
 
 

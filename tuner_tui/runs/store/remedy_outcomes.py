@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -14,6 +15,9 @@ from tuner_tui.core.json_struct import to_json
 from tuner_tui.runs.store.folder import state_dir
 
 RemedyVerdict = Literal["kept", "not kept", "not comparable", "unknown"]
+VERDICT_WORDS: Mapping[RemedyVerdict, str] = {
+    "kept": "kept", "not kept": "not kept", "not comparable": "not judged", "unknown": "not known",
+}  # fmt: skip
 FILE = "remedies.json"
 MOST_RECORDED = 500
 
@@ -36,7 +40,7 @@ class RemedyOutcome(Struct, frozen=True):
     @property
     def statement(self) -> str:
         """The outcome in a sentence: `gradient checkpointing on since r004, not kept: promised …`."""
-        return f"{self.title} since {self.before}, {self.verdict}: {self.sentence}"
+        return f"{self.title} since {self.before}, {VERDICT_WORDS[self.verdict]}: {self.sentence}"
 
 
 def read_outcomes() -> tuple[RemedyOutcome, ...]:
@@ -54,6 +58,11 @@ def _read(path: Path, _changed_ns: int) -> tuple[RemedyOutcome, ...]:
         return tuple(convert(json.loads(read_regular(path))["outcomes"], list[RemedyOutcome]))
     except (ValueError, KeyError, TypeError, RecursionError):
         return ()
+
+
+def recorded_verdict(run: str) -> RemedyVerdict | None:
+    """What is recorded of the remedy that a run was started with; None without any."""
+    return next((outcome.verdict for outcome in read_outcomes() if outcome.after == run), None)
 
 
 def record_outcome(outcome: RemedyOutcome) -> None:

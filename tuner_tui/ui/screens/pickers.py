@@ -359,7 +359,7 @@ def run_table(runs: Sequence[RunRow], columns: int = 80) -> tuple[tuple[str, str
 
     figures = [RUN_COLUMNS, *map(_run_figures, runs)]
     room = int(columns * DIALOG_SHARE) - DIALOG_FRAME - 2 - max(map(len, format_table(figures)))
-    commands = (_shorten_command(run.label, max(MIN_COMMAND_CELLS, room - len(run.run))) for run in runs)
+    commands = (_shorten_command(run, max(MIN_COMMAND_CELLS, room - len(run.run))) for run in runs)
     head, *lines = format_table([(*row, end) for row, end in zip(figures, ("command", *commands), strict=True)])
     items = [
         PickerItem(
@@ -373,9 +373,12 @@ def run_table(runs: Sequence[RunRow], columns: int = 80) -> tuple[tuple[str, str
     return ("run", head), items
 
 
-def _shorten_command(command: str, width: int) -> str:
-    program, space, options = command.partition(" ")
-    return shorten_middle(f"{program.rpartition('/')[2]}{space}{options}", width)
+def _shorten_command(run: RunRow, width: int) -> str:
+    """Return the command and, where they have room next to it, the remarks on the run as a whole."""
+    program, space, options = run.what.partition(" ")
+    command, remarks = f"{program.rpartition('/')[2]}{space}{options}", run.label[len(run.what) :]
+    room = width - len(remarks)
+    return shorten_middle(command, room) + remarks if room >= MIN_COMMAND_CELLS else shorten_middle(command, width)
 
 
 RESUMES = "R resumes it from its last checkpoint, or starts it again at step 0 if it saved none."
