@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise, zip_longest
@@ -92,6 +93,12 @@ def stacked_bar(parts: Sequence[BarPart], width: int) -> tuple[Line, list[Line]]
             legend[text] = line(TextSpan(text, part.style), TextSpan(f" {texts[-1]}", "dim"))
         spans.append(TextSpan(align_left(PART_START * (room > 1) + text, room), part.style))
     return line(*spans, " " * (width - filled)), [*legend.values()]
+
+
+def without_letters(bar: Line) -> Line:
+    """Return a stacked bar without its letters: no legend says what they stand for."""
+    texts = (span.text if len(span.text.strip(f"{PART_START} ")) > 1 else re.sub(r"\w", " ", span.text) for span in bar)
+    return line(*(span._replace(text=text) for span, text in zip(bar, texts, strict=True)))
 
 
 class BarMark(NamedTuple):

@@ -95,7 +95,7 @@ def end_rows(scene: EndScene, width: int, height: int) -> list[Line]:
         at = width - min(round(width * FACTS_SHARE), FACT + widest)
         rows = fact_rows(facts, width - at)
         chart = loss_chart(scene, at - 2, max(LEAST_CHART, min(MOST_CHART, max(len(rows), height - 9))))
-        return join_sections([head, side_by_side(chart, rows, at) if chart else rows, *foot])
+        return join_sections([head, side_by_side(chart, rows, at) if chart else fact_rows(facts, width), *foot])
     rows = fact_rows(facts, width)
     room = height - len(head) - len(rows) - sum(map(len, foot))
     rows, room = rows[: len(rows) + min(0, room)], max(0, room)  # the keys below are never the part without room
@@ -135,10 +135,13 @@ def headline(scene: EndScene) -> list[TextSpan]:
 def speed_against_earlier(scene: EndScene) -> TextSpan | None:
     """Return `12 % faster than r007`, the fastest earlier run of the same training; None if either is unknown.
 
-    A run that failed is not compared, nor one that waited for cores that other programs used.
+    A run that failed is not compared, nor one that waited for cores that other programs used, nor two runs of which a
+    remedy was not judged.
     """
     waited = any(finding.cause == "cpu-contended" for finding in scene.findings)
     if scene.context is None or scene.state.outcome not in ("completed", "stopped") or waited:
+        return None
+    if scene.context.remedy is not None and scene.context.remedy.verdict == "not comparable":
         return None
     fastest, speed = scene.context.fastest, mean_rates(scene.state.ranks.values()).samples_s
     if fastest is None or not fastest.samples_s or speed is None:
@@ -283,10 +286,11 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
 
 
 def sentences(scene: EndScene) -> list[str]:
-    """Return why it ended, unless a finding says so, and what the fallback and a remedy did."""
+    """Return the error, or why else it ended unless a finding says so, and what the fallback and a remedy did."""
     state = scene.state
     fallback = state.fallback_ended if state.fell_back is None else state.fell_back.sentence
-    explained = state.outcome == "completed" or any(finding.severity == "failed" for finding in scene.findings)
+    is_found = state.outcome != "failed" and any(finding.severity == "failed" for finding in scene.findings)
+    explained = state.outcome == "completed" or is_found
     limit_bytes = None if scene.record is None else scene.record.memory_limit_bytes
     reason = "" if explained else outcome_sentence(state, limit_bytes)
     outcome = None if scene.context is None else scene.context.remedy
@@ -328,5 +332,5 @@ def bar_rows(scene: EndScene, width: int) -> list[Line]:
         return memory
     counted_s = max(steps.train_s + steps.eval_s + steps.save_s for steps in state.counters)
     parts = {name: share * counted_s / seconds for name, share in shares.items()}
-    causes = {finding.cause: finding.lost_share for finding in scene.findings}
-    return [*memory, *time_rows("time", {**parts, START_UP: 1 - counted_s / seconds}, causes, width)]
+    causes = dict.fromkeys(finding.cause for finding in scene.findings)  # whose shares are of the last seconds only
+    return [*memory, *time_rows("whole run", {**parts, START_UP: 1 - counted_s / seconds}, causes, width)]

@@ -137,7 +137,8 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
         first, *rest = wrapped_rows(f"{plain_text(words)} · {refuted.sentence}", width, "warn")
         return [line(*words, crop(first, line_width(words), width)), *rest]
     if most is not None:
-        words = line(*words, f" · largest micro batch {most:,}" if most else _nothing_fits(estimate))
+        fitting = f" · largest micro batch {most:,}" if most != estimate.samples else " at any micro batch"
+        words = line(*words, fitting if most else _nothing_fits(estimate))
     room = width - line_width(words)
     phase = "" if shown.measured else f" · peak in {estimate.peak_phase}"
     least = 0 if "evaluation" in phase else LEAST_SOURCE  # what sets the peak and is easily changed, before the source

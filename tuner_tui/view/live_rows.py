@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import WARN, Line, TextSpan, fit, join_sections, labelled_rows, line
-from tuner_tui.view.charts import Axes, Curve, curve_rows, legend
+from tuner_tui.view.charts import Axes, Curve, curve_rows, legend, without_letters
 from tuner_tui.view.gpu_rows import (
     TWO_COLUMNS_FROM,
     WALL_FROM,
@@ -183,9 +183,8 @@ def _parts(scene: LiveScene, width: int, height: int) -> Parts:
 def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Line]]:
     """Return the run first, then the parts of the machine, with histories in `room` rows."""
     scene, width, sample = parts.scene, parts.width, parts.scene.sample
-    named = None if layout.names else 1
     memory = parts.memory if layout.details else parts.memory[:MARKS_ROW] + parts.memory[MARKS_ROW + 1 :]
-    bars = parts.step[:named] + memory[:named]
+    bars = parts.step + memory if layout.names else [*map(without_letters, parts.step[:1] + memory[:1])]
     run = parts.run[: None if layout.figures or not parts.charted else 1]
     ranks = parts.ranks[: None if layout.figures else int(parts.ranks_differ)]
     if sample is None or parts.gpus is None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tuner_tui.core.units import format_share
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import LABEL, WARN, Line, Style, labelled_flow, labelled_row, line
+from tuner_tui.view.cells import LABEL, WARN, Line, Style, TextSpan, labelled_flow, labelled_row, line
 from tuner_tui.view.charts import BarMark, BarPart, bar_marks, stacked_bar
 from tuner_tui.view.estimate_rows import figures_of
 from tuner_tui.view.run_rows import peak_bytes
@@ -37,10 +38,10 @@ MARKS_ROW = 1
 
 
 def step_shares(state: RunState) -> dict[str, float]:
-    """Return the shares of the time since the first step, those within a step over the last seconds; empty if unknown.
+    """Return the shares of the time of recent steps; of a run that has ended those of all time since the first step.
 
-    Waiting for data, computing, the optimizer where its time is known, the loop's own code between two steps,
-    evaluation, and saving, of the rank that waits longest for data. A run that has ended is measured as a whole.
+    They are waiting for data, computing, the optimizer where its time is known, and the loop's own code between steps,
+    of the rank that waits longest for data; of a run that has ended evaluation and saving, too. Empty if unknown.
     """
     ranks = ((rank, rank.latest) for rank in state.ranks.values() if rank.latest)
     shares = [_rank_shares(rank, latest, state.finished is not None) for rank, latest in ranks]
@@ -48,9 +49,6 @@ def step_shares(state: RunState) -> dict[str, float]:
 
 
 def _rank_shares(rank: RankState, latest: Steps, whole: bool) -> dict[str, float]:
-    total_s = latest.train_s + latest.eval_s + latest.save_s
-    if latest.train_s <= 0:
-        return {}
     first = None if whole or len(rank.recent) < 2 else rank.recent[0]
     last = latest if first is None else rank.recent[-1]
     train_s = last.train_s - (first.train_s if first else 0.0)
@@ -59,37 +57,62 @@ def _rank_shares(rank: RankState, latest: Steps, whole: bool) -> dict[str, float
     data = (last.data_wait_s - (first.data_wait_s if first else 0.0)) / train_s
     rest = ((last.between_s or 0.0) - ((first.between_s or 0.0) if first else 0.0)) / train_s
     optimizer = 0.0 if last.optimizer_s is None else last.optimizer_s - (first.optimizer_s or 0.0 if first else 0.0)
-    training = latest.train_s / total_s
+    outside = _outside_steps(latest) if whole else {}
+    training = 1 - sum(outside.values())
     return {
         DATA: data * training,
         COMPUTE: max(0.0, 1 - data - rest - optimizer / train_s) * training,
         **({OPTIMIZER: optimizer / train_s * training} if last.optimizer_s else {}),
         REST: rest * training,
-        EVALUATION: latest.eval_s / total_s,
-        SAVING: latest.save_s / total_s,
+        **outside,
     }
 
 
+def _outside_steps(counters: Steps) -> dict[str, float]:
+    """Return the shares of evaluation and saving in the time since the first step."""
+    total_s = counters.train_s + counters.eval_s + counters.save_s
+    return {EVALUATION: counters.eval_s / total_s, SAVING: counters.save_s / total_s} if total_s else {}
+
+
 def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -> list[Line]:
-    """Return the bar of a step's time; `causes` has the share that each finding is about, where it is measured."""
+    """Return the bar of a step's time, and what passes outside of the steps.
+
+    `causes` has the share of the run's time that each finding is about, where it is measured.
+    """
     shares = step_shares(state)
-    return time_rows("step", shares, causes, width) if shares else []
+    if not shares:
+        return []
+    outside = _outside_steps(max(state.counters, key=lambda counters: counters.eval_s + counters.save_s))
+    training = 1 - sum(outside.values())
+    in_steps = {cause: share / training if share and cause == "slow-rank" else share for cause, share in causes.items()}
+    about = next((PART_OF_CAUSE[cause] for cause in causes if cause in PART_OF_CAUSE), None)
+    names = [
+        TextSpan(f"{name} {format_share(share)}", "warn" if name == about else "dim")
+        for name, share in outside.items()
+        if share >= LEAST_NAMED
+    ]
+    parts = [line(TextSpan("outside the steps: ", "dim"), name) for name in names[:1]] + [*map(line, names[1:])]
+    return [*time_rows("step", shares, in_steps, width), *labelled_flow("", parts, width, " · ")]
 
 
 def time_rows(label: str, shares: Mapping[str, float], causes: Mapping[str, float | None], width: int) -> list[Line]:
     """Return the bar of shares of the time, with the part that the first of `causes` is about in amber."""
-    # The loop believes that it computes; what waits longer does so in the other parts too, each in proportion, unless
-    # one of these is what the first finding is about. So the bar and that finding say the same share.
+    # The loop believes that it computes; what waits longer does so in the other parts too, but a wait for data is
+    # measured and stays, unless the first finding is about what waits. So each finding and the bar say the same share.
     avoidable = next((PART_OF_CAUSE[cause] for cause in causes if cause in PART_OF_CAUSE), None)
-    computing = shares[COMPUTE]
-    room = computing if avoidable in shares else 1.0
+    kept = sum(share for name, share in shares.items() if name in (DATA, avoidable))
     waits: dict[str, float] = {}
     for cause in ("cpu-contended", "slow-rank"):
-        waits[PART_OF_CAUSE[cause]] = min(room - sum(waits.values()), causes.get(cause) or 0.0)
-    waited = sum(waits.values())
-    left = (1 - waited) / (1 - computing) if waited > computing else 1.0
-    shares = {name: share * left for name, share in shares.items()} | {COMPUTE: max(0.0, computing - waited)}
-    shares = {DATA: shares[DATA], **waits, **shares}
+        name, share = PART_OF_CAUSE[cause], causes.get(cause) or 0.0
+        room = 1.0 - sum(waits.values()) - (0.0 if name == avoidable else kept)
+        waits[name] = max(0.0, min(room, share))
+    left = 1 - sum(waits.values())
+    others = sum(shares.values()) - kept - shares[COMPUTE]
+    measured = min(1.0, left / kept) if kept else 1.0
+    rest = min(1.0, max(0.0, left - kept) / others) if others else 1.0
+    computing = max(0.0, shares[COMPUTE] - sum(waits.values()))
+    shares = {name: share * (measured if name in (DATA, avoidable) else rest) for name, share in shares.items()}
+    shares = {DATA: shares[DATA], **waits, **shares, COMPUTE: computing}
     parts = [
         BarPart(f"{WARN} {name}", share, "fill-warn") if name == avoidable else BarPart(name, share, STEP_STYLES[name])
         for name, share in shares.items()

@@ -33,12 +33,13 @@ from tuner_tui.view.charts import gauge
 
 
 class TuningSummary(NamedTuple):
-    """Results of a tuning's trials: initial settings and their throughput, and the best settings."""
+    """Results of a tuning's trials: initial settings and their throughput, the best settings, and how they compare."""
 
     results: SearchResults
     given: Settings | None
     start: float | None
     best: Settings | None
+    verdict: TuningConclusion | None = None
 
     @classmethod
     def of(cls, view: TuningView) -> TuningSummary:
@@ -48,7 +49,24 @@ class TuningSummary(NamedTuple):
         first = results.get(given) if given is not None else None
         fastest = None if results.best is None else results.best.settings
         best = fastest if view.verdict is None else view.verdict.winner
-        return cls(results, given, None if first is None else first.throughput, best)
+        return cls(results, given, None if first is None else first.throughput, best, view.verdict)
+
+    def rate_of(self, settings: Settings) -> float | None:
+        """Return the throughput of all runs of `settings`; of the start and the winner that of their pairs."""
+        verdict = self.verdict
+        if verdict is not None and verdict.ratio is not None and verdict.job_steps is None:
+            of_pairs = {self.given: verdict.start, verdict.winner: verdict.best}.get(settings)
+            if of_pairs is not None:
+                return self.rate(of_pairs)
+        result = self.results.get(settings)
+        return None if result is None else result.throughput
+
+    def rate_of_trial(self, completed: CompletedTrial) -> float | None:
+        """Return the throughput of a trial's settings, whose quotients are the gains; of a repetition its own."""
+        trial, measurement = completed.trial, completed.measurement
+        is_repeated = not trial.changed and trial.purpose != "start"
+        measured = measurement.outcome == "measured" and not is_repeated
+        return self.rate_of(trial.settings) if measured else self.rate(measurement)
 
     def rate(self, measurement: Measurement) -> float | None:
         """Return the throughput that is compared: tokens/s if every trial counted tokens, else samples/s."""
@@ -335,7 +353,9 @@ def _finished_lane(view: TuningView, standing: TuningSummary, completed: Complet
     winner = None if view.verdict is None else view.verdict.winner
     bar_style: Style = "good" if style == "good" else "dim" if trial.settings == standing.given else "gauge"
     changes, reason = format_changes(trial, standing.given, winner), measurement.sentence or ""
-    lane = Lane(str(trial.number), changes, standing.rate(measurement), measurement.peak_bytes, state, style, bar_style)
+    lane = Lane(
+        str(trial.number), changes, standing.rate_of_trial(completed), measurement.peak_bytes, state, style, bar_style
+    )
     return lane._replace(reason=reason if measurement.outcome in ("failed", "no-step", "other-data") else "")
 
 
@@ -360,11 +380,12 @@ def _trial_state(view: TuningView, standing: TuningSummary, completed: Completed
         return f"{GOOD} {final if view.status == 'finished' else 'best so far'}", "good"
     if is_given:
         return "", "dim"  # which they are stands before it
-    results, start, rate = standing.results, trial.base or standing.given, standing.rate(measurement)
+    results, start, rate = standing.results, trial.base or standing.given, standing.rate_of_trial(completed)
     result, base = results.get(trial.settings), None if start is None else results.get(start)
-    if result is None or base is None or not base.throughput or rate is None:
+    base_rate = None if start is None else standing.rate_of(start)
+    if result is None or base is None or not base_rate or rate is None:
         return "", "dim"
-    ratio, than = rate / base.throughput, " than now" if base.settings == standing.given else ""
+    ratio, than = rate / base_rate, " than now" if base.settings == standing.given else ""
     if abs(ratio - 1) <= f.EQUAL_SPEED:
         return f"the same{' as now' if than else ''}, within noise", "dim"
     words = f"{f.gain(ratio)}{than}"

@@ -43,7 +43,7 @@ def cpu_contended(situation: Situation) -> Finding | None:
     sampled = "" if counted else " (sampled once a second; this kernel does not count it)"
     return finding(
         "cpu-contended", situation,
-        f"all cores {format_percent(cpu_pct(samples))} over {format_short_duration(span_s(samples))}",
+        f"all cores {format_percent(cpu_pct(samples))} in the last {format_short_duration(span_s(samples))}",
         f"the training's processes use {format_percent(training_cpu_pct(samples))} of one core",
         f"its main thread waited for a core {format_percent(queue)} of the time{sampled}",
         confidence="certain" if counted else "likely", ladder=str(free_cores), lost_share=queue / 100,
