@@ -291,7 +291,8 @@ class FakeBackend(Backend):
         self, entries: Sequence[PresetEntry], inventory: Inventory, interpreter: Interpreter
     ) -> Mapping[str, PresetOutlook]:
         return {
-            entry.name: PresetOutlook(entry.name != "other-machine", MemoryOutlook(estimated())) for entry in entries
+            entry.name: PresetOutlook("8 GPUs" * (entry.name == "other-machine"), MemoryOutlook(estimated()))
+            for entry in entries
         }
 
     def load_preset(self, name: str) -> TrainingConfig:

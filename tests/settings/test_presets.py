@@ -375,8 +375,20 @@ def test_a_preset_knows_its_hardware(hardware, suits):
 
 
 def test_the_gpus_that_a_preset_needs_are_no_pattern():
-    assert HardwareRequirements(gpu="*RTX [34]090*", min_memory_gib=24).gpu_text() == "RTX 3090 or 4090 of 24 GiB"
+    assert (
+        HardwareRequirements(gpu="*RTX [34]090*", min_memory_gib=24).gpu_text()
+        == "RTX 3090 or 4090 with 24 GiB or more"
+    )
     assert HardwareRequirements(gpu="*A100*80GB*").gpu_text() == "A100…80GB"
+
+
+def test_what_a_machine_lacks_is_named():
+    hardware = HardwareRequirements(gpu="*A100*", min_memory_gib=75, min_cores=8)
+    gpu = Gpu(0, "NVIDIA A100-SXM4-40GB", capability=(8, 0), memory_total_bytes=40 * GIB)
+    assert hardware.lacking((gpu,), 16, any_memory=False) == "A100 with 75 GiB or more"
+    assert hardware.lacking((gpu,), 16, any_memory=True) == "", "an estimate says whether it fits"
+    assert hardware.lacking((gpu,), 2, any_memory=True) == "8 cores"
+    assert hardware.lacking((), 16, any_memory=True) == "A100"
 
 
 def test_of_presets_for_any_gpu_the_one_that_uses_these_most_is_first():

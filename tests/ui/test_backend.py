@@ -93,8 +93,8 @@ def test_presets_are_judged_by_the_gpus_though_torch_is_cpu_only() -> None:
         assert outlook.memory.on_gpu
         assert outlook.memory.estimate is not None
         assert outlook.memory.estimate == cuda[name].memory.estimate
-        verdicts[name] = (outlook.suits, outlook.memory.estimate.verdict)
-    assert verdicts == {"qlora-8b-24gb": (True, "fits"), "lora-8b-80gb": (False, "too large")}
+        verdicts[name] = (outlook.lacks, outlook.memory.estimate.verdict)
+    assert verdicts == {"qlora-8b-24gb": ("", "fits"), "lora-8b-80gb": ("", "too large")}
 
 
 def test_presets_are_judged_by_the_gpus_with_most_free_memory() -> None:

@@ -156,7 +156,7 @@ TASKS = (
     Task(
         "fit the batch",
         "f",
-        lambda pilot, box: batch(pilot) == (16, 4) and "16 is the largest that fits with" in said(pilot),
+        lambda pilot, box: batch(pilot) == (16, 4) and "16 is the largest that fits and keeps it" in said(pilot),
     ),
     Task(
         "fit the batch after a smaller one was tried",

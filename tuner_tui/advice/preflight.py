@@ -242,6 +242,7 @@ def file_checks(
     modelled = modelled_job(file.job)
     shape = None if modelled is None else known_shape(modelled.model, modelled.task)
     return (
+        *value_checks(file.notes),
         *program_checks(file.job, files, file.notes),
         *package_checks(file, interpreter),
         *path_checks(file, files),
@@ -250,6 +251,14 @@ def file_checks(
         *state_checks(state_folder, files),
         *logout_checks(inventory),
     )
+
+
+def value_checks(notes: Sequence[str]) -> Iterator[PreflightCheck]:
+    """Each value of the file that its setting cannot have, by the notes on it."""
+    for note in notes:
+        _, is_ignored, sentence = note.partition(" ignored: ")
+        if is_ignored and " must be " in sentence:
+            yield PreflightCheck("Settings", "warning", f"{sentence}.")
 
 
 def program_checks(

@@ -100,11 +100,11 @@ class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
         return self.gpu is not None and self.gpu.lower() == "none"
 
     def gpu_text(self) -> str:
-        """The GPUs as text, such as `8 GPUs of 80 GiB`; empty if any suit."""
+        """The GPUs as text, such as `8 GPUs with 80 GiB or more`; empty if any suit."""
         if self.for_no_gpu:
             return "no GPU"
         name = _pattern_text(self.gpu) if self.gpu else "GPU" if self.min_gpus else "a GPU"
-        memory = f" of {self.min_memory_gib:g} GiB" if self.min_memory_gib else ""
+        memory = f" with {self.min_memory_gib:g} GiB or more" if self.min_memory_gib else ""
         many = f"{self.min_gpus} {name}s" if self.min_gpus and self.min_gpus > 1 else name
         return f"{many}{memory}" if memory or self.gpu or self.min_gpus else ""
 
@@ -117,6 +117,13 @@ class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
         if self.gpu is None and self.min_memory_gib is None and self.min_gpus is None and self.capability is None:
             return True
         return sum(self._suits_gpu(gpu) for gpu in gpus) >= (self.min_gpus or 1)
+
+    def lacking(self, gpus: tuple[Gpu, ...], cores: int | None, any_memory: bool) -> str:
+        """What a machine lacks, such as `8 cores`; empty if it suits. With `any_memory` that of the GPUs is enough."""
+        needed = replace(self, min_memory_gib=None) if any_memory else self
+        if needed.suits(gpus, cores):
+            return ""
+        return needed.gpu_text() if not needed.suits(gpus) else f"{self.min_cores} cores"
 
     def _suits_gpu(self, gpu: Gpu) -> bool:
         if self.gpu is not None and not fnmatchcase(gpu.name.lower(), self.gpu.lower()):
@@ -161,19 +168,12 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return copy if copy.settings == self.settings else structs.replace(copy, before=None, after=None)
 
 
-def _read_settings(texts: Any) -> dict[str, Value]:
-    if not isinstance(texts, dict):
-        raise FieldError("settings", "settings must contain `name: value` lines")
-    settings: dict[str, Value] = {}
-    for name, value in texts.items():
-        if name in PRESET_SPELLINGS:
-            written = PRESET_SPELLINGS[name]
-            raise FieldError(name, f"unknown setting '{name}'; in a preset it is written {written}")
-        if isinstance(value, list | dict):
-            raise FieldError(name, f"{name} must be a single value, not a list or mapping")
-        is_text = isinstance(value, str | None)
-        settings[name] = parse_value(name, value or "") if is_text else check_value(name, value)
-    return settings
+def _read_setting(name: str, value: Any) -> Value:
+    if name in PRESET_SPELLINGS:
+        raise FieldError(name, f"unknown setting '{name}'; in a preset it is written {PRESET_SPELLINGS[name]}")
+    if isinstance(value, list | dict):
+        raise FieldError(name, f"{name} must be a single value, not a list or mapping")
+    return parse_value(name, value or "") if isinstance(value, str | None) else check_value(name, value)
 
 
 SHELL_SUFFIXES = tuple(suffix for suffix, form in SCRIPT_FORMS.items() if form == "arguments")
@@ -575,10 +575,17 @@ def _parse_preset(file: ToolFile, source: str, fallback_name: str) -> Preset:
         raise refused(("version",), f"{newer}: upgrade tuner-tui")
     # `hosts` is for `tuner-tui watch HOST…`
     given = {"name": fallback_name} | {key: text for key, text in values.items() if text is not None and key != "hosts"}
-    try:
-        given["settings"] = _read_settings(given.get("settings", {}))
-    except FieldError as error:
-        raise refused(("settings", error.field), str(error)) from None
+    texts, problems = given.get("settings", {}), []
+    if not isinstance(texts, dict):
+        raise refused(("settings",), "settings must contain `name: value` lines")
+    given["settings"] = settings = dict[str, Value]()
+    for name, value in texts.items():
+        try:
+            settings[name] = _read_setting(name, value)
+        except FieldError as error:
+            problems.append(str(refused(("settings", error.field), str(error))))
+    if problems:
+        raise PresetError("; ".join(problems))
     for key, read in (("for", lambda texts: parse_section(HardwareRequirements, texts, "for")), ("job", _read_job)):
         if key in given:
             if not isinstance(given[key], dict):

@@ -156,12 +156,18 @@ def resolve(
     for settings, origin in of_project + of_preset if preset_wins else of_preset + of_project:
         values |= settings
         origins |= dict.fromkeys(settings, origin)
-    for name, variable in _setting_variables(environment or {}):
-        values[name] = _parse_from(name, (environment or {})[variable], variable)
-        origins[name] = Origin(OriginKind.ENVIRONMENT, variable)
-    for name, text in (flags or {}).items():
-        values[name] = _parse_from(name, text, "--set")
-        origins[name] = Origin(OriginKind.FLAG, f"--set {name}")
+    variables = dict(_setting_variables(environment or {}))
+    texts = [(name, (environment or {})[variable], variable) for name, variable in variables.items()]
+    problems: dict[str, str] = {}
+    for name, text, source in [*texts, *((name, text, "--set") for name, text in (flags or {}).items())]:
+        is_flag = source == "--set"
+        origins[name] = Origin(OriginKind.FLAG, f"--set {name}") if is_flag else Origin(OriginKind.ENVIRONMENT, source)
+        try:
+            values[name] = parse_value(name, text)
+        except FieldError as error:
+            problems[name] = f"{source}: {error}"
+    if problems:
+        raise FieldError(next(iter(problems)), "; ".join(problems.values()))
     return Resolved(convert(values, Settings), origins)
 
 
@@ -178,13 +184,6 @@ def _setting_variables(environment: Iterable[str]) -> Iterator[tuple[str, str]]:
             raise SettingsError(
                 f"the environment variable {shorten_text(variable)} is not a setting; did you mean {right}?"
             )
-
-
-def _parse_from(name: str, text: str, source: str) -> Value:
-    try:
-        return parse_value(name, text)
-    except FieldError as error:
-        raise FieldError(name, f"{source}: {error}") from None
 
 
 def _with_tool_defaults(resolved: Resolved, tool: Dialect) -> Resolved:

@@ -43,6 +43,7 @@ from tuner_tui.runs.read.reader import RunReader, RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir, state_dir
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record
+from tuner_tui.runs.store.remedy_outcomes import recorded_verdict
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 from tuner_tui.settings.command_training import CommandTraining, may_use_trainer, read_command
@@ -149,8 +150,9 @@ class Backend:
             job = preset.job or BuiltinJob()
             resolved = self.recommend(resolve(preset=preset), inventory, interpreter, job)
             memory = self.estimates.quick(EstimateRequest(resolved, job, inventory, interpreter))
-            suits = preset.for_ is None or preset.for_.suits(gpus, cores)
-            outlooks[entry.name] = PresetOutlook(suits, memory)
+            is_estimated = memory.estimate is not None and memory.on_gpu  # better than the memory that a preset names
+            lacks = "" if preset.for_ is None else preset.for_.lacking(gpus, cores, is_estimated)
+            outlooks[entry.name] = PresetOutlook(lacks, memory)
         return outlooks
 
     @translate_errors()
@@ -334,7 +336,7 @@ class Backend:
                 if row.status == "ended":
                     ended[folder.path] = row
                 age_s = None if row.created_t is None else max(0.0, now_s - row.created_t)
-                rows += [] if row.tuning else [structs.replace(row, age_s=age_s)]
+                rows += [] if row.tuning else [structs.replace(row, age_s=age_s, remedy=recorded_verdict(row.run))]
             yield tuple(sorted(rows, key=lambda row: row.pid is None))
 
     def compare_runs(self, first: Path, second: Path) -> Iterator[ComparisonScene]:

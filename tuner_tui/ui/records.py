@@ -118,9 +118,9 @@ TrialPlacement = Literal["sequential", "gpus", "ray"]
 
 
 class PresetOutlook(NamedTuple):
-    """Whether the machine is one that a preset is for, and its memory and time there."""
+    """What the machine lacks that a preset is for, empty if nothing, and its memory and time there."""
 
-    suits: bool
+    lacks: str
     memory: MemoryOutlook
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tuner_tui.advice.batch_scaling import BatchSplit, rebalance
 from tuner_tui.advice.estimate import EstimateRequest
 from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.recommend.batch_and_learning_rate import MAX_EFFECTIVE_BATCH, MIN_STEPS
 from tuner_tui.advice.recommend.duration_estimate import VARIED, summarise_duration
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.core.text import format_table
@@ -137,7 +138,11 @@ class SettingsRequests(Requests):
         micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
         split = BatchSplit(micro, accumulation, self._state.data_parallel.processes)
         if most is None or split.change.keys() & unknown:
-            why = "a run shows the batch of this command first" if most else outlook.unknown or "not known yet"
+            why = (
+                "a run shows the batch of this command first"
+                if most
+                else outlook.unknown or "no run measured two sizes"
+            )
             note = f"The largest micro batch that fits is not known: {why}. o measures it with short runs."
         elif most < 1:
             where = "fits" if outlook.on_gpu else "fits in RAM"
@@ -145,7 +150,9 @@ class SettingsRequests(Requests):
         elif (fitted := await self._largest_split(split, most)) is None:
             return
         elif fitted == split:
-            note = f"Micro batch {micro} is the largest that fits with this effective batch."
+            whole = accumulation == 1 and most > micro
+            limit = "all of the effective batch; more would fit" if whole else "the largest that fits and keeps it"
+            note = f"Effective batch {split.effective:,}: micro batch {micro} is {limit}."
         else:
             changes = ", ".join(self._differences(fitted.change))
             origin = Origin(OriginKind.EDITED, "the largest that fits")
@@ -159,11 +166,16 @@ class SettingsRequests(Requests):
         """Return the batch with the largest micro batch up to `most`; None if the effective batch is not to grow."""
         micro, accumulation = split.micro, split.accumulation
         fitted = rebalance(micro, accumulation, split.processes, min(most, micro * accumulation)).split
-        if fitted != split or most <= micro or accumulation > 1:
+        estimate = None if self._store.outlook is None else self._store.outlook.estimate
+        samples = MAX_EFFECTIVE_BATCH * MIN_STEPS if estimate is None or estimate.samples is None else estimate.samples
+        # What fits may be all of the data, but training still needs steps.
+        useful = min(most, MAX_EFFECTIVE_BATCH // split.processes, samples // MIN_STEPS)
+        larger = replace(split, micro=1 << max(0, useful.bit_length() - 1))
+        if fitted != split or larger.micro <= micro or accumulation > 1:
             return fitted
-        larger = replace(split, micro=most)
         question = (
-            f"Micro batch {micro} is the whole effective batch already.\nTake {most:,}, which fits by the estimate?\n"
+            f"Micro batch {micro} is the whole effective batch already.\n"
+            f"Take {larger.micro}, which fits by the estimate?\n"
             f"Effective batch {split.effective:,} → {larger.effective:,}; the learning rate stays."
         )
         return larger if await self._app.ask(ConfirmScreen("Fit batch", question, "take it")) else None
@@ -426,7 +438,7 @@ def _preset_group(preset: PresetEntry, outlook: PresetOutlook | None, reading: b
     if preset.loaded is not None and is_measured(preset.loaded.preset):
         return "tuning notes"
     verdict = None if outlook is None or outlook.memory.estimate is None else outlook.memory.estimate.verdict
-    if outlook is not None and (not outlook.suits or verdict == "too large"):
+    if outlook is not None and (outlook.lacks or verdict == "too large"):
         return "for other machines"
     return FITTING_GROUP if verdict in ("fits", "tight") else UNMEASURED_GROUP
 
@@ -436,7 +448,7 @@ def _preset_figures(
 ) -> tuple[str, ...]:
     """Return the columns of a preset: method, peak memory, time and marks; without an outlook `memory` is shown.
 
-    Of one for other machines the GPU that it needs stands there.
+    Of one for other machines stands there what this one lacks.
     """
     values = {} if preset.loaded is None else preset.loaded.preset.settings
     adapter = {"lora": "LoRA", "dora": "DoRA"}.get(str(values.get("peft_method")), "")
@@ -453,9 +465,8 @@ def _preset_figures(
     requirements = None if preset.loaded is None else preset.loaded.preset.for_
     needs = "" if requirements is None else requirements.gpu_text()
     memory = f"  made for {needs}" if needs else "  not known"
-    if not outlook.suits and requirements is not None:
-        lacking = needs or f"{requirements.min_cores} cores"
-        memory = "  only without a GPU" if requirements.for_no_gpu else f"  needs {lacking}"
+    if outlook.lacks:
+        memory = f"  needs {outlook.lacks}".replace("needs no GPU", "only without a GPU")
     elif estimate is not None:
         memory = f"{VERDICTS[estimate.verdict][0]} {figures_of(estimate)} {outlook.memory.against}".rstrip()
     time = UNKNOWN if duration is None or duration.range_s is None else summarise_duration(duration)

@@ -138,7 +138,7 @@ def test_check_of_a_preset_for_other_hardware_says_so_once(call, tmp_path):
     )
     document = json.loads(call("check", str(path), "--json").stdout)[0]["warnings"]
     assert [item["sentence"] for item in document] == [
-        "It is for different hardware: A100 of 40 GiB, capability 8.0 or newer."
+        "It is for different hardware: A100 with 40 GiB or more, capability 8.0 or newer."
     ]
 
 
