@@ -32,11 +32,11 @@ from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.memory.model_shape import modelled_job
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.detached_process import detach
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import RunFolder, runs_dir, state_dir
 from tuner_tui.runs.store.record import RecordError
+from tuner_tui.runs.supervise.run_processes import detach
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import SettingsError

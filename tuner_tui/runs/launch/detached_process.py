@@ -6,23 +6,18 @@ The process outlives the terminal and the screen. Its input is written to no fil
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, Self, TypeVar
+from typing import Self
 
 from msgspec import Struct, field, structs, to_builtins
 
 from tuner_tui.core.checked_types import WORD
-from tuner_tui.core.files import LockedError
 from tuner_tui.core.procfs import end_group
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.supervise.run_processes import START_TIMEOUT_S, finish_start, open_detached
 from tuner_tui.settings.job import Job, job_from_json
-
-Ready = TypeVar("Ready")
 
 
 class ProcessSpec(Struct, frozen=True):
@@ -71,29 +66,3 @@ def ask_detached(module: str, arguments: Sequence[str], data: bytes, log: Path, 
     if not answer:  # it must not start the training later
         end_group(child.pid)
     return answer
-
-
-def detach(prepare: Callable[[bytes], Ready]) -> Ready:
-    """In the new process: read the input, detach from the parent, and answer whether `prepare` succeeded.
-
-    `prepare` turns the input into what the process needs, its locks included. If it raises `ValueError`, `OSError` or
-    `LockedError`, the message is the answer and the process exits.
-    """
-    data = sys.stdin.buffer.read()
-    if os.fork():
-        os._exit(0)  # the parent waits for this process only
-    try:
-        prepared = prepare(data)
-    except (ValueError, OSError, LockedError) as error:
-        _refuse(str(error) or type(error).__name__)
-    os.write(1, b"ok")
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
-    os.close(null)
-    return prepared
-
-
-def _refuse(message: str) -> NoReturn:
-    os.write(1, message.encode())
-    sys.exit(1)

@@ -18,15 +18,16 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from msgspec import Struct
 
-from tuner_tui.core.files import open_to_append
+from tuner_tui.core.files import LockedError, open_to_append
 from tuner_tui.core.procfs import (
     PROC,
     TICKS_PER_S,
@@ -42,6 +43,8 @@ from tuner_tui.core.procfs import (
 )
 from tuner_tui.hardware.processes import is_python, read_owner
 from tuner_tui.runs.store.folder import RunFolder
+
+Ready = TypeVar("Ready")
 
 PR_SET_CHILD_SUBREAPER = 36
 MAX_COMMAND_LENGTH = 120
@@ -334,3 +337,36 @@ def finish_start(
         except subprocess.TimeoutExpired:
             end_group(process.pid)
     return b""
+
+
+def detach(prepare: Callable[[bytes], Ready]) -> Ready:
+    """In the new process: read the input, detach from the parent, and answer whether `prepare` succeeded.
+
+    `prepare` turns the input into what the process needs, its locks included. If it raises `ValueError`, `OSError` or
+    `LockedError`, the message is the answer and the process exits.
+    """
+    data = sys.stdin.buffer.read()
+    # The starter gave this process a session of its own, so that no terminal reaches it. The second process leads no
+    # session, hence can get no terminal by opening one, and belongs to init, so that the starter leaves no zombie.
+    if os.fork():
+        os._exit(0)
+    try:
+        prepared, answer = prepare(data), "ok"
+    except (ValueError, OSError, LockedError) as error:
+        prepared, answer = None, describe_failure(error)
+    with suppress(OSError):  # the starter has ended meanwhile
+        os.write(1, answer.encode("utf-8", "replace"))
+    if prepared is None:
+        sys.exit(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+    return prepared
+
+
+def describe_failure(error: Exception) -> str:
+    """The message of an exception, the reason first if it is one of the system."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error) or type(error).__name__

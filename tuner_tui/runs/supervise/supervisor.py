@@ -10,7 +10,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -26,9 +28,9 @@ from tuner_tui.runs.events.types import Finished, Launched
 from tuner_tui.runs.queue.queued_run import revive_waiter
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_order
-from tuner_tui.runs.supervise.monitor import RunWriter, TrainingMonitor, log_line
+from tuner_tui.runs.supervise.monitor import RunWriter, TrainingMonitor
 from tuner_tui.runs.supervise.notify import start_notifying
-from tuner_tui.runs.supervise.run_processes import become_subreaper
+from tuner_tui.runs.supervise.run_processes import become_subreaper, describe_failure, detach
 from tuner_tui.runs.supervise.training_process import (
     DEFAULT_TIMEOUTS,
     LaunchSpec,
@@ -51,32 +53,33 @@ def main(argv: list[str]) -> None:
     """
     folder = RunFolder(Path(argv[0]))
     options = dict(zip(argv[1::2], argv[2::2], strict=False))
-    spec_bytes = b"" if "--adopt" in argv else sys.stdin.buffer.read()
-    # The launcher started this process in a session of its own, so that no terminal reaches it. The second process
-    # leads no session, hence can get no terminal by opening one, and belongs to init, so that the launcher leaves no
-    # zombie.
-    if os.fork():
-        os._exit(0)
     # SIGCHLD: a child ended. SIGUSR1: an order was written. SIGHUP: a terminal closed, which is nothing to it.
     with Signals(signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP) as signals:
-        try:
-            # The kernel releases the lock however this process ends: who can take it knows that there is no supervisor.
-            lock = int(options["--lock"]) if "--lock" in options else acquire_lock(folder.lock, needed=False)
-            os.set_inheritable(lock, False)
-            spec = None if "--adopt" in argv else load_launch_spec(spec_bytes)
-            if spec is not None and "--gpus" in options:
-                spec = replace(spec, env={**spec.env, "CUDA_VISIBLE_DEVICES": options["--gpus"]})
-            training, writer = _adopt(folder) if spec is None else _start(folder, spec)
-        except (OSError, ValueError, LockedError) as error:
-            _answer(_sentence(error))
-            sys.exit(1)
-        _answer("ok")
+        lock, spec, training, writer = detach(partial(_prepare, folder, options, adopts="--adopt" in argv))
         timeouts = DEFAULT_TIMEOUTS if spec is None else spec.stop_timeouts
         _supervise(folder, training, writer, timeouts, signals, None if spec is None else spec.ends_with)
         os.close(lock)
         with suppress(OSError):  # the next run may take its place
             revive_waiter(folder.path.parent)
         start_notifying(folder, os.environ if spec is None else spec.env)
+
+
+def _prepare(
+    folder: RunFolder, options: Mapping[str, str], spec_bytes: bytes, *, adopts: bool
+) -> tuple[int, LaunchSpec | None, SupervisedTraining, RunWriter]:
+    """Lock the run, then start its training or adopt it."""
+    try:
+        # The kernel releases the lock however this process ends: who can take it knows that there is no supervisor.
+        lock = int(options["--lock"]) if "--lock" in options else acquire_lock(folder.lock, needed=False)
+        os.set_inheritable(lock, False)
+        if adopts:
+            return lock, None, *_adopt(folder)
+    except LockedError as error:
+        raise ValueError("This run already has a supervisor.") from error
+    spec = load_launch_spec(spec_bytes)
+    if "--gpus" in options:
+        spec = replace(spec, env={**spec.env, "CUDA_VISIBLE_DEVICES": options["--gpus"]})
+    return lock, spec, *_start(folder, spec)
 
 
 def _start(folder: RunFolder, spec: LaunchSpec) -> tuple[SupervisedTraining, RunWriter]:
@@ -86,7 +89,7 @@ def _start(folder: RunFolder, spec: LaunchSpec) -> tuple[SupervisedTraining, Run
     try:
         training = StartedTraining(spec, folder.output_log)
     except OSError as error:
-        now, sentence = time.time(), f"The command could not be started: {_sentence(error)}."
+        now, sentence = time.time(), f"The command could not be started: {describe_failure(error)}."
         writer.event(Finished(t=now, outcome="failed", sentence=sentence))
         writer.update(ended_t=now, outcome="failed", sentence=sentence)
         raise
@@ -174,26 +177,6 @@ def _sample(sampler: Sampler, pids: list[int], writer: RunWriter) -> None:
 
 def _this_process() -> ProcessId:
     return identify_process(os.getpid()) or ProcessId(os.getpid(), 0)
-
-
-def _answer(text: str) -> None:
-    """Answer the launcher, then release its pipes."""
-    try:
-        os.write(1, text.encode("utf-8", "replace"))
-    except OSError as error:
-        log_line(f"the launcher did not read the reply {text!r}: {error}")
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 0)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, LockedError):
-        return "This run already has a supervisor."
-    if isinstance(error, OSError):
-        return f"{error.strerror}: {error.filename}" if error.filename else f"{error.strerror}"
-    return str(error)
 
 
 if __name__ == "__main__":
