@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +19,11 @@ from tuner_tui.cli.console import fail, print_json, print_line
 from tuner_tui.cli.report_text import join_sections
 from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.text import format_observed
-from tuner_tui.core.units import format_share
 from tuner_tui.inspection.faithful_resume import ResumeCheck
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.log_parsing import lines
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, list_runs, runs_dir
+from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, runs_dir
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
 from tuner_tui.tuning.followed_remedies import follow_remedies
 
@@ -88,16 +86,10 @@ def resume_document(check: ResumeCheck) -> dict[str, Any]:
 
 
 def diagnose(
-    source: str = typer.Argument("", metavar="RUN|FILE|-", help="A run, a log file, or - for standard input."),
-    kept: bool = typer.Option(False, "--kept", help="Show which remedies kept their promises on this machine instead."),
+    source: str = typer.Argument(metavar="RUN|FILE|-", help="A run, a log file, or - for standard input."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> Sequence[Finding]:
     """Show what failed or limits a training, and how to fix it."""
-    if kept:
-        _show_kept(as_json)
-        return ()
-    if not source:
-        fail("tuner-tui diagnose: name a run or a log file, or use --kept.")
     try:
         situation = read_situation(source)
     except OSError as error:
@@ -116,21 +108,6 @@ def diagnose(
             followed.append(f"{situation.resume.sentence}.")
         print_line("\n".join(join_sections([*finding_lines(findings, checks), followed, check_lines(checks)])))
     return findings
-
-
-def _show_kept(as_json: bool) -> None:
-    """Print what came of every remedy that a run was started with, and the share of promises that were kept."""
-    followed = (follow_remedies(folder) for folder in reversed(list_runs(runs_dir())))
-    outcomes = [outcome for outcome in followed if outcome is not None]
-    judged = [outcome.verdict == "kept" for outcome in outcomes if outcome.verdict in ("kept", "not kept")]
-    share = statistics.fmean(judged) if judged else None
-    if as_json:
-        print_json({"kept_share": share, "outcomes": outcomes})
-        return
-    lines = [f"{outcome.after}  {outcome.statement}." for outcome in outcomes]
-    total = f"{sum(judged)} of {len(judged)} promises kept" + (f" ({format_share(share)})" if judged else "")
-    unjudged = len(outcomes) - len(judged)
-    print_line("\n".join([*lines, f"{total}; {unjudged} could not be judged." if unjudged else f"{total}."]))
 
 
 def read_situation(source: str) -> Situation:
