@@ -7,13 +7,13 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tuner_tui.core.text import clipboard_sequence, escape_control
+from tuner_tui.core.text import escape_control
 
 if TYPE_CHECKING:
     from tuner_tui.runs.store.folder import RunFolder
@@ -62,16 +62,6 @@ def control_terminal(sequence: str) -> None:
     """Send control characters of the program's own to standard error; the stream itself shows them as text."""
     sys.stderr.flush()
     os.write(sys.stderr.fileno(), sequence.encode())
-
-
-def copy_to_clipboard(text: str, environ: Mapping[str, str]) -> None:
-    """Put `text` on the clipboard of the terminal that standard error goes to, and say so."""
-    sequence = clipboard_sequence(text, environ) if sys.stderr.isatty() else None
-    if sequence is None:
-        print_note("Not copied: the terminal has no clipboard access, or the text is too long.")
-        return
-    control_terminal(sequence)
-    print_note("Copied, if the terminal allows it (OSC 52; in tmux: set -g allow-passthrough on).")
 
 
 def print_json(data: Any) -> None:

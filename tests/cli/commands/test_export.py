@@ -106,10 +106,3 @@ def test_one_tools_file_for_another(tmp_path: Path) -> None:
     assert exported == {
         "model_name_or_path": "acme/m", "per_device_train_batch_size": 2, "cutoff_len": 64, "finetuning_type": "lora",
     }  # fmt: skip
-
-
-def test_a_copy_is_said_where_there_is_no_terminal(tmp_path: Path) -> None:
-    result = run("export", str(written(tmp_path, MANY)), "--to", "hf", "--copy")
-    assert result.exit_code == 0
-    assert "Not copied" in result.stderr
-    assert "\x1b" not in result.stdout + result.stderr

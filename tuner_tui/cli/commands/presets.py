@@ -13,7 +13,7 @@ import typer
 from msgspec import structs, to_builtins
 from msgspec.structs import replace
 
-from tuner_tui.cli.console import ExitCode, copy_to_clipboard, fail, print_json, print_line, print_note
+from tuner_tui.cli.console import ExitCode, fail, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson, SettingValues, complete_preset
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_gpus
@@ -211,7 +211,6 @@ def export(
     interpreter: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Take the release of transformers from this Python.")
     ] = None,
-    copy: Annotated[bool, typer.Option("--copy", help="Also copy it to the clipboard of the terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print a preset in the format of another tool.
@@ -235,10 +234,7 @@ def export(
     if as_json:
         print_json({"tool": tool.name, "values": values, "not_carried": carried.unsupported, "notes": carried.notes})
         return
-    text = render_export(tool, carried)
-    typer.echo(text)
-    if copy:
-        copy_to_clipboard(f"{text}\n", os.environ)
+    typer.echo(render_export(tool, carried))
     for why in carried.notes:
         print_note(f"Left out: {why}")
     if tool.form in ("yaml", "json"):

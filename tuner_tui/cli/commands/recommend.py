@@ -17,7 +17,7 @@ from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expec
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
 from tuner_tui.advice.recommend.recommendation import recommend as recommend_settings
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths
-from tuner_tui.cli.console import copy_to_clipboard, fail, print_json, print_line, print_note
+from tuner_tui.cli.console import fail, print_json, print_line, print_note
 from tuner_tui.cli.machine import LocalMachine, ReadMachine, parse_gpus, parse_size_option, read_local_machine
 from tuner_tui.cli.options import AsJson
 from tuner_tui.cli.recommend_report import recommend_report
@@ -53,7 +53,6 @@ def recommend(
             "GPU the file is for.",
         ),
     ] = False,
-    copy: Annotated[bool, typer.Option("--copy", help="Also copy the diff to the clipboard of the terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Recommend settings for this machine, with reasons.
@@ -68,7 +67,7 @@ def recommend(
     runs = bool(words) and "/" in words[0] and os.access(words[0], os.X_OK) and Path(words[0]).is_file()
     # A single word that can be run is a command, unless it is a script, which says more as a file.
     is_script = bool(words) and Path(words[0]).suffix in SCRIPT_FORMS
-    is_file = len(words) == 1 and (patch or write or copy or is_script or not runs)
+    is_file = len(words) == 1 and (patch or write or is_script or not runs)
     file, command = (words[0], ()) if is_file else (None, tuple(words))
     preset = file if plan.preset is None else plan.preset
     flags = parse_flags(plan.values or [])
@@ -77,18 +76,13 @@ def recommend(
     resolved, job = plan.assume(training.resolved, training.job or DEFAULT_JOB)
     read_machine: ReadMachine = context.obj or read_local_machine
     machines = planned_machines(read_machine(plan.interpreter), plan.gpus, plan.memory)
-    if patch or write or copy:
+    if patch or write:
         if file is None:
-            fail(
-                "--patch, --write and --copy need a training tool's configuration file: `tuner-tui recommend "
-                "FILE --write`."
-            )
+            fail("--patch and --write need a training tool's configuration file: `tuner-tui recommend FILE --write`.")
         if len(machines) > 1:
-            fail("--patch, --write and --copy need one kind of GPU after --gpu: a file has one value for each key.")
+            fail("--patch and --write need one kind of GPU after --gpu: a file has one value for each key.")
         for_this = plan.gpus is None and plan.memory is None
-        print_patch(
-            machines[0][1], resolved, job, Path(file), None if preset == file else preset, write, copy, for_this
-        )
+        print_patch(machines[0][1], resolved, job, Path(file), None if preset == file else preset, write, for_this)
         return
     print_recommendations(machines, resolved, job, preset, as_json, training.notes if is_file else None)
 
@@ -139,10 +133,9 @@ def print_patch(
     path: Path,
     preset: str | None,
     write: bool,
-    copy: bool,
     for_this_machine: bool,
 ) -> None:
-    """Print the changes of the file as a unified diff and, with `write`, make them; with `copy`, copy them.
+    """Print the changes of the file as a unified diff and, with `write`, make them.
 
     With a `preset`, such as the tuner's, the file gets its values. Where nobody says which GPUs the file is for, those
     of this machine count; if it has none, only values that were given are written.
@@ -175,8 +168,6 @@ def print_patch(
     except OSError as error:
         fail(f"{path} cannot be written: {error.strerror or error}")
     typer.echo(update.diff, nl=False)
-    if copy and update.diff:
-        copy_to_clipboard(update.diff, os.environ)
     for setting in (setting for setting in recommendation.advised if setting.name in names - flags):
         print_note(f"{setting.name}: {setting.reason}")
     for note in update.left_out:
