@@ -13,7 +13,6 @@ from typer.core import TyperGroup
 
 from tests.cli.commands.test_run import Shell, shell
 from tests.docs.texts import program_texts, prose_pages
-from tuner_tui.cli.commands import ALIASES
 from tuner_tui.cli.options import build_app
 from tuner_tui.runs.read.status import read_status
 
@@ -36,7 +35,6 @@ def command_of(words: list[str]) -> tuple[Any, list[str]]:
     root = typer.main.get_command(build_app())
     context = typer.Context(root)
     command: Any = root
-    words = [*ALIASES.get(words[0], words[:1]), *words[1:]] if words else []
     while words and isinstance(command, TyperGroup) and (inner := command.get_command(context, words[0])) is not None:
         command, words = inner, words[1:]
     return command, words

@@ -11,7 +11,6 @@ import pytest
 
 from tests.advice.crash.outputs import read, whole_logs
 from tests.docs.reference import PAGES, ROOT, commands, findings, key_bindings
-from tuner_tui.cli.commands import ALIASES
 
 PROSE = sorted(
     Path(name)
@@ -57,7 +56,7 @@ def test_links_lead_to_files(page: Path) -> None:
 def test_commands_and_options_exist(page: Path) -> None:
     reference = commands()
     code = "\n".join(CODE.findall((ROOT / page).read_text("utf-8")))
-    command_names = {*re.findall(r"^## tuner-tui ([a-z]+)", reference, re.MULTILINE), *ALIASES}
+    command_names = {*re.findall(r"^## tuner-tui ([a-z]+)", reference, re.MULTILINE)}
     assert set(COMMAND.findall(code)) <= command_names
     options_used = {option for line in code.splitlines() if "tuner-tui" in line for option in OPTION.findall(line)}
     assert options_used - FOREIGN_OPTIONS <= set(OPTION.findall(reference))

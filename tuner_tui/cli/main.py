@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
 
-from tuner_tui.cli.commands import ALIASES, COMMANDS
+from tuner_tui.cli.commands import COMMANDS
 from tuner_tui.cli.console import ExitCode, fail, protect_streams, reopen_closed_streams, report_io_errors
 
 GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completion")
@@ -38,7 +38,6 @@ def dispatch(words: list[str]) -> None:
     for word in words:
         if any("\udc80" <= character <= "\udcff" for character in word):  # how Python shows bytes that are no text
             fail(f"{word!a} is not valid UTF-8; settings, run folders and JSON hold text only. Rename the file.")
-    words = [*ALIASES.get(words[0], words[:1]), *words[1:]] if words else []
     if words[:1] == ["--"] and words[1:]:  # a command, as `run` takes it
         words = ["run", *words]
     if _asks_about_log(words):
