@@ -31,10 +31,10 @@ def main(argv: list[str] | None = None) -> None:
 
 def dispatch(words: list[str]) -> None:
     """Run the command in `words`, or open the screen."""
-    if "_TUNER_TUI_COMPLETE" in os.environ:
-        from tuner_tui.cli.options import complete
+    if "_TUNER_TUI_COMPLETE" in os.environ:  # by the completion script of the shell, with its words
+        from tuner_tui.cli.options import build_app
 
-        complete()
+        build_app()([], prog_name="tuner-tui")
     for word in words:
         if any("\udc80" <= character <= "\udcff" for character in word):  # how Python shows bytes that are no text
             fail(f"{word!a} is not valid UTF-8; settings, run folders and JSON hold text only. Rename the file.")

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import io
-import os
-import re
-from collections.abc import Callable
 from enum import StrEnum
-from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
@@ -22,7 +16,6 @@ from tuner_tui.cli.commands import COMMANDS, PANELS
 from tuner_tui.cli.console import fail
 from tuner_tui.settings.errors import SettingsError
 
-COMPLETION = "_TUNER_TUI_COMPLETE"
 MOST_RUNS = 30
 PASSED_ON = frozenset({"run", "tune"})
 """Commands that take a training command: options behind its first word belong to it."""
@@ -54,32 +47,6 @@ def build_app() -> typer.Typer:
     )
     app.callback()(root)
     return app
-
-
-def complete() -> NoReturn:
-    """Answer the shell's completion script. It passes its words in the environment."""
-    app = partial(build_app(), [], prog_name="tuner-tui")
-    if os.environ[COMPLETION] == "complete_bash":
-        print(answer_bash(app))  # noqa: T201
-    else:
-        app()
-    raise SystemExit
-
-
-def answer_bash(app: Callable[[], None]) -> str:
-    """Return what `app` prints for bash, which splits `key=value` at the `=` and completes what follows it only."""
-    # bash breaks words at `=`: `--set precision=b` arrives as `--set`, `precision`, `=`, `b`, and bash replaces only
-    # `b`. So the words are joined again for Typer, and of its answers only what follows the `=` is printed.
-    words, current = os.environ.get("COMP_WORDS", ""), int(os.environ.get("COMP_CWORD", "0"))
-    begun = words.split(" ")[: current + 1]
-    joined = re.sub(r"(?<=\w) = ?", "=", " ".join(begun))
-    os.environ["COMP_WORDS"], os.environ["COMP_CWORD"] = joined, str(len(joined.split(" ")) - 1)
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        app()
-    lines = printed.getvalue().splitlines()
-    values = "=" in joined.rpartition(" ")[2]
-    return "\n".join(line.partition("=")[2] if values else line for line in lines)
 
 
 def complete_preset(incomplete: str) -> list[str]:

@@ -63,7 +63,7 @@ def doctor(
     reading = start_reading_inventory(BRIEF_TIMEOUT_S) if read_machine is None else None
 
     if file is not None and preset is None and not values and Path(file).is_file() and is_log(Path(file)):
-        if any(finding.severity != "hint" for finding in diagnose(file, kept=False, as_json=as_json)):
+        if any(finding.severity != "hint" for finding in diagnose(file, as_json=as_json)):
             raise typer.Exit(ExitCode.FAILED)
         return
     preset = file if preset is None else preset
