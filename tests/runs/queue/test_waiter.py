@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,8 +14,6 @@ from msgspec.structs import replace
 
 from tests.runs.queue.queue_box import FakeSampler, QueueBox, eventually, fake_gpus
 from tuner_tui.core.files import acquire_lock, append_line
-from tuner_tui.core.json_struct import from_json
-from tuner_tui.core.procfs import ProcessId
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.runs.events.types import FellBack
@@ -28,10 +25,7 @@ from tuner_tui.runs.queue.queued_run import (
     QueueError,
     end_waiting,
     memory_folder,
-    read_reasons,
-    revive_waiter,
     start_file,
-    waiter_lock,
     waiting_run,
     write_queued,
 )
@@ -74,8 +68,8 @@ def test_runs_start_in_their_order_and_each_has_its_gpu_until_it_ends(box: Queue
     assert starts.runs == {"r001": (FIRST,), "r002": (SECOND,)}
     assert [read_status(folder).kind for folder in folders] == ["starting", "starting", "waiting"]
     assert reason(folders[2]) == "It needs 1 GPU, 0 free. GPU 0: run r001; GPU 1: run r002."
-    end_waiting(folders[0], "stopped", "", lock=starts.locks["r001"])
     os.close(starts.locks["r001"])
+    end_waiting(folders[0], "stopped", "")
     waiter.step()
     assert starts.runs["r003"] == (FIRST,)
 
@@ -116,8 +110,8 @@ def test_a_run_after_another_waits_for_its_end(box: QueueBox) -> None:
     waiter.step()
     assert set(starts.runs) == {"r001"}
     assert reason(second) == "It starts after run r001 has ended."
-    end_waiting(first, "failed", "It broke.", lock=starts.locks["r001"])
     os.close(starts.locks["r001"])
+    end_waiting(first, "failed", "It broke.")
     waiter.step()
     waiter.step()
     assert set(starts.runs) == {"r001", "r002"}
@@ -183,21 +177,6 @@ def test_damage_in_memory_stops_no_other_run(box: QueueBox, damage: str) -> None
 
     eventually(completed, 0.5)
     assert damage in ("name", "cycle") or read_status(folder).kind == "waiting"
-
-
-def test_a_waiter_that_was_stopped_is_named(box: QueueBox) -> None:
-    folder = box.add("", need(3))
-    revive_waiter(box.root)
-    eventually(lambda: "of which" in read_reasons(box.root).get("r001", ""))
-    pid = from_json(ProcessId, json.loads(waiter_lock(box.root).read_bytes())).pid
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        eventually(lambda: read_status(folder).sentence != read_reasons(box.root)["r001"])
-        expected = f"The process that starts waiting runs is stopped; `kill -CONT {pid}` continues it."
-        assert read_status(folder).sentence == expected
-        assert [line.reason for line in list_queue(box.root)] == [expected]
-    finally:
-        os.kill(pid, signal.SIGKILL)
 
 
 def test_nothing_starts_while_a_tuning_measures(box: QueueBox) -> None:

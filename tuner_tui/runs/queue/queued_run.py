@@ -21,7 +21,7 @@ from msgspec import Struct
 from tuner_tui.core.checked_types import IDENTIFIER, Count, GpuUuid, Identifier, Time
 from tuner_tui.core.files import acquire_lock, append_line, is_locked, make_private, read_regular, write_atomic
 from tuner_tui.core.json_struct import from_json, to_json
-from tuner_tui.core.procfs import ProcessId, identify_process, read_stat, this_machine
+from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
 from tuner_tui.runs.supervise.run_processes import finish_start, open_detached
@@ -88,8 +88,8 @@ def waiting_run(folder: RunFolder) -> QueuedRun | None:
     return read_queued(folder)
 
 
-def end_waiting(folder: RunFolder, outcome: str, sentence: str, lock: int | None = None) -> bool:
-    """End a run that is still waiting; return whether it was. `lock` is that of its folder, if it is held already.
+def end_waiting(folder: RunFolder, outcome: str, sentence: str) -> bool:
+    """End a run that is still waiting; return whether it was.
 
     Raises `LockedError` where it is being started, and `OSError`.
     """
@@ -97,7 +97,7 @@ def end_waiting(folder: RunFolder, outcome: str, sentence: str, lock: int | None
     from tuner_tui.runs.events.types import Finished
     from tuner_tui.runs.store.codec import encode_event
 
-    own_lock = acquire_lock(folder.lock, needed=False) if lock is None else None
+    lock = acquire_lock(folder.lock, needed=False)
     try:
         if not os.path.lexists(folder.queue) or was_started(folder):
             return False
@@ -106,8 +106,7 @@ def end_waiting(folder: RunFolder, outcome: str, sentence: str, lock: int | None
         ended = SupervisorState(this_machine(), ProcessId(0, 0), now, ended_t=now, outcome=outcome, sentence=sentence)
         write_supervisor_state(folder.state, ended)
     finally:
-        if own_lock is not None:
-            os.close(own_lock)
+        os.close(lock)
     forget_start(folder)
     return True
 
@@ -165,22 +164,6 @@ def revive_waiter(root: Path) -> None:
         finish_start(open_detached(WAITER_MODULE, [str(root)], root / "waiter.log"))
 
 
-def name_waiter(lock: int) -> None:
-    """Write into the locked file which process this is. Raises `OSError`."""
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, json.dumps(to_json(identify_process(os.getpid()))).encode("ascii"), 0)
-
-
-def stopped_waiter(root: Path) -> int | None:
-    """The pid of the waiter if it was stopped, as by SIGSTOP: then no run starts."""
-    try:
-        waiter = from_json(ProcessId, json.loads(read_regular(waiter_lock(root))))
-    except (OSError, ValueError, RecursionError):
-        return None
-    stat = read_stat(waiter.pid)
-    return waiter.pid if stat is not None and stat.start_ticks == waiter.start_ticks and stat.state in "Tt" else None
-
-
 def read_reasons(root: Path) -> Mapping[str, str]:
     """Why each run waits, by run, as the waiter saw it last."""
     try:
@@ -194,7 +177,5 @@ def waiting_sentence(folder: RunFolder) -> str:
     """Why a waiting run waits."""
     if not start_file(folder).exists():
         return WAS_WAITING
-    if (pid := stopped_waiter(folder.path.parent)) is not None:
-        return f"The process that starts waiting runs is stopped; `kill -CONT {pid}` continues it."
     reason = read_reasons(folder.path.parent).get(folder.id)
     return reason if isinstance(reason, str) else NOT_LOOKED_AT

@@ -220,7 +220,6 @@ def main(argv: list[str]) -> None:
             lock = acquire_lock(queued_run.waiter_lock(root))
         except LockedError:
             return
-        queued_run.name_waiter(lock)
         while any(queued_run.memory_folder(root).glob("*.start")):
             try:
                 waiter.step()
