@@ -1,4 +1,4 @@
-"""What a logout ends, by made-up files of systemd."""
+"""What a logout ends, by made-up files of systemd and a made-up `loginctl`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,25 @@ PLACES = {
     "manager": "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-r1.scope\n",
     "slurm": "0::/system.slice/slurmstepd.scope/job_7/step_0\n",
 }
-FILES = {
-    "kills": ("etc/systemd/logind.conf", "[Login]\n#KillUserProcesses=no\nKillUserProcesses=yes\n"),
-    "lingers": ("var/lib/systemd/linger/ann", ""),
-    "keep": ("etc/systemd/logind.conf.d/10-keep.conf", "[Login]\nKillUserProcesses = no\n"),
-    "hidden": ("usr/lib/systemd/logind.conf.d/10-keep.conf", "[Login]\nKillUserProcesses=yes\n"),
-    "later": ("usr/lib/systemd/logind.conf.d/20-kill.conf", "[Login]\nKillUserProcesses=on\n"),
-}
+FILES = {"lingers": ("var/lib/systemd/linger/ann", "")}
+LOGINCTL = """#!/bin/sh
+echo "KillOnlyUsers={only}"
+echo "KillExcludeUsers={exclude}"
+echo "KillUserProcesses={kill}"
+"""
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_what_a_logout_ends(tmp_path: Path, case: dict[str, Any]):
-    files = dict(FILES[name] for name in case["files"])
+def test_what_a_logout_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: dict[str, Any]):
+    files = dict(FILES[name] for name in case.get("files", ()))
     files |= {"proc/self/cgroup": PLACES[case["place"]]} if case["place"] in PLACES else {}
-    files |= {FILES["kills"][0]: FILES["kills"][1] + case["more"]} if "more" in case else {}
-    sentence = logout_warning(case.get("user", "ann"), write_tree(tmp_path, files)) or ""
+    if "kill" in case:
+        files["bin/loginctl"] = LOGINCTL.format(**{"only": "", "exclude": "root"} | case)
+    root = write_tree(tmp_path, files)
+    if "kill" in case:
+        (root / "bin/loginctl").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{root / 'bin'}:/bin:/usr/bin")
+    sentence = logout_warning(case.get("user", "ann"), root) or ""
     assert bool(sentence) is ("say" in case)
     assert all(words in sentence for words in case.get("say", ()))
     assert "not" not in case or case["not"] not in sentence

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterator, Mapping, Sequence
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from tuner_tui.core.child_process import run_command
 from tuner_tui.core.procfs import read_text
 from tuner_tui.hardware.inventory import Gpu, Inventory
 
@@ -145,9 +147,7 @@ def sees_host_pids(proc: Path = Path("/proc")) -> bool:
         return False
 
 
-CONFIG_FOLDERS = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd")
-"""A file hides files of the same name in the folders after it."""
-YES = frozenset({"1", "yes", "y", "true", "t", "on"})
+LOGIND_SETTINGS = ("KillUserProcesses", "KillOnlyUsers", "KillExcludeUsers")
 MOVED = "systemd-run --user --scope"
 
 
@@ -159,7 +159,7 @@ def logout_warning(user: str | None = None, root: Path = Path("/")) -> str | Non
     cgroup = read_text(root / "proc/self/cgroup")
     lingers = (root / "var/lib/systemd/linger" / user).exists()
     linger = "" if lingers else f"`loginctl enable-linger {user}` once, and "
-    if "/session-" in cgroup and ".scope" in cgroup and kills_at_logout(user, root):
+    if "/session-" in cgroup and ".scope" in cgroup and kills_at_logout(user):
         return (
             "logind ends all processes of this session at logout (KillUserProcesses=yes), tmux and detached "
             f"trainings too. To keep them: {linger}start tmux or tuner-tui with `{MOVED}`."
@@ -171,24 +171,13 @@ def logout_warning(user: str | None = None, root: Path = Path("/")) -> str | Non
     return None
 
 
-def kills_at_logout(user: str, root: Path) -> bool:
+def kills_at_logout(user: str) -> bool:
     """True when logind is configured to end the processes of `user` at logout."""
-    settings = {"KillUserProcesses": "no", "KillOnlyUsers": "", "KillExcludeUsers": "root"}
-    settings |= dict(logind_settings(root))
-    if settings["KillUserProcesses"].lower() not in YES or user in settings["KillExcludeUsers"].split():
+    try:
+        answer = run_command(["loginctl", "show-session", *(f"--property={name}" for name in LOGIND_SETTINGS)], 1.0)
+    except (OSError, subprocess.TimeoutExpired):  # there is no systemd, or it does not answer
         return False
-    only = settings["KillOnlyUsers"].split()
-    return not only or user in only
-
-
-def logind_settings(root: Path) -> Iterator[tuple[str, str]]:
-    """The settings of logind.conf and its drop-ins; later ones override earlier ones."""
-    mains = (read_text(root / folder / "logind.conf").splitlines() for folder in CONFIG_FOLDERS)
-    main = next((main_files for main_files in mains if main_files), [])
-    drop_ins: dict[str, Path] = {}
-    for folder in reversed(CONFIG_FOLDERS):
-        drop_ins |= {path.name: path for path in (root / folder / "logind.conf.d").glob("*.conf")}
-    for text in [*main, *(text for name in sorted(drop_ins) for text in read_text(drop_ins[name]).splitlines())]:
-        name, equals, value = text.strip().partition("=")
-        if equals and not name.startswith(("#", ";", "[")):
-            yield name.strip(), value.strip()
+    # Without the name of a session these are the settings of logind.
+    settings = dict(line.split("=", 1) for line in answer.output.decode("utf-8", "replace").splitlines() if "=" in line)
+    kills, only, exempt = (settings.get(name, "") for name in LOGIND_SETTINGS)
+    return kills == "yes" and user not in exempt.split() and (not only or user in only.split())
