@@ -6,6 +6,7 @@ trials that share them slow each other down. Ray places the actors. All runs are
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -56,6 +57,12 @@ class WorkerDescription(Struct, frozen=True):
     inventory: Inventory
     problem: str = ""
 
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of the GPU, or of the node."""
+        sizes = (gpu.memory_total_bytes or 0 for gpu in self.inventory.gpus)
+        return next(sizes, self.inventory.memory.total_bytes or 0)
+
 
 @dataclass
 class TrialWorker:
@@ -82,24 +89,13 @@ class TrialWorker:
         uuid = None if gpu is None else gpu.uuid
         return WorkerDescription(this_machine().host, uuid, share_of(inventory, gpu, self.cores), problem)
 
-    def run(
-        self, runner: TrialRunner, trial: Trial, left_s: float | None, times: tuple[float | None, float | None]
-    ) -> TrialReport | str:
-        """Run a trial to its end; returns why it could not be launched, if it could not.
-
-        `times` are `expected_s` and `give_up_s` of `TrialCallbacks`. Times are relative, since clocks of nodes differ.
-        """
-        self._stopped = False
+    def run(self, runner: TrialRunner, trial: Trial, expected_s: float | None, give_up_s: float | None) -> TrialReport:
+        """Run a trial to its end. Raises `LaunchError`."""
+        self._run, self._stopped = None, False
         gpu = os.environ.get(VISIBLE_DEVICES) if self.on_gpu else None
         base = replace(bind(runner.base, gpu, self.cores), ends_with=identify_process(os.getpid()))
-        deadline_t = None if left_s is None else time.time() + left_s
-        callbacks = TrialCallbacks(lambda: self._stopped, self._launched, deadline_t, *times)
-        try:
-            return replace(runner, base=base).run(trial, callbacks)
-        except LaunchError as error:
-            return str(error)
-        finally:
-            self._run = None
+        callbacks = TrialCallbacks(lambda: self._stopped, self._launched, None, expected_s, give_up_s)
+        return replace(runner, base=base).run(trial, callbacks)
 
     def _launched(self, run: RunFolder) -> None:
         self._run = run.id
@@ -122,29 +118,25 @@ class RayWorkers(Struct, frozen=True):
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """The names of the workers."""
         return tuple(self.actors)
 
     def run(self, gpu: str | None, runner: TrialRunner, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
-        """Run a trial on the worker `gpu`. Raises `GpuLostError`, `LaunchError`."""
-        actor = self.actors[gpu or ""]
-        run: str | None = None
-        left_s = None if callbacks.deadline_t is None else callbacks.deadline_t - time.time()
-        answer = actor.run.remote(runner, trial, left_s, (callbacks.expected_s, callbacks.give_up_s))
+        actor, started = self.actors[gpu or ""], False
+        answer = actor.run.remote(runner, trial, callbacks.expected_s, callbacks.give_up_s)
         try:
             while not self.ray.wait([answer], timeout=POLL_S)[0]:
-                if run is None:
-                    run = self.ray.get(actor.launched.remote())
-                    if run is not None:
-                        callbacks.launched(RunFolder(runner.base.runs_root / run))
-                if callbacks.aborted():
+                if not started and (run := self.ray.get(actor.launched.remote())) is not None:
+                    callbacks.launched(RunFolder(runner.base.runs_root / run))
+                    started = True
+                # The deadline counts here: clocks of nodes differ.
+                if callbacks.aborted() or time.time() >= (callbacks.deadline_t or math.inf):
                     actor.stop.remote()
-            report: TrialReport | str = self.ray.get(answer)
+            report: TrialReport = self.ray.get(answer)
         except self.ray.exceptions.RayActorError as error:
             raise GpuLostError(gpu) from error
-        if isinstance(report, str):
-            raise LaunchError(f"{gpu}: {report}")
-        if run is None and report.measurement.run_id is not None:
+        except self.ray.exceptions.RayTaskError as error:
+            raise LaunchError(f"{gpu}: {error.cause}") from error
+        if not started and report.measurement.run_id is not None:
             callbacks.launched(RunFolder(runner.base.runs_root / report.measurement.run_id))
         return report
 
@@ -209,12 +201,9 @@ def _start_actors(ray: Any) -> Iterator[Any]:
 
 
 def _take_workers(ray: Any, record: TuningRecord, folder: TuningFolder) -> RayWorkers:
-    def memory_bytes(inventory: Inventory) -> int:
-        gpus = inventory.gpus
-        return min((gpu.memory_total_bytes or 0 for gpu in gpus), default=inventory.memory.total_bytes or 0)
-
     # Ray has no call for "which of my actors will get a place": those that answer have one. After the first has come
-    # the others get MORE_S, since waiting longer costs more than an additional worker gains.
+    # the others get MORE_S, since waiting longer costs more than an additional worker gains. Ray ends the actors that
+    # are not kept.
     asked = {actor.describe.remote(folder, record): actor for actor in _start_actors(ray)}
     answered, refs = [], list(asked)
     if refs and ray.wait(refs, timeout=START_S)[0]:
@@ -222,11 +211,8 @@ def _take_workers(ray: Any, record: TuningRecord, folder: TuningFolder) -> RayWo
             with suppress(ray.exceptions.RayActorError):
                 answered.append((ray.get(ref), asked[ref]))
     workers = choose_workers(answered, record.most_gpus)
-    for actor in asked.values():
-        if actor not in [taken for _, taken in workers.values()]:
-            ray.kill(actor)
-    inventory = min((worker.inventory for worker, _ in workers.values()), key=memory_bytes)
-    return RayWorkers(ray, {name: actor for name, (_, actor) in workers.items()}, inventory)
+    least = min((worker for worker, _ in workers.values()), key=lambda worker: worker.memory_bytes)
+    return RayWorkers(ray, {name: actor for name, (_, actor) in workers.items()}, least.inventory)
 
 
 def choose_workers(
