@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core.files import LockedError, acquire_lock, append_line
+from tuner_tui.core.files import LockedError, acquire_lock, append_line, read_data_file
 from tuner_tui.core.procfs import PROC, read_command, read_text
 from tuner_tui.core.redaction import redact_argv, redact_text
 from tuner_tui.hardware.system_info import Cgroups, listening_pids
@@ -27,7 +27,7 @@ from tuner_tui.runs.log_parsing.failures import LauncherReport, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import Judgement, judge
 from tuner_tui.runs.log_parsing.lines import ANSI, LogLine, parse_lines, read_head_and_tail, read_tail
 from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, read_ranks
-from tuner_tui.runs.slurm import LOG_FILE, is_cancelled, read_job
+from tuner_tui.runs.slurm import LOG_FILE, TABLE, is_cancelled, read_job
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
@@ -236,14 +236,6 @@ def determine_outcome(state: RunState, exited: Exited, log: ExitLog = NO_LOG) ->
     return RunOutcome("failed", _failure_sentence(state, exited, judgement.launcher, log))
 
 
-SLURM_ENDS = {
-    "": ("stopped", "Cancelled in Slurm"),
-    "TIME LIMIT": ("time-limit", "Ended by Slurm at the time limit"),
-    "PREEMPTION": ("preempted", "Preempted by another job of Slurm"),
-    "NODE FAILURE": ("node-lost", "Ended by Slurm because {node} failed"),
-    "JOB REQUEUE": ("requeued", "Requeued in Slurm"),
-}
-"""Outcome and words for what Slurm writes into the output of a job that it ends, after DUE TO."""
 _SLURM_MEMORY = re.compile(r"\boom[_-]?kill|Out Of Memory|[Ee]xceeded (?:job |step )?memory limit")
 _SLURM_END = re.compile(r"\*\*\* JOB \d+ ON \S+ CANCELLED AT \S+(?: DUE TO ([A-Z ]+))?")
 
@@ -261,7 +253,8 @@ def slurm_end(state: RunState, run: Path, failed_node: str | None = None) -> Run
         sentence = f"Stopped{_at_step(state)} at the time limit of its Slurm job."
         return RunOutcome("time-limit", sentence) if announced else None
     reason = match[1] or ""
-    outcome, words = SLURM_ENDS[next((key for key in SLURM_ENDS if key and reason.startswith(key)), "")]
+    ends = read_data_file(TABLE)["log_ends"]
+    outcome, words = ends[next((key for key in ends if key and reason.startswith(key)), "")]
     node = "a node" if failed_node is None else f"node {failed_node}"
     return RunOutcome(outcome, f"{words.format(node=node)}{_at_step(state)}.")
 
