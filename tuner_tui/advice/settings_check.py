@@ -5,13 +5,13 @@ Used by the screen, the command line and the live finding. A value that was not 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, structs
 
 from tuner_tui.advice.situation import Situation, observed_precision
+from tuner_tui.runs.read.comparison import same_value
 from tuner_tui.settings.dialects.hf import setting_of_argument
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import FIELDS
@@ -130,7 +130,7 @@ def _mark(name: str, asked: Any, situation: Situation) -> SettingCheck:
         models_own = name == "gradient_checkpointing" and name in in_effect
         why = "this model does not report it" if models_own else "the training has not reported it"
         return SettingCheck(name, asked, None, "unknown", why)
-    if _same(asked, seen):
+    if same_value(asked, seen):
         return SettingCheck(name, asked, seen, "agrees")
     package = FLASH.get(str(asked))
     missing = name == "attn_implementation" and package and situation.has_package(package) is False
@@ -138,13 +138,6 @@ def _mark(name: str, asked: Any, situation: Situation) -> SettingCheck:
     if name == "precision" and seen == "fp32":
         why = "no autocast was observed"
     return SettingCheck(name, asked, seen, "differs", situation.state.injection_limits.get(name) or why)
-
-
-def _same(asked: Any, seen: Any) -> bool:
-    numbers = (int, float)
-    if isinstance(asked, numbers) and isinstance(seen, numbers) and not isinstance(asked, bool):
-        return math.isclose(asked, seen, rel_tol=1e-6)
-    return bool(asked == seen)
 
 
 def _optimizer(asked: Any, in_effect: Mapping[str, Any]) -> SettingCheck:

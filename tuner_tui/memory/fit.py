@@ -7,6 +7,7 @@ drawn through two points on the floor overshoots the GPU several times. All size
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import linear_regression
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -99,7 +100,7 @@ def fit(points: Sequence[PeakPoint]) -> PeakModel | None:
     sloped = _above_floor(points)
     if len(sloped) < 2:
         return None
-    slope, base = _least_squares(sloped)
+    slope, base = linear_regression([point.batch for point in sloped], [point.line_bytes for point in sloped])
     if slope <= 0:
         return None
     spread = max(abs(point.line_bytes - base - slope * point.batch) for point in sloped)
@@ -145,13 +146,3 @@ def _above_floor(points: Sequence[PeakPoint]) -> list[PeakPoint]:
     ):
         ordered.pop(0)
     return ordered[1:]
-
-
-def _least_squares(points: Sequence[PeakPoint]) -> tuple[float, float]:
-    """Slope and intercept of the line through `points`."""
-    count = len(points)
-    mean_batch = sum(point.batch for point in points) / count
-    mean_peak = sum(point.line_bytes for point in points) / count
-    spread = sum((point.batch - mean_batch) ** 2 for point in points)
-    slope = sum((point.batch - mean_batch) * (point.line_bytes - mean_peak) for point in points) / spread
-    return slope, mean_peak - slope * mean_batch

@@ -136,7 +136,7 @@ def changed_settings(first: RunView, second: RunView) -> tuple[ChangedSetting, .
         (before, old), (after, new) = sides
         chosen = any(origin.kind not in (*WEAK_ORIGINS, UNKNOWN_KIND) for origin in (old, new))
         both_known = UNKNOWN_KIND not in (old.kind, new.kind)
-        if (not _same(before, after)) if both_known else (chosen and old != new):
+        if (not same_value(before, after)) if both_known else (chosen and old != new):
             rows.append((not both_known, not chosen, ChangedSetting(name, before, after, old, new)))
     return tuple(row for *_, row in sorted(rows, key=lambda row: row[:2]))
 
@@ -163,16 +163,17 @@ def _in_effect(
 ) -> tuple[Value, OriginText]:
     """The value and where it comes from; a value that is not what was passed was observed in the run."""
     value, origin = passed.get(name, UNKNOWN_SETTING)
-    if name not in observed or (origin.kind != UNKNOWN_KIND and _same(value, observed[name])):
+    if name not in observed or (origin.kind != UNKNOWN_KIND and same_value(value, observed[name])):
         return value, origin
     return observed[name], OriginText("observed", "in the run")
 
 
-def _same(first: Value, second: Value) -> bool:
+def same_value(first: Any, second: Any) -> bool:
+    """Whether two values are the same, of a figure up to its rounding."""
     numbers = (int, float)
     if isinstance(first, numbers) and isinstance(second, numbers):
         return math.isclose(first, second, rel_tol=1e-6)
-    return first == second
+    return bool(first == second)
 
 
 def compare_figures(first: RunView, second: RunView) -> tuple[MeasuredFigure, ...]:
