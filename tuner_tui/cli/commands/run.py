@@ -25,18 +25,16 @@ from tuner_tui.core.units import parse_duration
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import logout_warning
 from tuner_tui.inspection.faithful_resume import STEPS
-from tuner_tui.runs.launch.orders import give_order
 from tuner_tui.runs.launch.prepare import PreparedLaunch, prepare
-from tuner_tui.runs.launch.restart import STOP_TIMEOUT_S
 from tuner_tui.runs.launch.start import DuplicateRunError, find_duplicate_run, launch
 from tuner_tui.runs.queue.submission import enqueue, idle_inventory, queue_need
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.resumed_run import read_resume_check
-from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.runs.store.supervisor_state import wait_supervisor_ended
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.resolve import LaunchOptions
+from tuner_tui.tuning.trial_runner import end_run
 
 
 @taking(RunOptions)
@@ -138,15 +136,11 @@ def _prove(prepared: PreparedLaunch, steps: int, as_json: bool) -> int:
         folder = launch(prepared, refuse_duplicate=True)
         print_note(f"Run {folder.id} makes {steps} steps and saves nothing; output in {folder.output_log}")
         reader = RunReader(folder)
-        while read_status(folder).live and not (interrupts.interrupts or interrupts.terminated):
+        while not (interrupts.interrupts or interrupts.terminated or wait_supervisor_ended(folder, TRIAL_POLL_S)):
             state = reader.poll().state
-            made = any(counters.own_steps >= steps for counters in state.counters)
-            if made or state.unobserved is not None:
+            if state.unobserved is not None or any(counters.own_steps >= steps for counters in state.counters):
                 break
-            interrupts.wait(TRIAL_POLL_S)
-        if read_status(folder).live:
-            give_order(folder, "kill", print_note)
-            wait_supervisor_ended(folder, STOP_TIMEOUT_S)
+        end_run(folder)
     check = read_resume_check(folder, reader.poll().state)
     if check is None:
         fail(
