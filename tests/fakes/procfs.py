@@ -30,18 +30,15 @@ def write_process(
     *,
     ppid: int = 1,
     comm: str = "python",
-    children: Sequence[int] | None = (),
     environ: Mapping[str, str] | None = None,
     ticks: int = 0,
     started: int = 1,
     pages: int = 10,
 ) -> None:
-    """One process; `children` None leaves out the kernel's list of children."""
+    """One process."""
     files = {
         "stat": stat_line(pid, comm, ppid, ticks, started, pages),
         "cmdline": "\0".join(command) + "\0",
         "environ": "".join(f"{name}={value}\0" for name, value in (environ or {}).items()),
     }
-    if children is not None:
-        files[f"task/{pid}/children"] = " ".join(map(str, children)) + " "
     write_tree(proc / str(pid), files)

@@ -22,10 +22,9 @@ def test_roles_and_ranks(tmp_path: Path, tree: dict[int | str, list[Any]]):
     """Trainers come first, by rank, then workers, then others."""
     rows = {int(pid): row for pid, row in tree.items() if pid != "name"}
     for pid, (parent, role, command, *more) in rows.items():
-        below = [child for child, row in rows.items() if row[0] == pid]
         environ = {"RANK": str(more[1])} if role == "main" and len(more) > 1 else {}
         comm = more[0] if more else "python"
-        write_process(tmp_path, pid, shlex.split(command), ppid=parent, comm=comm, children=below, environ=environ)
+        write_process(tmp_path, pid, shlex.split(command), ppid=parent, comm=comm, environ=environ)
     samples = ProcessSampler(Clock(), tmp_path).sample([min(rows)])
     assert {sample.pid: sample.role for sample in samples} == {pid: row[1] for pid, row in rows.items()}
     assert {sample.pid: sample.rank for sample in samples} == {
@@ -39,14 +38,6 @@ def test_roles_and_ranks(tmp_path: Path, tree: dict[int | str, list[Any]]):
 def test_a_rank_that_is_no_number(tmp_path: Path, rank: str):
     write_process(tmp_path, 1, TRAIN, environ={"RANK": rank})
     assert [sample.rank for sample in ProcessSampler(Clock(), tmp_path).sample([1])] == [None]
-
-
-def test_without_the_kernels_lists_children_are_found_by_their_parents(tmp_path: Path):
-    write_process(tmp_path, 10, TRAIN, children=None)
-    write_process(tmp_path, 11, TRAIN, ppid=10, children=None)
-    write_process(tmp_path, 99, TRAIN, ppid=1, children=None)
-    samples = ProcessSampler(Clock(), tmp_path).sample([10])
-    assert {sample.pid: sample.role for sample in samples} == {10: "main", 11: "worker"}
 
 
 def test_cpu_of_one_core_and_memory(tmp_path: Path):
@@ -63,7 +54,7 @@ def test_cpu_of_one_core_and_memory(tmp_path: Path):
 
 def test_the_queue_for_a_core_is_a_trainers_and_its_workers(tmp_path: Path):
     clock = Clock()
-    write_process(tmp_path, 10, TRAIN, children=[11, 12])
+    write_process(tmp_path, 10, TRAIN)
     write_process(tmp_path, 11, TRAIN, ppid=10)
     write_process(tmp_path, 12, ("wandb-core",), ppid=10)
     for pid in ("10", "11", "12"):
@@ -100,12 +91,12 @@ def test_a_recycled_pid_starts_afresh(tmp_path: Path):
 def test_newcomers_show_at_the_next_look_and_the_ended_go_at_once(tmp_path: Path):
     clock = Clock()
     meter = ProcessSampler(clock, tmp_path)
-    write_process(tmp_path, 10, TRAIN, children=[11])
+    write_process(tmp_path, 10, TRAIN)
     write_process(tmp_path, 11, TRAIN, ppid=10)
     assert len(meter.sample([10])) == 2
     write_tree(tmp_path, {"11/stat": "11 (python) Z 10 0"})
     assert len(meter.sample([10])) == 1
-    write_process(tmp_path, 10, TRAIN, children=[12, 13])
+    write_process(tmp_path, 10, TRAIN)
     write_process(tmp_path, 12, TRAIN, ppid=10)
     write_process(tmp_path, 13, TRAIN, ppid=10)
     counts = [len(meter.sample([10])) for _ in range(RESCAN_EVERY)]

@@ -228,7 +228,8 @@ def find_training_processes(proc: Path, roots: Sequence[int]) -> tuple[TrainingP
     """The processes `roots` and all below them: trainers by rank, then workers, then others."""
     training: dict[int, TrainingProcess] = {}
     pending: list[tuple[int, TrainingProcess | None]] = [(root, None) for root in roots]
-    children = child_finder(proc)
+    # The kernel's list of the children of each thread would cost more: a trainer has a hundred threads.
+    children = children_by_parent(proc)
     while pending:
         pid, parent = pending.pop()
         stat = read_stat(pid, proc)
@@ -238,7 +239,7 @@ def find_training_processes(proc: Path, roots: Sequence[int]) -> tuple[TrainingP
             inherited = None if parent is None else parent.rank  # a worker has the rank of its trainer
             rank = read_rank(proc, pid) if role is Role.MAIN else inherited
             process = training[pid] = TrainingProcess(pid, command, role, rank)
-            pending += [(child, process) for child in children(pid)]
+            pending += [(child.pid, process) for child in children.get(pid, ())]
     return tuple(
         sorted(training.values(), key=lambda process: (ROLE_ORDER[process.role], process.rank or 0, process.pid))
     )
@@ -258,25 +259,6 @@ def read_queued_s(proc: Path, pid: int) -> float | None:
     fields = read_text(proc / str(pid) / "schedstat").split()
     counted = len(fields) == 3 and all(field.isdigit() for field in fields) and int(fields[0]) > 0
     return int(fields[1]) / 1e9 if counted else None
-
-
-def child_finder(proc: Path) -> Callable[[int], list[int]]:
-    """A function from a pid to its children's: by the kernel's lists where it keeps them, else by everyone's parent."""
-    # /proc/PID/task/TID/children exists where the kernel has CONFIG_PROC_CHILDREN: then only the training's own tree
-    # is read. Without it all processes are read once, and the tree is built from their parents.
-    if (proc / "self" / "task").is_dir() and next((proc / "self" / "task").glob("*/children"), None) is not None:
-        return lambda pid: _listed_children(proc, pid)
-    children = children_by_parent(proc)
-    return lambda pid: [child.pid for child in children.get(pid, ()) if child.is_running]
-
-
-def _listed_children(proc: Path, pid: int) -> list[int]:
-    try:
-        threads = os.listdir(proc / str(pid) / "task")  # noqa: PTH208
-    except OSError:
-        return []
-    lists = (read_text(proc / str(pid) / "task" / thread / "children") for thread in threads)
-    return [int(child) for children in lists for child in children.split()]
 
 
 KERNEL_THREADS = 2
