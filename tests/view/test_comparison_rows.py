@@ -38,9 +38,6 @@ def test_a_loss_that_is_not_finite_is_not_compared() -> None:
     broken = replace(runs.comparison, loss_problems=("", "loss nan since step 51"))
     shown = texts(runs._replace(comparison=broken), 140)
     assert shown[0].endswith("its peak memory 5.7 GiB higher, the loss nan since step 51 of r007.")
-    assert "loss after" in shown[1] + shown[2]
-    assert not any("loss after" in row and "nan" in row for row in shown)
-    assert shown[2].endswith("loss nan since step 51")
 
 
 def test_a_repeated_run_is_not_called_better_for_the_load_of_the_machine() -> None:

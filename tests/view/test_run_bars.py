@@ -59,7 +59,7 @@ def test_nothing_stands_out_without_a_finding() -> None:
 
 def test_time_outside_the_steps_stands_out_where_a_finding_is_about_it() -> None:
     _, names = step_rows(running(START_S, data_wait=0.31), {"save-share": 0.01, "data-wait": 0.3}, 100)
-    assert [span.text for span in names if span.style == "warn"] == ["saving 1 %"]
+    assert [span.text for span in names if span.style == "warn"] == ["outside the steps: evaluation 4 % · saving 1 %"]
 
 
 @pytest.mark.parametrize(

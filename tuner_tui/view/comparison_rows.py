@@ -129,8 +129,8 @@ def _head(scene: ComparisonScene, width: int) -> list[Line]:
     """Return the verdict on the second run, what came of each, and what the colours mean."""
     named = max(len(name) for name in scene.names) + GAP
     rows = [
-        line(TextSpan(f"{name:<{named}}", style), " · ".join([text.rstrip("."), *result]))
-        for name, text, result, style in zip(scene.names, scene.statuses, _results(scene), RUN_STYLES, strict=True)
+        line(TextSpan(f"{name:<{named}}", style), text.rstrip("."))
+        for name, text, style in zip(scene.names, scene.statuses, RUN_STYLES, strict=True)
     ]
     verdict = _verdict(scene)
     if verdict:
@@ -191,25 +191,6 @@ EQUAL_PEAK = 0.01
 
 def _last_loss(scene: ComparisonScene) -> LossAt | None:
     return next((row for row in reversed(scene.comparison.loss) if format_loss_difference(row)), None)
-
-
-def _results(scene: ComparisonScene) -> tuple[list[str], list[str]]:
-    """Return the speed, the peak and the loss of each run, as far as it has measured them."""
-    figures, last = {figure.name: figure for figure in scene.comparison.figures}, _last_loss(scene)
-    speed = "tokens" if "tokens" in figures else "throughput"
-    rows = [figures[name] for name in (speed, "peak memory") if name in figures]
-    results: tuple[list[str], list[str]] = ([], [])
-    for at, problem in enumerate(scene.comparison.loss_problems):
-        for row in rows:
-            value = (row.first, row.second)[at]
-            if value is not None:
-                results[at].append("peak " * (row.name == "peak memory") + format_figure(value, row.unit))
-        loss = None if last is None else (last.first, last.second)[at]
-        if problem:
-            results[at].append(problem)
-        elif last is not None and loss is not None:
-            results[at].append(f"loss after {last.samples:,} samples {format_figure(loss, '')}")
-    return results
 
 
 def _tone(comparison: Comparison, row: MeasuredFigure | LossAt) -> Style:

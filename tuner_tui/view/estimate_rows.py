@@ -138,6 +138,8 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
         return [line(*words, crop(first, line_width(words), width)), *rest]
     if most is not None:
         fitting = f" · largest micro batch {most:,}" if most != estimate.samples else " at any micro batch"
+        if line_width(words) + text_width(fitting) > width:
+            fitting = fitting.replace("largest micro batch", "micro batch ≤")
         words = line(*words, fitting if most else _nothing_fits(estimate))
     room = width - line_width(words)
     phase = "" if shown.measured else f" · peak in {estimate.peak_phase}"

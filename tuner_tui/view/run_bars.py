@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from tuner_tui.core.units import format_share
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import LABEL, WARN, Line, Style, TextSpan, labelled_flow, labelled_row, line
+from tuner_tui.view.cells import LABEL, WARN, Line, Style, labelled_flow, labelled_row, line, wrapped_rows
 from tuner_tui.view.charts import BarMark, BarPart, bar_marks, stacked_bar
 from tuner_tui.view.estimate_rows import figures_of
 from tuner_tui.view.run_rows import peak_bytes
@@ -30,8 +30,8 @@ PART_OF_CAUSE: Mapping[str, str] = {
 }  # fmt: skip
 """The part of a step's time that a finding with this cause is about."""
 STEP_STYLES: Mapping[str, Style] = {
-    DATA: "fill-dim", NO_CORE: "fill-dim", OTHER_RANKS: "fill-dim", COMPUTE: "fill-curve", OPTIMIZER: "fill-second",
-    REST: "fill-gauge", EVALUATION: "fill-good", SAVING: "fill-strong", START_UP: "fill-gauge",
+    DATA: "fill-dim", NO_CORE: "fill-strong", OTHER_RANKS: "fill-gauge", COMPUTE: "fill-curve",
+    OPTIMIZER: "fill-second", REST: "fill-gauge", EVALUATION: "fill-good", SAVING: "fill-strong", START_UP: "fill-dim",
 }  # fmt: skip
 MARKS_ROW = 1
 """The row of the marks, directly below the bar of the memory."""
@@ -85,21 +85,22 @@ def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -
     outside = _outside_steps(max(state.counters, key=lambda counters: counters.eval_s + counters.save_s))
     training = 1 - sum(outside.values())
     in_steps = {cause: share / training if share and cause == "slow-rank" else share for cause, share in causes.items()}
-    about = next((PART_OF_CAUSE[cause] for cause in causes if cause in PART_OF_CAUSE), None)
-    names = [
-        TextSpan(f"{name} {format_share(share)}", "warn" if name == about else "dim")
-        for name, share in outside.items()
-        if share >= LEAST_NAMED
-    ]
-    parts = [line(TextSpan("outside the steps: ", "dim"), name) for name in names[:1]] + [*map(line, names[1:])]
-    return [*time_rows("step", shares, in_steps, width), *labelled_flow("", parts, width, " · ")]
+    shown = [f"{name} {format_share(share)}" for name, share in outside.items() if share >= LEAST_NAMED]
+    style: Style = "warn" if _part_of_first(causes) in outside else "dim"
+    rows = wrapped_rows(f"outside the steps: {' · '.join(shown)}", width, style, " " * LABEL) if shown else []
+    return [*time_rows("step", shares, in_steps, width), *rows]
+
+
+def _part_of_first(causes: Iterable[str]) -> str | None:
+    """Return the part of the time that the first of `causes` with any is about."""
+    return next((PART_OF_CAUSE[cause] for cause in causes if cause in PART_OF_CAUSE), None)
 
 
 def time_rows(label: str, shares: Mapping[str, float], causes: Mapping[str, float | None], width: int) -> list[Line]:
     """Return the bar of shares of the time, with the part that the first of `causes` is about in amber."""
     # The loop believes that it computes; what waits longer does so in the other parts too, but a wait for data is
     # measured and stays, unless the first finding is about what waits. So each finding and the bar say the same share.
-    avoidable = next((PART_OF_CAUSE[cause] for cause in causes if cause in PART_OF_CAUSE), None)
+    avoidable = _part_of_first(causes)
     kept = sum(share for name, share in shares.items() if name in (DATA, avoidable))
     waits: dict[str, float] = {}
     for cause in ("cpu-contended", "slow-rank"):

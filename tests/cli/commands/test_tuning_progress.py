@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests.fakes.tuning_views import at_its_end, under_way
-from tuner_tui.cli.commands.tune import entry_lines, skipped_lines
+from tuner_tui.cli.commands.tune import entry_lines
 from tuner_tui.tuning.trial import SkippedChange, TuningConclusion
 from tuner_tui.tuning.trial_log import (
     LogEntry,
@@ -63,13 +63,13 @@ def test_the_end_says_the_result_without_the_keys_of_the_screen() -> None:
     assert not any(line.startswith("next") for line in printed)
 
 
-def test_what_was_not_tried_is_told_by_reasons_and_the_rest_counted() -> None:
+def test_what_was_not_tried_is_grouped_by_reasons() -> None:
     alike = [SkippedChange(knob="precision", value=value, reason="no kernels") for value in ("bf16", "fp16")]
-    others = [SkippedChange(knob="torch_compile", value="on", reason=f"reason {number}") for number in range(8)]
-    printed = list(skipped_lines([*others, *alike]))
-    assert printed[0] == "not tried precision bf16, precision fp16: no kernels"
-    assert len(printed) == 8
-    assert printed[-1] == "not tried 2 more, for other reasons (--json)"
+    other = SkippedChange(knob="torch_compile", value="on", reason="no compiler")
+    printed = lines(TuningEnded(t=2.0, status="finished"), replace(at_its_end(), skipped=(other, *alike)))
+    text = "\n".join(printed[printed.index("Not tried") :])
+    assert "precision bf16, precision fp16\n  no kernels" in text
+    assert "no compiler" in text
 
 
 def test_load_that_kept_it_from_judging_survives_in_the_log_and_is_said() -> None:

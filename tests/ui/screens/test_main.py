@@ -8,7 +8,7 @@ import pytest
 from textual.widgets import OptionList
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
-from tests.ui.pilots import app_of, cursor_on, dialog, on_screen, press_to, press_until, screen_text, until
+from tests.ui.pilots import app_of, cursor_on, dialog, on_screen, press_to, press_until, said, screen_text, until
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.ui.keys import GLOSSARIES, KEYS, key_label
 from tuner_tui.ui.panels.arrangement import PAGES
@@ -56,6 +56,13 @@ async def test_on_a_small_screen_the_glossary_is_the_second_page_of_the_help() -
         )
         await press_until(pilot, lambda: "closes only the screen" in screen_text(pilot.app), "question_mark")
         await press_to(pilot, "", "question_mark")
+
+
+async def test_a_key_that_does_nothing_says_what_may_be_meant() -> None:
+    async with on_screen(FakeBox(), size=(80, 24)) as pilot:
+        await press_until(pilot, lambda: "M does nothing here; m is Memory." in said(pilot), "M")
+    async with on_screen(FakeBox(), size=(80, 24)) as pilot:
+        await press_until(pilot, lambda: "% does nothing here; ? shows all keys." in said(pilot), "percent_sign")
 
 
 async def test_without_a_run_the_screen_says_what_to_press_and_which_runs_there_are() -> None:

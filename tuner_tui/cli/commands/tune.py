@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Annotated, cast, get_args
 
@@ -25,7 +25,7 @@ from tuner_tui.settings.presets import preset_path
 from tuner_tui.settings.resolve import LaunchOptions, apply_job_options
 from tuner_tui.tuning import store
 from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable, start_tuning, time_needed
-from tuner_tui.tuning.trial import DEFAULT_MINUTES, Objective, SkippedChange, group_by_reason
+from tuner_tui.tuning.trial import DEFAULT_MINUTES, Objective
 from tuner_tui.tuning.trial_gpus import ensure_one_process, free_gpus
 from tuner_tui.tuning.trial_log import (
     LogEntry,
@@ -37,11 +37,9 @@ from tuner_tui.tuning.trial_log import (
     TuningView,
     encode_entry,
 )
-from tuner_tui.view.tuning_rows import race_rows, result_rows, running_rows
+from tuner_tui.view.tuning_rows import race_rows, result_rows, running_rows, skipped_rows
 
 BUSY_NOTE = "trials continue, but nothing is confirmed or saved meanwhile."
-KNOBS_SHOWN = 4
-REASONS_SHOWN = 8
 
 
 def entry_lines(entry: LogEntry, view: TuningView, width: int) -> Iterator[str]:
@@ -63,18 +61,8 @@ def entry_lines(entry: LogEntry, view: TuningView, width: int) -> Iterator[str]:
         case TuningEnded():
             yield from row_lines(result_rows(view, width))
             yield from row_lines(race_rows(view, {}, width) if view.tried else ())
-            yield from skipped_lines(view.skipped)
-
-
-def skipped_lines(skipped: Sequence[SkippedChange]) -> Iterator[str]:
-    """Yield skipped changes grouped by reason; reasons beyond the largest groups are only counted."""
-    groups = list(group_by_reason(skipped).items())
-    shown = groups if len(groups) <= REASONS_SHOWN else groups[: REASONS_SHOWN - 1]
-    for reason, labels in shown:
-        more = f" and {len(labels) - KNOBS_SHOWN} more" if len(labels) > KNOBS_SHOWN else ""
-        yield f"not tried {', '.join(labels[:KNOBS_SHOWN])}{more}: {reason}"
-    if len(groups) > len(shown):
-        yield f"not tried {sum(len(labels) for _, labels in groups[len(shown) :])} more, for other reasons (--json)"
+            if view.skipped:
+                yield from ("Not tried", *row_lines(skipped_rows(view, width)))
 
 
 POLL_S = 0.5

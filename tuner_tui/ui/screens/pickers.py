@@ -35,7 +35,7 @@ T = TypeVar("T")
 MIN_COMMAND_CELLS = 12
 LEAST_LIST, MOST_DETAIL = 36, 0.3
 """Columns of a list at least, and the share of the screen's height that a detail takes at most."""
-DIALOG_SHARE, DIALOG_FRAME = 0.9, 8
+DIALOG_SHARE, DIALOG_FRAME = 0.96, 8
 """Width of a dialog as a share of the screen; columns of its border, its padding and the gap behind a label."""
 
 
@@ -377,6 +377,8 @@ def _shorten_command(run: RunRow, width: int) -> str:
     """Return the command and, where they have room next to it, the remarks on the run as a whole."""
     program, space, options = run.what.partition(" ")
     command, remarks = f"{program.rpartition('/')[2]}{space}{options}", run.label[len(run.what) :]
+    if text_width(command) > width and program.rpartition("/")[2].startswith("python"):
+        command = options  # a script says more
     room = width - len(remarks)
     return shorten_middle(command, room) + remarks if room >= MIN_COMMAND_CELLS else shorten_middle(command, width)
 

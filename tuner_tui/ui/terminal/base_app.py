@@ -140,6 +140,16 @@ class BaseApp(App[None]):
     def action_leave(self) -> None:
         self.exit()
 
+    def on_key(self, event: Key) -> None:
+        """Say what a key that does nothing may have been meant for."""
+        keys = self.screen.active_bindings if self.screen_stack else {}
+        if not event.is_printable or event.key in keys or self._notifications or "question_mark" not in keys:
+            return
+        pressed = event.character or event.key
+        meant = keys.get(pressed.swapcase())
+        words = f"{pressed.swapcase()} is {meant.binding.description}" if meant else "? shows all keys"
+        self.show_note(f"{pressed} does nothing here; {words}.")
+
     def action_theme(self) -> None:
         """Switch between dark and light; does nothing without colours."""
         if self.theme != PLAIN.name:
