@@ -14,7 +14,7 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import ProcessSample, Sample
 from tuner_tui.inspection.suspect_batches import StepBatch, find_suspects
-from tuner_tui.runs.events.types import Exited, Finished, Hung, OutOfMemory, Raised
+from tuner_tui.runs.events.types import Checkpoint, Exited, Finished, Hung, OutOfMemory, Raised
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 
@@ -282,6 +282,20 @@ def test_the_end_of_a_run_is_read_from_all_its_evidence(now: Situation, cause: s
     first = diagnose(now)[0]
     assert (first.cause, first.severity) == (cause, "failed")
     assert where is None or first.where == where
+
+
+@pytest.mark.parametrize(
+    ("observed", "title"),
+    [
+        ({"checkpoint": Checkpoint(t=NOW, path="/o/checkpoint-9", step=9)}, "resume from the newest checkpoint"),
+        ({}, "start it again, from the newest checkpoint if one was saved"),
+    ],
+)
+def test_a_run_is_resumed_only_from_a_checkpoint_that_was_saved(observed: dict[str, Any], title: str) -> None:
+    end = Exited(t=NOW, signal=1)
+    state = training(exited=end, finished=Finished(t=NOW, outcome="failed"), **observed)
+    remedies = diagnose(situation(state=state, samples=()))[0].remedies
+    assert [remedy.title.startswith(title) for remedy in remedies] == [False, True]
 
 
 @pytest.mark.parametrize("outcome", ["completed", "stopped"])

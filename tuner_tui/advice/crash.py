@@ -105,9 +105,13 @@ def crash_findings(situation: Situation) -> tuple[Finding, ...]:
 
 def _finding(cause: CrashCause, situation: Situation) -> Finding:
     sentence, evidence = cause.sentence, cause.evidence
-    figures = read_figures(cause.message)
+    figures = read_figures(f"{cause.message}\n{cause.code}")
     situation = replace(situation, backend=figures.backend)
     remedies = remedies_for(cause.cause, situation, cause.subject or cause.where, cause.topic, cause.role)
+    facts = facts_in(f"{cause.message}\n{cause.code}", situation.log)
+    foreign: str = read_data_file(FILE)["words-of-torch"].get(figures.backend, "(?!)")
+    fitting = tuple(each for each in remedies if not re.search(foreign, f"{each.title} {each.why}"))
+    remedies = fitting or (() if facts else remedies)
     peak = next(iter(situation.peaks), None) if cause.cause == "gpu-oom" else None
     if peak is not None:
         held = None if peak.largest is None else peak.largest.kind
@@ -119,6 +123,7 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         reading = explain_figures(figures, has_own_limit=limit is not None)
         sentence, evidence = reading.sentence or sentence, (*evidence, *reading.evidence)
         remedies = reading.remedies if reading.is_whole else (*reading.remedies, *remedies)
+        remedies = (*remedies[:1], *reading.second, *remedies[1:])
         if limit is not None and figures.allowed is not None:
             sentence = limit_reached(limit, "the GPU's")
             remedies = (*remedies, remedy("raise-limit", limit=format_limit(limit)))
@@ -154,7 +159,7 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         remedies = (*remedies, *cause.checks)
     if cause.cause in CAUSES_OF_CALLS:
         remedies = (*_near_name(cause, situation.log), *remedies)
-    remedies = (*facts_in(f"{cause.message}\n{cause.code}", situation.log), *remedies)
+    remedies = (*facts, *remedies)
     stated = "|".join(_named_groups("already-set", "\n".join((cause.message, *situation.log)))) or "(?!)"
     is_set = re.compile(rf"(?:{stated})(?![\W_]*(?:false|off|none|0))", re.IGNORECASE)  # these come last
     remedies = tuple(sorted(remedies, key=lambda each: bool(is_set.search(each.title.replace(" ", "_")))))
@@ -226,7 +231,9 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     role = role_of(failure.frames, failure.message)
     name = None if role is None else role.name
     explanation = explain(failure, name, _packages_of_line(failure))
-    if pattern is not None and explanation is not None and explanation.replaces(pattern):
+    keyword = _unknown_argument(failure.message)
+    is_renamed = is_renamed_or_removed(keyword)
+    if pattern is not None and explanation is not None and explanation.replaces(pattern) and not is_renamed:
         pattern, cause = None, "unknown"
     where = None
     if cause in CAUSES_WITH_LOCATION:
@@ -249,13 +256,10 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if topic == "native-crash" and (words := reason or ("what():" in message and failure.headline)):
         sentence = f"{sentence}: {quote_log(words, 160)}"
     if topic == "package-versions":
-        keyword = _unknown_argument(failure.message)
         # A keyword that one package passes to a class of another is a matter of their releases.
         caller = failure.calls[-1].file if failure.calls and "__init__()" in failure.headline else ""
         by_package = _named_groups("installed", caller)
-        subject = (
-            keyword if is_renamed_or_removed(keyword) and not by_package else ", ".join(_packages(failure)) or None
-        )
+        subject = keyword if is_renamed and not by_package else ", ".join(_packages(failure)) or None
         passed_on = not failure.calls or "**" in failure.calls[-1].statement or not _is_foreign(failure.calls[-1])
         if _pattern("of-configuration").match(lines[failure.first - 1].text):
             topic = "target-key"
@@ -389,7 +393,8 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
     refuses = failure.refuses and inner == frames[-1]
     document = read_data_file(FILE)
     forms = ((expand(row["form"], document["fragments"]), (row["why"],)) for row in document["refusals"])
-    if asked := "".join(_first_form(forms, f"{failure.message}\n{inner.statement}")) if refuses else "":
+    condition = _pattern("no-condition").sub("", inner.statement)
+    if asked := "".join(_first_form(forms, f"{failure.message}\n{condition}")) if refuses else "":
         why = f"{_show(inner)} in {inner.place}; the condition above it says when"
     if package is not None:
         release = f", and the release of {package}" if is_release else ""
@@ -406,9 +411,7 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
     is_wordless = package is not None and refuses and not failure.headline.partition(": ")[2]
     if not (is_release or is_wordless) or (explanation is not None and explanation.is_specific):
         return checks
-    others = tuple(name for name in _packages(failure) if name != package)
-    others_too = f", {', '.join(others)} among them" if others else ""
-    return (*checks, remedy("program-parts", package=package or "its packages", packages=others_too))
+    return (*checks, remedy("program-parts", package=package or "its packages"))
 
 
 def _own_frame(frames: Sequence[CodeFrame]) -> CodeFrame | None:

@@ -22,8 +22,8 @@ CONTEXT_BYTES = 2 * GIB
 """More than CUDA's context, libraries and NCCL take of a GPU outside PyTorch's allocator."""
 MANY_BYTES = 6 * GIB
 """What a process holds outside of PyTorch's allocator without cause; context, NCCL and graphs take less. Judgement."""
-FRAGMENTED_SHARE, NEARLY = 0.1, 0.9
-"""Fragmentation: this share of what PyTorch holds is unused; with what is free, it is nearly the request or more."""
+NEARLY = 0.9
+"""A memory fraction of at least this share of the GPU limits nothing."""
 NONSENSE_BYTES = 2**50
 """Containers report such sizes of other processes, and PyTorch such a limit where none is set."""
 
@@ -90,6 +90,8 @@ class MemoryReading(Struct, frozen=True):
     evidence: tuple[str, ...] = ()
     sentence: str | None = None
     is_whole: bool = False
+    second: tuple[Remedy, ...] = ()
+    """Come after the first of all remedies."""
 
 
 @cache
@@ -145,16 +147,12 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
         evidences.append(
             f"{format_limit(figures.by_metal)} are held beside PyTorch's tensors, by Metal's caches or others"
         )
-    cached, unused = figures.cached or 0, (figures.cached or 0) + (free or 0)
-    if tried is not None and held and cached >= FRAGMENTED_SHARE * held and unused >= NEARLY * tried:
-        remedies.append(remedy("expandable-segments"))
-        short = f"{format_limit(unused)} are free or held unused, of {format_limit(tried)} asked for"
-        evidences += () if unused >= tried else (short,)
+    second = (remedy("expandable-segments"),) if tried and (figures.cached or 0) >= tried else ()
     if others or allowed is not None or tried is None or free is None or free < max(4 * tried, GIB):
-        return MemoryReading(tuple(remedies), tuple(evidences))
+        return MemoryReading(tuple(remedies), tuple(evidences), second=second)
     evidences.append(f"the driver refused it although {format_limit(free)} are free")
     refusal = "The driver refused GPU memory although enough is free"
-    return MemoryReading((*remedies, remedy("free-but-refused")), tuple(evidences), refusal, True)
+    return MemoryReading((*remedies, remedy("free-but-refused")), tuple(evidences), refusal, True, second)
 
 
 def other_processes(figures: MemoryFigures) -> tuple[str, ...]:

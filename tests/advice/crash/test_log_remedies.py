@@ -126,6 +126,15 @@ OWN_CODE = """Traceback (most recent call last):
 {error}"""
 
 
+@pytest.mark.parametrize(
+    ("raised_by", "is_of_torch"),
+    [("jaxlib.xla_extension.XlaRuntimeError: FAILED_PRECONDITION: ", False), ("RuntimeError: ", True)],
+)
+def test_remedies_that_speak_of_torch_are_for_torch(raised_by: str, is_of_torch: bool) -> None:
+    (finding,) = read(trace(f"{raised_by}DNN library initialization failed.", "main"))
+    assert any("torch" in remedy.title for remedy in finding.remedies) == is_of_torch
+
+
 OPERATIONS = read_yaml(FAILED_OPERATIONS)
 
 

@@ -140,15 +140,11 @@ def _out_of_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...
     )
 
 
-COMPUTE_LOCATIONS = frozenset({"training", "evaluation", "optimizer-step"})
-"""Where a training without a GPU runs out of memory that a GPU would hold otherwise."""
-
-
 def _host_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """Fewer loader processes, which multiply host memory. Without a GPU, the GPU memory remedies apply as well."""
     limit = situation.host_memory_limit_bytes
     more = remedy("raise-memory-limit") if limit is None else remedy("raise-limit", limit=format_limit(limit))
-    if where in COMPUTE_LOCATIONS and situation.has_gpu is False:
+    if where in {"training", "evaluation", "optimizer-step"} and situation.has_gpu is False:
         return (*_out_of_memory(situation, where), more)
     if where in {"loading", "checkpoint"}:
         return (more, remedy("low-memory-loading"))

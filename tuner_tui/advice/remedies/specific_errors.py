@@ -18,10 +18,7 @@ from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Precision
 
-# "held" and "may be looked at" are the words of older releases, in the folders of their runs.
-HELD = re.compile(
-    r"port (\d+) is (?:used|held) by (process \d+.*)|process (?:uses|that may be looked at holds) port (\d+)"
-)
+HELD = re.compile(r"port (\d+) is used by (process \d+.*)|process uses port (\d+)")
 FREE = re.compile(r"port (\d+) is free")
 TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 PORT_OPTIONS = ("master_port", "rdzv_endpoint")
@@ -88,8 +85,7 @@ def matching_releases(situation: Situation, where: str | None) -> tuple[Remedy, 
     if is_renamed_or_removed(where):
         return (*argument_ladder(situation, where), *matching_releases(situation, None))
     update = "" if where is None else f"`pip install -U {where.replace(',', '')}`, or "
-    cache = "; then delete unsloth_compiled_cache" if any("unsloth" in line for line in situation.log) else ""
-    return (remedy("matching-releases", packages=where or "the packages of the traceback", update=update, cache=cache),)
+    return (remedy("matching-releases", packages=where or "the packages of the traceback", update=update),)
 
 
 def precision(situation: Situation, where: str | None) -> tuple[Remedy, ...]:

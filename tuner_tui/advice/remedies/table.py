@@ -164,6 +164,7 @@ FACTS: Mapping[str, Callable[[Situation], object]] = {
     "random-weights": lambda situation: isinstance(situation.job, BuiltinJob) and situation.job.model in SHAPES,
     "batch-option": lambda situation: _option_in_log("batch", situation),
     "size-option": lambda situation: _option_in_log("size", situation),
+    "checkpoint": lambda situation: (situation.state.checkpoint or situation.resumed_from) is not None,
     "padding-saved": _padding_saved,
     "saved-by-8-bit-states": _saved_by_8_bit_states,
 }

@@ -41,7 +41,8 @@ def finding_lines(findings: Sequence[Finding], checks: Sequence[SettingCheck] = 
         doubt = "" if finding.confidence == "certain" else f" ({finding.confidence})"
         lines = [f"{SEVERITY_MARKS[finding.severity]} {finding.sentence}{doubt}"]
         lines += [f"    {line}" for line in finding.evidence]
-        lines.append("    finding: " + ", ".join(filter(None, (finding.cause, finding.where))))
+        named = () if finding.cause == "unknown" else (finding.cause, finding.where)
+        lines += ["    finding: " + ", ".join(filter(None, named))] if named else []
         for number, remedy in enumerate(finding.remedies, 1):
             lines += [f"  {number}. {remedy.title}", f"     {remedy.why}"]
             lines += [f"     expected: {remedy.expectation}"] if remedy.expectation else []

@@ -7,6 +7,7 @@ survived; of the rest, take the first that is not a consequence of another proce
 from __future__ import annotations
 
 import re
+import signal
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -288,7 +289,8 @@ def find_fatal_failure(
     certain = [match for match in matches if match in named or match.failure.uncaught or _origin(match) not in handled]
     fatal = [match for match in certain if match not in survived]
     interrupts = [match for match in fatal if INTERRUPT.search(match.failure.type or "")]
-    if not all(match.failure.ignored for match in interrupts):
+    stops = [match.failure for match in interrupts if not match.failure.ignored]
+    if stops:
         # Somebody stopped the training. What its processes then report of each other is no failure; an error of its
         # own, such as a full disk while it saved, still is.
         fatal = [match for match in fatal if not (match in interrupts or match.is_echo)]
@@ -296,7 +298,9 @@ def find_fatal_failure(
     built = min((each.failure.first for each in fatal if each.cause == "compile-failed"), default=len(lines))
     fatal = [each for each in fatal if each.cause != "missing-package" or each.failure.first < built]
     if not fatal:
-        return None
+        by_hand = (failure for failure in stops if str(failure.type).endswith("KeyboardInterrupt"))
+        pattern = next(row for row in crash_table().signals if signal.SIGINT in row.signals)
+        return next((FailureMatch(failure, pattern) for failure in by_hand), None)
     any_cause = any(match.pattern is not None and not match.pattern.consequence for match in fatal)
     first = min(fatal, key=lambda match: _rank(match, launcher, any_cause))
     # An exception shows the code of what native code said before it.
