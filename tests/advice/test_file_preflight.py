@@ -21,6 +21,7 @@ from tuner_tui.advice.preflight import (
     required_packages,
 )
 from tuner_tui.core.units import GIB
+from tuner_tui.settings.dialects.dialect import dialects
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
@@ -98,6 +99,12 @@ def test_the_packages_that_values_ask_for(values: dict[str, Any], packages: list
     assert list(required_packages(values)) == packages
 
 
+def test_a_variable_of_a_shell_is_no_value_of_the_reader() -> None:
+    values = {"train_file": "${POND_DIR}/a.txt", "output_dir": "${names[${SLURM_ARRAY_TASK_ID}]}"}
+    assert checks(values, resolved(), ("axolotl", "${POND_DIR}/a.txt")) == {}
+    assert "{POND_DIR}/a.txt" in checks({"train_file": "{POND_DIR}/a.txt"}, resolved(), ("axolotl",))["Files"].sentence
+
+
 def test_the_files_that_values_name() -> None:
     values = {
         "base_model": "acme/llama", "model_name_or_path": "/models/llama", "dataset": ["acme/chat#500", "my.jsonl#20"],
@@ -105,6 +112,8 @@ def test_the_files_that_values_name() -> None:
         "resume_from_checkpoint": None,
     }  # fmt: skip
     assert [name.path for name in named_paths(values)] == ["/models/llama", "my.jsonl", "data/a.csv", "ds.json"]
+    of_command = {"model_name_or_path": "/models/a", "checkpoint_dir": "/out/a", "data_path": "$DATA_DIR/a"}
+    assert [name.path for name in named_paths(of_command, dialects()["hf-args"])] == ["/models/a"]
     names = named_paths({"stage": "sft", "dataset": "identity,mine"})
     assert [name.path for name in names] == ["data/dataset_info.json"]
     assert named_paths({"stage": "sft", "dataset": "identity", "dataset_dir": "ONLINE"}) == ()

@@ -363,7 +363,9 @@ def named_paths(values: Mapping[str, Any], dialect: Dialect | None = None) -> tu
     kinds = {key: kind for kind, keys in table["paths"].items() for key in keys}
     of_tool: dict[str, str] = {}
     if dialect is not None:
-        of_tool = dict.fromkeys(dialect.model_keys, "model") | dict.fromkeys(dialect.data_keys, "data")
+        # An alias that only some values make a model's name may be that of a folder to write to.
+        certain = (key for key in dialect.model_keys if key not in words_of("only_of_value"))
+        of_tool = dict.fromkeys(certain, "model") | dict.fromkeys(dialect.data_keys, "data")
     paths = []
     for key, value in _leaves(values):
         kind = next((of_tool[name] for name in of_tool if leaf_pattern(name).match(key)), None)

@@ -247,7 +247,7 @@ def modelled_job(job: Job | None) -> BuiltinJob | None:
     if not isinstance(job, CommandJob):
         return job
     model = named_model(job)
-    if model is None or job.task == "other":
+    if model is None or job.task == "other" or model.endswith((".pth", ".ckpt", ".pkl")):  # weights of any network
         return None
     task = job.task or _task_of_command(model, job.command)
     if task is None or (task in TEXT_TASKS and names_other_task(model, job.command)):

@@ -395,12 +395,14 @@ def _with_command(
     folders = (*([Path(job.cwd)] if job.cwd else []), *path.absolute().parents[: FOLDERS_UP + 1])
     program = program_of(words, path)
     composed = None if program is None else configuration_of(program, words)
-    names = (word.rpartition("=")[2] for word in words)
-    named = [folder / name for name in names if name.endswith(CONFIGURATIONS) for folder in folders]
+    names = (word.rpartition("=")[2] for word in words if word != script_of(tuple(words)).as_posix())
+    named = [folder / name for name in names if name.endswith((*CONFIGURATIONS, ".py")) for folder in folders]
+    given = {**read_options(tuple(words)), **read_overrides(tuple(words), of_hydra=True)}
     read: list[Path] = []
     for inner in (*([composed] if composed else []), *named):
         with suppress(SettingsError):
-            if not inner.is_file() or inner.resolve() in read:
+            is_program = inner.suffix == ".py" and pattern_of("of_programs").search(read_source(inner))
+            if not inner.is_file() or inner.resolve() in read or is_program:
                 continue
             read.append(inner.resolve())
             file = parse_file(read_file_text(inner), inner)
@@ -409,7 +411,11 @@ def _with_command(
                 values, settings = with_references(compose_with(inner, read_overrides(tuple(words), of_hydra=True))), {}
                 tool, job = dialects()["hydra"], replace(job, model=None, data=None)
             else:
-                values = with_references(file.values)
+                values = dict(file.values)
+                for key in flatten(values).keys() & given.keys():  # what only the shell knows is unknown
+                    set_nested(values, key.split("."), None if "$" in given[key] else given[key])
+                values = with_references(values)
+                values.pop("steps_per_print", None)  # of DeepSpeed itself, not of the Trainer that it is given to
             settings = {**read_settings(tool, values).settings, **settings}
             job = with_model_and_data(job, tool, values)
     return settings, job
@@ -464,8 +470,10 @@ def command_to_name(file: Path) -> str:
         return (
             f"a notebook is started in Jupyter, or as a script: `jupyter nbconvert --to script {name}`, then {script}"
         )
-    if name.endswith(".py") and pattern_of("of_modal").search(read_source(file)):
-        return f"{name} is started by `modal run {name}`, on a machine of Modal, where nothing is watched"
+    services = words_of("of_services").items() if name.endswith(".py") else ()
+    for service, pattern in services:
+        if re.search(pattern, read_source(file)):
+            return f"the script {name} {service.replace('<name>', name)}, where nothing is watched"
     preset = shlex.quote(name)
     return f"no command is shown to read {name}: name it, as in `tuner-tui run --preset {preset} -- python train.py`"
 

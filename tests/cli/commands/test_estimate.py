@@ -118,7 +118,10 @@ def test_a_command_names_no_model(call: Call, tmp_path: Path) -> None:
     result = call("--preset", str(preset))
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Cannot tell which model `python train.py` trains" in result.stderr
-    assert call("--preset", str(preset), "--model", "gpt2", "--task", "causal-lm").exit_code == 0
+    named = call("--preset", str(preset), "--model", "gpt2", "--task", "causal-lm")
+    assert (named.exit_code, "No micro batch is named: 8 is assumed." in named.stderr) == (0, True)
+    preset.write_text(preset.read_text().replace("{}", "{per_device_train_batch_size: 2}"))
+    assert "micro batch is named" not in call("--preset", str(preset), "--model", "gpt2").stderr
 
 
 def test_a_command_takes_what_its_runs_and_trials_took(call: Call, tmp_path: Path) -> None:

@@ -87,6 +87,13 @@ def test_a_notebook_that_starts_a_script(tmp_path: Path) -> None:
             "model = AutoModel.from_pretrained('acme', attn_implementation='sdpa')\nmodel(1)\n",
             "no training was found in",
         ),
+        (
+            "a.ipynb",
+            notebook(
+                "model = AutoModel.from_pretrained('acme')\nDataLoader(rows, batch_size=8)\ndef train():\n    pass\n"
+            ),
+            "no training was found in this notebook",
+        ),
         ("tokenizer_train.sh", "python tokenizers/train.py --all\n", "in which no training command was found"),
         (
             "run.sh",
@@ -151,8 +158,8 @@ def test_a_variable_that_doubles_on_each_line_is_not_put_in(tmp_path: Path) -> N
         ('[[ -z "${KEY:-}" ]] && exit 2\npython a.py --seed 3\n', "it needs $KEY"),
         ('test -z "$RUN" && exit 1\nRUN=x\nexec python a.py --seed 3\n', "it needs $RUN"),
         ("if x; then\n  N=1\nelse\n  N=2\nfi\npython a.py --seed $N\n", "N has several values"),
-        ("python a.py --seed 3\npython b.py --seed 4\n", "it starts 2 commands"),
-        ("python a.py -m x.y=1 x.z=2 x.w=3\npython a.py x.y=3\n", "it starts 2 commands"),
+        ("python a.py --seed 3\npython b.py --seed 4\n", "it has 2 commands"),
+        ("python a.py -m x.y=1 x.z=2 x.w=3\npython a.py x.y=3\n", "it has 2 commands"),
         ("DATA=$1\npython a.py --seed 3 --data $DATA --out $PWD/$(date)\n", "it needs $1 (DATA); the script"),
         ("for S in 1 2; do\n  python a.py --seed $S\ndone\n", "it runs once for each $S"),
         ("python a.py --seed 3 --data $D --out ${HOSTNAME}_$LOGNAME\n", "it needs $D; the script"),

@@ -83,6 +83,8 @@ def estimate(
     of_any_length = built_in.task != "image-classification" and "max_length" not in training.resolved.origins
     if isinstance(command, CommandJob) and of_any_length:
         print_note(f"No max_length is named: samples of {training.resolved.settings.max_length:,} tokens are assumed.")
+    if isinstance(command, CommandJob) and "per_device_train_batch_size" not in training.resolved.origins:
+        print_note(f"No micro batch is named: {training.resolved.settings.per_device_train_batch_size} is assumed.")
     resolved, job = plan.assume(settings_to_keep(training), built_in)
     if plan.gpus is not None and (capacity is not None or limit is not None):
         raise SettingsError("--gpu already sets the memory; leave out --memory and --memory-limit.")
@@ -160,8 +162,8 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
             raise SettingsError(unknown_task(unclear))
         if (architecture := job.stated.get("architecture")) is not None:
             raise SettingsError(
-                f"The memory model does not know {architecture}, which the file names: it covers models of "
-                "Transformers. Run it for a few steps to measure its memory."
+                f"The file names an architecture, {architecture}, and no model of Transformers, which the memory model "
+                "covers. Name one of that size (--model ID --task causal-lm), or run it for a few steps."
             )
         named = "the file" if job.is_unnamed else f"`{shlex.join(redact_argv(job.command))}`"
         raise SettingsError(

@@ -29,7 +29,7 @@ from tuner_tui.settings.dialects.dialect import (
     write_settings,
 )
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, ExportedSettings
-from tuner_tui.settings.dialects.job_files import parse_config
+from tuner_tui.settings.dialects.job_files import on_this_machine, parse_config
 from tuner_tui.settings.dialects.python_source import (
     CALLED,
     MOST_BASES,
@@ -117,7 +117,8 @@ def parse_file(text: str, path: Path, options: Mapping[str, object] = MappingPro
         case ".args":
             return ToolFile(dict(read_options(tuple(text.split()))))  # as `HfArgumentParser` reads it
         case _ if SCRIPT_FORMS.get(suffix) == "arguments":
-            shell = read_script(text, source)
+            read = read_script(text, source)
+            shell = replace(on_this_machine(read, path), folder=read.folder)
             if shell.command[:1] != ("bash",):
                 return shell
             reason = f"it starts {Path(shell.command[1]).name}"  # and is started itself

@@ -11,7 +11,6 @@ from typing import Any
 
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.script_search import (
-    TRAINS,
     console_script,
     find_script,
     find_scripts,
@@ -252,8 +251,11 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
         with suppress(TypeError, ValueError):
             if 0 < float(warmups[0]) < 1 or float(warmups[0]) >= LEAST_STEPS:
                 settings["warmup_steps"] = float(warmups[0])
-    if "qlora" in (values.get(key) for key in words_of("methods")):
+    methods = [values.get(key) for key in words_of("methods")]
+    if "qlora" in methods:
         settings |= {"peft_method": "lora", "quantization": "nf4"}
+    if any(method in words_of("without_adapters") for method in methods):
+        settings["peft_method"] = "none"
     for key, value in values.items():
         duration = re.fullmatch(r"(\d{1,12}(?:\.\d{1,12})?)([a-z]+)", str(value))
         name = duration and words_of("durations").get(key.rpartition(".")[2], {}).get(duration[2])
@@ -295,15 +297,16 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
 
     A script without a command line opens the file by a path of its own, or imports it: it is no argument then.
     """
+    training = words_of("trains")
     if path.suffix == ".py":
         script = find_script(
-            path, TRAINS, lambda near, _: path.absolute() in (module for module, _ in own_modules(near))
+            path, training, lambda near, _: path.absolute() in (module for module, _ in own_modules(near))
         )
         needs = script is None or needs_launcher(script) or pattern_of("needs_more").search(read_source(script))
         return None if needs else f"python {shlex.quote(str(script))}"
     shown = reads_keys(path, values, KNOWN)
     option = words_of("config_options")
-    reads = rf"(?s)\A(?=.*(?:{words_of('reads_settings')}|{option}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
+    reads = rf"(?s)\A(?=.*(?:{words_of('reads_settings')}|{option}))(?=.*(?:{training}|\bimport train\w*\b)).*\w"
     for marker in (words_of("parses_file"), reads):
         script = find_script(path, marker, shown)
         if script is None or script.name == "__main__.py":  # a program with commands of its own

@@ -44,7 +44,7 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     text, kind, refused = text.replace("\r\n", "\n"), kind_of_name(Path(source).name), None
     command = _command_of_kind(kind, text, source) if kind else None
     if command is not None:
-        return replace(_on_this_machine(command, Path(source)), kind=kind)
+        return replace(on_this_machine(command, Path(source)), kind=kind)
     is_yaml = suffix not in (*JSON_SUFFIXES, *INI, ".toml")
     documents = re.split(r"(?m)^---(?:[ \t].*)?$", text) if is_yaml else [text]
     for document in () if kind else documents:
@@ -67,7 +67,7 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
                 else:
                     open_[key.partition(".")[0]] = None
             fixed |= flatten(with_references(file.values.get(row.get("file", ""), None) or {}))
-            command = _on_this_machine(command, Path(source))
+            command = on_this_machine(command, Path(source))
             reasons = (*command.incomplete, *([f"the sweep gives it {', '.join(open_)}"] if open_ else ()))
             return replace(command, kind=row["kind"], values={**command.values, **fixed}, incomplete=reasons)
         if isinstance(file.values.get(row.get("file", "")), dict):
@@ -122,7 +122,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
             yield f" {heading}", re.sub(r"(?m)^[ \t]*\$[ \t]+", "", match[4])
 
 
-def _on_this_machine(command: ToolFile, source: Path) -> ToolFile:
+def on_this_machine(command: ToolFile, source: Path) -> ToolFile:
     """The command with paths of a container or another machine as those that end so in this checkout."""
     folders = source.absolute().parents[: FOLDERS_UP + 1]
 
@@ -142,7 +142,8 @@ def _on_this_machine(command: ToolFile, source: Path) -> ToolFile:
     if folder.startswith(("/", "~", "$")) and not Path(folder).is_dir():
         folder = local(folder) or ""
     words, started = (tuple(map(here, parts)) for parts in (command.words, command.command))
-    return replace(command, words=words, command=started, folder=folder)
+    environment = {name: ":".join(map(here, value.split(":"))) for name, value in command.environment.items()}
+    return replace(command, words=words, command=started, folder=folder, environment=environment)
 
 
 def _started(values: Mapping[str, Any], source: Path) -> Iterator[tuple[str, str]]:
@@ -206,7 +207,9 @@ def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path)
             yield from _scripts(inner, environment, name, source)
     if not isinstance(node, Mapping):
         return
-    name = f"{name} {node['name']}" if isinstance(node.get("name"), str) else name
+    node = {**node["options"], **node} if isinstance(node.get("options"), Mapping) else node  # of an editor's task
+    title = node.get("name", node.get("label"))
+    name = f"{name} {title}" if isinstance(title, str) else name
     table = read_data_file(KINDS)
     for key in table["variables"]:
         environment = {**environment, **_variables(node.get(key))}

@@ -23,7 +23,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.settings.dialects.script_search import TRAINS, WORD, own_modules, pattern_of, read_source, words_of
+from tuner_tui.settings.dialects.script_search import WORD, own_modules, pattern_of, read_source, words_of
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import MAX_NODES, ToolFile
@@ -255,7 +255,7 @@ def read_python(
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
     # Cells behind the training run what it has made: an inference, with a model and a quantization of its own.
-    trains = [index for index, code in enumerate(codes) if re.search(rf"{TRAINS}|\.train\(", code)]
+    trains = [index for index, code in enumerate(codes) if re.search(rf"{words_of('trains')}|\.train\(", code)]
     codes = codes[: trains[-1] + 1] if trains else codes
     sources = _sources(codes, source)
     imported = _constants(modules)
@@ -266,7 +266,7 @@ def read_python(
         values[UNSLOTH] = True
     calls = [call for parsed in sources for call in _calls(parsed)]
     of_loop = all(section for section, _ in calls)
-    if of_loop and not (UNSLOTH in values or any(re.search(TRAINS, code) for code in (*codes, *modules))):
+    if of_loop and not (UNSLOTH in values or any(re.search(words_of("trains"), code) for code in (*codes, *modules))):
         return ToolFile({})
     of_loop = of_loop and whole
     if of_loop and UNSLOTH not in values:

@@ -22,10 +22,6 @@ INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
 TRAINING = re.compile(r"train(?!ed)|fine[-_]?tun(?!ed)|(?<![a-z])(?:fit|sft|dpo|grpo|ppo)(?![a-z])", re.IGNORECASE)
 ENTRY = re.compile(r"(?:main|run)(?:_\w+)?")
 """The name of a script that a project is started by."""
-_PART = r"(?:_(?:one_)?epoch|_loop|_model|_step|ing)?"
-_TOOLS = r"[\"'](?:torchrun|torch\.distributed\.run|accelerate|deepspeed|llamafactory-cli|axolotl)[\"' ]"
-TRAINS = rf"{_TOOLS}|\.backward\(|\bvalue_and_grad\(|\b\w*Trainer\(|\.fit\(|\.train{_PART}\(\w|\bdef train{_PART}\("
-"""Source that trains, or starts a program that does."""
 MOST_MODULES = 40
 MOST_MISSING = 0.2
 """The share of a file's keys that its script may lack: what it hands over as a whole."""
@@ -148,7 +144,7 @@ def own_modules(script: Path) -> Iterator[tuple[Path, str]]:
 
 def trains(script: Path) -> bool:
     """Whether the script, or a module of its checkout, trains by its source."""
-    return any(re.search(TRAINS, source) for _, source in own_modules(script))
+    return any(re.search(words_of("trains"), source) for _, source in own_modules(script))
 
 
 def texts_above(path: Path, whole: bool = True) -> Iterator[Path]:

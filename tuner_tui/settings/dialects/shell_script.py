@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import pairwise, zip_longest
+from itertools import chain, dropwhile, pairwise, zip_longest
 from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path, PurePosixPath
 from string import Template
@@ -48,40 +48,16 @@ _COMPARED = {"-eq": eq, "-ne": ne, "-gt": gt, "-lt": lt, "-ge": ge, "-le": le}
 DECLARATIONS = ("export", "local", "declare", "readonly")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?[-=]((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*))?\}|(\w+))")
-_DEFAULTED = re.compile(r"\$\{(\w+):?=([^}$]*)\}")
-_ARRAY = re.compile(r"[ \t]*(?:(?:declare|local)[ \t]+-a[ \t]+)?([A-Za-z_]\w*)(\+?)=\(")
-_OPEN_TEXT = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=(?:\"(?:[^\"\\]|\\.)*|'[^']*)", re.DOTALL)
-"""A variable whose value goes on in the next line."""
-_ALL_WORDS = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
-"""Every word of an array."""
 OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.+)", re.DOTALL)
-_HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?(\w+)")
 _VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s\"';&|])+)"
-_BETWEEN = re.compile(r"[;&|]+")
-_END = re.compile(r"\d?>.*|<.*|#.*")
-_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 _MASK, _UNMASK = str.maketrans("<>#", "\ue000\ue001\ue002"), str.maketrans("\ue000\ue001\ue002", "<>#")
 """What redirects or begins a comment is text in quotes and in the value of a variable."""
 _REST = "\0"
 """Stands for what follows a redirection or begins a comment."""
-_NEEDED = re.compile(r"\$\(…\)|\$\{?([\w@*#]+)|`")
-_OPENS = re.compile(r"(?:^|[;&|]|\bdo\b|\bthen\b|\belse\b)\s*(?:if|for|while|until|case)\b")
-_BRANCH = re.compile(r"\s*(if|elif|else|case)\b(.*?)(?:;?\s*\b(?:then|in)\b.*|\Z)", re.DOTALL)
-_PATTERN = re.compile(r"\s*\(?([^\s()#$;=|]+(?:\s*\|\s*[^\s()#$;=|]+)*)\)")
-_WHOLE = re.compile(r"\s*if\b(.*?);\s*then\b(.*?)(?:;\s*else\b(.*?))?;\s*fi\s*\Z", re.DOTALL)
-_TESTED = re.compile(r"\s*(\[\[?\s.*?\s\]\]?)\s*(&&|\|\|)(.*)", re.DOTALL)
-_CLOSES = re.compile(r"(?:^|[;&|])\s*(?:fi|done|esac)\b")
-_OWN_FILE = r"\"?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?"
-_REAL_PATH = re.compile(rf"\$\(\s*(?:realpath|readlink +-f)\s+(?:-- +)?({_OWN_FILE})\s*\)")
-_OWN_FOLDER = re.compile(rf"\$\(\s*dirname\s+(?:-- +)?\"?{_OWN_FILE}\"?\s*\)")
-_ENTERED = re.compile(r"\$\(\s*cd\s+(?:-- +|-P +)?\"?(/[^\"$`()&;>\n]*?)\"?\s*(?:&?>\s*\S+\s*)?&&\s*pwd(?:\s+-P)?\s*\)")
-GIVEN = r":?=[\"']?(?!\$\{?[\d@*])[^\s\"';]"
-"""What follows the name of a variable that a script sets itself, to more than nothing."""
 _CUT = "it ends before the options in the next lines, which are not passed"
 MODULE = ("-m", "--module")
 TRAINING_WORDS = frozenset({"train", "fit", "finetune"})
 ONLY_SETS = "it only sets variables, for the script that sources it"
-_SOURCED = re.compile(r"(?m)^[ \t]*(?:source|\.)[ \t]+[\"']?([\w./-]+)[\"']?[ \t]*$")
 LAUNCH_MODULES = ("torch.distributed", "accelerate.commands", "pip", "venv", "pytest", "unittest", "http.server")
 
 
@@ -149,13 +125,14 @@ def _holds(test: str) -> bool | None:
 
 def _followed(line: str, branches: list[_Branch]) -> tuple[str, bool]:
     """What of a line is run, with `branches` as they are at its end, and whether that is sure."""
-    pattern = _PATTERN.match(line) if branches and branches[-1].subject is not None else None
+    pattern = pattern_of("case_pattern").match(line) if branches and branches[-1].subject is not None else None
     if pattern is not None:
         subject, names = branches[-1].subject or "", re.sub(r"[\s\"']", "", pattern[1]).split("|")
         fits = any(fnmatchcase(subject, name) for name in names)
         branches[-1].turn("*" in names or (None if "$" in subject else fits))
         line = line[pattern.end() :]
-    opens, head = len(_OPENS.findall(line)) - len(_CLOSES.findall(line)), _BRANCH.match(line)
+    opens = len(pattern_of("opens_compound").findall(line)) - len(pattern_of("closes_compound").findall(line))
+    head = pattern_of("branch").match(line)
     if opens < 0:
         del branches[opens:]
     elif head is not None and head[1] in ("elif", "else") and branches:
@@ -167,12 +144,8 @@ def _followed(line: str, branches: list[_Branch]) -> tuple[str, bool]:
         elif head is not None:
             branches[-1] = _Branch(False, False, head[2].strip().strip("\"'"))
     taken = {branch.taken for branch in branches}
-    whole, tested = _WHOLE.match(line), _TESTED.match(line)
-    if whole is not None:
-        holds = _holds(whole[1])
-        line = whole[2] if holds is not False else whole[3] or ""
-        taken.add(None if holds is None else True)
-    elif tested is not None and not opens:
+    tested = pattern_of("tested_command").match(line)
+    if tested is not None and not opens:
         holds = _holds(tested[1])
         taken.add(holds if holds is None or tested[2] == "&&" else not holds)
         line = tested[3]
@@ -208,17 +181,19 @@ def read_shell(text: str, source: str) -> ToolFile:
     values = (Template(value).safe_substitute({name: ""}) for name, value in environment.items())
     open_words = [word for word in (*words, *values, best.folder) if "$" in word or "`" in word]
     needed = dict.fromkeys(
-        f"${match[1]}" if match[1] else match[0] for word in open_words for match in _NEEDED.finditer(word)
+        f"${match[1]}" if match[1] else match[0] for word in open_words for match in pattern_of("needed").finditer(word)
     )
     code = re.sub(r"(?m)^[ \t]*#.*", "", text)
     guards = ((match[match.lastindex or 0], code[: match.start()]) for match in pattern_of("guards").finditer(code))
-    guarded = dict.fromkeys(f"${name}" for name, before in guards if not re.search(rf"\b{name}{GIVEN}", before))
+    guarded = dict.fromkeys(f"${name}" for name, above in guards if not re.search(rf"\b{name}{words_of('set')}", above))
     by_source: dict[str, list[str]] = {"it needs": [*guarded]}
     for word in needed:
         if word not in guarded and f"{word[1:]} has several values" not in best.reasons:
             source_of, shown = _source_of_variable(word, code)
             by_source.setdefault(source_of, []).append(shown)
     reasons = (*(f"{source_of} {', '.join(names)}" for source_of, names in by_source.items() if names), *best.reasons)
+    if (elsewhere := pattern_of("starts_elsewhere").match(" ".join(words))) is not None:
+        reasons += (f"{elsewhere[1]} starts it on another machine, where nothing is watched",)
     if best.only_set:
         reasons = (ONLY_SETS,)
     runs = best.starts and not open_words and not reasons and bool(words) and not words[0].startswith("-")
@@ -248,6 +223,7 @@ def read_script(text: str, source: str) -> ToolFile:
     except PresetError:
         started: dict[tuple[str, ...], ToolFile] = {}
         joined, path = re.sub(r"\\[ \t]*\n", " ", text), Path(source)
+        loops = "".join(f"{head}; do :; done\n" for head in pattern_of("loop_heads").findall(joined))
         for match in pattern_of("started_script").finditer(joined):
             _, *given = next(iter(split_commands(joined[match.start(1) :].partition("\n")[0])), ("",))
             inner = find_program(path, [name := PurePosixPath(match[1]), PurePosixPath(name.name)])
@@ -255,8 +231,9 @@ def read_script(text: str, source: str) -> ToolFile:
             for argument, word in {**{str(n): word for n, word in enumerate(given, 1)}, "@": " ".join(given)}.items():
                 pattern = rf"\$(?:\{{{argument}(?::?-[^{{}}]*)?\}}|{argument}(?!\d))"
                 filled = re.sub(pattern, word.replace("\\", r"\\"), filled)
+            variables = "".join(f"export {name}={value}\n" for name, value in pattern_of("set_for").findall(match[0]))
             with suppress(PresetError):
-                started[str(inner), *given] = read_shell(filled, source)
+                started[str(inner), *given] = read_shell(loops + variables + filled, source)
         if not started:
             raise
         (words, file), *others = started.items()
@@ -279,7 +256,7 @@ def _with_sourced(text: str, file: Path) -> str:
         paths = () if of_environment else (above / match[1] for above in file.parents[:FOLDERS_UP])
         return next(filter(None, map(read_source, paths)), match[0])
 
-    return _SOURCED.sub(sourced, text)
+    return pattern_of("sourced").sub(sourced, text)
 
 
 def patch_shell(text: str, changes: Mapping[tuple[str, ...], Any], source: str) -> str:
@@ -356,12 +333,14 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
     functions = {*re.findall(r"(?m)^[ \t]*(?:function[ \t]+)?([\w-]+)[ \t]*\(\)", text)}
     branches: list[_Branch] = []
     reasons: list[str] = []
+    # Each part of a compound command is put on a line of its own.
+    text = pattern_of("compound").sub(lambda part: part[0] if part[1] is None else f"{part[1]}\n", text)
     # One pass from top to bottom, as the shell runs it: assignments are remembered, variables in later lines are put
     # in, and the command with most options of a training wins. Branches are followed where what they test is known. Of
     # a command that this script does not start itself (in a here document or behind `bash -c`) only the options are.
     for start, end in _logical_lines(text):
         line = _in_folder(re.sub(r"\\[ \t]*(\r?\n|\Z)", " ", text[start:end]), here)
-        array = _ARRAY.match(line)
+        array = pattern_of("array").match(line)
         if array is not None and all(branch.taken is not False for branch in branches):
             if array[2] and line[:1].isspace() and any(branch.taken is None for branch in branches):
                 reasons.append(f"{array[1]} is extended under a condition")
@@ -370,7 +349,7 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
             elements = " ".join(parts).rstrip().removesuffix(")")[:LONGEST_VALUE]
             variables[array[1]] = f"{variables.get(array[1], '')} {elements}" if array[2] else elements
             continue
-        for match in _DEFAULTED.finditer(line):
+        for match in pattern_of("defaulted").finditer(line):
             variables.setdefault(match[1], match[2])
         starts = document is None
         # Options that a comment, a blank line or a lost `\\` parts from their command.
@@ -428,7 +407,7 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
             others = names_other_work(script_of(words)) or _does_other_work(words)
             if _score(words) > _score(best.words) and not others:
                 best = command
-        opened = _HERE_DOCUMENT.search(line)
+        opened = pattern_of("here_document").search(line)
         of_shell = bool(pattern_of("shell_document").search(line)) if opened else of_shell
         document = opened[1] if opened else None if line.strip() == document else document
     if _score(of_variable.words) > max(_score(best.words), MOST_WITHOUT):
@@ -444,16 +423,18 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
         command for command in started if script_of(command.words) == script or 2 * _score(command.words) >= score
     ]
     if len({command.words for command in (*rivals, best)}) > 1:
-        best = replace(best, reasons=(*best.reasons, f"it starts {len(rivals)} commands, of which this is one"))
+        best = replace(best, reasons=(*best.reasons, f"it has {len(rivals)} commands, of which this is one"))
     return best
 
 
 def _of_other_shell(words: tuple[str, ...]) -> str:
-    """What the command gives to another shell: the text of `eval`, `bash -c` and `sbatch --wrap`; else empty."""
+    """What the command gives to another shell: of `eval`, `bash -c`, `sbatch --wrap`, or in quotes; else empty."""
     if words[:1] == ("eval",):
         return " ".join(words[1:])
     parts = [part for word in words for part in (word.split("=", 1) if word.startswith("--wrap=") else [word])]
-    return next((text for option, text in pairwise(parts) if option in ("-c", "-lc", "--wrap")), "")
+    texts = [text for option, text in pairwise(parts) if option in ("-c", "-lc", "--wrap")]
+    quoted = (word for word in words[1:] if " " in word and any(map(_starts_script, split_commands(word))))
+    return next(chain(texts, quoted), "")
 
 
 def _starts_script(words: tuple[str, ...]) -> bool:
@@ -526,7 +507,8 @@ def _given(words: tuple[str, ...]) -> dict[str, str]:
 def _does_other_work(words: tuple[str, ...]) -> bool:
     """Whether the options are those of an evaluation, of generating or serving, or of a trial of the program itself."""
     given = _given(words)
-    only_evaluates = not given.keys().isdisjoint(("do_eval", "do_predict")) and "do_train" not in given
+    asked = {name for name in ("do_eval", "do_predict") if given.get(name, "false").lower() != "false"}
+    only_evaluates = bool(asked) and "do_train" not in given
     return only_evaluates or any(map(pattern_of("tries").match, words)) or is_for_other_work(given)
 
 
@@ -552,9 +534,10 @@ def _logical_lines(text: str) -> Iterator[tuple[int, int]]:
     for line in text.splitlines(keepends=True):
         end += len(line)
         comment = line.lstrip().startswith("#")
-        if _ARRAY.match(text, start) and not _without_comment(line).endswith(")") and end - start < LONGEST_VALUE:
+        is_short = end - start < LONGEST_VALUE
+        if is_short and pattern_of("array").match(text, start) and not _without_comment(line).endswith(")"):
             continue
-        if _OPEN_TEXT.fullmatch(text, start, end) and end - start < LONGEST_VALUE:
+        if pattern_of("open_text").fullmatch(text, start, end) and is_short:
             continue
         if comment or not line.rstrip().endswith("\\"):
             yield start, end
@@ -608,7 +591,7 @@ def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
 
 def split_commands(line: str) -> list[tuple[str, ...]]:
     """The words of each command in a line, without comments; none if its quotes do not end here."""
-    masked = _QUOTED.sub(lambda text: text[0].translate(_MASK), line)
+    masked = pattern_of("quoted").sub(lambda text: text[0].translate(_MASK), line)
     words: list[str] = []
     for text in (masked, _without_comment(line)):  # where a comment has an apostrophe, quotes do not end
         with suppress(ValueError):
@@ -616,13 +599,14 @@ def split_commands(line: str) -> list[tuple[str, ...]]:
             break
     commands: list[list[str]] = [[]]
     for word in words:
-        if _BETWEEN.fullmatch(word):
+        if pattern_of("between").fullmatch(word):
             commands.append([])
         elif commands[-1][-1:] != [_REST]:
-            commands[-1].append(_REST if _END.fullmatch(word) else word.translate(_UNMASK))
+            commands[-1].append(_REST if pattern_of("end").fullmatch(word) else word.translate(_UNMASK))
         if word.startswith("#"):
             break
-    return [tuple(word for word in command if word != _REST) for command in commands if command]
+    starts = words_of("before_commands")
+    return [tuple(dropwhile(starts.__contains__, (word for word in row if word != _REST))) for row in commands if row]
 
 
 def _split(line: str) -> list[str]:
@@ -646,9 +630,9 @@ def _computed(line: str, variables: Mapping[str, str]) -> str:
 
 def _in_folder(line: str, folder: Path) -> str:
     """`line` with the folder of the script for what scripts write to find it."""
-    line = re.sub(r"\$\(\s*pwd\s*\)|`pwd`|\$\{PWD\}", "$PWD", _REAL_PATH.sub(lambda match: match[1], line))
-    line = _OWN_FOLDER.sub(lambda _: str(folder), line)
-    return _ENTERED.sub(lambda match: os.path.normpath(folder / match[1]), line)
+    line = re.sub(r"\$\(\s*pwd\s*\)|`pwd`|\$\{PWD\}", "$PWD", pattern_of("real_path").sub(lambda match: match[1], line))
+    line = pattern_of("own_folder").sub(lambda _: str(folder), line)
+    return pattern_of("entered").sub(lambda match: os.path.normpath(folder / match[1]), line)
 
 
 def _arithmetic(terms: str) -> int | None:
@@ -675,4 +659,4 @@ def _filled(line: str, variables: Mapping[str, str]) -> str:
         otherwise = match[0] if default is None else f"${name}" if extends else _filled(default, variables)
         return variables.get(name, otherwise).translate(_MASK)
 
-    return _VARIABLE.sub(value, _ALL_WORDS.sub(lambda match: variables.get(match[1], match[0]), line))
+    return _VARIABLE.sub(value, pattern_of("all_words").sub(lambda match: variables.get(match[1], match[0]), line))

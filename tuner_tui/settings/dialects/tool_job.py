@@ -39,7 +39,6 @@ from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS, parse_py
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
     TRAINING,
-    TRAINS,
     files_in,
     find_program,
     named_for_training,
@@ -84,8 +83,6 @@ NO_PROGRAMS = (".ipynb", ".args")
 LAUNCHERS = r"uv|poetry|python3?|torchrun|accelerate|deepspeed|composer|bash|sh"
 PROGRAM = rf"(?:^|[\s`$>])((?:[\w.~/-]+/)?(?:{LAUNCHERS}|{{}}|(?<=\./)[\w/-]+\.py|[\w-]+\.py(?=\s+[<$-]))\s[^`]*)"
 """The beginning of a command that may start a training."""
-VARIABLES_BEFORE = re.compile(r"(?:\b[A-Z][A-Z\d_]*=\S+\s+)*$")
-HYDRA_NAME = re.compile(r"\s(?:--config-name|-cn)[ =]\S+$")
 MOSTLY_SAID = 2
 """Of several commands, one that texts have so many times as often as the next is meant."""
 MOST_MORE = 2
@@ -132,13 +129,13 @@ UNKNOWN: Started = ((COMMAND_TO_NAME,), {}, None)
 
 
 def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
-    training = re.compile(rf"{TRAINS}|(?:{ARGUMENTS.pattern})\(")
+    training = re.compile(rf"{words_of('trains')}|(?:{ARGUMENTS.pattern})\(")
     is_program = dialect.form == "python" and dialect.choose_command is None
     modules = own_modules(path) if is_program and _is_started(path) else ()
     trains_nothing = is_program and not any(training.search(source) for _, source in modules)
     names_no_model = dialect.programs and not any(key.partition(".")[0] in file.values for key in dialect.model_keys)
-    of_modal = is_program and pattern_of("of_modal").search(read_source(path))
-    if path.suffix in NO_PROGRAMS or trains_nothing or names_no_model or of_modal:
+    of_service = is_program and any(re.search(part, read_source(path)) for part in words_of("of_services").values())
+    if path.suffix in NO_PROGRAMS or trains_nothing or names_no_model or of_service:
         return UNKNOWN
     if dialect.form == "overrides" and not dialect.programs:
         command = None if file.incomplete else hydra_command(path)
@@ -238,7 +235,7 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
                 line = words[: at[0] + 1] if is_cut else words
                 if len(at) == 1 and not any(others[: len(line)]) and _starts_training(line, folder, programs):
                     begin, equals, name = words[at[0]].rpartition("=")
-                    of_folder = HYDRA_NAME.search(" ".join(words[: at[0] + 1]))
+                    of_folder = pattern_of("hydra_name").search(" ".join(words[: at[0] + 1]))
                     chosen = f"{config.stem}{Path(name).suffix}" if of_folder else config
                     program = words[0] if (folder / words[0]).is_file() else Path(words[0]).name
                     started = (*(("python", program) if program.endswith(".py") else (program,)), *words[1 : at[0]])
@@ -297,7 +294,7 @@ def _named_file(words: Sequence[str], index: int, folder: Path, config: Path) ->
     name = words[index].rpartition("=")[2]
     if _is_choice(words[index], config) and sum("=" in word.lstrip("-") for word in words) == 1:
         return config  # with other choices it is an example
-    if HYDRA_NAME.search(" ".join(("", *words[max(0, index - 1) : index + 1]))):
+    if pattern_of("hydra_name").search(" ".join(("", *words[max(0, index - 1) : index + 1]))):
         return config.parent / (name if name.endswith(config.suffix) else f"{name}{config.suffix}")
     ends = Path(name).parts[-2:]
     of_container = name.startswith("/") and config.parts[-2:] == ends and folder in config.parents
@@ -362,7 +359,7 @@ def _command_lines(
             if of_prose and not pattern_of("before_command").fullmatch(before):
                 continue
             words = next(iter(split_commands(re.sub(r"<(?!br|code|pre)(\w[\w./ -]*)>", r"'<\1>'", start[1]))), ())
-            given = re.findall(r"(\w+)=[\"']?([^\s\"'$]+)[\"']?(?=\s)", VARIABLES_BEFORE.findall(before)[0])
+            given = re.findall(r"(\w+)=[\"']?([^\s\"'$]+)[\"']?(?=\s)", pattern_of("set_before").findall(before)[0])
             if words:
                 yield words, dict(given)
 
@@ -420,6 +417,7 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
         **keys_in_file(dialect, flat),
     }
     given = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in file.words if word.startswith("--")}
+    is_python = bool(tool.programs or script_of(file.command).suffix) or not {*MODULE}.isdisjoint(file.command)
     aliases = {
         name: key
         for name, key in spelled.items()
@@ -427,7 +425,7 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     }
     return CommandJob(
         command=file.command,
-        apply="hf-args" if mode == "inject" and not is_script and (given or not file.values) else mode,
+        apply="hf-args" if mode == "inject" and is_python and not is_script and (given or not file.values) else mode,
         dialect=tool.name,
         aliases={} if is_script else _aliases(dialect, flat) if of_hydra else aliases if tool.name == HF else {},
         env=file.environment,
@@ -452,12 +450,14 @@ def _folder_of_program(words: Sequence[str], path: Path) -> str | None:
     program, name = program_of(words, path), _script_file(words)
     names = (word.rpartition("=")[2] for word in words if re.search(r"[./]", word))
     paths = [path for path in names if not path.startswith("/")]
-    if name.startswith("/") or any(os.path.exists(Path.cwd() / word) for word in paths):  # noqa: PTH110
+    is_absolute = name.startswith("/")
+    if any(os.path.exists(Path.cwd() / word) for word in paths):  # noqa: PTH110
         return None
     if program is not None:
-        folder = Path(str(program).removesuffix(f"/{name}"))  # the sources of an installed package are below it
+        folder = program.parent if is_absolute else Path(str(program).removesuffix(f"/{name}"))
+        # The sources of an installed package are below it.
         near = (above for above in (folder, folder.parent) if any(os.path.exists(above / word) for word in paths))  # noqa: PTH110
-        return str(next(near, folder))
+        return next(map(str, near), None if is_absolute else str(folder))
     here = path.absolute().parent
     return str(here) if any(word and os.path.exists(here / word) for word in paths) else None  # noqa: PTH110
 
