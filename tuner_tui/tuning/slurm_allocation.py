@@ -161,7 +161,7 @@ def _follow(folder: RunFolder, job: slurm.SlurmJob, signals: Set[int]) -> RunFol
             if signals and not ordered:
                 ordered = True
                 if LIMIT in signals:
-                    _announce(folder)  # before the run ends, so that who follows it waits
+                    _mark(folder, True, limit_t=time.time())  # before the run ends, so that who follows it waits
                 with suppress(LaunchError, OSError):  # Slurm kills what does not end
                     pass_order(folder, "stop")
         status = read_status(folder)
@@ -177,38 +177,31 @@ def _follow(folder: RunFolder, job: slurm.SlurmJob, signals: Set[int]) -> RunFol
         folder = following
 
 
-def _announce(folder: RunFolder) -> None:
-    """Note that the time limit of the job has come, and that the job will continue the run if it may."""
-    job, now = slurm.read_job(folder.path), time.time()
-    if job is not None:
-        with suppress(OSError):  # on a full disk the job is requeued all the same
-            slurm.write_job(folder.path, replace(job, limit_t=now, requeued_t=now if job.requeues else None))
-
-
-def _mark(folder: RunFolder, requeued_t: float | None) -> slurm.SlurmJob | None:
-    """Note that the job will continue the run, or that it will not; return the job if it may be requeued."""
+def _mark(folder: RunFolder, continues: bool, **noted: float) -> slurm.SlurmJob | None:
+    """Note whether the job will continue the run, which it may not always; return the job if it may be requeued."""
     job = slurm.read_job(folder.path)
-    if job is None or not job.requeues:
+    if job is None:
         return None
-    with suppress(OSError):
-        slurm.write_job(folder.path, replace(job, requeued_t=requeued_t))
-    return job
+    requeued_t = time.time() if continues and job.requeues else None
+    with suppress(OSError):  # on a full disk the job is requeued all the same
+        slurm.write_job(folder.path, replace(job, requeued_t=requeued_t, **noted))
+    return job if job.requeues else None
 
 
 def _requeue(folder: RunFolder, first_step: int) -> None:
     """Put the job back into Slurm's queue. Not where nothing was saved: it would come to its limit again and again."""
     ended = read_status(folder).outcome in ("stopped", "killed", "time-limit") and _step(folder) > first_step
     continues = ended and not slurm.is_cancelled(folder.path)
-    job = _mark(folder, time.time() if continues else None)
+    job = _mark(folder, continues)
     if job is None or job.job_id is None or not continues:
         return
     try:
         slurm.run_slurm(["scontrol", "requeue", job.job_id])
         if slurm.is_cancelled(folder.path):  # at this moment
-            _mark(folder, None)
+            _mark(folder, False)
             slurm.run_slurm(["scancel", job.job_id])
     except slurm.SlurmRefusedError as error:
-        _mark(folder, None)
+        _mark(folder, False)
         _say(str(error))
     except slurm.SlurmError as error:  # a requeued job is killed, sometimes before its own scontrol has ended
         _say(str(error))
