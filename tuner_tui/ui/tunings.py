@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.runs.launch.prepare import LaunchRequest, launch_summary, prepare
-from tuner_tui.runs.launch.start import find_duplicate_run
+from tuner_tui.runs.launch.start import ensure_no_duplicate
 from tuner_tui.runs.read.reader import read_brief
 from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir, state_dir
 from tuner_tui.settings.distributed import process_count
@@ -183,11 +183,7 @@ def _tunable_request(config: TrainingConfig) -> LaunchRequest:
         ensure_tunable(request.job)
     except SettingsError as error:
         raise BackendError(UNREACHABLE) from error
-    duplicate = find_duplicate_run(request)
-    if duplicate is not None:
-        raise BackendError(
-            f"This training is running as {duplicate.id}; trials at the same time would measure nothing."
-        )
+    ensure_no_duplicate(request)
     return request
 
 

@@ -26,7 +26,7 @@ from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import logout_warning
 from tuner_tui.inspection.faithful_resume import STEPS
 from tuner_tui.runs.launch.prepare import PreparedLaunch, prepare
-from tuner_tui.runs.launch.start import DuplicateRunError, find_duplicate_run, launch
+from tuner_tui.runs.launch.start import ensure_no_duplicate, launch
 from tuner_tui.runs.queue.submission import enqueue, idle_inventory, queue_need
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.resumed_run import read_resume_check
@@ -105,9 +105,7 @@ def run(
     request = replace(request, stop_after_s=stop_after_s, nodes=None)
     if prove:
         request = replace(request, environ={**request.environ, PROVE_VARIABLE: "1"})
-    twin = find_duplicate_run(request)
-    if twin is not None:
-        raise DuplicateRunError(twin)  # before the seconds of preparation; `launch` looks again
+    ensure_no_duplicate(request)  # before the seconds of preparation; `launch` looks again
     prepared = prepare_announced(request, training.interpreter)
     if prove:
         raise typer.Exit(_prove(prepared, steps, as_json))

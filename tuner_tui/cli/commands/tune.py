@@ -18,7 +18,7 @@ from tuner_tui.cli.training_options import TrainingOptions, launch_request, prep
 from tuner_tui.core.signals import Signals
 from tuner_tui.core.units import format_gib
 from tuner_tui.runs.launch.prepare import build_request
-from tuner_tui.runs.launch.start import find_duplicate_run
+from tuner_tui.runs.launch.start import ensure_no_duplicate
 from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.presets import preset_path
@@ -206,12 +206,7 @@ def _new_tuning(
         inventory = read_training_machine(options.interpreter).inventory
         gpus = free_gpus(request.job, inventory, request.environ)[: wanted.most_gpus]
         wanted = structs.replace(wanted, gpu_uuids=gpus)
-    twin = find_duplicate_run(request)
-    if twin is not None:
-        fail(
-            f"This training is running as {twin.id}; trials at the same time would measure nothing.",
-            ExitCode.ALREADY_RUNNING,
-        )
+    ensure_no_duplicate(request)
     prepare_announced(request, options.interpreter)
     time_needed(request).ensure(wanted.most_minutes)
     folder = create_tuning(request, wanted)

@@ -45,9 +45,8 @@ def launch(
     check_script(prepared.argv, prepared.cwd)
     try:
         with exclusive_launch(root) if refuse_duplicate else nullcontext():
-            duplicate = find_duplicate_run(prepared.request) if refuse_duplicate else None
-            if duplicate is not None:
-                raise DuplicateRunError(duplicate)
+            if refuse_duplicate:
+                ensure_no_duplicate(prepared.request)
             folder, spec = _create_run(prepared, root)
     except OSError as error:
         raise LaunchError(f"The run folder cannot be created: {error.strerror} ({error.filename or root}).") from error
@@ -174,11 +173,6 @@ LOCK_TIMEOUT_S = 30.0
 class DuplicateRunError(LaunchError):
     """The same training already runs."""
 
-    def __init__(self, duplicate: RunFolder) -> None:
-        super().__init__(
-            f"This training is already running as {duplicate.id}; `tuner-tui logs -f {duplicate.argument}` follows it."
-        )
-
 
 @contextmanager
 def exclusive_launch(root: Path) -> Iterator[None]:
@@ -199,15 +193,16 @@ def exclusive_launch(root: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def find_duplicate_run(request: LaunchRequest) -> RunFolder | None:
-    """A live run of the same job, chosen settings and folder; or the run to resume, if it is still live."""
+def ensure_no_duplicate(request: LaunchRequest) -> None:
+    """Raise `DuplicateRunError` if a run of the same job, chosen settings and folder, or the run to resume, is live."""
     snapshot = ProcessSnapshot()
     for folder in list_runs(request.runs_root):
         if read_status(folder, snapshot=snapshot).live and (
             folder == request.parent or _is_same_training(folder, request)
         ):
-            return folder
-    return None
+            raise DuplicateRunError(
+                f"This training is already running as {folder.id}; `tuner-tui logs -f {folder.argument}` follows it."
+            )
 
 
 def _is_same_training(folder: RunFolder, request: LaunchRequest) -> bool:
