@@ -65,7 +65,7 @@ async def test_leaving_keeps_the_changes_and_one_key_discards_them() -> None:
     assert box.draft == {BATCH: ("24", "16")}
     async with on_screen(box) as pilot:
         await until(pilot, lambda: value(pilot, BATCH) == 24)
-        assert "Your unsaved changes are back: micro batch 16 → 24. u discards them." in said(pilot)
+        assert "Your unsaved changes are back: micro batch 24. u discards them." in said(pilot)
         await press_until(pilot, lambda: value(pilot, BATCH) == 16, "u")
         await pilot.press("q")
     assert box.draft == {}

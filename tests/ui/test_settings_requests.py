@@ -152,7 +152,7 @@ async def test_save_as_asks_for_a_name() -> None:
     box = FakeBox()
     async with on_screen(box) as pilot:
         await press_to(pilot, "Save as", "S")
-        await press_until(pilot, lambda: "llama-1b-sft-2" in box.saved, *"-2", "enter")
+        await press_until(pilot, lambda: "llama-1b-sft-2" in box.saved, "end", *"-2", "enter")
         await until(pilot, lambda: preset_shown(pilot) == "llama-1b-sft-2")
 
 

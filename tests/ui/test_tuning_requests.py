@@ -12,7 +12,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from tests.fakes.live_run import START_S
-from tests.fakes.tuning_views import COMPILED, EIGHTH, GIB, START, FakeTunings, aborted, at_its_end, under_way
+from tests.fakes.tuning_views import COMPILED, EIGHTH, GIB, HALF, START, FakeTunings, aborted, at_its_end, under_way
 from tests.fakes.ui_backend import FakeBox, busy_box, opened
 from tests.ui.pilots import (
     ScreenPilot,
@@ -33,7 +33,7 @@ from tuner_tui.ui.records import TrialPlacement
 from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, next_minutes, parse_minutes
 from tuner_tui.view.cells import line_width, plain_text
 from tuner_tui.view.number_format import gain
-from tuner_tui.view.tuning_rows import LiveTrial, race_rows, skipped_rows, tuning_rows
+from tuner_tui.view.tuning_rows import LiveTrial, applicable_winner, race_rows, skipped_rows, tuning_rows
 
 Compare = Callable[..., bool]
 
@@ -368,6 +368,15 @@ def test_where_the_start_stays_there_is_nothing_to_take() -> None:
     assert [line for line in lines(kept) if "current settings kept" in line]
     shown_rows = "\n".join(plain_text(row) for row in tuning_rows(kept, None, 100))
     assert "applies it" not in shown_rows
+
+
+def test_a_gain_that_was_measured_before_the_end_can_be_taken() -> None:
+    shown_rows = "\n".join(plain_text(row) for row in tuning_rows(aborted(), None, 100))
+    assert "a shows what it would change and applies it" in shown_rows
+    winner = applicable_winner(aborted())
+    assert winner is not None
+    assert winner.winner == HALF
+    assert applicable_winner(under_way()) is None
 
 
 def test_it_looks(snap_compare: Compare) -> None:

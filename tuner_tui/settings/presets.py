@@ -593,7 +593,7 @@ def _parse_preset(file: ToolFile, source: str, fallback_name: str) -> Preset:
         except FieldError as error:
             problems.append(str(refused(("settings", error.field), str(error))))
     if problems:
-        raise PresetError("; ".join(problems))
+        raise PresetError("\n".join(problems))
     for key, read in (("for", lambda texts: parse_section(HardwareRequirements, texts, "for")), ("job", _read_job)):
         if key in given:
             if not isinstance(given[key], dict):

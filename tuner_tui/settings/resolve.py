@@ -167,7 +167,7 @@ def resolve(
         except FieldError as error:
             problems[name] = f"{source}: {error}"
     if problems:
-        raise FieldError(next(iter(problems)), "; ".join(problems.values()))
+        raise FieldError(next(iter(problems)), "\n".join(problems.values()))
     return Resolved(convert(values, Settings), origins)
 
 

@@ -97,7 +97,7 @@ def incomparable(
     first, second = before.situation, after.situation
     if first.job is None or second.job is None or not same_program(first.job, second.job):
         return f"{before.id} and {after.id} train other jobs"
-    if first.host != second.host:
+    if first.host is not None and second.host is not None and first.host != second.host:
         return f"{before.id} and {after.id} ran on different machines"
     models = first.state.trainable_parameters, second.state.trainable_parameters
     if None not in models and models[0] != models[1] and not any(name.startswith("peft") for name in changed):

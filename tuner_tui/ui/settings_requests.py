@@ -20,7 +20,7 @@ from tuner_tui.core.text import format_table
 from tuner_tui.core.units import UNKNOWN
 from tuner_tui.settings.errors import FieldError, PresetError
 from tuner_tui.settings.job import Job
-from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Value
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Value, format_value
 from tuner_tui.settings.presets import FileUpdate, PresetEntry, is_measured, preset_path
 from tuner_tui.settings.rules import RuleContext
 from tuner_tui.ui.drafts import Draft, draft_of, job_of, restorable, with_job
@@ -60,12 +60,12 @@ class SettingsRequests(Requests):
             self._go_to(self._state.with_job(job))
         editing = self._state.editing
         values, left = restorable(draft, current.resolved if editing is None else editing.current)
-        changes = self._differences(values)
+        changes = [f"{FIELDS[name].label} {format_value(name, value)}" for name, value in values.items()]
         self._store.update(self._state.with_changes(values, Origin(OriginKind.EDITED, "last time")))
         labels = ", ".join(FIELDS[name].label for name in left if name in FIELDS)
         parts = [f"Your unsaved changes are back: {', '.join(changes)}. u discards them."] if changes else []
         parts += ["Your unsaved changes of the job are back."] if job is not None else []
-        parts += [f"Not brought back, as it was changed elsewhere: {labels}."] if labels else []
+        parts += [f"Your unsaved changes of {labels} are dropped: they have other values now."] if labels else []
         if parts:
             self._app.show_note("\n".join(parts))
 
@@ -210,7 +210,7 @@ class SettingsRequests(Requests):
         values = {name: value for remedy in remedies for name, value in remedy.before.items()}
         changes = ", ".join(self._differences(values))
         if not remedies:
-            self._app.show_note("This run was not started with a remedy.")
+            self._app.show_note("This run was not started with a remedy; u takes back what the next one would change.")
         elif not changes:
             self._app.show_note(f"The settings are those of before {remedies[0].title} already.")
         else:
@@ -379,7 +379,7 @@ READING_GROUP, FITTING_GROUP = "checking what fits …", "fits this machine"
 UNMEASURED_GROUP = "made for such a GPU; no estimate before a run"
 UNUSED_GROUP = "fits the GPU (PyTorch here is CPU-only)"
 PRESET_GROUPS = (
-    "yours", READING_GROUP, FITTING_GROUP, UNMEASURED_GROUP, "for other machines", "tuning notes",
+    "yours", READING_GROUP, FITTING_GROUP, UNMEASURED_GROUP, "for other machines", "tuning notes", "cannot be read",
 )  # fmt: skip
 PRESET_COLUMNS = ("method", "peak / free memory (! tight)", "time here", "")
 
@@ -425,7 +425,7 @@ def _preset_item(
 ) -> PickerItem[str]:
     if preset.loaded is None:
         problem = (preset.problem or "").replace(f"{preset.path.parent}/", "")  # the list is narrow
-        return PickerItem(preset.name, problem, preset.name, open=False, group=group)
+        return PickerItem(preset.name, problem.partition("\n")[0], preset.name, detail=problem, group=PRESET_GROUPS[-1])
     changes = " · ".join(differences(preset.loaded.preset.settings)) or "changes no setting"
     source = " ".join((preset.loaded.preset.source or "").split())
     detail = "\n".join(filter(None, (preset.about, changes, source and f"source: {source}")))

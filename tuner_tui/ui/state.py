@@ -213,7 +213,7 @@ class UiState(Struct, frozen=True):
         return replace(self, loaded=shown.loaded, editing=shown.editing, saved_job=shown.saved_job, given=given)
 
     def with_job(self, job: Job) -> UiState:
-        """Replace the job.
+        """Replace the job; undo brings back the one before.
 
         A command keeps its own defaults: recommended values are dropped for one, and those of the demo.
         """
@@ -221,15 +221,17 @@ class UiState(Struct, frozen=True):
             return self
         same_script = getattr(job, "command", ())[:2] == getattr(self.loaded.job, "command", ())[:2]
         cwd = self.loaded.cwd if same_script else None  # another command is one of the folder of the screen
-        editing, loaded = self.editing, replace(self.loaded, job=job, cwd=cwd)
+        past = (*self.past, LoadedSettings(self.loaded, self.editing, self.saved_job))[-LOAD_LIMIT:]
+        before = replace(self, past=past, future=())
+        editing, loaded = replace(self.editing, past=(), future=()), replace(self.loaded, job=job, cwd=cwd)
         if isinstance(job, CommandJob):
             dropped = WEAK_ORIGINS
             if loaded.preset == DEMO:
                 dropped, loaded = dropped | {OriginKind.PRESET}, replace(loaded, preset=None, base=None)
             editing = editing.map(lambda resolved: _without(resolved, dropped))
             of_env = replace(job, env=getattr(self.loaded.job, "env", {})) == self.loaded.job
-            return replace(self, loaded=loaded, editing=editing, given=self.given if of_env else None)
-        return replace(self, loaded=loaded, editing=editing, given=None)
+            return replace(before, loaded=loaded, editing=editing, given=self.given if of_env else None)
+        return replace(before, loaded=loaded, editing=editing, given=None)
 
     def with_seen(self, before: UiState) -> UiState:
         """Show the values that this command names itself, and those seen in its followed run, in place of defaults."""

@@ -16,7 +16,7 @@ from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 from tuner_tui.ui.screens.tune import TuneScreen, TuneStartScreen
 from tuner_tui.ui.state_store import Requests
-from tuner_tui.view.tuning_rows import can_resume
+from tuner_tui.view.tuning_rows import applicable_winner, can_resume
 
 STATUS_PERIOD_S = 3.0
 TASK = "tuning"
@@ -96,11 +96,15 @@ class TuningRequests(Requests):
         if snapshot is not None and snapshot.view.status == "running":
             self._app.show_note(f"{snapshot.view.id} is running; x stops it.", severity="warning")
             return
-        folder = await self._start()
+        tuned, current, heading = self._folder, self._state.current, "Tune"
+        if tuned is not None and current is not None and snapshot is not None:
+            same = await to_daemon_thread(lambda: self._backend.tunings.is_same_job(tuned, current))
+            heading = heading if same else f"Tune the settings shown, not {snapshot.view.title}"
+        folder = await self._start(heading)
         if folder is not None:
             self._follow(folder)
 
-    async def _start(self) -> Path | None:
+    async def _start(self, heading: str = "Tune") -> Path | None:
         """Start a tuning after a confirmation and return its folder; None if it is refused or not wanted."""
         if not self._store.ready.is_set():
             self._app.let_input_through()
@@ -110,7 +114,7 @@ class TuningRequests(Requests):
             self._app.show_note(refusal, severity="warning")
             return None
         plan = await to_daemon_thread(lambda: self._backend.tunings.plan(current))
-        wish = await self._ask("Tune", plan)
+        wish = await self._ask(heading, plan)
         if wish is None:
             return None
         self._placement = wish.placement
@@ -158,11 +162,12 @@ class TuningRequests(Requests):
     async def apply_winner(self) -> None:
         """Put the winner into the settings, after its changes were shown."""
         folder, snapshot, current = self._folder, self._snapshot, self._state.current
-        if snapshot is None or snapshot.view.verdict is None or folder is None or current is None:
-            self._app.show_note("There is no winner yet.", severity="warning")
+        winner = None if snapshot is None else applicable_winner(snapshot.view)
+        if snapshot is None or winner is None or folder is None or current is None:
+            self._app.show_note("No faster settings were measured.", severity="warning")
             return
         view = snapshot.view
-        remedy = self._state.winner_as_remedy(view.id, snapshot.view.verdict)
+        remedy = self._state.winner_as_remedy(view.id, winner)
         changes = self._state.changes_by(remedy)
         same = await to_daemon_thread(lambda: self._backend.tunings.is_same_job(folder, current))
         when = "to the next run" if same else f"to a different training than the one tuned: {view.title}"

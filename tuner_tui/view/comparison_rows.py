@@ -132,7 +132,7 @@ def _head(scene: ComparisonScene, width: int) -> list[Line]:
         line(TextSpan(f"{name:<{named}}", style), text.rstrip("."))
         for name, text, style in zip(scene.names, scene.statuses, RUN_STYLES, strict=True)
     ]
-    verdict = _verdict(scene)
+    verdict = [] if scene.comparison.doubt else _verdict(scene)
     if verdict:
         rows[:0] = flowing_rows((line(part, "," if part is not verdict[-1] else ".") for part in verdict), width, " ")
         legend = line(TextSpan("better", "good"), TextSpan(" or ", "dim"), TextSpan("worse", "warn"))

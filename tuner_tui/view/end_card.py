@@ -197,6 +197,8 @@ def about_facts(scene: EndScene) -> list[Fact]:
         Fact("model", named_model(record.job) or ""),
         Fact("GPUs", ", ".join(f"{count} × {name}" for name, count in names.items()) or "none used"),
     ]
+    if (processes := scene.state.replicas or len(scene.state.ranks)) > 1:
+        facts.append(Fact("processes", f"{processes}"))
     for name in KNOBS:
         given = getattr(record.resolved.settings, name) if chosen is None or name in chosen else None
         if (value := observed.get(name, given)) is not None:

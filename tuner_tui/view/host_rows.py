@@ -132,7 +132,8 @@ def process_summary(processes: Sequence[ProcessSample]) -> str:
     for label, group in groups.items():
         cpu = [process.cpu_pct for process in group if process.cpu_pct is not None]
         rss = [process.rss_bytes for process in group if process.rss_bytes is not None]
-        number = label if label == "trainer" and len(group) == 1 else f"{len(group)} {label}"
+        named = label.removesuffix("s" * (len(group) == 1))
+        number = label if label == "trainer" and len(group) == 1 else f"{len(group)} {named}"
         busy = align_right(format_percent(sum(cpu)), 6) if cpu else ""
         texts += [f"{number}{busy} {f.short_size(sum(rss)) if rss else ''}".rstrip()] if group else []
     return "   ".join(texts)

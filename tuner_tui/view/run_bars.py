@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 DATA, COMPUTE, OPTIMIZER, REST, EVALUATION, SAVING = "data", "compute", "optimizer", "rest", "evaluation", "saving"
 NO_CORE, OTHER_RANKS, START_UP = "no free core", "other ranks", "start-up"
+COMPUTE_OR_WAIT = f"{COMPUTE} or {NO_CORE}"
 PART_OF_CAUSE: Mapping[str, str] = {
     "data-wait": DATA, "too-many-workers": DATA, "waiting-for-workers": DATA, "between-steps": REST,
     "evaluation-share": EVALUATION, "save-share": SAVING, "cpu-contended": NO_CORE, "slow-rank": OTHER_RANKS,
@@ -31,6 +32,7 @@ PART_OF_CAUSE: Mapping[str, str] = {
 """The part of a step's time that a finding with this cause is about."""
 STEP_STYLES: Mapping[str, Style] = {
     DATA: "fill-dim", NO_CORE: "fill-strong", OTHER_RANKS: "fill-gauge", COMPUTE: "fill-curve",
+    COMPUTE_OR_WAIT: "fill-curve",
     OPTIMIZER: "fill-second", REST: "fill-gauge", EVALUATION: "fill-good", SAVING: "fill-strong", START_UP: "fill-dim",
 }  # fmt: skip
 MARKS_ROW = 1
@@ -114,6 +116,8 @@ def time_rows(label: str, shares: Mapping[str, float], causes: Mapping[str, floa
     computing = max(0.0, shares[COMPUTE] - sum(waits.values()))
     shares = {name: share * (measured if name in (DATA, avoidable) else rest) for name, share in shares.items()}
     shares = {DATA: shares[DATA], **waits, **shares, COMPUTE: computing}
+    if "cpu-contended" in causes and not waits[NO_CORE]:  # how long it waited is not known
+        shares = {COMPUTE_OR_WAIT if name == COMPUTE else name: share for name, share in shares.items()}
     parts = [
         BarPart(f"{WARN} {name}", share, "fill-warn") if name == avoidable else BarPart(name, share, STEP_STYLES[name])
         for name, share in shares.items()

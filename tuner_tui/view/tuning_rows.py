@@ -120,6 +120,17 @@ def is_start_best(view: TuningView) -> bool:
     return view.verdict is not None and view.verdict.winner == start_settings(view)
 
 
+def applicable_winner(view: TuningView) -> TuningConclusion | None:
+    """Return the winner, or the fastest settings of a tuning that ended before it judged; None if none are faster."""
+    if view.verdict is not None and not is_start_best(view):
+        return view.verdict
+    is_judged = view.verdict is not None and not view.verdict.disturbed
+    best = None if is_judged or view.status == "running" else TuningSummary.of(view).results.best
+    if best is None or best.settings == start_settings(view):
+        return None
+    return TuningConclusion(winner=best.settings, sentence="The fastest trial; not confirmed by runs in turn.")
+
+
 def start_settings(view: TuningView) -> Settings | None:
     """Return the settings of the first trial."""
     return view.tried[0].trial.settings if view.tried else None
@@ -132,7 +143,7 @@ def can_resume(view: TuningView) -> bool:
 
 def result_rows(view: TuningView, width: int) -> list[Line]:
     """Return the conclusion of a tuning that has ended, or only its trouble: without the keys of the screen."""
-    rows = [] if view.verdict is None else _verdict_rows(view, view.verdict, True, width)
+    rows = [] if view.verdict is None else _verdict_rows(view, view.verdict, width)
     return rows + _labelled_rows("note", view.trouble, width)
 
 
@@ -147,6 +158,9 @@ STOPPED_SENTENCES: Mapping[str, tuple[str, Style, str]] = {
 }
 
 
+APPLY_HINT = "a shows what it would change and applies it"
+
+
 def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> list[Line]:
     """Return the rows at the top of the tune screen, the result first; `now_s` is in seconds since the epoch."""
     if view is None:
@@ -158,10 +172,11 @@ def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> lis
         mark, style, words = STOPPED_SENTENCES[view.status]
         ended = [line(TextSpan(f"{mark} {words}", style)), *_labelled_rows("trouble", view.trouble, width, style)]
     busy = f"{view.busy}: nothing is confirmed or saved meanwhile" if view.busy else ""
-    result = _verdict_rows(view, view.verdict, is_start_best(view), width) if view.verdict else _best_rows(view, width)
+    result = _verdict_rows(view, view.verdict, width) if view.verdict else _best_rows(view, width)
     return [
         *result,
         *ended,
+        *([] if applicable_winner(view) is None else _labelled_rows("next", APPLY_HINT, width)),
         *(_labelled_rows("busy", busy, width, "warn") if view.verdict is None else []),
         *(running_rows(view, now_s, width) if view.status == "running" else []),
     ]
@@ -202,16 +217,19 @@ def changes_between(start: Settings, winner: Settings) -> str:
     return ", ".join(_change(name, start, winner) for name in changed)
 
 
-def _verdict_rows(view: TuningView, verdict: TuningConclusion, stays: bool, width: int) -> list[Line]:
-    """Return the result in one sentence, what it needs, and how to apply it."""
+def _verdict_rows(view: TuningView, verdict: TuningConclusion, width: int) -> list[Line]:
+    """Return the result in one sentence, and what it needs."""
     start = start_settings(view)
     if verdict.ratio is None or start is None or start == verdict.winner:
         rows = wrapped_rows(verdict.sentence, width, "strong")
     else:
         gain, changes = f"{f.gain(verdict.ratio)}: ", changes_between(start, verdict.winner)
         rows = _sentence_rows(gain, changes, _confirmation(view, verdict), width)
-    rows += _labelled_rows("LR", verdict.learning_rate_note, width) + _labelled_rows("saved", view.preset, width)
-    return rows if stays else [*rows, *_labelled_rows("next", "a shows what it would change and applies it", width)]
+    return [
+        *rows,
+        *_labelled_rows("LR", verdict.learning_rate_note, width),
+        *_labelled_rows("saved", view.preset, width),
+    ]
 
 
 def _sentence_rows(gain: str, changes: str, note: str, width: int) -> list[Line]:

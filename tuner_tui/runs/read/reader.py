@@ -173,7 +173,7 @@ def read_brief(folder: RunFolder, snapshot: ProcessSnapshot | None = None) -> Ru
 class RunRow(Struct, frozen=True):
     """One run of the list. `created_t` is in seconds since the epoch; `tuning` is the tuning whose trial it is.
 
-    `age_s` is the time since the run was created, `duration_s` from there to its end or, while it runs, to now.
+    `age_s` is the time since the run was created, `duration_s` from its start to its end or, while it runs, to now.
     `steps_s` is the current speed of a live run, and the mean speed of an ended one. `what` is its preset or command.
     `damage` says which file of the run cannot be read; empty if all can. `remedy` says whether the remedy that it was
     started with did what was promised.
@@ -227,6 +227,8 @@ def list_run(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = N
     created_t = None if record is None else record.created_t
     rates = state.rates if live else mean_rates(state.ranks.values())
     end_t = now if live else None if state.finished is None else state.finished.t
+    supervision = read_supervisor_state(folder.state)
+    started_t = created_t if supervision is None else supervision.started_t
     return RunRow(
         run=folder.id,
         status=view.status.kind,
@@ -239,7 +241,7 @@ def list_run(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = N
         total_steps=state.total_steps,
         eta_s=seconds_left(state, now) if live else None,
         age_s=_span(created_t, now),
-        duration_s=_span(created_t, end_t),
+        duration_s=_span(started_t, end_t),
         steps_s=rates.steps_s,
         loss=state.loss,
         loss_problem=state.loss_problem,

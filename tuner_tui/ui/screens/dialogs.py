@@ -123,7 +123,7 @@ class NameScreen(Dialog[str]):
 
     def body(self) -> Iterable[Widget]:
         yield Static(self._about, markup=False, classes="quiet")
-        yield LineInput(self._first)
+        yield LineInput(self._first, select=True)
         yield Static("", markup=False, id="message", classes="-wrong")
 
     @on(Input.Submitted)
@@ -146,7 +146,7 @@ class LaunchScreen(ConfirmScreen):
 
     def __init__(self, heading: str, choose_gpus: Callable[[int], object]) -> None:
         """`choose_gpus` is called with the number of GPUs that is typed, and calls `tell` again."""
-        super().__init__(heading, verb="start")
+        super().__init__(heading, verb="queue" if heading == "Queue" else "start")
         self._choose_gpus, self._most_gpus = choose_gpus, 0
         self._sentence, self._about = Static("Reading settings and hardware …", markup=False), Static()
         self._confirmed, self._look_first = False, False

@@ -21,7 +21,7 @@ from tuner_tui.ui.screens.dialogs import Choice, Dialog, label_table
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput, RowsPanel
 from tuner_tui.view.cells import Line
-from tuner_tui.view.tuning_rows import can_resume, is_start_best, race_rows, skipped_rows, tuning_rows
+from tuner_tui.view.tuning_rows import applicable_winner, can_resume, race_rows, skipped_rows, tuning_rows
 
 
 class TrialsPanel(RowsPanel):
@@ -45,7 +45,7 @@ class TrialsPanel(RowsPanel):
 GAP = 2
 MIN_MINUTES = 0.1
 INVALID_MINUTES = "Enter minutes, such as 9 or 2.5."
-MINUTES_NOTE = "x stops it earlier; measurements are kept"
+MINUTES_NOTE = "x stops it, keeping what is measured"
 MINUTES_LABEL, TRIALS_LABEL = "At most", "Trials"
 
 
@@ -179,7 +179,7 @@ class TuneScreen(SubScreen):
     def _show_idle_keys(self) -> None:
         view = None if self.snapshot is None else self.snapshot.view
         idle = {
-            "app.do('apply winner')": view is None or view.verdict is None or is_start_best(view),
+            "app.do('apply winner')": view is None or applicable_winner(view) is None,
             "app.do('abort tuning')": view is None or view.status != "running",
             "app.do('resume tuning')": view is None or not can_resume(view),
             "app.do('start tuning')": view is None or view.status == "running",
