@@ -192,3 +192,13 @@ def test_a_remedy_of_the_environment_is_set_in_the_job_and_offered_once() -> Non
     assert [each.can_apply for state in (before, after) for each in state.findings_shown[0].remedies] == [True, False]
     built_in = replace(UiState().with_config(opened()), findings=(finding,))
     assert not built_in.findings_shown[0].remedies[0].can_apply
+
+
+def test_a_change_of_the_job_can_be_undone_after_those_of_the_settings() -> None:
+    shown = UiState().with_config(replace(opened(), job=COMMAND)).with_edit("seed", "7")
+    quick = replace(COMMAND, env={"OMP_NUM_THREADS": "1"})
+    changed = shown.with_job(quick).with_edit("seed", "8")
+    jobs = [changed.with_undo(), changed.with_undo().with_undo(), changed.with_undo().with_undo().with_redo()]
+    assert [None if each.loaded is None else each.loaded.job for each in jobs] == [quick, COMMAND, quick]
+    assert not changed.with_undo().with_undo().job_edited
+    assert changed.with_undo().with_undo().editing == shown.editing
