@@ -85,6 +85,11 @@ class Bench:
     def known(self) -> TrialHistory:
         return TrialHistory.from_entries(START, read_entries(self.folder))
 
+    def resumed(self, busy: str = "") -> TrialHistory:
+        """The history that a tuner started now goes on from."""
+        TrialLog(self.folder).add(TuningStarted(t=self.time, busy=busy))
+        return self.known()
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
@@ -210,8 +215,12 @@ def test_what_a_busy_machine_left_open_is_measured_again(bench: Bench, purpose: 
         log.add(TrialCompleted(t=1.0, tried=CompletedTrial(trial, measured())))
     verdict = TuningConclusion(winner=START, sentence="The machine was busy.", disturbed=True)
     log.add(TuningEnded(t=2.0, status="finished", verdict=verdict))
-    kept = [completed.trial.purpose for completed in bench.known().trials]
+    busy = [completed.trial.purpose for completed in bench.resumed("other processes used 90 % of the CPU").trials]
+    assert busy == list(purposes), "nothing would be measured better"
+    log.add(TuningEnded(t=2.0, status="finished", verdict=verdict))
+    kept = [completed.trial.purpose for completed in bench.resumed().trials]
     assert kept == (["start", "noise", "knob"] if purpose == "confirm" else ["start"])
+    assert len(TuningReader(bench.folder).poll().tried) == len(kept), "what is measured again is not shown twice"
 
 
 def test_a_change_that_cannot_be_launched_is_a_failed_trial(bench: Bench) -> None:
@@ -239,7 +248,7 @@ def test_what_was_closed_for_want_of_time_is_gone_on_with(tmp_path: Path) -> Non
     bench.tune(ListedGpus([measured(100, seconds=20.0), measured(101)]))
     bench.deadline += 3600
     more = ListedGpus([measured(130), measured(131)])
-    ended = bench.tune(more, bench.known())
+    ended = bench.tune(more, bench.resumed())
     assert [trial.purpose for trial in more.ran] == ["batch", "confirm"]
     assert (ended.status, ended.early, ended.sentence) == ("finished", False, "")
     assert [entry.trial.purpose for entry in bench.known().trials] == ["start", "knob", "batch", "confirm"]
@@ -402,10 +411,10 @@ def test_the_least_room_of_a_shared_gpu_and_the_size_of_the_data_are_known() -> 
 def test_what_was_ended_from_outside_is_tried_again_by_whoever_goes_on() -> None:
     trial = Trial(number=1, purpose="start", settings=START, reason="")
     killed = Measurement(outcome="failed", seconds=1.0, passing=True)
-    over = TuningEnded(t=1.0, status="finished")
+    over: list[LogEntry] = [TuningEnded(t=1.0, status="finished"), TuningStarted(t=2.0)]
     done = [TrialCompleted(t=1.0, tried=CompletedTrial(trial, entry)) for entry in (killed, measured())]
     assert len(TrialHistory.from_entries(START, [*done]).trials) == 2
-    assert [entry.measurement.outcome for entry in TrialHistory.from_entries(START, [*done, over]).trials] == [
+    assert [entry.measurement.outcome for entry in TrialHistory.from_entries(START, [*done, *over]).trials] == [
         "measured"
     ]
 

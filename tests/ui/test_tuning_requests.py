@@ -304,9 +304,9 @@ def test_the_head_says_the_best_so_far_what_is_tried_why_and_how_long_it_may_tak
 
 
 def test_what_makes_the_machine_busy_is_said_and_the_whole_job_is_timed() -> None:
-    view = under_way(busy="other processes use 52 % of the CPU (python spin.py 2.0 cores)")
+    view = under_way(busy="other processes used 52 % of the CPU as it began: python spin.py 2.0 cores")
     shown_rows = " ".join(plain_text(row).strip() for row in tuning_rows(view, START_S, 116))
-    assert "busy    other processes use 52 % of the CPU (python spin.py 2.0 cores)" in shown_rows
+    assert "busy    other processes used 52 % of the CPU as it began: python spin.py 2.0 cores" in shown_rows
     assert "nothing is confirmed or saved" in shown_rows
     verdict = at_its_end().verdict
     assert verdict is not None
@@ -351,7 +351,7 @@ def test_a_tuning_that_ended_early_says_so(status: str) -> None:
 def test_a_tuning_without_a_trial_is_drawn_as_well() -> None:
     view = under_way(tried=(), running=(), skipped=())
     assert lines(view) == ["No trial yet."]
-    assert plain_text(tuning_rows(view, None, 80)[0]).startswith("Between trials")
+    assert plain_text(tuning_rows(view, None, 80)[0]).startswith("The next trial")
     assert plain_text(skipped_rows(view, 40)[0]) == "Nothing yet."
 
 

@@ -134,6 +134,21 @@ class TrialLog:
         self._file.append(encode_entry(entry))
 
 
+def resumed_trials(
+    trials: tuple[CompletedTrial, ...], ended: TuningEnded, started: TuningStarted
+) -> tuple[CompletedTrial, ...]:
+    """Return the `trials` of the tuning that `ended` from which the one that `started` goes on.
+
+    What was ended from outside is run again. So is what a busy machine left open, the comparison or the whole search,
+    but only on a quiet one: while it is still busy nothing would be measured better.
+    """
+    trials = tuple(completed for completed in trials if not completed.measurement.passing)
+    if ended.verdict is None or not ended.verdict.disturbed or started.busy:
+        return trials
+    compared = tuple(completed for completed in trials if completed.trial.purpose != "confirm")
+    return trials[:1] if compared == trials else compared
+
+
 def read_entries(folder: TuningFolder) -> list[LogEntry]:
     """Return all entries; none if there is no file. Raises `OSError`."""
     return TuningReader(folder).entries()
@@ -198,6 +213,8 @@ class TuningReader:
     def _add(self, entry: LogEntry) -> None:
         match entry:
             case TuningStarted():
+                if self._ended is not None:
+                    self._tried = resumed_trials(self._tried, self._ended, entry)
                 self._started, self._ended = entry, None
                 self._running.clear()
             case TrialStarted():

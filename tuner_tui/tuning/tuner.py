@@ -95,28 +95,26 @@ class TrialHistory(Struct, frozen=True):
 
     @staticmethod
     def from_entries(start: Settings, entries: list[trial_log.LogEntry]) -> TrialHistory:
-        """Return the history of a tuning that is resumed.
+        """Return the history of a tuning, which may have been resumed.
 
-        Trials that were ended from outside are dropped, so that they are run again, and so is what could not be judged
-        on a busy machine: the comparison, or the whole search. If the tuning ended for lack of time, its confirming
-        trials become ordinary ones, so that the search goes on.
+        If a tuning ended for lack of time, its confirming trials become ordinary ones, so that the search goes on.
         """
-        trials: tuple[CompletedTrial, ...] = ()
+        trials, ended = tuple[CompletedTrial, ...](), None
         for entry in entries:
             if isinstance(entry, trial_log.TrialCompleted):
                 trials = (*trials, entry.tried)
             elif isinstance(entry, trial_log.TuningEnded):
-                trials = tuple(completed for completed in trials if not completed.measurement.passing)
-                if entry.verdict is not None and entry.verdict.disturbed:
-                    compared = tuple(completed for completed in trials if completed.trial.purpose != "confirm")
-                    trials = trials[:1] if compared == trials else compared
-                if entry.early:
+                ended = entry
+            elif isinstance(entry, trial_log.TuningStarted) and ended is not None:
+                trials = trial_log.resumed_trials(trials, ended, entry)
+                if ended.early:
                     trials = tuple(
                         replace(completed, trial=replace(completed.trial, purpose="knob"))
                         if completed.trial.purpose == "confirm"
                         else completed
                         for completed in trials
                     )
+                ended = None
         names = (name for entry in entries if isinstance(entry, trial_log.TrialCompleted) for name in entry.unreachable)
         return TrialHistory(trials[0].trial.settings if trials else start, trials, frozenset(names))
 
@@ -314,9 +312,8 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: trial_log.TrialLog) -> tria
         limited = limit_gpu_memory(gpus.inventory, record.memory_limit_bytes)
         prior = estimate_prior(limited, interpreter, spec, record.resolved.settings, Path(record.cwd))
         context = TuningContext(record, spec, gpus.inventory, interpreter, prior)
-        history = TrialHistory.from_entries(record.resolved.settings, entries)
         deadline_t = time.time() + spec.minutes * 60
-        space = context.space(history)
+        space = context.space(TrialHistory.from_entries(record.resolved.settings, entries))
         load = OtherLoad() if record.on else _other_load(machine, spec)
         if gpus.gpus != (None,):  # the GPUs of parallel trials are free, whatever runs on others,
             load = replace(load, gpu_share=None)
@@ -324,16 +321,16 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: trial_log.TrialLog) -> tria
         if gpus.gpus != (None,):  # and their processes cannot be distinguished from other programs
             quiet = replace(quiet, max_cpu_share=1.0)
         context = replace(context, quiet=quiet)
-        log.add(
-            trial_log.TuningStarted(
-                t=time.time(),
-                capacity_bytes=space.capacity_bytes,
-                limit_bytes=None if space.limit_bytes is None else int(space.limit_bytes),
-                deadline_t=deadline_t,
-                load=load,
-                busy=quiet.busy,
-            )
+        started = trial_log.TuningStarted(
+            t=time.time(),
+            capacity_bytes=space.capacity_bytes,
+            limit_bytes=None if space.limit_bytes is None else int(space.limit_bytes),
+            deadline_t=deadline_t,
+            load=load,
+            busy=quiet.busy,
         )
+        log.add(started)
+        history = TrialHistory.from_entries(record.resolved.settings, [*entries, started])
         runner = TrialRunner(request, TrialProtocol.within(spec.minutes))
         predicted_s = expected_trial_s(spec.job, runs_dir(spec.environ))
         tuner = Tuner(folder, log, gpus, runner, context.search, deadline_t, predicted_s=predicted_s)

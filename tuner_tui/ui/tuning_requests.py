@@ -143,7 +143,10 @@ class TuningRequests(Requests):
             view = snapshot.view
             self._app.show_note(f"{view.id} is {view.status}: there is nothing to resume.", severity="warning")
         elif folder is not None:
-            lines = [("Keeps", "all measured trials; none is repeated")]
+            verdict = None if snapshot is None else snapshot.view.verdict
+            again = "on a quiet machine those of the busy one are measured again"
+            repeated = again if verdict is not None and verdict.disturbed else "none is repeated"
+            lines = [("Keeps", f"all measured trials; {repeated}")]
             if snapshot is not None and snapshot.view.trouble:
                 lines.insert(0, ("Stands", snapshot.view.trouble))
             wish = await self._ask(f"Resume {folder.name}", TuningPlan(lines))

@@ -185,7 +185,7 @@ def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> lis
 def running_rows(view: TuningView, now_s: float | None, width: int) -> list[Line]:
     """Return what the running trials change and why, and the time left."""
     if not view.running:
-        return [line(TextSpan("Between trials. ", "strong"))]
+        return [line(TextSpan("The next trial is being chosen.", "strong"))]
     first, left = view.running[0], format_time_left(view)
     expected = "" if first.expected_s is None else f" of about {format_duration(first.expected_s)}"
     spent = "" if now_s is None else f" · {format_duration(now_s - first.t)}{expected}"

@@ -17,7 +17,8 @@ from tuner_tui.tuning.trial import Measurement, Trial, TuningConclusion
 
 MIN_PROMISE = 0.05
 """Gain over the start, within the noise of single runs, that is worth a comparison in pairs, which measures better."""
-RESUME_HINT = "`--resume` confirms it"
+RESUME_HINT = "resume the tuning to confirm it"
+KEPT = "The current settings are kept."
 NOTHING_FASTER = "No faster settings were found beyond the noise"
 INTERRUPTED_HINT = "Make sure nothing else on this machine stops it or uses its memory; then resume this tuning."
 
@@ -101,7 +102,7 @@ class Confirmation(Struct, frozen=True):
                 ratio = (winner.speed or 0.0) / (start.speed or 1.0)
                 seen = f"{ratio:.2f}× the current speed was measured but not confirmed"
                 conclusion = self._conclude(
-                    start, f"{seen}: no comparison with the current settings was run; {RESUME_HINT}. They are kept."
+                    start, f"{seen}: no comparison with the current settings was run; {RESUME_HINT}. {KEPT}"
                 )
                 return self._with_load(conclusion) if self._were_disturbed(start, winner) else conclusion
             return self._conclude(
@@ -117,7 +118,7 @@ class Confirmation(Struct, frozen=True):
             return self._conclude(winner, f"The current settings leave too little memory free: {speed}.", test)
         if test.disturbed and ratio > 1:
             sentence = f"{speed} was measured but not confirmed: the machine was busy ({self._load}); {RESUME_HINT}."
-            return replace(self._conclude(start, f"{sentence} The current settings are kept."), disturbed=True)
+            return replace(self._conclude(start, f"{sentence} {KEPT}"), disturbed=True)
         doubt = "within the noise"
         if count < MIN_PAIRS or not test.in_both_orders:
             doubt = f"but {MIN_PAIRS} undisturbed pairs in both orders are needed"
@@ -137,7 +138,7 @@ class Confirmation(Struct, frozen=True):
         return mostly or any(is_disturbed(run) for result in results for run in result.runs)
 
     def _with_load(self, conclusion: TuningConclusion) -> TuningConclusion:
-        load = f"The machine was busy ({self._load}); `--resume` measures again."
+        load = f"The machine was busy ({self._load}); resume the tuning when it is quiet to measure again."
         return replace(conclusion, sentence=f"{conclusion.sentence} {load}", disturbed=True)
 
     @property

@@ -84,12 +84,12 @@ class Quiet(Struct, frozen=True, kw_only=True):
         cpu_in_use = load.cpu_share is not None and load.cpu_share > max_share
         reasons = []
         if gpu_in_use:
-            users = f" ({', '.join(load.gpu_processes)})" if load.gpu_processes else ""
-            reasons.append(f"other processes use {format_share(load.gpu_share or 0.0)} of a GPU{users}")
+            users = f": {', '.join(load.gpu_processes)}" if load.gpu_processes else ""
+            reasons.append(f"other processes used {format_share(load.gpu_share or 0.0)} of a GPU as it began{users}")
         if cpu_in_use:
             users = ", ".join(f"{process.command} {process.cores:.1f} cores" for process in load.processes)
             share = format_share(load.cpu_share or 0.0)
-            reasons.append(f"other processes use {share} of the CPU ({users or 'not visible from here'})")
+            reasons.append(f"other processes used {share} of the CPU as it began: {users or 'not visible from here'}")
         return Quiet(
             busy="; ".join(reasons),
             gpu_in_use=gpu_in_use,
