@@ -127,6 +127,11 @@ class Failure(Struct, frozen=True):
         return bool(self.calls) and (self.calls[-1].raises or str(self.type).endswith("AssertionError"))
 
     @property
+    def is_of_display(self) -> bool:
+        """Whether it was raised while the error before it was put into words."""
+        return self.handles and any(frame.function in ("__repr__", "__str__", "__format__") for frame in self.frames)
+
+    @property
     def calls(self) -> tuple[CodeFrame, ...]:
         """The frames without those that only pass a call on."""
         return tuple(
@@ -192,8 +197,9 @@ class _ExceptionParser:
         frames = tuple(self._parse_frames())
         if self.position >= len(self.lines):
             if frames:
-                last = self.lines[-1].number
-                yield Failure(start.number, last, "", "", None, start.rank, frames, self.chain, ignored=self.ignored)
+                last, uncaught = self.lines[-1].number, _is_of_program(frames)
+                cut = (start.number, last, "", "", None, start.rank, frames, self.chain, uncaught, True, self.ignored)
+                yield Failure(*cut)
             return
         if TRACEBACK.match(self.lines[self.position].text):
             # Old releases of torch raise in the parent with the worker's traceback as the message ("OSError: Traceback
@@ -303,8 +309,6 @@ class _ExceptionParser:
                 break
             message.append(following.text)
             self.position += 1
-        # What begins inside of a package was caught there and printed.
-        root = frames[0].function if frames and "-packages/" not in frames[0].name else ""
         return Failure(
             first=line.number,
             last=self.lines[self.position - 1].number,
@@ -314,7 +318,7 @@ class _ExceptionParser:
             rank=line.rank,
             frames=frames,
             chain=self.chain,
-            uncaught=traceback and root in UNCAUGHT_ROOTS,
+            uncaught=traceback and _is_of_program(frames),
             traceback=traceback,
             ignored=self.ignored,
             thread=self.thread or (bool(frames) and "/threading.py:_bootstrap" in frames[0].name),
@@ -345,6 +349,11 @@ class _ExceptionParser:
         if not LINK.match(following):
             self.chain += 1
             self.ignored = self.thread = False
+
+
+def _is_of_program(frames: Sequence[CodeFrame]) -> bool:
+    """Whether a traceback begins at an entry point; what begins inside of a package was caught there and printed."""
+    return bool(frames) and "-packages/" not in frames[0].name and frames[0].function in UNCAUGHT_ROOTS
 
 
 MAX_NATIVE_LINES = 300

@@ -373,7 +373,8 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     """
     chain = [each for each, later in zip_longest(chain, chain[1:]) if later is None or not _gives_way(each, later)]
     forwards = len(chain) > 1 and FORWARDED.search(chain[0].headline) is not None
-    matches = [FailureMatch(_extend_over(failure, chain), classify(failure)) for failure in chain[forwards:]]
+    reasons = [each for each in chain[forwards:] if not each.is_of_display] or chain
+    matches = [FailureMatch(_extend_over(failure, chain), classify(failure)) for failure in reasons]
     # A task that is cancelled, or a group of errors, never says why.
     matches = [each for each in matches if each.pattern is None or each.pattern.topic != "background-task"] or matches
     recognised = [match for match in matches if match.pattern is not None]
