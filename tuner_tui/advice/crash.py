@@ -504,9 +504,8 @@ def _advice_in(message: str) -> tuple[Remedy, ...]:
 def _detail_of(message: str) -> str:
     """What a message says after the class of the exception, without addresses, to stand before other words."""
     text = re.sub(r"For further information visit |https?://\S+|\A[\w.]+:?\s*\Z", "", message)
-    detail = quote_log(
-        re.sub(r"(?i)\W*\bplease (?:report|file|open|submit)\b.*", "", text.partition(": ")[2] or text), 240
-    )
+    text = re.sub(r"(?i)\W*\bplease (?:report|file|open|submit)\b.*", "", text.partition(": ")[2] or text)
+    detail = quote_log(text, 240)
     return f"{detail}; " if detail else ""
 
 
@@ -622,10 +621,9 @@ def _cause_from_logged_error(lines: Sequence[LogLine], *evidence: str) -> CrashC
 
 def _logged_error(lines: Sequence[LogLine]) -> str | None:
     """The last error that the program logged in these lines."""
-    farewells = _pattern("farewells")
     words = _pattern("last-words")
-    errors = (line for line in reversed(lines) if (line.level and not line.quiet) or words.search(line.text))
-    return next((farewells.sub("", line.text) for line in errors if _pattern("logged-errors").match(line.text)), None)
+    texts = (line.text for line in reversed(lines) if (line.level and not line.quiet) or words.search(line.text))
+    return next((_pattern("farewells").sub("", text) for text in texts if _pattern("logged-errors").match(text)), None)
 
 
 def _normalize_location(where: str | None) -> str | None:

@@ -127,11 +127,6 @@ class Failure(Struct, frozen=True):
         return bool(self.calls) and (self.calls[-1].raises or str(self.type).endswith("AssertionError"))
 
     @property
-    def is_of_display(self) -> bool:
-        """Whether it was raised while the error before it was put into words."""
-        return self.handles and any(frame.function in ("__repr__", "__str__", "__format__") for frame in self.frames)
-
-    @property
     def calls(self) -> tuple[CodeFrame, ...]:
         """The frames without those that only pass a call on."""
         return tuple(
@@ -197,9 +192,8 @@ class _ExceptionParser:
         frames = tuple(self._parse_frames())
         if self.position >= len(self.lines):
             if frames:
-                last, uncaught = self.lines[-1].number, _is_of_program(frames)
-                cut = (start.number, last, "", "", None, start.rank, frames, self.chain, uncaught, True, self.ignored)
-                yield Failure(*cut)
+                first, last, uncaught = start.number, self.lines[-1].number, _is_of_program(frames)
+                yield Failure(first, last, "", "", None, start.rank, frames, self.chain, uncaught, True, self.ignored)
             return
         if TRACEBACK.match(self.lines[self.position].text):
             # Old releases of torch raise in the parent with the worker's traceback as the message ("OSError: Traceback

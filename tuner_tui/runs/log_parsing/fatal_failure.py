@@ -108,8 +108,7 @@ class _FailureContext:
         # A program that retries logs the same error several times, and the last one, uncaught, ends it. Then the words
         # "retrying" after the first ones do not count.
         raised_again = any(again.uncaught and again.headline == failure.headline for again in later)
-        is_handled = self._is_handled(failure) and not raised_again and not self._is_all_that_happened(failure)
-        return is_handled or (
+        return (self._is_handled(failure) and not raised_again) or (
             # A job system writes a summary below its report that it ended the job.
             not self.ended and match.cause != "interrupted" and self._is_far_from_end(failure, later)
         )
@@ -150,15 +149,13 @@ class _FailureContext:
 
     def _is_handled(self, failure: Failure) -> bool:
         near = [line for line in self._lines[failure.last + 1 : failure.last + 3 * NEAR] if not line.blank][:NEAR]
-        if len(self._ordinary) - bisect_right(self._ordinary, failure.last) >= NEAR:
+        after = len(self._ordinary) - bisect_right(self._ordinary, failure.last)
+        if after <= 1 and not self._logged and not self._bars:
+            return False  # nothing shows a training that went on without what is skipped
+        if after >= NEAR:
             # What is announced as a note, such as a model that is skipped, has the output of the others below it.
             near += self._lines[max(0, failure.first - NEAR) : failure.first]
         return any(matches_any("handled", line.text) and not BAR.search(line.text) for line in near)
-
-    def _is_all_that_happened(self, failure: Failure) -> bool:
-        """Whether the output shows no training, and nothing after a failure but that it is skipped."""
-        after = len(self._ordinary) - bisect_right(self._ordinary, failure.last)
-        return after <= 1 and not self._logged and not self._bars
 
     def _is_far_from_end(self, failure: Failure, later: Sequence[Failure]) -> bool:
         """Whether much ordinary output follows, which a process that ends does not write."""
@@ -251,6 +248,7 @@ VAGUE_TOPICS = frozenset({None, "native-crash", "gpu-call", "rank-output"})
 ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
 """What other processes report when one is interrupted."""
 EXPECTED = frozenset({"FileNotFoundError", "KeyError", "IndexError", "StopIteration", "AttributeError"})
+WORDING = re.compile(r"__(?:repr|str|format)__$")
 TEARDOWN = re.compile(r"_*(?:close|finish|clean_?up|shut_?down|tear_?down|destroy|terminate|exit|del|atexit)(?:_|$)")
 FORWARDED = re.compile(r": Caught \w+ in ")
 """The message of an exception that another thread or process raised, which follows as the original one."""
@@ -373,7 +371,8 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     """
     chain = [each for each, later in zip_longest(chain, chain[1:]) if later is None or not _gives_way(each, later)]
     forwards = len(chain) > 1 and FORWARDED.search(chain[0].headline) is not None
-    reasons = [each for each in chain[forwards:] if not each.is_of_display] or chain
+    # An error that fails to be put into words still is the reason.
+    reasons = [each for each in chain[forwards:] if not (each.handles and _is_of_teardown(each, WORDING))] or chain
     matches = [FailureMatch(_extend_over(failure, chain), classify(failure)) for failure in reasons]
     # A task that is cancelled, or a group of errors, never says why.
     matches = [each for each in matches if each.pattern is None or each.pattern.topic != "background-task"] or matches
@@ -400,8 +399,8 @@ def _gives_way(failure: Failure, later: Failure) -> bool:
     return failure.type in EXPECTED and later.handles and bool(later.headline) and not _is_of_teardown(later)
 
 
-def _is_of_teardown(failure: Failure) -> bool:
-    return any(TEARDOWN.match(frame.function) for frame in failure.frames)
+def _is_of_teardown(failure: Failure, form: re.Pattern[str] = TEARDOWN) -> bool:
+    return any(form.match(frame.function) for frame in failure.frames)
 
 
 def _generality(match: FailureMatch) -> tuple[bool, bool, bool, bool, int]:
