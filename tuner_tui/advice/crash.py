@@ -545,8 +545,7 @@ def missing_package(message: str, present: tuple[str, ...] = ()) -> str | None:
 def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) -> tuple[str, ...]:
     failure = match.failure
     evidence = [quote_log(failure.headline)]
-    detail = _pattern("details", re.MULTILINE).search(failure.message)
-    if detail is not None and detail[0] not in failure.headline:
+    if (detail := _pattern("details", re.MULTILINE).search(failure.message)) and detail[0] not in failure.headline:
         evidence.append(quote_log(detail[0]))
     follows = match.pattern is not None and match.pattern.consequence
     if stall := ranks.stall() if match.cause == "collective-timeout" else ():
@@ -558,12 +557,10 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
     if (waited := _pattern("waited").search(failure.message)) and int(waited[2]) > 2 * int(waited[1]):
         hours, limit = (f"{int(text) / 3.6e6:.3g} h" for text in (waited[2], waited[1]))
         evidence.append(f"it waited {hours} although the limit is {limit}: the process itself stood still meanwhile")
-    inner = _own_frame(failure.frames)
-    if inner is not None:
+    if inner := _own_frame(failure.frames):
         statement = f": {_show(inner)}" if inner.statement else ""
         evidence.append(f"in {inner.function or 'the program'} ({inner.place}){statement}")
-    role = role_of(failure.frames)
-    if role is not None and role.name not in ("forward", "step"):
+    if (role := role_of(failure.frames)) and role.name not in ("forward", "step"):
         evidence.append(role.say)
     if launcher.exit_code:
         evidence.append(f"the launcher reports exit code {launcher.exit_code}")
