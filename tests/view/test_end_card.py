@@ -43,7 +43,7 @@ def test_the_headline_says_outcome_length_speed_and_cost() -> None:
     # and ended 5 s before it.
     assert lines(scene(), width=150)[0] == (
         "✓ Completed   r007 llama-1b-sft   1,240 of 9,000 steps in 7 min 35 s"
-        "   5 % faster than r005, the fastest of 2 before   GPUs 0.61 kWh · € 0.18"
+        "   5 % faster than r005   GPUs 0.61 kWh · € 0.18"
     )
 
 

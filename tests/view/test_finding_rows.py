@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -78,15 +76,11 @@ def test_the_selected_remedy_shows_its_peak_and_effective_batch_in_full() -> Non
         assert part in shown
     faster = replace(smaller, title="checkpointing on", peak=None, effect="about 40 % less; slower", speed=(0.8, 0.87))
     error = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 1.00 GiB "
-    table = texts(replace(finding, evidence=(f"{error}is free.",), remedies=(shrinks, faster)), selected=1)
-    assert table[0].startswith("● The GPU ran out of memory   2.0 GiB requested, 1.0 of 24.0 GiB free")
-    assert [re.split(" {2,}", row.strip()) for row in table[1:]] == [
-        ["remedy", "peak memory", "speed", "effective batch"],
-        ["· micro batch 16 → 8", "18.0 of 24.0 GiB", "–", "64 → 32"],
-        ["▸ checkpointing on", "about 40 % less", "20 to 13 % slower", "unchanged"],
-    ]
+    full = texts(replace(finding, evidence=(f"{error}is free.",), remedies=(shrinks, faster)), selected=1)
+    assert full[0].startswith("● The GPU ran out of memory   2.0 GiB requested, 1.0 of 24.0 GiB free")
+    assert "micro batch 16 → 8; effective batch 64 → 32" in full[1]
+    assert any(row.strip().startswith("▸ checkpointing on") and row.endswith(RETRY_KEYS) for row in full)
     outside = replace(finding, remedies=(shrinks, Remedy("end the other programs", "")))
-    assert texts(outside, selected=1)[0].endswith(LOOK_KEYS)
-    assert texts(outside)[-1].endswith("–"), "it changes no batch of ours"
+    assert any(row.endswith(LOOK_KEYS) for row in texts(outside, selected=1))
     live = replace(finding, severity="warning")
     assert RETRY_KEYS not in " ".join(texts(live)), "only a run that has ended is started again"

@@ -39,6 +39,7 @@ from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.queue.listing import QueueLine, list_queue
 from tuner_tui.runs.queue.queued_run import revive_waiter
 from tuner_tui.runs.queue.submission import enqueue, queue_need
+from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, inspect_folder, profile_folder
 from tuner_tui.runs.read.reader import RunReader, RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir, state_dir
@@ -67,6 +68,7 @@ from tuner_tui.settings.presets import (
 )
 from tuner_tui.settings.resolve import LaunchOptions, resolve, resolve_training
 from tuner_tui.settings.rules import RuleContext
+from tuner_tui.tuning.replayed_run import replay_run
 from tuner_tui.tuning.store import list_tunings, tunings_dir
 from tuner_tui.ui.drafts import Draft, draft_path, read_draft
 from tuner_tui.ui.followed_run import FollowedRun, compare_runs, follow_run
@@ -361,22 +363,16 @@ class Backend:
     @translate_errors()
     def inspect_run(self, folder: Path) -> Inspection:
         """Ask the processes of a run where they are; takes two seconds at most."""
-        from tuner_tui.runs.read.live_inspection import inspect_folder
-
         return inspect_folder(RunFolder(folder))
 
     @translate_errors()
     def profile_run(self, folder: Path) -> RunProfile:
         """Profile ten steps of a run; takes as long as some thirty steps."""
-        from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, profile_folder
-
         return profile_folder(RunFolder(folder), PROFILED_STEPS)
 
     @translate_errors()
     def replay_run(self, folder: Path) -> Replay:
         """Train the steps before a loss that is not finite again, from the newest checkpoint before it."""
-        from tuner_tui.tuning.replayed_run import replay_run
-
         return replay_run(RunFolder(folder))
 
     # queue

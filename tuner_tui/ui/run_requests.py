@@ -30,7 +30,9 @@ from tuner_tui.view.cells import Line
 from tuner_tui.view.end_card import checkpoint_path, end_scene
 from tuner_tui.view.estimate_rows import figures_of
 from tuner_tui.view.finding_rows import replay_rows
+from tuner_tui.view.profile_rows import profile_rows
 from tuner_tui.view.settings_form import effective_batch
+from tuner_tui.view.stack_rows import stack_rows
 
 COMPARE_PERIOD_S = 5.0
 RECENT_PERIOD_S = 3.0
@@ -271,13 +273,9 @@ class RunRequests(Requests):
         self._app.show_note("A checkpoint is saved after this step.")
 
     async def show_stacks(self) -> None:
-        from tuner_tui.view.stack_rows import stack_rows
-
         await self._inspect("Where {} is", self._backend.inspect_run, stack_rows)
 
     async def show_profile(self) -> None:
-        from tuner_tui.view.profile_rows import profile_rows
-
         await self._inspect("A step of {}", self._backend.profile_run, profile_rows, "Profiling the next steps …")
 
     async def show_replay(self) -> None:

@@ -147,11 +147,9 @@ def speed_against_earlier(scene: EndScene) -> TextSpan | None:
     if fastest is None or not fastest.samples_s or speed is None:
         return None
     ratio = speed / fastest.samples_s
-    count = sum(run.samples_s is not None for run in scene.context.past)
-    of = f", the fastest of {count} before" if count > 1 else ""
     if abs(ratio - 1) < f.EQUAL_SPEED:
-        return TextSpan(f"as fast as {fastest.id}{of}", "dim")
-    return TextSpan(f"{f.gain(ratio)} than {fastest.id}{of}", "good" if ratio > 1 else "warn")
+        return TextSpan(f"as fast as {fastest.id}", "dim")
+    return TextSpan(f"{f.gain(ratio)} than {fastest.id}", "good" if ratio > 1 else "warn")
 
 
 def end_facts(scene: EndScene) -> list[Fact]:

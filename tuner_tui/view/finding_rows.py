@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import UNKNOWN
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
     GOOD,
@@ -15,13 +13,11 @@ from tuner_tui.view.cells import (
     Line,
     Style,
     TextSpan,
-    column_widths,
     fit,
     line,
     line_width,
     shorten,
     shorten_phrases,
-    table_line,
     text_width,
     wrapped_parts,
     wrapped_rows,
@@ -101,18 +97,10 @@ def _all_rows(findings: Sequence[Finding], selected: int, width: int, most: int)
     at = 0
     for finding in by_severity(findings):
         remedies, end = finding.remedies, at + max(1, len(finding.remedies))
-        is_memory = finding.severity == "failed" and finding.cause.endswith("oom")
-        if is_memory and width >= TABLE_FROM and any(remedy.change for remedy in remedies):
-            usable = at <= selected < end and remedies[selected - at].can_apply
-            keys = f"  {RETRY_KEYS if usable else LOOK_KEYS}" if at <= selected < end else ""
-            rows += [(row, None) for row in _finding(finding, keys, width, min(most, 2))]  # its remedies stay in sight
-            head, *lines = _remedy_table(remedies, selected - at, width)
-            rows += [(head, None), *((row, at + n) for n, row in enumerate(lines))]
-        else:
-            keys = f"  {LOOK_KEYS}" if not remedies and at == selected else ""
-            rows += [(row, None if remedies else at) for row in _finding(finding, keys, width, most)]
-            for n, remedy in enumerate(remedies, at):
-                rows += [(row, n) for row in _remedy(finding, remedy, n == selected, width)]
+        keys = f"  {LOOK_KEYS}" if not remedies and at == selected else ""
+        rows += [(row, None if remedies else at) for row in _finding(finding, keys, width, most)]
+        for n, remedy in enumerate(remedies, at):
+            rows += [(row, n) for row in _remedy(finding, remedy, n == selected, width)]
         at = end
     return rows
 
@@ -145,36 +133,6 @@ def memory_in_words(fact: str) -> str:
     parts += [f"this process holds {f.gib(held)} GiB"] if held else []
     parts += [f"{f.gib(cached)} GiB of it unused in PyTorch's cache"] if held and cached else []
     return ", ".join(parts)
-
-
-TABLE_FROM = 96
-"""Cells from which the remedies of what ended a run stand in a table."""
-TABLE_COLUMNS = ("remedy", "peak memory", "speed", "effective batch")
-WIDEST_COLUMNS = (44, 44, 24, 24)
-
-
-def _remedy_table(remedies: Sequence[Remedy], selected: int, width: int) -> list[Line]:
-    """Return the names of the columns, and each remedy with its peak, its speed and its effective batch."""
-    texts = [TABLE_COLUMNS, *map(_remedy_cells, remedies)]
-    columns = column_widths(texts, WIDEST_COLUMNS, width - 4)
-    rows = [line("    ", *table_line(TABLE_COLUMNS, columns, ("dim",) * 4, "llll"))]
-    for at, cells in enumerate(texts[1:]):
-        mark = TextSpan("  ▸ ", "curve") if at == selected else TextSpan("  · ", "dim")
-        styles: tuple[Style, ...] = ("strong" if at == selected else "", "", "", "warn" if "→" in cells[3] else "")
-        rows.append(line(mark, *table_line(cells, columns, styles, "llll")))
-    return rows
-
-
-def _remedy_cells(remedy: Remedy) -> tuple[str, ...]:
-    from tuner_tui.advice.finding import speed_words  # not needed for the first frame
-
-    first = re.split(r"[;,(]", remedy.effect)[0].strip()
-    peak, speed = first or UNKNOWN, UNKNOWN if remedy.speed is None else speed_words(*remedy.speed)
-    if remedy.peak is not None:
-        doubt = {"fits": "", "tight": ", may not fit", "too large": ", not enough"}[remedy.peak.verdict]
-        peak = f"{f.gib(remedy.peak.peak_bytes)} of {f.gib(remedy.peak.capacity_bytes)} GiB{doubt}"
-    batch = remedy.batch_note.removeprefix("effective batch ") or ("unchanged" if remedy.change else UNKNOWN)
-    return remedy.title, peak, speed, batch
 
 
 def headline(finding: Finding, width: int) -> Line:

@@ -37,7 +37,6 @@ class TuningSummary(NamedTuple):
 
     results: SearchResults
     given: Settings | None
-    start: float | None
     best: Settings | None
     verdict: TuningConclusion | None = None
 
@@ -46,10 +45,9 @@ class TuningSummary(NamedTuple):
         """Summarise the trials so far."""
         results = SearchResults.of(view.tried, view.limit_bytes, view.whole_job)
         given = start_settings(view)
-        first = results.get(given) if given is not None else None
         fastest = None if results.best is None else results.best.settings
         best = fastest if view.verdict is None else view.verdict.winner
-        return cls(results, given, None if first is None else first.throughput, best, view.verdict)
+        return cls(results, given, best, view.verdict)
 
     def rate_of(self, settings: Settings) -> float | None:
         """Return the throughput of all runs of `settings`; of the start and the winner that of their pairs."""
@@ -63,10 +61,8 @@ class TuningSummary(NamedTuple):
 
     def rate_of_trial(self, completed: CompletedTrial) -> float | None:
         """Return the throughput of a trial's settings, whose quotients are the gains; of a repetition its own."""
-        trial, measurement = completed.trial, completed.measurement
-        is_repeated = not trial.changed and trial.purpose != "start"
-        measured = measurement.outcome == "measured" and not is_repeated
-        return self.rate_of(trial.settings) if measured else self.rate(measurement)
+        measured = completed.measurement.outcome == "measured" and not _is_repeated(completed.trial)
+        return self.rate_of(completed.trial.settings) if measured else self.rate(completed.measurement)
 
     def rate(self, measurement: Measurement) -> float | None:
         """Return the throughput that is compared: tokens/s if every trial counted tokens, else samples/s."""
@@ -76,6 +72,10 @@ class TuningSummary(NamedTuple):
     def unit(self) -> str:
         """Unit of the throughput that is compared."""
         return "tokens/s" if self.results.tokens else "samples/s"
+
+
+def _is_repeated(trial: Trial) -> bool:
+    return not trial.changed and trial.purpose != "start"
 
 
 def format_changes(trial: Trial, given: Settings | None, winner: Settings | None = None) -> str:
@@ -200,14 +200,14 @@ def running_rows(view: TuningView, now_s: float | None, width: int) -> list[Line
 def _best_rows(view: TuningView, width: int) -> list[Line]:
     """Return the best settings so far in one sentence, until there is a conclusion."""
     standing = TuningSummary.of(view)
-    best = standing.results.best
-    if best is None or standing.given is None or not standing.start or best.throughput is None:
+    best, start = standing.results.best, standing.given and standing.rate_of(standing.given)
+    if best is None or standing.given is None or not start or best.throughput is None:
         return []
     others = any(completed.trial.settings != standing.given for completed in view.tried)
     if best.settings == standing.given:
         noise = f"by more than the noise of {format_share(standing.results.noise)}"
         return wrapped_rows(f"Nothing is faster than the current settings so far {noise}.", width, "dim") * others
-    gain = f"{f.gain(best.throughput / standing.start)} so far: "
+    gain = f"{f.gain(best.throughput / start)} so far: "
     return _sentence_rows(gain, changes_between(standing.given, best.settings), "not confirmed yet", width)
 
 
@@ -392,24 +392,24 @@ def _trial_state(view: TuningView, standing: TuningSummary, completed: Completed
     peak_bytes = measurement.peak_bytes
     if view.limit_bytes is not None and peak_bytes is not None and peak_bytes > view.limit_bytes:
         return f"{WARN} too little memory left", "warn"
-    is_given = trial.settings == standing.given
-    if trial.settings == standing.best and (not is_given or (view.status == "finished" and trial.purpose == "start")):
+    given, results, rate = standing.given, standing.results, standing.rate_of_trial(completed)
+    is_given = trial.settings == given
+    if _is_repeated(trial) or (is_given and view.status != "finished"):
+        return "", "dim"  # which settings they are stands before it
+    if trial.settings == standing.best:
         final = "current settings kept" if is_start_best(view) else "winner"
         return f"{GOOD} {final if view.status == 'finished' else 'best so far'}", "good"
-    if is_given:
-        return "", "dim"  # which they are stands before it
-    results, start, rate = standing.results, trial.base or standing.given, standing.rate_of_trial(completed)
-    result, base = results.get(trial.settings), None if start is None else results.get(start)
-    base_rate = None if start is None else standing.rate_of(start)
-    if result is None or base is None or not base_rate or rate is None:
+    result, start = results.get(trial.settings), None if given is None else results.get(given)
+    start_rate = None if given is None else standing.rate_of(given)
+    if is_given or result is None or start is None or not start_rate or rate is None:
         return "", "dim"
-    ratio, than = rate / base_rate, " than now" if base.settings == standing.given else ""
+    ratio = rate / start_rate
     if abs(ratio - 1) <= f.EQUAL_SPEED:
-        return f"the same{' as now' if than else ''}, within noise", "dim"
-    words = f"{f.gain(ratio)}{than}"
-    if abs(ratio - 1) <= significant_share(result, base, max(results.noise, measurement.spread or 0.0)):
+        return "the same as now, within noise", "dim"
+    words = f"{f.gain(ratio)} than now"
+    if abs(ratio - 1) <= significant_share(result, start, max(results.noise, measurement.spread or 0.0)):
         return f"within noise: {words}", "dim"
-    overall = (result.speed or 0.0) / (base.speed or 1.0)
+    overall = (result.speed or 0.0) / (start.speed or 1.0)
     return f"{words}{', but not the whole job' if ratio > 1 > overall else ''}", "dim"
 
 

@@ -70,7 +70,7 @@ async def test_the_cursor_goes_through_the_remedies_of_a_failure_framed_as_one()
         assert panel.choice.remedy is OUT_OF_MEMORY.remedies[1]
         await pilot.press("down", "k")
         assert panel.choice.remedy is OUT_OF_MEMORY.remedies[0]
-        await pilot.click(panel, offset=(8, 5))
+        await pilot.click(panel, offset=(8, 4))
         assert panel.choice.remedy is OUT_OF_MEMORY.remedies[1]
         await press_until(pilot, lambda: value(pilot, "gradient_checkpointing"), "a")
 

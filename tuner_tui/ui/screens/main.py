@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 WHILE_RUNNING, AFTER_RUN = ("train", "tune", "share"), ("stop", "checkpoint", "stacks", "profile")
 WITHOUT_RUN = (*AFTER_RUN, "share", "copy_path", "replay")
 """Actions that have nothing to act on."""
+SEARCHED = 60
+"""Characters of an error that are looked for in the output: what follows may be cut or wrapped there."""
 
 
 class MainScreen(FullScreen):
@@ -243,7 +245,9 @@ class MainScreen(FullScreen):
 
     def action_error(self) -> None:
         self.show_page("output")
-        self.query_one(OutputPanel).search_for("Error:", backwards=True)
+        quoted = (each.evidence[0] for each in self.findings if each.severity == "failed" and each.evidence)
+        error = next((text for text in quoted if "Error:" in text), "Error:")
+        self.query_one(OutputPanel).search_for(error.partition("…")[0][:SEARCHED], backwards=True)
 
     def action_help(self) -> None:
         from tuner_tui.ui.screens.help import HelpScreen  # the first frame does without
