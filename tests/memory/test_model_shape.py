@@ -135,6 +135,7 @@ def test_what_a_model_is_usually_trained_for(config: dict[str, object], task: Ta
 def test_a_name_that_is_not_known_has_no_task() -> None:
     assert [usual_task(name) for name in ("org/new-7b", "org/new-base", "")] == [None, None, None]
     assert "hf download org/new-7b" in unknown_task("org/new-7b")
+    assert "hf download" not in unknown_task("mynet")  # a name of the user's own
 
 
 @pytest.mark.parametrize("model", ["mixtral", "qwen3_moe", "mamba", "albert", "t5"])

@@ -21,12 +21,13 @@ from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.settings.argv import launcher_options
 from tuner_tui.settings.dialects.dialect import flatten
+from tuner_tui.settings.dialects.file_formats import values_of_file
 from tuner_tui.settings.dialects.script_search import read_source, words_of
 from tuner_tui.settings.dialects.shell_script import read_options, read_overrides, read_shell
 from tuner_tui.settings.dialects.stated import stated_in
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.settings.yaml_reader import parse_tool_text, readable_values
+from tuner_tui.settings.yaml_reader import parse_tool_text
 
 _read_shell, _parsed = (lru_cache(maxsize=32)(read) for read in (read_shell, parse_tool_text))
 SINGLE_PROCESS_TYPES = frozenset({"NO", "MULTI_CPU"})
@@ -92,7 +93,7 @@ def _tool_config(options: Mapping[str, str], env: Mapping[str, str], cwd: Path) 
 
     It may also name a configuration shipped with trl; those are not read.
     """
-    file_values = readable_values(cwd / options["config"]) if "config" in options else {}
+    file_values = values_of_file(cwd / options["config"]) if "config" in options else {}
     named = options.get("accelerate_config") or options.get("config_file") or file_values.get("accelerate_config")
     processes = _positive_int(file_values.get("num_processes"))
     config = _read_config(cwd / str(named) if named else _default_config_path(env))
@@ -110,7 +111,7 @@ def _default_config_path(env: Mapping[str, str]) -> Path:
 
 
 def _read_config(path: Path) -> AccelerateConfig | None:
-    values = readable_values(path)
+    values = values_of_file(path)
     if not values or values.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
         return None
     kind = str(values.get("distributed_type", "NO")).upper()
@@ -130,6 +131,16 @@ ACCELERATE_MULTI_PROCESS_OPTIONS = frozenset({"multi_gpu", "tpu", "use_fsdp", "u
 """Options of `accelerate launch` that override `distributed_type` of its file."""
 NUMBER = re.compile(r"[0-9]{1,6}")
 LIGHTNING_DEVICES = re.compile(r"(?:^|\.)trainer\.devices$")
+
+
+def state_sharding(job: Job | None, environ: Mapping[str, str], cwd: Path) -> str | None:
+    """What splits weights, gradients or optimizer states over the processes, by the command and its files."""
+    if not isinstance(job, CommandJob):
+        return None
+    config = read_accelerate_config(job, environ, cwd)
+    words = [str(job.stated.get(name, "")) for name in ("sharding", "strategy")]
+    words += [config.distributed_type or ""] if config is not None else []
+    return next((word for word in words if re.search(r"(?i)fsdp|deepspeed|zero|ds_|shard|megatron", word)), None)
 
 
 def gpus_of_job(inventory: Inventory, job: Job | None) -> tuple[Gpu, ...]:

@@ -46,6 +46,7 @@ from tuner_tui.settings.dialects.dialect import (
 )
 from tuner_tui.settings.dialects.file_formats import (
     SCRIPT_FORMS,
+    bases_of,
     file_changes,
     form_of_file,
     parse_file,
@@ -66,7 +67,7 @@ from tuner_tui.settings.dialects.job_files import kind_of_name, parse_config
 from tuner_tui.settings.dialects.python_source import TO_GIVE, required_options
 from tuner_tui.settings.dialects.script_search import FOLDERS_UP, find_program, pattern_of, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
-from tuner_tui.settings.dialects.tool_job import program_of, training_of_file, with_model_and_data
+from tuner_tui.settings.dialects.tool_job import program_of, settings_of_sources, training_of_file, with_model_and_data
 from tuner_tui.settings.distributed import process_count, read_accelerate_config
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
@@ -277,8 +278,10 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     if training is not None and path is not None:
         if is_named or file.words:
             settings, training = _with_command(settings, training, file.words, path)
-            if "bf16" not in file.values and settings.get("precision", "fp32") == "fp32":
-                settings = {**settings, **_of_launcher(training)}
+        if form != "python" and not file.words:
+            settings = settings_of_sources(settings, training, flatten(file.values), path)
+        if "bf16" not in file.values and settings.get("precision", "fp32") == "fp32":
+            settings = {**settings, **_of_launcher(training)}
         training = _with_stated(training, settings, imported.foreign)
     job = training if is_named else None
     if job is not None and path is not None:
@@ -302,6 +305,8 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         notes += (f"stated besides: {', '.join(f'{name} {value}' for name, value in training.stated.items())}",)
     absent = [] if job is None or path is None else absent_files(file.words or job.command, file.folder, job, path)
     notes += tuple(f"{name}{ABSENT}: its settings are not known" for name in absent)
+    bases = [base for base in bases_of(file.values, path) if not base.is_file()] if path is not None else ()
+    notes += tuple(f"{base}, which the file extends, is not there: its settings are not known" for base in bases)
     reasons = [reason for reason in file.incomplete if not (is_whole and OF_ITSELF.fullmatch(reason))]
     is_given = form == "yaml" and dialect.form != "overrides"
     of_file = [text for text in texts_in({} if file.words else file.values) if is_given or not TEMPLATE.fullmatch(text)]
@@ -474,8 +479,8 @@ def command_to_name(file: Path) -> str:
     for service, pattern in services:
         if re.search(pattern, read_source(file)):
             return f"the script {name} {service.replace('<name>', name)}, where nothing is watched"
-    preset = shlex.quote(name)
-    return f"no command is shown to read {name}: name it, as in `tuner-tui run --preset {preset} -- python train.py`"
+    example = f"tuner-tui run --preset {shlex.quote(name)} -- python train.py"
+    return f"which command reads {name} is not known: name it, as in `{example}`"
 
 
 def tool_of_file(file: ToolFile, path: Path | None) -> Dialect:

@@ -17,6 +17,7 @@ from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware import capabilities
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.settings.command_training import takes_arguments
 from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, names_of_transformers
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS, OPTIMIZERS, SCHEDULES, SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.dialects.shell_script import read_options
@@ -146,6 +147,8 @@ def _of_trainer(job: Job | None) -> bool:
     if not isinstance(job, CommandJob):
         return True
     tool = dialect_by_name(job.dialect)
+    if takes_arguments(job.command, Path(job.cwd or "")) is False:
+        return False
     names = names_of_transformers({*read_options(job.command), *job.aliases})
     return tool.extends_hf and (bool(tool.programs) or names or (job.apply == "yaml" and tool.name == HF))
 

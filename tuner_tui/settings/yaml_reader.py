@@ -145,14 +145,6 @@ def read_tool_file(path: Path) -> ToolFile:
     return parse_tool_text(read_text(path), str(path), path.suffix.lower())
 
 
-def readable_values(path: Path) -> dict[str, Any]:
-    """The values of a tool's configuration file; none if it cannot be read."""
-    try:
-        return read_tool_file(path).values
-    except PresetError:
-        return {}
-
-
 def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     """Values as YAML, JSON, TOML or INI define them, with all that `texts_of` refuses. Raises `PresetError`."""
     if suffix in JSON_SUFFIXES and (suffix != ".json" or NOT_STRICT.search(QUOTED.sub("", text))):

@@ -80,9 +80,18 @@ def test_what_a_file_leaves_open_is_shown_for_this_machine(tmp_path: Path) -> No
         assert f"On this machine, auto means precision {precision}." in result.stdout
 
 
+def test_a_script_of_its_own_has_no_strategy_of_the_trainer(tmp_path: Path) -> None:
+    (tmp_path / "fit.py").write_text("cfg = load(parser.add_argument('--config'))\nloss.backward()\n")
+    (tmp_path / "README.md").write_text("`python fit.py --config mine.yaml`\n")
+    file = tmp_path / "mine.yaml"
+    file.write_text("learning_rate: 0.1\ntrain_batch_size: 4\nvalidation_steps: 9\ngradient_checkpointing: true\n")
+    result = call(box(make_gpu("T4", gib=15.0)), str(file))
+    assert "Eval every" not in result.stdout
+
+
 def test_a_file_without_a_command_says_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("lr: 0.1\nbatch_size: 4\n")
     result = call(box(make_gpu("T4", gib=15.0)), str(file))
-    assert "! Program        No command is shown to read mine.yaml: name it, as in" in result.stdout
+    assert "! Program        Which command reads mine.yaml is not known: name it, as in" in result.stdout
     assert "bert" not in result.stdout

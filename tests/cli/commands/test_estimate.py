@@ -226,6 +226,14 @@ def test_a_gpu_too_old_for_bitsandbytes_is_offered_none_of_it(call: Call) -> Non
 AXOLOTL = "base_model: llama-1b\ndatasets: [{path: acme/chat}]\nsequence_len: 1024\nbf16: true\n"
 
 
+@pytest.mark.parametrize(("more", "word"), [("deepspeed: zero3.json\n", "zero3.json"), ("", None)])
+def test_a_training_that_splits_its_state_is_said_to(more: str, word: str | None, call: Call, tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text(f"{AXOLOTL}{more}")
+    notes = call("a.yml", "--json").stderr
+    assert ("Computed without sharding" in notes) == (word is not None)
+    assert word is None or f"by {word} the processes split" in notes
+
+
 def test_a_tools_file_is_estimated_as_it_is(call: Call, tmp_path: Path) -> None:
     """Without a micro batch axolotl takes 1; this program's own default is 8."""
     totals, weights = {}, {}

@@ -159,6 +159,13 @@ def test_a_script_that_can_be_run_is_a_file_to_write_to(call: Call, tmp_path: Pa
     assert "--seed 2" in file.read_text()
 
 
+def test_a_configuration_that_can_be_run_is_a_file(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "eval.yaml"
+    file.write_text("benchmarks: [a, b]\nmax_new_tokens: 9\n")
+    file.chmod(0o755)
+    assert "is for an evaluation" in call(str(file)).output
+
+
 def test_a_file_is_said_to_show_its_command_or_none(call: Call, tmp_path: Path) -> None:
     script, settings = tmp_path / "train.sh", tmp_path / "own.yaml"
     script.write_text("python fit.py --seed 1\n")
@@ -167,7 +174,7 @@ def test_a_file_is_said_to_show_its_command_or_none(call: Call, tmp_path: Path) 
     settings.write_text("train: {lr: 0.1, batch_size: 2, epochs: 3}\n")
     document = json.loads(call(str(settings), "--json").stdout)
     assert document["job"]["command"] is None
-    assert any("no command is shown to read own.yaml" in note for note in document["notes"])
+    assert any("which command reads own.yaml is not known" in note for note in document["notes"])
 
 
 def test_a_preset_is_not_patched(call: Call, tmp_path: Path) -> None:

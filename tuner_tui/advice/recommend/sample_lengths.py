@@ -104,6 +104,8 @@ def measure_lengths(
     Relative names start from `folder`, else from that of the job. The answer is kept until a file changes; with
     `cached_only` nothing is started. None where the data is not here. Raises `TraceError` where it cannot be read.
     """
+    if isinstance(job, CommandJob) and job.model is None and job.task is None:
+        return None  # nothing says that it trains on text
     folder = folder or Path((job.cwd if isinstance(job, CommandJob) else None) or "")
     names = [name for part in (job.data or "").split(",") if (name := part.strip()) not in BUILT_IN_DATA]
     here = [name for name in names if is_here(name, folder)]

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from functools import cache, partial
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
@@ -40,6 +41,7 @@ from tuner_tui.memory.model_shape import assumes_task, modelled_job, trains_othe
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
+from tuner_tui.settings.distributed import state_sharding
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, Task, named_model
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
@@ -80,6 +82,8 @@ def estimate(
     built_in = resolve_builtin_job(training.job, plan.model, plan.task)
     if plan.task is None and command is not None and assumes_task(command):
         print_note(f"What {built_in.model} is trained for is not said: computed as {built_in.task} (--task).")
+    if (sharding := state_sharding(command, os.environ, Path.cwd())) is not None:
+        print_note(f"Computed without sharding: by {sharding} the processes split what is counted here in each.")
     of_any_length = built_in.task != "image-classification" and "max_length" not in training.resolved.origins
     if isinstance(command, CommandJob) and of_any_length:
         print_note(f"No max_length is named: samples of {training.resolved.settings.max_length:,} tokens are assumed.")

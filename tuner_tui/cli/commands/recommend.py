@@ -36,6 +36,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import OriginKind, Resolved
 from tuner_tui.settings.presets import find_preset, update_tool_file
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_planned
+from tuner_tui.settings.yaml_reader import CONFIGURATIONS
 
 ASSUMED_CAPABILITY = (8, 0)
 
@@ -65,8 +66,8 @@ def recommend(
     """
     words = plan.words or []
     runs = bool(words) and "/" in words[0] and os.access(words[0], os.X_OK) and Path(words[0]).is_file()
-    # A single word that can be run is a command, unless it is a script, which says more as a file.
-    is_script = bool(words) and Path(words[0]).suffix in SCRIPT_FORMS
+    # A single word that can be run is a command, unless it is a script or a configuration, which say more as files.
+    is_script = bool(words) and Path(words[0]).suffix in (*SCRIPT_FORMS, *CONFIGURATIONS)
     is_file = len(words) == 1 and (patch or write or is_script or not runs)
     file, command = (words[0], ()) if is_file else (None, tuple(words))
     preset = file if plan.preset is None else plan.preset

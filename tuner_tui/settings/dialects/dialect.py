@@ -430,7 +430,8 @@ def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
     named = {str(value).lower() for key, value in flat.items() if re.search(r"(?:^|[._])(?:method|stage)$", key)}
     is_named = any(re.fullmatch(words_of("stages"), name) for name in named)
     for key, (above, name, inner) in of_stages.items():
-        others = {other for section, other, _ in of_stages.values() if section == above} - {name}
+        trained = (part for path, part in of_stages.items() if says_training({path: None}))
+        others = {other for section, other, _ in trained if section == above} - {name}
         alone = others and not any((above, other, inner) in of_stages.values() for other in others)
         if (is_named and name.lower() not in named) or alone:
             gone.add(key)
@@ -475,7 +476,7 @@ def texts_in(values: object) -> Iterator[str]:
     """Every text among values, in sections and lists as well."""
     if isinstance(values, str):
         yield values
-    elif isinstance(values, Mapping | list):
+    elif isinstance(values, Mapping | list | tuple):
         for value in values.values() if isinstance(values, Mapping) else values:
             yield from texts_in(value)
 

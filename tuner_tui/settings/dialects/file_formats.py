@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from tuner_tui.settings.dialects.dialect import (
     keys_in_file,
     read_settings,
     set_nested,
+    texts_in,
     unflatten,
     write_settings,
 )
@@ -32,7 +33,6 @@ from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, ExportedSettings
 from tuner_tui.settings.dialects.job_files import on_this_machine, parse_config
 from tuner_tui.settings.dialects.python_source import (
     CALLED,
-    MOST_BASES,
     UNSLOTH,
     notebook_codes,
     overlaid,
@@ -43,7 +43,7 @@ from tuner_tui.settings.dialects.python_source import (
     render_calls,
     shell_lines,
 )
-from tuner_tui.settings.dialects.script_search import own_modules, words_of
+from tuner_tui.settings.dialects.script_search import find_program, own_modules, words_of
 from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_options, read_script, read_shell
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
@@ -75,20 +75,30 @@ def read_file_text(path: Path) -> str:
     return read_text(path, MOST_BYTES.get(path.suffix.lower(), MAX_BYTES))
 
 
+MOST_BASES = 20
+
+
 def with_bases(values: Mapping[str, Any], path: Path, read: Collection[Path] = ()) -> dict[str, Any]:
     """The values of a tool's file over those of the files that it extends, as detectron2's `_BASE_` names them."""
     merged: dict[str, Any] = {}
-    for key in words_of("bases"):
-        named = values.get(key)
-        for base in (path.parent / str(name) for name in (named if isinstance(named, list) else [named])):
-            if base.suffix in CONFIGURATIONS and base not in read and len(read) < MOST_BASES and base.is_file():
-                with suppress(PresetError):
-                    inner = parse_config(read_file_text(base), str(base), base.suffix).values
-                    merged = overlaid(merged, with_bases(inner, base, {*read, base}))
+    for base in bases_of(values, path):
+        if base not in read and len(read) < MOST_BASES and base.is_file():
+            with suppress(PresetError):
+                text, is_python = read_file_text(base), base.suffix == ".py"
+                inner = read_assignments(text) if is_python else parse_config(text, str(base), base.suffix).values
+                merged = overlaid(merged, with_bases(inner, base, {*read, base}))
     return overlaid(merged, values)
 
 
-def values_of_file(path: Path) -> Mapping[str, Any]:
+def bases_of(values: Mapping[str, Any], path: Path) -> Iterator[Path]:
+    """The files that a tool's file extends; for a path of another machine the one that ends so."""
+    for name in texts_in([values.get(key) for key in words_of("bases")]):
+        base = (path.parent / name).resolve()
+        if base.suffix in (".py", *CONFIGURATIONS):
+            yield base if base.is_file() or not name.startswith("/") else find_program(path, [base]) or base
+
+
+def values_of_file(path: Path) -> dict[str, Any]:
     """The values of a tool's file; none if it cannot be read."""
     with suppress(SettingsError):
         return parse_file(read_file_text(path), path).values
@@ -105,7 +115,7 @@ def parse_file(text: str, path: Path, options: Mapping[str, object] = MappingPro
         case ".py":
             modules = [code for module, code in own_modules(path) if module != path]
             file = read_python([text], source, whole=True, modules=modules, options=options)
-            return file if file.values else ToolFile(read_assignments(path, text))
+            return file if file.values else ToolFile(with_bases(read_assignments(text), path))
         case ".ipynb":
             codes = notebook_codes(text, source)
             notebook = read_python(codes, source)

@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from tuner_tui.settings.dialects import hf
+from tuner_tui.settings.dialects.python_source import is_started
 from tuner_tui.settings.dialects.script_search import (
     console_script,
     find_script,
@@ -23,6 +24,7 @@ from tuner_tui.settings.dialects.script_search import (
     pattern_of,
     read_source,
     reads_keys,
+    trains,
     words_of,
 )
 from tuner_tui.settings.errors import SettingsError
@@ -272,7 +274,7 @@ def takes_all_arguments(options: Mapping[str, Any], _section: str) -> bool:
 
 def mmengine_command(_values: Mapping[str, Any], path: Path) -> str | None:
     """XTuner's program for a module of its own, else the checkout's only script for training that builds a runner."""
-    if re.search(r"(?m)^from xtuner\b", read_source(path)):
+    if re.search(r"(?m)^from xtuner\b|=[ \n]*[\"']xtuner\.", read_source(path)):
         return "xtuner train {config}"
     script = find_script(path, words_of("mm_config"), lambda script, _source: "train" in script.stem)
     return None if script is None else f"python {shlex.quote(str(script))} {{config}}"
@@ -299,10 +301,18 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
     """
     training = words_of("trains")
     if path.suffix == ".py":
+        imports = rf"{training}|(?m:^\s*(?:from|import)\b.*\b{re.escape(path.stem)}\b)"
         script = find_script(
-            path, training, lambda near, _: path.absolute() in (module for module, _ in own_modules(near))
+            path,
+            imports,
+            lambda near, _: (
+                near != path
+                and trains(near)
+                and is_started(near)
+                and path.absolute() in (module for module, _ in own_modules(near))
+            ),
         )
-        needs = script is None or needs_launcher(script) or pattern_of("needs_more").search(read_source(script))
+        needs = script is None or needs_launcher(script) or pattern_of("subcommands").search(read_source(script))
         return None if needs else f"python {shlex.quote(str(script))}"
     shown = reads_keys(path, values, KNOWN)
     option = words_of("config_options")

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from tuner_tui.settings.dialects.dialect import set_nested, unflatten
+from tuner_tui.settings.dialects.file_formats import values_of_file
 from tuner_tui.settings.dialects.python_source import TO_GIVE, overlaid
 from tuner_tui.settings.dialects.script_search import (
     TRAINING,
@@ -27,7 +28,7 @@ from tuner_tui.settings.dialects.script_search import (
     trains,
 )
 from tuner_tui.settings.errors import PresetError
-from tuner_tui.settings.yaml_reader import parse_tool_text, read_text, readable_values
+from tuner_tui.settings.yaml_reader import parse_tool_text, read_text
 
 SELF = "_self_"
 GLOBAL_PACKAGE = "@package _global_"
@@ -113,7 +114,7 @@ def _decorated(script: Path, source: str) -> tuple[Path | None, str]:
 
 def compose_with(path: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
     """The configuration at `path` with the choices of groups and the values that a command line gives."""
-    values = compose(readable_values(path), path)
+    values = compose(values_of_file(path), path)
     for key, value in overrides.items():
         chosen = path.parent / key / f"{value}.yaml"
         if chosen.is_file():
@@ -160,8 +161,8 @@ def _names_configuration(script: Path, source: str, path: Path) -> bool:
     if folder is None or folder.resolve() != path.absolute().parent.resolve():
         return False
     default = path.parent / f"{name}.yaml" if name else None
-    keys = set() if default is None else {*readable_values(default)}
-    shared = keys & {*readable_values(path)} - {"defaults", "hydra"}
+    keys = set() if default is None else {*values_of_file(default)}
+    shared = keys & {*values_of_file(path)} - {"defaults", "hydra"}
     return default is None or not default.exists() or 0 < len(keys) <= 2 * len(shared)
 
 
@@ -176,7 +177,7 @@ def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     composed = _composed(values, path, 0, [])
     if group is None:
         return composed
-    whole = _composed(readable_values(group.primary), group.primary, 0, [])
+    whole = _composed(values_of_file(group.primary), group.primary, 0, [])
     sections = {key for key, value in composed.items() if isinstance(value, Mapping)}
     # Until Hydra 1.1 every file was global: one with several sections of the whole is meant so.
     if is_global(path) or len(sections & whole.keys()) > 1:
@@ -194,7 +195,7 @@ def _all_groups(primary: Path) -> set[str]:
     waiting = [primary]
     for path in waiting:  # grows while it is read
         groups |= _chosen_groups(path) or set()
-        for entry in readable_values(path).get("defaults") or ():
+        for entry in values_of_file(path).get("defaults") or ():
             for group, name in _choices(entry):
                 file = _find(path, group, name)
                 if file is not None and file not in waiting and len(waiting) < MOST_FILES:
@@ -205,7 +206,7 @@ def _all_groups(primary: Path) -> set[str]:
 def _chosen_groups(path: Path, prefix: str = "") -> set[str] | None:
     """The groups that a configuration's defaults list names by keys with `prefix`; None if it has no such list."""
     # Most files of a large checkout have none: reading them as YAML would take long.
-    defaults = readable_values(path).get("defaults") if "defaults" in read_source(path) else None
+    defaults = values_of_file(path).get("defaults") if "defaults" in read_source(path) else None
     if not isinstance(defaults, list):
         return None
     keys = [str(key) for entry in defaults if isinstance(entry, Mapping) for key in entry]

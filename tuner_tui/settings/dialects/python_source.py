@@ -58,13 +58,23 @@ LARGEST_OPERAND, LARGEST_EXPONENT, LONGEST_TEXT = 1e18, 64, 1_000
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<magic>[%!].{3,})$", re.MULTILINE)
 CONSTANT = re.compile(r"(?m)^(\w+)[ \t]*=[ \t]*(?:([\"'])([^\"'\n]*)\2|(-?\d[\d.e-]*))[ \t]*(?:#.*)?$")
 """A name of Python that is bound to a text or a number."""
-MOST_BASES = 20
 _PLAIN = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.If, ast.Expr, ast.With, ast.Delete, ast.ClassDef)
 """Statements of a module that holds nothing but settings."""
 
 
-def read_assignments(path: Path, text: str, read: set[Path] | None = None) -> dict[str, Any]:
-    """The values that a module of settings binds at its top, over those of its `_base_` files, as OpenMMLab reads them.
+def is_started(script: Path) -> bool:
+    """Whether a script does anything when it is started: a module of classes and functions does not."""
+    try:
+        body = parse_python(read_source(script)).body
+    except SyntaxError:
+        return True
+    held = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign)
+    runs = [node for node in body if not isinstance(getattr(node, "value", node), (*held, ast.Constant))]
+    return bool(runs) or not any(isinstance(node, ast.ClassDef | ast.FunctionDef) for node in body)
+
+
+def read_assignments(text: str) -> dict[str, Any]:
+    """The values that a module of settings binds at its top.
 
     Empty for a module with functions that give no configuration. `dict(...)` and a class of fields are sections; a
     value that is computed stays as source in `<>`.
@@ -79,7 +89,6 @@ def read_assignments(path: Path, text: str, read: set[Path] | None = None) -> di
     gives = [node for node in functions if re.fullmatch(r"__\w+|\w*(config|cfg|hparams)", node.name)]
     if len(gives) < len(functions) or not all(isinstance(node, _PLAIN) for node in body if node not in functions):
         return {}
-    read = {path} if read is None else read
     bound: dict[str, Any] = {}
     parts = [("", body), *((f"{node.name}.", node.body) for node in classes), *(("", node.body) for node in gives)]
     for section, node in ((section, node) for section, part in parts for node in part):
@@ -88,14 +97,7 @@ def read_assignments(path: Path, text: str, read: set[Path] | None = None) -> di
         for target in targets:
             if value is not None and isinstance(target, ast.Name | ast.Attribute):
                 bound[f"{section}{ast.unparse(target)}"] = _entry(ast.unparse(target), value, bound)
-    merged: dict[str, Any] = {}
-    bases = bound.pop("_base_", [])
-    for name in [bases] if isinstance(bases, str) else bases if isinstance(bases, list | tuple) else []:
-        base = (path.parent / str(name)).resolve()
-        if base.suffix == ".py" and base.is_file() and base not in read and len(read) < MOST_BASES:
-            read.add(base)
-            merged = overlaid(merged, read_assignments(base, base.read_text("utf-8", "replace"), read))
-    return overlaid(merged, bound)
+    return bound
 
 
 def _entry(key: object, node: ast.expr, names: Mapping[str, Any]) -> Any:
@@ -405,7 +407,7 @@ def _section(call: ast.Call) -> str | None:
         owner = last_name(call.func.value) or ""
         return name if pattern_of("model_classes").fullmatch(owner) else None
     if ARGUMENTS.fullmatch(name):
-        return ""
+        return "" if call.keywords else None  # `TrainingArguments(".")` only prepares DeepSpeed
     if pattern_of("optimizers").fullmatch(name):
         return "optimizer"
     if name == "manual_seed" and ast.unparse(call.func) not in words_of("manual_seeds"):

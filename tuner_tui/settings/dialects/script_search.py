@@ -278,6 +278,11 @@ def _likeliest(path: Path, scripts: dict[Path, str]) -> Path | None:
     trains = named_for_training(scripts)
     if len(trains) == 1:
         return trains[0]
+    shown = "\n".join(_COMMENT.sub("", read_source(text)) for text in texts_above(path, whole=False))
+    starts = r"python[\d.]*[ ]+(?:[\w./-]*/)?"
+    by_text = [script for script in trains or scripts if re.search(rf"{starts}{re.escape(script.name)}\b", shown)]
+    if len(by_text) == 1:
+        return by_text[0]
     wanted = _words(path.stem) | _words(path.absolute().parent.name)
     scores: dict[tuple[int, int], list[Path]] = {}
     for likely in named or trains or scripts:

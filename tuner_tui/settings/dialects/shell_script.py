@@ -485,7 +485,7 @@ def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | Non
         return False
     if says_training(_given(words)) or TRAINING.search(script.name):
         return True
-    if names_other_work(script) or not {*words}.isdisjoint(words_of("no_trainings")):
+    if names_other_work(script) or pattern_of("no_trainings").search(" ".join(words)):
         return False
     if not TRAINING_WORDS.isdisjoint(words):
         return True

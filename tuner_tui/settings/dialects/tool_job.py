@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shlex
@@ -27,6 +26,7 @@ from tuner_tui.settings.dialects.dialect import (
     flatten,
     keys_in_file,
     leaf_pattern,
+    read_settings,
     to_fill_in,
     without_alternatives,
     without_other_meanings,
@@ -35,12 +35,14 @@ from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, v
 from tuner_tui.settings.dialects.hf import RENAMED, is_other_library, setting_of_argument
 from tuner_tui.settings.dialects.hooks import KNOWN
 from tuner_tui.settings.dialects.hydra import hydra_command
-from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS, parse_python
+from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS, is_started
 from tuner_tui.settings.dialects.script_search import (
+    ARGUMENT_CLASSES,
     FOLDERS_UP,
     TRAINING,
     files_in,
     find_program,
+    find_scripts,
     named_for_training,
     names_file,
     names_other_work,
@@ -74,7 +76,7 @@ from tuner_tui.settings.job import (
     names_other_task,
     task_of_source,
 )
-from tuner_tui.settings.model import FIELDS, shorten_text
+from tuner_tui.settings.model import FIELDS, Value, shorten_text
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS, INI, ToolFile
 
 APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "placeholders"}
@@ -131,7 +133,7 @@ UNKNOWN: Started = ((COMMAND_TO_NAME,), {}, None)
 def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
     training = re.compile(rf"{words_of('trains')}|(?:{ARGUMENTS.pattern})\(")
     is_program = dialect.form == "python" and dialect.choose_command is None
-    modules = own_modules(path) if is_program and _is_started(path) else ()
+    modules = own_modules(path) if is_program and is_started(path) else ()
     trains_nothing = is_program and not any(training.search(source) for _, source in modules)
     names_no_model = dialect.programs and not any(key.partition(".")[0] in file.values for key in dialect.model_keys)
     of_service = is_program and any(re.search(part, read_source(path)) for part in words_of("of_services").values())
@@ -162,18 +164,7 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
         return UNKNOWN
     places = {"{folder}": str(path.absolute().parent), "{stem}": path.stem}
     words = (places.get(word, word.replace("{config}", str(path.absolute()))) for word in shlex.split(command) if word)
-    return tuple(words), {}, None
-
-
-def _is_started(script: Path) -> bool:
-    """Whether a script does anything when it is started: a module of classes and functions does not."""
-    try:
-        body = parse_python(read_source(script)).body
-    except SyntaxError:
-        return True
-    held = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign)
-    runs = [node for node in body if not isinstance(getattr(node, "value", node), (*held, ast.Constant))]
-    return bool(runs) or not any(isinstance(node, ast.ClassDef | ast.FunctionDef) for node in body)
+    return _with_launcher(tuple(words), path)
 
 
 def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = False) -> Started | None:
@@ -214,16 +205,12 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
         text = read_source(text_file)
         if config.name not in text and not (for_others and likely.search(text)) and not choice.search(text):
             continue
-        commands = [*_command_lines(text, text_file == config, text_file.suffix == ".md", programs)]
-        if text_file != config and (text_file.name == "Makefile" or SCRIPT_FORMS.get(text_file.suffix)):
-            with suppress(SettingsError):
-                shell = parse_file(text, text_file)
-                given = shell.words if for_others else shell.command
-                given = () if given[:1] == ("docker",) else given  # the text has the command inside it as well
-                commands = [(given, shell.environment), *(commands if not given else ())]
+        commands = _commands_in(text_file, text, config, programs, for_others)
         folders = [*text_file.absolute().parents[: FOLDERS_UP + 1]]
         top = folders[folders[0].name == "docs"]  # its readers may go to a folder below it: `cd tools`
         folders += (above for above in config.parents[:FOLDERS_UP] if top in above.parents)
+        changed = {folders[0] / name: None for name in pattern_of("changes_folder").findall(text)}
+        folders += (inner for inner in changed if inner.is_dir() and inner not in folders)
         for written, environment in commands:
             words = [_program_here(word, config) for word in written]
             for folder in folders:
@@ -256,6 +243,35 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
         if text_file == config and lines:  # what the file says of itself counts before all others
             break
     return lines or cut
+
+
+def _commands_in(
+    text_file: Path, text: str, config: Path, programs: Collection[str], is_any: bool
+) -> list[tuple[Sequence[str], dict[str, str]]]:
+    """The commands of a text, each with its variables; with `is_any` also one of a shell script that lacks a value."""
+    commands = [*_command_lines(text, text_file == config, text_file.suffix == ".md", programs)]
+    if text_file != config and (text_file.name == "Makefile" or SCRIPT_FORMS.get(text_file.suffix)):
+        with suppress(SettingsError):
+            shell = parse_file(text, text_file)
+            given = shell.words if is_any else shell.command
+            given = () if given[:1] == ("docker",) else given  # the text has the command inside it as well
+            return [(given, shell.environment), *(commands if not given else ())]
+    return commands
+
+
+def _with_launcher(words: tuple[str, ...], path: Path) -> Started:
+    """The command of a script which has the file by default, with the launcher that all texts start it by."""
+    script, launchers = Path(words[1] if len(words) > 1 else ""), words_of("launchers").keys()
+    launched = set[tuple[tuple[str, ...], Path]]()
+    texts = texts_above(path, whole=False) if names_file(read_source(script), path) else ()
+    for text_file, text in ((file, read_source(file)) for file in texts):
+        for given, _ in _commands_in(text_file, text, path, (), is_any=True) if script.name in text else ():
+            start = next((n for n, word in enumerate(given) if word.endswith(script.name)), 0)
+            is_same = (text_file.parent / given[start]).resolve() == script.resolve() if start else False
+            if is_same and not launchers.isdisjoint(given[:start]) and not any(map(_is_open, given[:start])):
+                launched.add((tuple(given[:start]), text_file.absolute().parent))
+    ((before, folder),) = launched if len(launched) == 1 else ((words[:1], None),)
+    return (*before, *words[1:]), {}, folder
 
 
 def _program_here(word: str, config: Path) -> str:
@@ -327,9 +343,10 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     is_example = re.search(r"/.*\.(?:ya?ml|json|toml)$", name) and other.parent in config.parents and not other.exists()
     says_config = (_is_open(name) or is_example) and re.search(r"conf|cfg|ya?ml", name, re.IGNORECASE)
     is_option = re.fullmatch(r"-[A-Za-z]", option) or pattern_of("config_options").fullmatch(f'"{option}"')
-    if says_config and (is_option or before[-1] == script):
+    is_beside = bool(is_example) and other.parent == config.parent
+    if says_config and (is_option or is_beside or before[-1] == script):
         # The file lies in a folder of configurations or examples of the checkout.
-        parts = config.parent.relative_to(folder).parts if folder in config.parents else ()
+        parts = config.parent.relative_to(folder).parts if folder in config.parents else config.parts[-2:-1]
         return any(re.search(r"conf|cfg|recipe|experiment|example", part, re.IGNORECASE) for part in parts)
     is_name = _is_open(name) or ("/" not in name and config.parent / name not in files_in(config.parent, "*"))
     is_of_form = name.endswith(config.suffix) or name.startswith("$")
@@ -366,7 +383,7 @@ def _command_lines(
 
 def _starts_training(words: Sequence[str], folder: Path, programs: Collection[str]) -> bool:
     """Whether the first script or module of the command is there, and none of an evaluation by its name."""
-    if not {*words}.isdisjoint(words_of("no_trainings")):
+    if pattern_of("no_trainings").search(" ".join(words)):
         return False
     for word, following in pairwise((*words, "")):
         if word.endswith(".py"):
@@ -460,6 +477,29 @@ def _folder_of_program(words: Sequence[str], path: Path) -> str | None:
         return next(map(str, near), None if is_absolute else str(folder))
     here = path.absolute().parent
     return str(here) if any(word and os.path.exists(here / word) for word in paths) else None  # noqa: PTH110
+
+
+def settings_of_sources(
+    settings: Mapping[str, Value], job: CommandJob, flat: Mapping[str, Any], path: Path
+) -> Mapping[str, Value]:
+    """The settings with what the job's script itself gives to `TrainingArguments`, and with the type that the sources
+    cast to where the file only has a switch for mixed precision.
+    """
+    script = next((Path(job.cwd or "", word) for word in job.command if word.endswith(".py")), None)
+    if script is not None and ARGUMENT_CLASSES.search(read_source(script)):
+        values = {key: value for key, value in values_of_file(script).items() if not re.search(r"\.|\(\)$", key)}
+        given = {key: value for key, value in values.items() if not TEMPLATE.fullmatch(str(value))}
+        settings = {**read_settings(dialects()["hf-python"], given).settings, **settings}
+    of_switch, items = leaf_pattern(words_of("amp_switch")), flat.items()
+    is_typed = any(value is not True and re.search(r"(?:precision|dtype|fp16)$", key) for key, value in items)
+    if (
+        settings.get("precision") == "fp16"
+        and not is_typed
+        and any(v is True and of_switch.search(k) for k, v in items)
+    ):
+        half, brain = (find_scripts(path, words_of(name)) for name in ("casts_to_half", "casts_to_bfloat16"))
+        settings = {**settings, "precision": "bf16" if brain and not half else "fp16"}
+    return settings
 
 
 def with_model_and_data(job: CommandJob, dialect: Dialect, values: Mapping[str, Any]) -> CommandJob:
