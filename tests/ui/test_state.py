@@ -10,9 +10,7 @@ from msgspec.structs import replace
 from tests.fakes import live_run
 from tests.fakes.inventories import box, make_gpu
 from tests.fakes.ui_backend import opened, running
-from tests.runs.builders import counters
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.runs.events.run_state import RankState
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
@@ -160,16 +158,6 @@ def test_the_default_can_be_chosen_where_the_value_of_the_command_is_not_known()
     chosen = state.with_edit(BATCH, "8")
     assert (shown(chosen), chosen.dirty) == ((8, "edited"), True)
     assert state.changes_to({BATCH: 8}) == (SettingChange("micro batch", "–", "8"),)
-
-
-def test_accumulation_is_counted_where_nobody_reports_it() -> None:
-    following_run = following({BATCH: 16})
-    assert following_run.view is not None
-    rank = RankState(0, latest=counters(10, 32, 5.0, micro_steps=21))
-    counted = replace(following_run.view, state=replace(following_run.view.state, ranks={0: rank}))
-    state = replace(following_run, view=counted).with_seen(UiState())
-    assert state.editing is not None
-    assert state.editing.current.settings.gradient_accumulation_steps == 2
 
 
 def test_a_start_says_how_the_changes_changed_the_effective_batch() -> None:

@@ -19,7 +19,6 @@ from tuner_tui.core.text import format_observed
 from tuner_tui.core.units import UNKNOWN
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.runs.events.progress import accumulation
 from tuner_tui.runs.read.reader import RunRow, RunView
 from tuner_tui.runs.read.run_context import RunContext
 from tuner_tui.settings.distributed import AccelerateConfig, process_count
@@ -251,9 +250,7 @@ class UiState(Struct, frozen=True):
         job = None if self.loaded is None else self.loaded.job
         if view is None or view.record is None or job is None or not same_training(view.record.job, job):
             return "", {}
-        accumulated = accumulation(view.state)
-        seen = {} if accumulated is None else {"gradient_accumulation_steps": accumulated}
-        return view.record.id, {**seen, **view.state.in_effect}
+        return view.record.id, view.state.in_effect
 
     def with_saved(self, preset: str) -> UiState:
         if self.loaded is None or self.editing is None:

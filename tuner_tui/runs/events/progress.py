@@ -71,15 +71,6 @@ def mean_rates(ranks: Iterable[RankState]) -> Rates:
     )
 
 
-def accumulation(state: RunState) -> int | None:
-    """The micro batches that were counted for each optimizer step; None before there are enough of both."""
-    latest = None if state.first_rank is None else state.first_rank.latest
-    if latest is None or not latest.own_steps or not latest.micro_steps:
-        return None
-    counted = latest.micro_steps // latest.own_steps
-    return counted if 0 < counted < latest.own_steps else None  # then the step that is not complete does not count
-
-
 class RankTimes(Struct, frozen=True):
     """Seconds of one rank per step: the whole step, waiting for data, waiting for other ranks, after the optimizer."""
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core.files import read_regular
+from tuner_tui.core.files import read_data_file, read_regular
 from tuner_tui.runs.events.types import Checkpoint, Event, Saved
 from tuner_tui.runs.read.event_sampling import last_line_end, sampled_lines
 from tuner_tui.runs.store.codec import decode_events
@@ -21,10 +21,7 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record
 
 CHECKPOINT_NAME = re.compile(r"checkpoint-(\d+)")
-MODEL_FILES = (
-    "model.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "pytorch_model.bin.index.json",
-    "adapter_model.safetensors", "adapter_model.bin",
-)  # fmt: skip
+FILE = Path(__file__).with_name("checkpoints.yaml")
 STATE_FILE = "trainer_state.json"
 MAX_STATE_BYTES = 256 << 20
 """A log history of a million steps."""
@@ -32,7 +29,6 @@ UNFINISHED_FILE = "checkpoint-is-incomplete.txt"
 """Transformers keeps this file in a checkpoint written on SIGTERM until it is complete."""
 OUTPUT_LINE = re.compile(r"^output_dir: *(\S.*?) *$", re.MULTILINE)
 E = TypeVar("E", bound=Event)
-OPTIMIZER_FILES = ("optimizer.pt", "optimizer.bin", "scheduler.pt")
 
 
 class SavedCheckpoint(Struct, frozen=True):
@@ -131,18 +127,11 @@ def _reported(folder: RunFolder, kind: type[E]) -> list[E]:
     return [event for event in decode_events(lines) if isinstance(event, kind)]
 
 
-OUTPUT_NAMES = frozenset({
-    "output_dir", "out_dir", "outdir", "output_path", "save_dir", "savedir", "save_path", "checkpoint_dir", "ckpt_dir",
-    "default_root_dir", "work_dir", "exp_dir",
-})  # fmt: skip
-"""Names of options for the folder of checkpoints, with `_` for `-`."""
-
-
 def named_outputs(argv: Sequence[str], cwd: Path) -> Iterator[Path]:
     """The output folders that a command line names."""
     for index, word in enumerate(argv):
         name, equals, value = word.lstrip("-").partition("=")
-        if name.replace("-", "_") in OUTPUT_NAMES:
+        if name.replace("-", "_") in read_data_file(FILE)["output_options"]:
             yield cwd / (value if equals else argv[index + 1] if index + 1 < len(argv) else "")
 
 
@@ -174,7 +163,7 @@ def _candidates(output_dir: Path) -> list[Path]:
 
 
 def _has_model(path: Path) -> bool:
-    present = [path / name for name in MODEL_FILES if (path / name).is_file()]
+    present = [path / name for name in read_data_file(FILE)["model_files"] if (path / name).is_file()]
     return bool(present) and all(_shards_present(file) for file in present)
 
 
@@ -187,6 +176,6 @@ def _shards_present(file: Path) -> bool:
 
 def _has_optimizer(path: Path) -> bool:
     """DeepSpeed and FSDP store the optimizer in folders."""
-    return any((path / name).is_file() for name in OPTIMIZER_FILES) or any(
+    return any((path / name).is_file() for name in read_data_file(FILE)["optimizer_files"]) or any(
         folder.is_dir() for pattern in ("global_step*", "optimizer_*") for folder in path.glob(pattern)
     )

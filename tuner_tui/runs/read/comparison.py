@@ -187,6 +187,7 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
     """The figures of one run: name, unit, value."""
     ranks = view.state.counters
     trained = [each for each in ranks if each.train_s > 0]
+    step, a_step = view.state.step, samples_a_step(view)
     rows: list[tuple[str, str, float | None]] = [
         ("throughput", "samples/s", known_sum(each.samples / each.train_s for each in trained)),
         ("tokens", "tokens/s", known_sum(each.tokens / each.train_s for each in trained if each.tokens is not None)),
@@ -196,8 +197,8 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
         ("peak memory", "B", None if lacks_gpu_peak(view.state) else _last_value(view.history.memory_bytes)),
         ("evaluation", "s", max((each.eval_s for each in ranks), default=None)),
         ("saving", "s", max((each.save_s for each in ranks), default=None)),
-        ("steps", "steps", None if view.state.step is None else float(view.state.step)),
-        ("samples", "samples", samples_seen(view)),
+        ("steps", "steps", None if step is None else float(step)),
+        ("samples", "samples", None if step is None or a_step is None else step * a_step),  # with those before a resume
         ("loss, last logged", "", None if view.state.loss_problem else _last_value(view.history.loss)),
     ]
     last = view.state.evaluations[-1].metrics if view.state.evaluations else {}
@@ -232,12 +233,6 @@ def loss_noise(losses: Sequence[float | None]) -> float:
     last = [loss for loss in losses if loss is not None and math.isfinite(loss)][-NOISE_POINTS:]
     bends = [y - (x + z) / 2 for x, y, z in zip(last, last[1:], last[2:], strict=False)]
     return math.sqrt(sum(bend * bend for bend in bends) / len(bends) / 1.5) if bends else 0.0
-
-
-def samples_seen(view: RunView) -> float | None:
-    """Samples the training has seen in total, including those before a resume."""
-    step, each = view.state.step, samples_a_step(view)
-    return None if step is None or each is None else step * each
 
 
 def samples_a_step(view: RunView, settings: Settings | None = None) -> float | None:

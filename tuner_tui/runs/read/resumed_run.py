@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from tuner_tui.core.files import read_data_file
 from tuner_tui.inspection.faithful_resume import STEPS, Part, RankHistory, ResumeCheck, compare_resumed
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.read.checkpoints import read_checkpoint, reported_checkpoints
+from tuner_tui.runs.read.checkpoints import FILE, read_checkpoint, reported_checkpoints
 from tuner_tui.runs.read.recorded_batches import read_batches, read_states
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RunRecord, readable_record
@@ -16,16 +17,6 @@ MAX_PARENTS = 32
 """Newest runs that are asked for a checkpoint that a command names."""
 SETTLED_STEPS = 4 * STEPS
 """After so many steps everything that is compared is written."""
-SETTINGS_OF_PARTS: dict[Part, tuple[str, ...]] = {
-    "learning rate": (
-        "learning_rate", "lr_scheduler_type", "warmup_ratio", "warmup_steps", "max_steps", "num_train_epochs",
-    ),
-    "optimizer": ("optim",),
-    "gradient scaler": ("precision",),
-    "data": ("per_device_train_batch_size", "gradient_accumulation_steps"),
-    "loss": ("per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "precision", "optim"),
-}  # fmt: skip
-"""Settings with which a part may differ on purpose."""
 
 
 def read_resume_check(folder: RunFolder, state: RunState) -> ResumeCheck | None:
@@ -48,9 +39,8 @@ def _check(
 ) -> ResumeCheck | None:
     record = readable_record(folder)
     before, batches, earlier = readable_record(parent), read_batches(folder), read_batches(parent)
-    changed = frozenset(
-        part for part, names in SETTINGS_OF_PARTS.items() if before and record and _differs(before, record, names)
-    )
+    parts: dict[Part, list[str]] = read_data_file(FILE)["settings_of_parts"]
+    changed = frozenset(part for part, names in parts.items() if before and record and _differs(before, record, names))
     check = ResumeCheck(parent.id, step, min(STEPS, steps))
     ranks = _ranks(folder)
     if ranks != _ranks(parent):
@@ -72,7 +62,7 @@ def _ranks(folder: RunFolder) -> set[int]:
     return {int(name) for name in names if name.isdecimal()}
 
 
-def _differs(before: RunRecord, record: RunRecord, names: tuple[str, ...]) -> bool:
+def _differs(before: RunRecord, record: RunRecord, names: list[str]) -> bool:
     return any(
         getattr(before.resolved.settings, name, None) != getattr(record.resolved.settings, name, None) for name in names
     )

@@ -90,13 +90,9 @@ def redact_job(job: Job) -> Job:
 
 def write_record(folder: RunFolder, record: RunRecord) -> None:
     """Write the record atomically. Raises `OSError`."""
-    write_atomic(folder.record, json.dumps(record_to_json(record), indent=1) + "\n")
-
-
-def record_to_json(record: RunRecord) -> dict[str, Any]:
-    """The record as it is stored and as `--json` shows it."""
     data = {name: value for name, value in asdict(record).items() if name not in ("job", "resolved")}
-    return {"v": RECORD_VERSION} | data | {"job": to_builtins(record.job)} | resolved_to_json(record.resolved)
+    data = {"v": RECORD_VERSION} | data | {"job": to_builtins(record.job)} | resolved_to_json(record.resolved)
+    write_atomic(folder.record, json.dumps(data, indent=1) + "\n")
 
 
 def resolved_to_json(resolved: Resolved) -> dict[str, Any]:
