@@ -113,6 +113,19 @@ def evaluating(
             [(9, 4.0), (11, 3.0)],
             [(10, {"eval_loss": 2.0, "eval_accuracy": 0.5})],
         ),
+        # metrics that are printed after it, before the training goes on; a loss there may be of the epoch before it
+        (
+            "loss 4.0\nAvg. PSNR: 21.5 dB\nloss 3.0\nPSNR: 9.0\n",
+            fold_all(
+                evaluating(11),
+                [
+                    Phase(t=1.0, rank=0, phase="evaluating", step=10),
+                    Phase(t=2.0, rank=0, phase="training", step=10, output=9, output_until=37),
+                ],
+            ),
+            [(3, 4.0), (8, 3.0)],
+            [(10, {"eval_psnr": 21.5})],
+        ),
         # an evaluation that goes on, and one whose end is unknown
         ("loss 4.0\nloss 2.0\n", evaluating(10, 10, output=9), [(5, 4.0)], [(10, {"eval_loss": 2.0})]),
         ("loss 4.0\nloss 2.0\n", evaluating(10, 10, output=9, ended=0), [(5, 4.0), (10, 2.0)], []),

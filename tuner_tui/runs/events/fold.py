@@ -145,9 +145,12 @@ def _with_startup(state: RunState, phase: str, t: float) -> RunState:
 def _with_evaluation_output(state: RunState, event: ev.Phase) -> RunState:
     ranges = state.evaluation_output
     if event.phase == "evaluating" and event.output is not None:
-        ranges = (*ranges[1 - RECENT_EVALUATION_STEPS :], (event.output, None))
-    elif ranges and ranges[-1][1] is None:  # where it ended may be unknown
-        ranges = ranges[:-1] if event.output is None else (*ranges[:-1], (ranges[-1][0], event.output))
+        ranges = (*ranges[1 - RECENT_EVALUATION_STEPS :], (event.output, None, None))
+    else:  # where it began or ended may be unknown
+        began = ranges[-1][0] if ranges and ranges[-1][1] is None else event.output
+        ranges = tuple(each for each in ranges[1 - RECENT_EVALUATION_STEPS :] if each[1] is not None)
+        if began is not None and event.output is not None:
+            ranges = (*ranges, (began, event.output, event.output_until))
     return replace(state, evaluation_output=ranges)
 
 
@@ -213,17 +216,13 @@ def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
             merged = replace(best, metrics={**lesser.metrics, **best.metrics}, seconds=best.seconds or lesser.seconds)
             return replace(state, evaluations=(*earlier[:index], merged, *earlier[index + 1 :]))
     index = len(earlier)
-    while index and _is_late(event, earlier[index - 1]):
+    # It was before another one, and only its line was read after it; a new training begins at 0 again.
+    while index and event.step < earlier[index - 1].step and abs(event.t - earlier[index - 1].t) <= SAME_EVALUATION_S:
         index -= 1
     kept = (*earlier[:index], event, *earlier[index:])
     if len(kept) > MAX_EVALUATIONS:
         kept = (*kept[:-1:2], kept[-1])
     return replace(state, evaluations=kept)
-
-
-def _is_late(event: ev.Evaluated, before: ev.Evaluated) -> bool:
-    """Whether it was before another one, and only its line was read after it. A new training begins at 0 again."""
-    return event.step < before.step and abs(event.t - before.t) <= SAME_EVALUATION_S
 
 
 def _is_same_evaluation(before: ev.Evaluated, event: ev.Evaluated, newest: bool) -> bool:

@@ -156,7 +156,8 @@ class RunState(Struct, frozen=True):
     completed.
     `planned_epochs` is the number of epochs by a `Plan`. `evaluations` are downsampled to a few hundred, newest last;
     `evaluation_steps`: where the last of them began, as the observer saw it; `evaluation_output`: the bytes of output
-    that some printed, the last of which may not have ended; `printed_until`: see `Steps`.
+    that some printed, the last of which may not have ended, and up to where nothing trained. `printed_until`: see
+    `Steps`.
     `loss_trust`: the `trust` in the source of the loss;
     `not_finite_since`: the step from which on the loss is nan or infinite, if one has seen it become so;
     `loss_parts`: losses whose names say that they are parts of it. `options` and `switches` are those of the script's
@@ -198,7 +199,7 @@ class RunState(Struct, frozen=True):
     evaluations: tuple[ev.Evaluated, ...] = ()
     evaluation_steps: tuple[int, ...] = ()
     printed_until: tuple[tuple[int, int], ...] = ()
-    evaluation_output: tuple[tuple[int, int | None], ...] = ()
+    evaluation_output: tuple[tuple[int, int | None, int | None], ...] = ()
     checkpoint: ev.Checkpoint | None = None
     in_effect: Mapping[str, Any] = field(default_factory=dict)
     injected: Mapping[str, Any] = field(default_factory=dict)

@@ -168,12 +168,14 @@ class Phase(Event, frozen=True, kw_only=True):
     """The training entered a phase: starting, loading-model, loading-data, compiling, training, evaluating, saving,
     skipping, ending.
 
-    `output`: bytes of output so far, where an evaluation begins or ends that prints only its own results.
+    `output`: bytes of output so far, where an evaluation begins or ends that prints only its own results;
+    `output_until`: with what was printed after it, before the training went on.
     """
 
     phase: str
     step: int | None = None
     output: int | None = None
+    output_until: int | None = None
 
 
 class Plan(Event, frozen=True, kw_only=True):

@@ -188,10 +188,14 @@ class PrintedMetrics:
         # gets a label that makes the parser take its figures for those of an evaluation.
         text = text.replace(b"\r", b"\n").replace(b"\b", b"\n")
         ends = accumulate((len(line) + 1 for line in text.split(b"\n")), initial=start)
-        for began, ended in reversed(state.evaluation_output):
+        for began, ended, until in reversed(state.evaluation_output):
             first, last = max(0, began - start), end if ended is None else max(0, ended - start)
-            labelled = b"".join(EVALUATION_LABEL + line for line in text[first:last].splitlines(keepends=True))
-            text = text[:first] + labelled + text[max(first, last) :]
+            last, after = max(first, last), max(first, last, (until or 0) - start)
+            labelled = [EVALUATION_LABEL + line for line in text[first:last].splitlines(keepends=True)]
+            # After it, a line without a loss tells its metrics: no step has computed any.
+            lines = text[last:after].splitlines(keepends=True)
+            labelled += [line if _LOSS.search(line) else EVALUATION_LABEL + line for line in lines]
+            text = text[:first] + b"".join(labelled) + text[after:]
         text = _LABEL_ALONE.sub(rb"\n\1 ", _SUMMARY.sub(lambda match: b"\n" * match[0].count(b"\n"), text))
         return list(zip(islice(ends, 1, None), map(self._labelled, text.split(b"\n")), strict=False))
 

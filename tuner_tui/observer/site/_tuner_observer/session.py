@@ -270,10 +270,14 @@ class Session:
 
     def _write_phase(self) -> None:
         if self.is_open:
+            size = self.output_size() if "evaluating" in (self.phase, self._written_phase) else None
+            if self.phase == "evaluating":
+                output, until = size if self.marks_output else None, None
+            else:
+                output, until = self._output_ended, size
             self._written_phase = self.phase
-            output = self.output_size() if self.marks_output else self._output_ended
-            self._output_ended = None
-            self.report("phase", phase=self.phase, step=self.step, output=output)
+            self._output_ended = size if self.phase == "evaluating" and output is None else None
+            self.report("phase", phase=self.phase, step=self.step, output=output, output_until=until)
 
     def output_ended(self) -> None:
         """What is printed from here on belongs to the next phase, which may be known only later."""
