@@ -57,6 +57,29 @@ class Seeded(Whole):
         return (sample + generator.random() for sample in super().__iter__())
 
 
+class Drawn(IterableDataset[Any]):
+    """Every worker draws samples of its own."""
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        generator = torch.Generator().manual_seed(0 if worker is None else worker.id)
+        for _ in range(COUNT):
+            yield torch.rand(2, generator=generator)
+
+
+class SeededRows(Drawn):
+    """Reads everything in an order of its worker's."""
+
+    def __init__(self) -> None:
+        self.rows = list(range(COUNT))
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        generator = random.Random(0 if worker is None else worker.id)
+        while True:
+            yield torch.tensor([generator.choice(self.rows)])
+
+
 class Shuffled(IterableDataset[Any]):
     """Passes on what other streams deliver."""
 

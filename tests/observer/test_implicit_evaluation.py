@@ -34,6 +34,7 @@ STORIES: dict[str, list[int]] = {
     "with_gradients_switched_off": [4, 8, 12],
     "adversarial": [],
     "rollouts": [],
+    "rollouts_in_one_mode": [],
     "generator_first": [],
     "averages": [],
     "self_conditioned": [],

@@ -245,6 +245,18 @@ def test_micro_batches_of_optimizers_that_step_unevenly(sections: ObservedProces
     assert last_steps(events).micro_steps == 20
 
 
+def test_of_optimizers_that_step_together_that_of_most_parameters_is_the_trainings(sections: ObservedProcess) -> None:
+    seen = settings_in_effect(story(sections, "optimizer_of_the_loss"))
+    assert [seen[name] for name in ("optimizers", "optimizer", "learning_rate")] == [2, "SGD", 0.5]
+
+
+def test_an_optimizer_that_follows_another_does_not_step_with_it(sections: ObservedProcess) -> None:
+    events = story(sections, "another_optimizer_to_end_with")
+    seen = settings_in_effect(events)
+    assert (seen["optimizer"], seen.get("optimizers", 1), last_steps(events).own_steps) == ("SGD", 1, 15)
+    assert events_of(events, Plan)[-1].total_steps == 15
+
+
 def test_the_gradients_of_a_closure_are_no_steps(sections: ObservedProcess) -> None:
     steps = [event.own_steps for event in events_of(story(sections, "closure_of_the_optimizer"), Steps)]
     assert steps == sorted(steps)

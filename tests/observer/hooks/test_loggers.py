@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.observer.observed_process import SCRIPTS, observe, observe_forked, observed_in
-from tuner_tui.observer.site._tuner_observer.hooks.loggers import kind_of
+from tuner_tui.observer.site._tuner_observer.hooks.loggers import kind_of, training_losses
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import BACKWARD, Evaluated, Metrics, Steps, trust
@@ -26,6 +26,13 @@ def install(folder: Path, files: dict[str, str]) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return str(folder)
+
+
+def test_the_loss_of_logged_values_and_its_parts() -> None:
+    assert training_losses({"val_loss": 1.0, "lr": 0.1}) == {}
+    both = training_losses({"train_loss": 3.0, "kl_loss": 1.0, "val_loss": 9.0})
+    assert both == {"loss": 3.0, "part": None, "parts": {"kl_loss": 1.0}}
+    assert training_losses({"g_loss": 1.0, "d_loss": 2.0})["part"] is True
 
 
 SOURCES = {"wandb": "wandb", "tensorboardx": "tensorboardX", "mlflow": "mlflow", "trackio": "trackio"}

@@ -264,6 +264,17 @@ def rollouts() -> float:
     return 0.0
 
 
+def rollouts_in_one_mode() -> float:
+    """The model never leaves eval mode."""
+    optimizer = optimizer_of(model)
+    for _ in range(STEPS):
+        model.eval()
+        with torch.no_grad():
+            model(slow(batch))
+        train(optimizer, model(batch).mean())
+    return 0.0
+
+
 def generator_first() -> float:
     """A GAN whose generator steps first, and then makes samples for the discriminator."""
     optimizers = [optimizer_of(model), optimizer_of(teacher)]
@@ -326,8 +337,8 @@ def compiled() -> float:
 
 STORIES: tuple[Story, ...] = (
     whole, by_batch, after_every_step, also_before_the_first_step, only_at_the_end, in_eval_mode,
-    in_eval_mode_after_every_step, with_gradients_switched_off, adversarial, rollouts, generator_first, averages,
-    self_conditioned, compiled,
+    in_eval_mode_after_every_step, with_gradients_switched_off, adversarial, rollouts, rollouts_in_one_mode,
+    generator_first, averages, self_conditioned, compiled,
 )  # fmt: skip
 
 

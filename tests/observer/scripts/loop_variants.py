@@ -461,6 +461,30 @@ def uneven_optimizers() -> None:
             optimizer.step()
 
 
+def optimizer_of_the_loss() -> None:
+    """A loss with parameters of its own, which another optimizer trains at the same time."""
+    model, loss = nn.Linear(4, 8), nn.Linear(8, 1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.5), torch.optim.Adam(loss.parameters(), lr=0.25)]
+    for (inputs,) in loader_of():
+        loss(model(inputs)).mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        time.sleep(SLOW_S)
+
+
+def another_optimizer_to_end_with() -> None:
+    """As where equations are solved: no loader, and the second optimizer goes on with what the first has trained."""
+    model = nn.Linear(4, 1)
+    first, second = torch.optim.Adam(model.parameters()), torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(6):
+        model(torch.ones(2, 4)).pow(2).mean().backward()
+        first.step()
+    for _ in range(9):
+        model(torch.ones(2, 4)).pow(2).mean().backward()
+        second.step()
+        time.sleep(0.2)
+
+
 def gradients_before_the_training() -> None:
     """Looks at gradients first, as a test of them does."""
     model = nn.Linear(4, 1)
@@ -496,7 +520,8 @@ def evaluation_in_the_body() -> None:
 
 
 SECTIONS = (
-    own_optimizer, own_optimizer_without_modes, own_iteration, uneven_optimizers,
+    own_optimizer, own_optimizer_without_modes, own_iteration, uneven_optimizers, optimizer_of_the_loss,
+    another_optimizer_to_end_with,
     gradients_before_the_training, warm_up_by_hand, evaluation_in_the_body,
     amp_with_a_skipped_step, two_optimizers, own_saves, accumulation, iterable, compiled, no_loader, frozen_teacher,
     accelerated, nested_batches, own_switches, replaced_optimizer, kept_optimizer, larger_validation_batches,

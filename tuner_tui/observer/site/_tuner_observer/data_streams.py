@@ -10,14 +10,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-DIVIDING_PACKAGES = frozenset({"datasets", "webdataset", "litdata", "streaming"})
-"""Packages whose streams divide themselves: Hugging Face Datasets, WebDataset, LitData and MosaicML Streaming."""
+from .names import NAMES
+
 DIVIDING_PIPE = "ShardingFilter"
 """Part of the name of the data pipes that the DataLoader divides."""
-DIVIDING_NAMES = frozenset({"get_worker_info", "num_workers"})
-"""What the code of a stream uses that takes every n-th sample or file; a seed needs the first alone."""
-ASSIGNING_NAMES = frozenset({"get_worker_info", "dataset"})
-"""What a `worker_init_fn` uses that assigns a part to the worker's copy of the dataset."""
 MAX_HELD = 32
 """Most items of a list or dictionary that are searched for further datasets."""
 
@@ -38,7 +34,7 @@ def is_stream(dataset: Any) -> bool:
 
 def repeats_in_workers(dataset: Any, worker_init_fn: Any = None) -> bool:
     """Whether several workers would deliver the same samples: a stream that is not known to divide itself."""
-    if not is_stream(dataset) or _reachable_names(worker_init_fn, dataset, set()) >= ASSIGNING_NAMES:
+    if not is_stream(dataset) or _reachable_names(worker_init_fn, dataset, set()) >= NAMES["assigning_workers"]:
         return False
     return not _divides(dataset, set())
 
@@ -49,15 +45,23 @@ def _divides(dataset: Any, seen: set[int]) -> bool:
     if any(DIVIDING_PIPE in cls.__name__ for cls in classes):
         return True
     packages = {cls.__module__.partition(".")[0] for cls in classes}
-    if packages & DIVIDING_PACKAGES and (is_stream(dataset) or not hasattr(dataset, "__getitem__")):
+    if packages & NAMES["dividing_packages"] and (is_stream(dataset) or not hasattr(dataset, "__getitem__")):
         return True
-    if _reachable_names(getattr(type(dataset), "__iter__", None), dataset, set()) >= DIVIDING_NAMES:
+    iterates = getattr(type(dataset), "__iter__", None)
+    names = _reachable_names(iterates, dataset, set())
+    if names >= NAMES["dividing_streams"] or ("get_worker_info" in names and not _reads(iterates, names, dataset)):
         return True
     held = [value for value in _held(dataset) if id(value) not in seen and hasattr(type(value), "__iter__")]
     sources = [value for value in held if is_stream(value)] or [
         value for value in held if hasattr(type(value).__iter__, "__code__")
     ]
     return bool(sources) and all(_divides(source, seen) for source in sources)
+
+
+def _reads(iterates: Any, names: set[str], dataset: Any) -> bool:
+    """Whether a stream may read samples, rather than draw each one from the random numbers of its worker."""
+    values = [*vars(dataset).values(), *(value for name, value in iterates.__globals__.items() if name in names)]
+    return bool(names & NAMES["reading_streams"]) or any(hasattr(type(value), "__iter__") for value in values)
 
 
 def _held(dataset: Any) -> Iterator[Any]:

@@ -23,6 +23,7 @@ from . import process_role
 from .counters.batch_stats import MASK_NAMES, TOKEN_NAMES
 from .counters.step_counters import StepCounters
 from .import_hooks import around_module_calls, call_after, call_around, call_before, call_safely, replacing
+from .names import LIBRARIES, NAMES
 
 HEALTHY_STEPS = 3
 """Steps checked before the one that is looked for: they show what is not finite on purpose."""
@@ -35,10 +36,6 @@ MAX_INPUTS = 4
 MAX_ROW_TEXT = 200
 MAX_VALUES = 8
 """Numbers that are shown one by one; of more their range."""
-SKIPPED_OPERATORS = ("empty", "resize_", "set_", "c10d")
-"""Memory that is not written yet, and what comes from other ranks."""
-FILLS = ("fill", "full", "where", "scatter", "triu", "tril", "lift_fresh")
-"""Operators that write the -inf of a mask."""
 
 
 class FiniteCheck:
@@ -241,7 +238,7 @@ class FiniteCheck:
 
     def _before(self, function: Any, args: Any, kwargs: Any) -> Any:
         name = function._schema.name
-        if any(word in name for word in SKIPPED_OPERATORS) or self._counters.evaluation.depth:
+        if any(word in name for word in NAMES["skipped_operators"]) or self._counters.evaluation.depth:
             return None
         inputs = self._tensors((args, kwargs))
         # What is changed in place cannot be looked at afterwards.
@@ -272,7 +269,9 @@ class FiniteCheck:
         )
         if entered:
             event["entered"] = self._parameters.get(_storage(entered[0]), "data")
-        event["on_purpose"] = output["kinds"] == ["-inf"] and any(word in event["operator"] for word in FILLS)
+        event["on_purpose"] = output["kinds"] == ["-inf"] and any(
+            word in event["operator"] for word in NAMES["filling_operators"]
+        )
         if _site(event) not in self._usual:
             self._events.append(event)
 
@@ -419,19 +418,9 @@ def _without_wrappers(name: str) -> str:
     return name[len("module.") :] if name.startswith("module.") else "" if name in ("module", "_orig_mod") else name
 
 
-SAVING = {
-    "safetensors.torch": (("", "save_file"), ("", "save_model")),
-    "transformers.modeling_utils": (("PreTrainedModel", "save_pretrained"),),
-    "transformers.trainer": (("Trainer", "_save_checkpoint"), ("Trainer", "save_model"), ("Trainer", "save_state")),
-    "accelerate.accelerator": (("Accelerator", "save_state"), ("Accelerator", "save_model")),
-    "lightning.pytorch.trainer.trainer": (("Trainer", "save_checkpoint"),),
-    "pytorch_lightning.trainer.trainer": (("Trainer", "save_checkpoint"),),
-}
-
-
 def keep_from_saving(name: str, module: Any) -> None:
     """Let the functions of the module `name` that save a checkpoint do nothing: the user's are not to be replaced."""
-    for owner_name, function in SAVING.get(name, ()):
+    for owner_name, function in LIBRARIES["saving"].get(name, ()):
         owner = getattr(module, owner_name, None) if owner_name else module
         if owner is not None and function in owner.__dict__:
             replacing(owner, function)(lambda *_, **__: None)

@@ -7,7 +7,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a process without torch should not import `typing`
     from collections.abc import Callable, Mapping
-    from types import ModuleType
+    from types import FrameType, ModuleType
     from typing import Any
 
     Hook = Callable[[ModuleType], None]
@@ -63,6 +63,14 @@ def _call_after_exec(loader: Any, name: str, hook: Hook) -> None:
         loader.exec_module = _not_blamed(exec_module)
     except AttributeError:
         return
+
+
+def outer_frame() -> FrameType:
+    """The innermost frame outside of the observer."""
+    frame, package = sys._getframe(1), __name__.partition(".")[0]
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(package):
+        frame = frame.f_back
+    return frame
 
 
 def call_safely(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

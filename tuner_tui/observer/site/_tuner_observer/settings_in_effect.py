@@ -13,6 +13,7 @@ from typing import Any
 
 from .counters.planned_length import variables_of
 from .import_hooks import call_after, call_before, call_safely
+from .names import LIBRARIES, NAMES
 from .session import Session
 
 
@@ -40,17 +41,7 @@ def _outermost_owners(parameters: list[Any], module_class: type) -> list[Any]:
 CHECK_EVERY = 10
 """After the first two, only every n-th `steps` event is accompanied by a check, which is not free."""
 
-TRAINING_ARGUMENTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps",
-             "dataloader_drop_last", "learning_rate", "weight_decay", "max_grad_norm", "max_length",
-             "seed", "n_gpu")  # fmt: skip
-"""Fields of TrainingArguments that hold without further conditions. `n_gpu` is the number of GPUs among which
-`DataParallel` splits a step, one micro batch each; 0 on a CPU.
-"""
-
 MICRO_BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
-
-SDPA_BACKENDS = (("flash", "flash_sdp_enabled"), ("mem_efficient", "mem_efficient_sdp_enabled"),
-                 ("math", "math_sdp_enabled"), ("cudnn", "cudnn_sdp_enabled"))  # fmt: skip
 
 
 class SettingsInEffect:
@@ -158,7 +149,7 @@ class SettingsInEffect:
 
         Injected fields are included: the script may have changed them after the injection.
         """
-        fields = {name: getattr(arguments, name, None) for name in (*TRAINING_ARGUMENTS, *self.requested)}
+        fields = {name: getattr(arguments, name, None) for name in (*NAMES["training_arguments"], *self.requested)}
         values = {name: value for name, value in fields.items() if isinstance(value, (bool, int, float, str))}
         self._has_arguments = True
         self._current.update(values)
@@ -217,8 +208,12 @@ class SettingsInEffect:
 
         `accumulation` is that of a plain loop, as counted; `optimizers` make a step together.
         """
-        if optimizers > 1:
+        if optimizers > 1 or "optimizers" in self._current:
             self._current["optimizers"] = optimizers
+        # Of several that step together, such as one for the parameters of the loss, that of most parameters.
+        main = max(self._constructed, key=_size_of, default=None) if optimizers > 1 else None
+        if main is not None and self._optimizer is not None and main is not self._optimizer():
+            self.optimizer_stepped(main)
         is_stated = accumulation is not None or ACCUMULATION in self._current  # one that varies later is taken back
         if is_stated and not self._has_arguments and ACCUMULATION not in self._framework:
             self._current[ACCUMULATION] = accumulation
@@ -251,12 +246,18 @@ class SettingsInEffect:
 
     def _sdpa(self) -> list[str]:
         cuda = self._torch.backends.cuda
-        return [name for name, test in SDPA_BACKENDS if hasattr(cuda, test) and getattr(cuda, test)()]
+        return [
+            name for name, test in LIBRARIES["sdpa_backends"].items() if hasattr(cuda, test) and getattr(cuda, test)()
+        ]
 
 
 def _first_parameter(optimizer: Any) -> Any:
     groups = getattr(optimizer, "param_groups", ())
     return next((each for group in groups for each in group["params"]), None)
+
+
+def _size_of(optimizer: Any) -> int:
+    return sum(each.numel() for group in optimizer.param_groups for each in group["params"])
 
 
 def _rate_of(optimizer: Any) -> float | None:

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..import_hooks import call_after
+from ..names import NAMES
 from .batch_stats import IteratorStats
 
 if TYPE_CHECKING:
@@ -129,10 +130,6 @@ class EvaluationDetector:
             self._model = None
 
 
-EVALUATION_WORDS = frozenset(
-    {"eval", "evaluate", "evaluation", "val", "valid", "validate", "validation", "test", "testing"}
-)
-"""Words in the name of a function that evaluates."""
 MAX_STEPS_IN_A_ROW = 3
 """A place that was first passed long after the first step, and then before so many in a row, belongs to training."""
 
@@ -163,7 +160,7 @@ class EvaluationSites:
         """
         words = frozenset(getattr(site[0], "co_name", "").lower().split("_"))
         estimates_loss = words >= {"estimate", "loss"}  # returns and advantages are estimated for the next steps
-        if not estimates_loss and EVALUATION_WORDS.isdisjoint(words):
+        if not estimates_loss and NAMES["evaluating_functions"].isdisjoint(words):
             self.training.add(site)
 
     def evaluates(self, site: CallSite, calls: int, optimizers: int) -> bool:

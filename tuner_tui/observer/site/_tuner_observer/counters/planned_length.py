@@ -18,24 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-EPOCH_NAMES = frozenset(
-    {"epochs", "numepochs", "nepochs", "nepoch", "numepoch", "maxepochs", "maxepoch", "totalepochs", "totalepoch",
-     "trainepochs", "trainingepochs", "numtrainepochs", "epochnum", "nbepochs"}
-)  # fmt: skip
-STEP_NAMES = frozenset(
-    {"maxiters", "maxiter", "maxsteps", "maxtrainsteps", "numiters", "numiterations", "niters", "iterations",
-     "totaliters", "totaliterations", "numtrainingsteps", "numtrainsteps", "maxiterations", "trainiters", "trainsteps"}
-)  # fmt: skip
-MEMBER_EPOCH_NAMES = frozenset({"epoch"})
-"""Names of a number of epochs among settings and constants; as a variable it is the epoch that runs."""
-BATCH_NAMES = ("batchsize", "batch")
-INDEX_NAMES = frozenset({"ix", "idx", "idxs", "index", "indices", "batchidx", "batchix", "batchindices"})
-"""Names of the random numbers by which a batch is drawn from data in memory."""
-START_NAMES = frozenset({"startepoch", "startingepoch", "resumeepoch", "firstepoch"})
-OWNERS = frozenset(
-    {"args", "arguments", "opt", "opts", "options", "config", "cfg", "conf", "hparams", "hps", "params", "flags",
-     "self", "hyperparameters", "settings", "hp"}
-)  # fmt: skip
+from ..names import NAMES
+
 MAX_FRAMES = 30
 MAX_LENGTH = 10**9
 LIBRARIES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
@@ -58,12 +42,16 @@ class Loop(NamedTuple):
     """A loop around the step. `iterations` is how often it runs, None if that is not known.
 
     `kind` says of such a loop whether it is one of `data`, of an `engine`, or ends when its condition says so, like an
-    `episode` of reinforcement learning.
+    `episode` of reinforcement learning. `may_stop`: something that is not understood may end it earlier.
     """
 
     iterations: int | None
     counter: Counter | None = None
     kind: str = "data"
+    may_stop: bool = False
+
+
+EPISODE = Loop(None, kind="episode")
 
 
 class Limit:
@@ -84,10 +72,16 @@ class Limit:
         self._fewest, self._most = 1, MAX_LENGTH  # steps after each rollout
         self._makes_several = False
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the position is a variable of a function."""
+        counter = self._loops[0].counter
+        return counter is not None and getattr(counter.expression, "id", None) in counter.code.co_varnames
+
     def follow(self, frames: Mapping[CodeType, FrameType], steps: int, ahead: int) -> None:
         """Note the position after so many steps, of which the variables are `ahead`."""
         position, size = 0, 1
-        for iterations, counter, _ in self._loops:
+        for iterations, counter, *_ in self._loops:
             frame = None if counter is None else frames.get(counter.code)
             value = None if counter is None or frame is None else _value(counter.expression, frame)
             if counter is None or type(value) is not int:
@@ -137,6 +131,7 @@ class PlannedLength:
     `epochs` is how often the innermost loop runs where it is over data of unknown length, or the named number;
     `iterations` is how often the step is passed where all loops count, and `inner` how often in one run of the
     innermost. `steps` is a named number of steps, `start` the named first epoch; 0 unless `epochs` is named.
+    `is_episodic`: how often the innermost loop runs is told only by what happens in it.
     """
 
     def __init__(self, frame: FrameType | None) -> None:
@@ -145,7 +140,7 @@ class PlannedLength:
         self.iterations: int | None = None
         self.inner: int | None = None
         self.outer: int | None = None
-        self.has_loops = self._breaks = self._ends_by_break = False
+        self.has_loops = self.is_episodic = self._breaks = self._ends_by_break = False
         self._limits: list[Limit] = []
         self._nest: Limit | None = None
         self._read_loops(frame)
@@ -155,6 +150,11 @@ class PlannedLength:
         loops, self._limits, self._breaks = finder.loops, finder.limits, finder.breaks
         if not loops:
             return
+        if self.steps in [each.iterations for each in loops[:-1]]:
+            self.steps = None  # of an episode
+        # The early end of the outermost loop ends the training; another one begins again, and may end early again.
+        loops[:-1] = [EPISODE if each.may_stop and each.iterations is not None else each for each in loops[:-1]]
+        self.is_episodic = len(loops) > 1 and loops[0] is EPISODE
         self._ends_by_break = [loop.kind for loop in loops] == ["episode"]  # `while True:` without data
         outer = [loop.iterations for loop in loops[1:] if loop.iterations is not None]
         if len(outer) < len(loops) - 1:  # the length of a loop around the epochs is not known
@@ -233,6 +233,8 @@ class _LoopFinder:
         self.limits: list[Limit] = []
         self.breaks = False
         self._epochs = epochs
+        self._counted_inside: list[tuple[ast.expr, Any, bool]] = []
+        self._around: list[ast.For | ast.While] = []
         in_script = False
         for frame in calling_frames(innermost, MAX_FRAMES):
             engine = ENGINES.get(frame.f_globals.get("__name__", ""))
@@ -256,7 +258,12 @@ class _LoopFinder:
         source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
         first, line = frame.f_code.co_firstlineno, frame.f_lineno
         loops: list[Loop] = []
+        self._around.clear()
+        limits, self.limits = self.limits, []
+        body: list[ast.stmt] = []
         for node in ast.walk(ast.parse(source)):  # outer statements come first
+            if isinstance(node, ast.FunctionDef) and _includes(node, line):
+                body = node.body
             if not isinstance(node, (ast.For, ast.While, ast.If)) or not first <= node.lineno:
                 continue
             if not node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
@@ -277,32 +284,62 @@ class _LoopFinder:
                 is_counted = bounds is not None and (bounds is not ENUMERATED or count is not None)
                 start, stride = (0, 1) if bounds is None else bounds
                 loop = Loop(count, Counter(frame.f_code, counter, start, stride) if is_counted else None)
+                outer = [each.target for each in self._around if isinstance(each, ast.For)]
+                if bounds is not None and any(_names_in(each) & _names_in(node.iter) for each in outer):
+                    loop = EPISODE
             loops.append(self._with_breaks(node, loop, frame))
+            self._around.append(node)
         self.loops += loops[::-1]
+        if loops:  # what a function that is called in a loop counts in a variable of its own begins again
+            self._counted_inside.clear()
+            limits = [each for each in limits if not each.is_local]
+        self.limits += limits
+        for each in body:  # `self.epoch += 1` in a method that a loop outside calls
+            target = each.target if isinstance(each, ast.AugAssign) else None
+            if isinstance(target, ast.Attribute) and _increments(each, target):
+                self._counted_inside.append((target, _value(target.value, frame), each.lineno < line))
 
     def _while(self, node: ast.While, frame: FrameType) -> Loop:
         """The loop of `while epoch < epochs:` whose body counts with `epoch += 1`; a limit if something else counts.
 
         Of `while True:` the loop over the named number of epochs, if its body counts a variable with that name.
         """
-        for counter, end in _comparisons(node.test, (ast.Lt, ast.LtE), frame):
+        for counter, end in _comparisons(node.test, (ast.Lt, ast.LtE), frame, runs=True):
             value = _value(counter, frame)
-            if any(_increments(each, counter) for each in node.body):
-                return Loop(max(0, end - value), Counter(frame.f_code, counter, value))
+            counted = [each.lineno < frame.f_lineno for each in node.body if _increments(each, counter)]
+            counted += self._counted_by_calls(counter, node, frame)
+            if counted:
+                may_stop = isinstance(node.test, ast.BoolOp)
+                return Loop(end - value + counted[0], Counter(frame.f_code, counter, value), may_stop=may_stop)
             grows_here = any(isinstance(each, ast.AugAssign) and _same(each.target, counter) for each in node.body)
-            self._add_limit(counter, end - 1, frame, steady=False, by_rollouts=not grows_here)
+            if not self._is_set_back(counter):
+                self._add_limit(counter, end - 1, frame, steady=False, by_rollouts=not grows_here)
         for each in node.body:
             if isinstance(each, ast.AugAssign) and "epoch" in _last_name(each.target):
                 value = _value(each.target, frame) if _increments(each, each.target) else None
                 if type(value) is int and value < (self._epochs or 0):
-                    return Loop((self._epochs or 0) - value, Counter(frame.f_code, each.target, value))
-        return Loop(None, kind="episode")
+                    iterations = (self._epochs or 0) - value + (each.lineno < frame.f_lineno)
+                    return Loop(iterations, Counter(frame.f_code, each.target, value))
+        return EPISODE
+
+    def _counted_by_calls(self, counter: ast.expr, loop: ast.While, frame: FrameType) -> list[bool]:
+        """Of functions that lead from a loop to the step and count this attribute once in each iteration, whether they
+        do so before the step."""
+        owner = _value(counter.value, frame) if isinstance(counter, ast.Attribute) else None
+        inner = [each for each in ast.walk(loop) if isinstance(each, (ast.For, ast.While)) and each is not loop]
+        if owner is None or any(_includes(each, frame.f_lineno) for each in inner):
+            return []
+        return [ahead for target, each, ahead in self._counted_inside if each is owner and _same(target, counter)]
 
     def _add_limit(
         self, counter: ast.expr, last: int, frame: FrameType, steady: bool, by_rollouts: bool = False
     ) -> None:
         loop = Loop(None, Counter(frame.f_code, counter, _value(counter, frame)))
         self.limits.append(Limit([loop], last - _value(counter, frame), steady, by_rollouts))
+
+    def _is_set_back(self, counter: ast.expr) -> bool:
+        """Whether a loop further out sets this variable."""
+        return any(_assigns(each, counter) for loop in self._around for each in ast.walk(loop))
 
     def _with_breaks(self, node: ast.For | ast.While, loop: Loop, frame: FrameType) -> Loop:
         """The loop as far as its breaks let it run."""
@@ -320,15 +357,20 @@ class _LoopFinder:
                 if any(_assigns(each, counter) for each in ast.walk(node)) or not (at_top or increments):
                     continue  # what is set back, such as the epochs without improvement, is no position
                 lines = [each.lineno for each in increments] or [node.lineno]
-                last = end - _counts_between(line, test.lineno, lines)
+                # How often it changes between the step and the test that follows, in this iteration or the next.
+                at = test.lineno
+                last = end - sum(line < each < at if line < at else each > line or each < at for each in lines)
                 understood = True
                 if counted is not None and at_top:
                     stop = (last - counted.first) // counted.stride + 1
-                    loop = Loop(stop if loop.iterations is None else min(stop, loop.iterations), counted)
+                    loop = loop._replace(iterations=stop if loop.iterations is None else min(stop, loop.iterations))
+                elif self._is_set_back(counter):
+                    loop = EPISODE
                 else:
                     steady = any(_increments(each, counter) for each in node.body)
                     self._add_limit(counter, last, frame, steady)
-            self.breaks = self.breaks or not understood
+            if not understood:
+                self.breaks, loop = True, loop._replace(may_stop=True)
         return loop
 
 
@@ -344,11 +386,6 @@ def kind_of_code(path: str) -> str:
     return "other" if outside else "script"
 
 
-def _counts_between(step: int, test: int, increments: list[int]) -> int:
-    """How often the variable changes between the step and the test that follows it, in this iteration or the next."""
-    return sum(step < line < test if step < test else line > step or line < test for line in increments)
-
-
 def _break_tests(body: list[ast.stmt]) -> Iterator[ast.expr]:
     """The tests of those `if` statements of a loop that leave it."""
     for node in body:
@@ -360,10 +397,12 @@ def _break_tests(body: list[ast.stmt]) -> Iterator[ast.expr]:
             yield from _break_tests(node.body)
 
 
-def _comparisons(test: ast.expr, kinds: tuple[type, ...], frame: FrameType) -> Iterator[tuple[ast.expr, int]]:
+def _comparisons(
+    test: ast.expr, kinds: tuple[type, ...], frame: FrameType, runs: bool = False
+) -> Iterator[tuple[ast.expr, int]]:
     """The variables that a test compares with a limit, and the first value beyond it, such as 10 for `i < 10`.
 
-    Of `a or b` each is a limit, of `a and b` one if the other is known to be true.
+    Of `a or b` each is a limit, of `a and b` one if the other is known to be true, as it is of a loop that `runs`.
     """
     nodes = test.values if isinstance(test, ast.BoolOp) else [test]
     for node in nodes:
@@ -371,28 +410,44 @@ def _comparisons(test: ast.expr, kinds: tuple[type, ...], frame: FrameType) -> I
             continue
         if not isinstance(node.left, (ast.Name, ast.Attribute, ast.Subscript)):
             continue
-        needs_others = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
-        if needs_others and not all(_is_true(each, frame) for each in nodes if each is not node):
+        needs_others = not runs and isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
+        if needs_others and not all(_is_known(each, frame) for each in nodes if each is not node):
             continue
         value, end = _value(node.left, frame), _value(node.comparators[0], frame)
         if type(value) is int and isinstance(end, (int, float)) and end == end // 1 and value <= end < MAX_LENGTH:
             yield node.left, int(end) + isinstance(node.ops[0], (ast.Gt, ast.LtE))
 
 
-def _is_true(node: ast.expr, frame: FrameType) -> bool:
-    """Whether a condition is a variable that is set, `… is not None` where it is not, or `not …` of one that is not."""
-    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.IsNot):
-        return _value(node.left, frame) is not None
+def _names_in(node: ast.expr) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _is_known(node: ast.expr, frame: FrameType) -> bool | None:
+    """Whether a condition is known to be true or false: a variable, `not …` of one, or a comparison with None."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return _value(node.operand, frame) is False
-    return _value(node, frame) is True
+        known = _is_known(node.operand, frame)
+        return None if known is None else not known
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+        is_none = _value(node.left, frame) is None
+        return isinstance(node.ops[0], ast.Is) == is_none if not is_none or _is_none(node.left, frame) else None
+    value = _value(node, frame)
+    return value if isinstance(value, bool) else None
+
+
+def _is_none(node: ast.expr, frame: FrameType) -> bool:
+    """Whether a variable or an attribute of settings is set to None, rather than unknown."""
+    if isinstance(node, ast.Name):
+        return variables_of(frame).get(node.id, frame.f_globals.get(node.id, node)) is None
+    owner = _value(node.value, frame) if isinstance(node, ast.Attribute) else None
+    return isinstance(node, ast.Attribute) and getattr(owner, "__dict__", {}).get(node.attr, node) is None
 
 
 def _is_switched_off(test: ast.expr, loop: ast.stmt, frame: FrameType) -> bool:
-    """Whether a condition needs a setting that is false, such as `eval_only`, which the loop does not change."""
+    """Whether a condition needs a setting that is false or None, such as `eval_only`, which the loop does not set."""
     nodes = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    switched_off = [node for node in nodes if _value(node, frame) is False]
-    return any(not any(_assigns(each, node) for each in ast.walk(loop)) for node in switched_off)
+    parts = [list(ast.walk(node)) for node in nodes if _is_known(node, frame) is False]
+    statements = list(ast.walk(loop))
+    return any(not any(_assigns(each, part) for each in statements for part in variables) for variables in parts)
 
 
 def _increments(node: ast.AST, counter: ast.expr) -> bool:
@@ -400,11 +455,11 @@ def _increments(node: ast.AST, counter: ast.expr) -> bool:
     return isinstance(node, ast.AugAssign) and ast.dump(node.value) == ONE and _same(node.target, counter)
 
 
-def _assigns(node: ast.AST, counter: ast.expr) -> bool:
+def _assigns(node: ast.AST, counter: ast.AST) -> bool:
     return isinstance(node, ast.Assign) and any(_same(target, counter) for target in node.targets)
 
 
-def _same(first: ast.expr, second: ast.expr) -> bool:
+def _same(first: ast.AST, second: ast.AST) -> bool:
     return ast.dump(first).replace("Store()", "Load()") == ast.dump(second).replace("Store()", "Load()")
 
 
@@ -415,7 +470,7 @@ def _is_over_parts(loop: ast.For, frame: FrameType) -> bool:
     """
     node = loop.iter
     if isinstance(node, (ast.List, ast.Tuple)):
-        return True
+        return not all(isinstance(_value(each, frame), (int, float)) for each in node.elts)
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
         node = node.value
     if isinstance(node, ast.Call) and _last_name(node.func) in ("values", "items") and not node.args:
@@ -473,6 +528,8 @@ def _count(node: ast.expr, frame: FrameType) -> tuple[int | None, tuple[int, int
             return None, None
         iterated = range(*whole)
         return len(iterated), (iterated.start, iterated.step)
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return len(node.elts), None
     value = _value(node, frame)
     iterated = value.__dict__.get("iterable") if "tqdm" in type(value).__name__ else value
     if isinstance(iterated, range):
@@ -596,10 +653,10 @@ def named_batch(frame: FrameType | None, delivered: Iterable[int] = ()) -> int |
     indexed, rows, given = set(none), set(none), set(none)
     for name, value, _ in _named_values(frame):
         plain, shape = name.replace("_", "").lower(), getattr(value, "shape", None)
-        if type(value) is int and plain.endswith(BATCH_NAMES):
+        if type(value) is int and plain.endswith(tuple(NAMES["batch"])):
             sizes.add(value)
         elif shape and hasattr(type(value), "grad_fn"):
-            draws = plain in INDEX_NAMES and len(shape) == 1
+            draws = plain in NAMES["index"] and len(shape) == 1
             (rows if value.grad_fn is not None else indexed if draws else given).add(int(shape[0]))
     batches = sizes & rows or indexed & (rows | given) or (set() if rows else sizes & given)
     return batches.pop() if len(batches) == 1 else None
@@ -621,7 +678,7 @@ def _named_in(frame: FrameType) -> Iterator[tuple[str, Any, bool]]:
     for variables in (variables_of(frame), frame.f_globals):
         for name, value in list(variables.items()):
             yield name, value, name.isupper()
-            if name.strip("_").lower() in OWNERS:
+            if name.strip("_").lower() in NAMES["settings"]:
                 yield from ((member, each, name != "self") for member, each in _members(value))
 
 
@@ -639,8 +696,8 @@ def _add(length: dict[str, int], name: str, value: Any, is_setting: bool) -> Non
     if type(value) not in (int, float) or value != value or not 0 < value < MAX_LENGTH or value != int(value):
         return
     plain = name.replace("_", "").lower()
-    epochs = EPOCH_NAMES | MEMBER_EPOCH_NAMES if is_setting else EPOCH_NAMES
-    kinds = (("epochs", epochs), ("steps", STEP_NAMES), ("start", START_NAMES))
+    epochs = NAMES["epochs"] | (NAMES["member_epochs"] if is_setting else frozenset())
+    kinds = (("epochs", epochs), ("steps", NAMES["steps"]), ("start", NAMES["start"]))
     for kind, names in kinds:
         if plain in names:
             length.setdefault(kind, int(value))

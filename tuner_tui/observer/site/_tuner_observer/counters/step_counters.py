@@ -177,7 +177,7 @@ class StepCounters:
         self._alternating: set[int] = set()
         self._joined: int | None = None
         self._alone: int | None = None
-        self._repeated = False
+        self._repeated = self._plans_again = False
         self._trainer_calls: int | None = None
         self._next_write_s = 0.0
         self._epochs: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -406,6 +406,10 @@ class StepCounters:
         """Process buffered records after a step, and write the counters when they are due."""
         self.read()
         if now >= self._next_write_s and self.own_steps > self.written_steps:
+            if self._plans_again:
+                self._plans_again = False
+                self.set_plan(call_safely(PlannedLength, sys._getframe(1)))
+                self._planned_from -= 1  # its first step seemed to be one with the last of the loop before
             if self._planned is not None:
                 steps, ahead = self.own_steps - self._planned_from, int(not self.buffer.optimizers)
                 call_safely(self._planned.follow, sys._getframe(1), steps, ahead)
@@ -489,6 +493,7 @@ class StepCounters:
             if key == self._joined and self._repeated:
                 self.own_steps += 1
                 self._alternating = {key}
+                self.optimizers, self._plans_again = 1, True
             self._joined, self._repeated = None, self._alternating == {key}
             self._alternating = {key}
             self._alone = key if self._repeated else None
@@ -630,9 +635,9 @@ class StepCounters:
         if epoch is not None and first_epoch is not None and epoch > first_epoch:
             return (steps - first_steps) / (epoch - first_epoch)
         batches = totals["epoch_batches"]
-        if (
-            not batches or not self.own_steps or len(self._totals.lengths) > 1
-        ):  # of two loaders either may end the epoch
+        is_episodic = self._planned is not None and self._planned.is_episodic
+        # Of two loaders either may end the epoch.
+        if not batches or not self.own_steps or len(self._totals.lengths) > 1 or is_episodic:
             return None
         # A last step with fewer micro batches counts in most loops, hence rounding up.
         return float(-(-batches // (self.accumulation or max(1, round(totals["micro_steps"] / self.own_steps)))))

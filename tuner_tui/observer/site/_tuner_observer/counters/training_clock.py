@@ -179,10 +179,7 @@ class TrainingClock:
         """Turn a pause for an evaluation into one for a checkpoint. Returns whether there was one."""
         if self._paused is None or self._paused[0] != "evaluating":
             return False
-        phase, since, before = self._paused
-        self._add(phase, now - since)
-        self._pauses.append((since, now))
-        self._paused = ("saving", now, before)
+        self._paused = ("saving", now, self._close_pause(now))
         self._begin("saving", now)
         return True
 
@@ -206,20 +203,21 @@ class TrainingClock:
             self.is_running = self._since_s is not None
 
     def _end_pause(self, now: float) -> None:
-        assert self._paused is not None
-        phase, since, before = self._paused
-        self._add(phase, now - since)
-        self._paused = None
-        self._pauses.append((since, now))
+        before = self._close_pause(now)
         self._session.enter_phase(before if before in RESUMABLE_PHASES else "training")
 
-    def _add(self, phase: str, seconds: float) -> None:
-        self._lasted_s[phase] = seconds
+    def _close_pause(self, now: float) -> str:
+        """Add the time of the open pause. Returns the phase before it."""
+        assert self._paused is not None
+        (phase, since, before), self._paused = self._paused, None
+        self._pauses.append((since, now))
+        self._lasted_s[phase] = seconds = now - since
         if phase == "saving":
             self._save_s += seconds
         else:
             self._eval_s += seconds
             self._evaluated_s += seconds
+        return before
 
     def fields(self, now: float) -> dict[str, Any]:
         """Time fields of a `steps` event, an open pause included. Resets those of the time since the last event."""

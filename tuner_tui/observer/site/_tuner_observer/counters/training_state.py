@@ -20,6 +20,7 @@ from typing import Any
 from weakref import ref
 
 from ..import_hooks import call_after, call_safely
+from ..names import NAMES
 from ..session import Session, json_safe
 from .memory_peaks import HostCopy, copy_to_host
 from .planned_length import LIBRARIES, MAX_FRAMES, calling_frames, variables_of
@@ -34,12 +35,6 @@ MAX_WEIGHTS = 32
 MAX_ELEMENTS = 1 << 14
 """Tensors whose weights are summed, and the elements of each, evenly spaced."""
 MAX_RESTORED = 64
-SCRIPT_COUNTERS = frozenset({
-    "epoch", "step", "steps", "global_step", "global_steps", "completed_steps", "cur_step", "current_step",
-    "train_step", "iteration", "iter_num", "it", "n_iter", "num_updates", "updates", "optimizer_step", "step_num",
-    "step_count",
-})  # fmt: skip
-"""Names of variables and attributes that count."""
 
 
 class TrainingStates:
@@ -227,7 +222,7 @@ def _script_counters(innermost: FrameType) -> dict[str, int]:
         if not any(library in frame.f_code.co_filename for library in LIBRARIES):
             variables = variables_of(frame)
             for names in (variables, getattr(variables.get("self"), "__dict__", {})):
-                for name in SCRIPT_COUNTERS.intersection(names):
+                for name in NAMES["counters"].intersection(names):
                     if type(names[name]) is int:
                         counters.setdefault(name, names[name])
     return counters

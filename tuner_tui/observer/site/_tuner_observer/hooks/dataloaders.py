@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 import time
 from collections import deque
@@ -14,7 +13,7 @@ from weakref import ref
 from ..counters.batch_stats import EMPTY_LAYOUT, IteratorStats
 from ..counters.step_counters import MAX_MASK_RECORDS, StepCounters
 from ..data_streams import length_of, repeats_in_workers
-from ..import_hooks import call_after, call_around, call_before, call_safely, replacing
+from ..import_hooks import call_after, call_around, call_before, call_safely, outer_frame, replacing
 from ..settings_in_effect import MICRO_BATCH
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 perf_counter = time.perf_counter
 get_ident = threading.get_ident
 
-PACKAGE = __name__.partition(".")[0]
 MAX_ROWS_AHEAD = 4096
 """Batches that a sampler may draw before they are delivered."""
 MAX_ROWS_OF_A_SAMPLE = 2
@@ -88,9 +86,7 @@ def _prefetches(loader: Any) -> bool:
     if type(loader).__module__ == "accelerate.data_loader":
         return type(loader).__name__ != "SkipDataLoader"
     # Who iterates decides, not the loader: the same DataLoader may be wrapped by accelerate, or read by the script.
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(PACKAGE):
-        frame = frame.f_back  # the caller of `DataLoader.__iter__`
+    frame = outer_frame()  # the caller of `DataLoader.__iter__`
     caller = frame.f_globals.get("__name__", "")
     if caller.endswith("pytorch.utilities.combined_loader"):
         return length_of(loader) is None

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..counters.step_counters import StepCounters
-from ..import_hooks import call_safely, replacing
+from ..import_hooks import call_safely, outer_frame, replacing
 
 if TYPE_CHECKING:
     from ..counters.evaluation import CallSite
@@ -28,7 +28,6 @@ get_ident = threading.get_ident
 MIN_SPAN_S = 1e-3
 """Shorter spans are gradient clipping, weight averaging and the like."""
 
-PACKAGE = __name__.partition(".")[0]
 HOOK = "tuner-tui"
 """Key of the hook among those that torch calls before the forward of every module."""
 
@@ -81,10 +80,7 @@ class NoGradTracker:
         if self.count:
             self._eval_without_gradients()
             return
-        frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(PACKAGE):
-            frame = frame.f_back  # the caller of `eval`
-        self.since_s, self.site = perf_counter(), _call_site(frame)
+        self.since_s, self.site = perf_counter(), _call_site(outer_frame())  # of the caller of `eval`
         if self.evaluation.has_stepped:
             self._await_call()
         elif self.site is not None:
@@ -97,6 +93,8 @@ class NoGradTracker:
 
     def _distrust(self) -> None:
         """The outputs of a model in eval mode, such as a teacher's, were for the step."""
+        if self.site in self.counters.evaluation_sites.training:
+            self.counters.clock.drop_evaluation()
         if self.site is not None:
             self.counters.evaluation_sites.training.add(self.site)
 

@@ -14,23 +14,14 @@ from typing import Any
 from .. import process_role
 from ..data_streams import is_stream, repeats_in_workers
 from ..import_hooks import call_before, call_safely, replacing
+from ..names import LIBRARIES
 from ..session import Session
 
-LOADER_ARGUMENTS = {
-    "dataloader_num_workers": "num_workers",
-    "dataloader_prefetch_factor": "prefetch_factor",
-    "dataloader_pin_memory": "pin_memory",
-    "dataloader_persistent_workers": "persistent_workers",
-    "per_device_train_batch_size": "batch_size",
-}
+LOADER_ARGUMENTS: dict[str, str] = LIBRARIES["loader_arguments"]
 """Settings that a plain DataLoader accepts, and the names of its arguments."""
 WORKERS = "dataloader_num_workers"
 REPEATING_STREAM = "each worker would deliver all samples of this stream"
-
-
-POSITIONAL_LOADER_ARGUMENTS = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn",
-              "pin_memory",
-              "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator")  # fmt: skip
+POSITIONAL_LOADER_ARGUMENTS = LIBRARIES["loader_positional"]["order"].split()
 """Arguments of DataLoader after the dataset, in order."""
 
 

@@ -14,7 +14,7 @@ from ..counters.step_counters import StepCounters
 from ..import_hooks import call_after, call_around, call_before, call_safely
 from ..session import Session
 from ..settings_in_effect import SettingsInEffect
-from .loggers import kind_of, training_loss
+from .loggers import kind_of, training_losses
 from .reporter import FrameworkReporter, as_float, hook_pause
 
 GRAD_NORM_NAMES = ("grad_norm", "train/grad_norm", "grad_2.0_norm_total")
@@ -113,10 +113,10 @@ class LightningReporter(FrameworkReporter):
         if not trainer.training:
             self._validation.update(scalars)
             return
-        loss = training_loss(scalars)
-        if loss is None:
+        fields = training_losses(scalars)
+        if fields.get("loss") is None:
             return
-        fields = {"step": trainer.global_step, "epoch": as_float(trainer.current_epoch), "loss": loss}
+        fields.update(step=self._step(trainer), epoch=as_float(trainer.current_epoch))
         fields["grad_norm"] = next((as_float(scalars[name]) for name in GRAD_NORM_NAMES if name in scalars), None)
         fields["learning_rate"] = call_safely(lambda: as_float(trainer.optimizers[0].param_groups[0]["lr"]))
         self.report_metrics(fields)
@@ -134,7 +134,7 @@ class LightningReporter(FrameworkReporter):
                 "eval_loss" if kind_of(name).key == "eval_loss" else name: value
                 for name, value in (self._validation or unlogged).items()
             }
-            self.report_evaluation(trainer.global_step, metrics)
+            self.report_evaluation(self._step(trainer), metrics)
 
     def saved(self, trainer: Any, path: Any) -> None:
         """Report a completed checkpoint; one that would skip the rest of an epoch only as a file that was saved.
@@ -146,9 +146,13 @@ class LightningReporter(FrameworkReporter):
             path = os.path.abspath(os.fspath(path))
             whole = call_safely(lambda: trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
             if trainer.should_stop and whole is False:
-                self.session.report("saved", step=trainer.global_step, path=path)
+                self.session.report("saved", step=self._step(trainer), path=path)
             else:
-                self.session.report("checkpoint", step=trainer.global_step, path=path, seconds=self.saving_s)
+                self.session.report("checkpoint", step=self._step(trainer), path=path, seconds=self.saving_s)
+
+    def _step(self, trainer: Any) -> int:
+        """Lightning counts the calls of all optimizers; those that step together make one step."""
+        return self.counters.step if len(trainer.optimizers) > 1 else int(trainer.global_step)
 
 
 def _count_or_none(value: Any) -> int | None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ..counters.step_counters import StepCounters
 from ..import_hooks import call_after
+from ..names import LIBRARIES, NAMES
 from ..session import Session
 from .reporter import as_float
 
@@ -30,25 +31,11 @@ class Logger(NamedTuple):
 
     source: str
     owner: str | None
-    methods: Mapping[str, tuple[str, ...]]
+    methods: Mapping[str, list[str]]
     reads: bool = True
 
 
-_SUMMARY_WRITER = {
-    "add_scalar": ("tag", "scalar_value", "global_step"),
-    "add_scalars": ("main_tag", "tag_scalar_dict", "global_step"),
-}
-_MLFLOW = {"log_metric": ("key", "value", "step"), "log_metrics": ("metrics", "step")}
-LOGGERS = {
-    "wandb.sdk.wandb_run": Logger("wandb", "Run", {"log": ("data", "step")}),
-    "torch.utils.tensorboard.writer": Logger("tensorboard", "SummaryWriter", _SUMMARY_WRITER),
-    "tensorboardX.writer": Logger("tensorboardX", "SummaryWriter", _SUMMARY_WRITER),
-    "mlflow.tracking.fluent": Logger("mlflow", None, _MLFLOW),
-    "trackio.run": Logger("trackio", "Run", {"log": ("metrics", "step")}, reads=False),
-    "accelerate.accelerator": Logger("accelerate", "Accelerator", {"log": ("values", "step")}, reads=False),
-    "lightning.fabric.fabric": Logger("fabric", "Fabric", {"log_dict": ("metrics", "step")}),
-    "lightning_fabric.fabric": Logger("fabric", "Fabric", {"log_dict": ("metrics", "step")}),
-}
+LOGGERS = {module: Logger(**fields) for module, fields in LIBRARIES["loggers"].items()}
 """By the module that defines them."""
 
 
@@ -74,26 +61,6 @@ _WORDS = re.compile(r"[^a-z0-9@]+")
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-def _split(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_EVALUATION_WORDS = _split("val valid validation eval evaluation test testing dev devel heldout")
-_TRAINING_WORDS = frozenset(("train", "training", "tr"))
-_NO_FIGURES = _split(
-    "best lowest min minimum max maximum previous prev last target scale scaler scaling weight coef factor mask time"
-    " seconds runtime size step steps iter iters iteration second sec"
-)
-"""Names with one of these words are neither a loss nor a metric of this moment."""
-_METRICS = _split(
-    "acc accuracy top1 top5 acc@1 acc@5 prec precision recall f1 ppl perplexity bleu rouge auc auroc dice iou miou map"
-    " psnr ssim mse mae rmse wer cer bpc bpb"
-)
-_PERPLEXITY = frozenset(("ppl", "perplexity"))
-_MEANS = frozenset(("mean", "avg", "average"))
-_PLAIN_WORDS = frozenset(("loss", "train", "training", "batch", "running", "step")) | _MEANS
-
-
 class Kind(NamedTuple):
     """What a name says of its value: its `category`, `key` is its name in an event, and whether it says `trains`.
 
@@ -109,30 +76,39 @@ class Kind(NamedTuple):
 def kind_of(name: str) -> Kind:
     """The kind of a logged name such as `train/loss`, `val_acc` or `Loss/test`."""
     words = [word for word in _WORDS.split(_CAMEL_CASE.sub("_", name).lower()) if word]
-    unique, trains = set(words), bool(_TRAINING_WORDS & set(words))
-    if unique - _TRAINING_WORDS in ({"lr"}, {"learning", "rate"}):
+    unique, trains = set(words), bool(NAMES["training"] & set(words))
+    if unique - NAMES["training"] in ({"lr"}, {"learning", "rate"}):
         return Kind("learning_rate")
-    if unique - _TRAINING_WORDS in ({"grad", "norm"}, {"gradient", "norm"}, {"gradnorm"}, {"gnorm"}):
+    if unique - NAMES["training"] in ({"grad", "norm"}, {"gradient", "norm"}, {"gradnorm"}, {"gnorm"}):
         return Kind("grad_norm")
     if unique == {"epoch"}:
         return Kind("epoch")
-    is_loss = any(word.startswith("loss") or word.endswith("loss") for word in words) and not unique & _PERPLEXITY
-    is_loss = is_loss or (trains and unique - _TRAINING_WORDS == {"total"})  # the sum of `train/ce` and `train/reg`
-    if unique & _NO_FIGURES - (_PLAIN_WORDS if is_loss else frozenset()):
+    is_loss = (
+        any(word.startswith("loss") or word.endswith("loss") for word in words) and not unique & NAMES["perplexity"]
+    )
+    is_loss = is_loss or (trains and unique - NAMES["training"] == {"total"})  # the sum of `train/ce` and `train/reg`
+    if unique & NAMES["no_figures"] - (NAMES["plain_losses"] if is_loss else frozenset()):
         return Kind(IGNORED)
-    rest = [word for word in words if word not in _EVALUATION_WORDS | _MEANS]
-    if unique & _EVALUATION_WORDS and not trains:
+    rest = [word for word in words if word not in NAMES["evaluation"] | NAMES["means"]]
+    if unique & NAMES["evaluation"] and not trains:
         return Kind(EVALUATION, "eval_" + "_".join(rest)) if rest else Kind(IGNORED)
     if is_loss:
-        order = 3 if "epoch" in unique else 0 if unique <= _PLAIN_WORDS else 1 if "total" in unique else PART
+        order = 3 if "epoch" in unique else 0 if unique <= NAMES["plain_losses"] else 1 if "total" in unique else PART
         return Kind(LOSS, "eval_" + "_".join(words), trains, order)
-    return Kind(METRIC, "eval_" + "_".join(words)) if unique & _METRICS and not trains else Kind(IGNORED)
+    return Kind(METRIC, "eval_" + "_".join(words)) if unique & NAMES["metrics"] and not trains else Kind(IGNORED)
 
 
-def training_loss(values: Mapping[str, Any]) -> float | None:
-    """The loss of the training among logged `values`, None if there is none."""
+def training_losses(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The loss of the training among logged `values`, and its parts, as fields of an event; empty if there is none."""
     losses = {name: kind.order for name in values if (kind := kind_of(str(name))).category == LOSS}
-    return as_float(values[min(losses, key=losses.__getitem__)]) if losses else None
+    if not losses:
+        return {}
+    main, parts = min(losses, key=losses.__getitem__), [name for name, order in losses.items() if order == PART]
+    return {
+        "loss": as_float(values[main]),
+        "part": main in parts or None,
+        "parts": {name: as_float(values[name]) for name in parts[:MAX_PARTS]} or None,
+    }
 
 
 class LoggedValues:
@@ -161,7 +137,7 @@ class LoggedValues:
         self._evaluations_left = float(EVALUATIONS_AT_ONCE)
         self._evaluation_s = 0.0
 
-    def add(self, logger: Logger, parameters: tuple[str, ...], _: Any, *args: Any, **kwargs: Any) -> None:
+    def add(self, logger: Logger, parameters: list[str], _: Any, *args: Any, **kwargs: Any) -> None:
         """Add what was logged by a call with this result and these arguments. A Trainer reports by itself."""
         counters = self._counters
         if counters.trainer_reports or get_ident() != self._thread:

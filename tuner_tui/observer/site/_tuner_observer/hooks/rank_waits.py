@@ -13,17 +13,11 @@ from typing import Any
 
 from ..counters.step_counters import StepCounters
 from ..import_hooks import replacing
+from ..names import NAMES
 from ..process_role import is_distributed
 from .optimizer_steps import is_compiling_function
 
 perf_counter = time.perf_counter
-
-COLLECTIVES = (
-    "all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "all_gather", "all_gather_into_tensor",
-    "all_gather_object", "broadcast_object_list", "gather", "gather_object", "scatter", "scatter_object_list",
-    "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "barrier", "monitored_barrier",
-    "send", "recv",
-)  # fmt: skip
 
 
 class RankWaits:
@@ -73,7 +67,7 @@ class RankWaits:
         """Hook the functions in each of `modules`: `torch.distributed` has its own names for them."""
         measured = {}
         for module in modules:
-            for name in COLLECTIVES:
+            for name in NAMES["collectives"]:
                 original = getattr(module, name, None)
                 if original is not None:
                     if original not in measured:

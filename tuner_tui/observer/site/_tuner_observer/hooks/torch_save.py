@@ -79,8 +79,17 @@ def _report_file(torch: Any, files: SavedFiles, args: tuple[Any, ...], kwargs: d
     path = f if isinstance(f, (str, os.PathLike)) else getattr(f, "name", None)
     archive = getattr(f, "_zipfile", None)
     path = getattr(archive, "filename", None) if path is None else path
-    if isinstance(path, (str, os.PathLike)):
+    if isinstance(path, (str, os.PathLike)) and _may_hold_weights(torch, obj):
         files.saved(path, resumable=_is_resumable(torch, obj))
+
+
+def _may_hold_weights(torch: Any, obj: Any) -> bool:
+    """Whether this is more than numbers and text, such as a history of losses, or indices."""
+    if isinstance(obj, (dict, list, tuple)):
+        return any(_may_hold_weights(torch, each) for each in (obj.values() if isinstance(obj, dict) else obj))
+    return (
+        obj.is_floating_point() if isinstance(obj, torch.Tensor) else not isinstance(obj, (str, int, float, type(None)))
+    )
 
 
 def _is_resumable(torch: Any, obj: Any) -> bool:

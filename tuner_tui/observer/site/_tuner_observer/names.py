@@ -1,0 +1,16 @@
+"""Knowledge of names, from the JSON files of this folder.
+
+`NAMES`: words by which variables, functions, logged values and streams are known. `LIBRARIES`: by module, the functions
+with which libraries save, and those of loggers with their parameters; and arguments of torch's classes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+with open(os.path.join(os.path.dirname(__file__), "names.json"), encoding="utf-8") as file:
+    NAMES = {kind: frozenset(entry["words"].split()) for kind, entry in json.load(file).items()}
+with open(os.path.join(os.path.dirname(__file__), "libraries.json"), encoding="utf-8") as file:
+    LIBRARIES: dict[str, dict[str, Any]] = json.load(file)
