@@ -254,7 +254,8 @@ def test_an_optimizer_that_follows_another_does_not_step_with_it(sections: Obser
     events = story(sections, "another_optimizer_to_end_with")
     seen = settings_in_effect(events)
     assert (seen["optimizer"], seen.get("optimizers", 1), last_steps(events).own_steps) == ("SGD", 1, 15)
-    assert events_of(events, Plan)[-1].total_steps == 15
+    assert [event.total_steps for event in events_of(events, Plan) if event.total_steps][-1] == 15
+    assert {event.parameters for event in events_of(events, Plan) if event.parameters} == {13}, "of both modules"
 
 
 def test_the_gradients_of_a_closure_are_no_steps(sections: ObservedProcess) -> None:

@@ -474,15 +474,16 @@ def optimizer_of_the_loss() -> None:
 
 def another_optimizer_to_end_with() -> None:
     """As where equations are solved: no loader, and the second optimizer goes on with what the first has trained."""
-    model = nn.Linear(4, 1)
-    first, second = torch.optim.Adam(model.parameters()), torch.optim.SGD(model.parameters(), lr=0.1)
+    encoder, decoder = nn.Linear(4, 2), nn.Linear(2, 1)
+    parameters = [*encoder.parameters(), *decoder.parameters()]
+    first, second = torch.optim.Adam(parameters), torch.optim.SGD(parameters, lr=0.1)
     for _ in range(6):
-        model(torch.ones(2, 4)).pow(2).mean().backward()
+        decoder(encoder(torch.ones(2, 4))).pow(2).mean().backward()
         first.step()
     for _ in range(9):
-        model(torch.ones(2, 4)).pow(2).mean().backward()
+        decoder(encoder(torch.ones(2, 4))).pow(2).mean().backward()
         second.step()
-        time.sleep(0.2)
+        time.sleep(SLOW_S)
 
 
 def gradients_before_the_training() -> None:

@@ -20,10 +20,9 @@ from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare
 from tuner_tui.runs.launch.resume import find_own_resume, takes_checkpoint
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.checkpoints import SavedCheckpoint, lineage_checkpoint
-from tuner_tui.runs.read.reader import RunReader, RunView
+from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.runs.store.supervisor_state import wait_supervisor_ended
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, LaunchSpec, StopTimeouts
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
@@ -102,7 +101,9 @@ def plan_restart(
         raise LaunchError("The record hides a secret of this command; start it again with the full command.")
     checkpoint = lineage_checkpoint(folder)
     live = view.status.live
-    saves, stopping = live and _saves_on_stop(view, record), view.state.stop_requested is not None
+    # It saves when it is stopped if it is a Trainer that the observer sees, after its first step.
+    trains, stopping = any(each.own_steps > 0 for each in view.state.counters), view.state.stop_requested is not None
+    saves = live and trains and (isinstance(record.job, BuiltinJob) or view.state.accepts_orders)
     try:
         _check_resumable(folder, request, view.state, checkpoint, live=live, saves=saves)
     except LaunchError:
@@ -131,12 +132,6 @@ def restart(
     # A live run has saved a newer checkpoint since the launch was prepared.
     prepared = plan.prepared if resumes_as_prepared else prepare(plan.request, plan.prepared.interpreter)
     return launch(prepared, start=start)
-
-
-def _saves_on_stop(view: RunView, record: RunRecord) -> bool:
-    """Whether the run saves when it is stopped: a Trainer that the observer sees, after its first step."""
-    trains = any(counters.own_steps > 0 for counters in view.state.counters)
-    return trains and (isinstance(record.job, BuiltinJob) or view.state.accepts_orders)
 
 
 def _check_resumable(

@@ -123,7 +123,9 @@ class RunReader:
 
     def _events_from_log(self, events: list[Event]) -> list[Event]:
         """Events derived from the output, until the observer reports a step."""
-        self._observed = self._observed or any(_is_observed(event) for event in events)
+        # The steps of runs without observer are read from their output and are in no event file.
+        steps = (isinstance(each, Steps) or (isinstance(each, Finished) and each.step is not None) for each in events)
+        self._observed = self._observed or any(steps)
         if self._observed or self.record()[0] is None:
             return []
         if self._log_follower is None:
@@ -146,11 +148,6 @@ class RunReader:
             except RecordError as error:
                 return None, str(error)
         return self._record, None
-
-
-def _is_observed(event: Event) -> bool:
-    """Whether an observer counted steps: those of other runs are read from their output and are in no event file."""
-    return isinstance(event, Steps) or (isinstance(event, Finished) and event.step is not None)
 
 
 def read_brief(folder: RunFolder, snapshot: ProcessSnapshot | None = None) -> RunView:

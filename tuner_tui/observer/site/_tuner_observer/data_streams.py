@@ -60,7 +60,8 @@ def _divides(dataset: Any, seen: set[int]) -> bool:
 
 def _reads(iterates: Any, names: set[str], dataset: Any) -> bool:
     """Whether a stream may read samples, rather than draw each one from the random numbers of its worker."""
-    values = [*vars(dataset).values(), *(value for name, value in iterates.__globals__.items() if name in names)]
+    module = getattr(iterates, "__globals__", {})
+    values = [*getattr(dataset, "__dict__", {}).values(), *(module[name] for name in names & module.keys())]
     return bool(names & NAMES["reading_streams"]) or any(hasattr(type(value), "__iter__") for value in values)
 
 

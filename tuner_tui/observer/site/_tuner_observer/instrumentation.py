@@ -214,6 +214,7 @@ class Instrumentation:
     def _read_loop(self, frame: Any) -> None:
         """Read what the functions that lead to a step say of the length, and of the batch where no loader says it."""
         self.counters.set_plan(call_safely(PlannedLength, frame))
+        self._settings_in_effect.model_searched = self.counters.trainer_reports  # maybe another one is trained now
         if not self.counters.has_loader:
             self._read_batch(frame)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from .counters.batch_stats import TOKEN_NAMES
 from .data_streams import is_stream, length_of
+from .names import NAMES
 
 ROWS_A_READ = 2048
 """Table rows per read."""
@@ -24,8 +25,6 @@ MOST_WORST = 3
 """Batches that are put first one after another."""
 MOST_DRAWN = 2000
 """Batches drawn from a sampler to find its worst ones."""
-DURATIONS = ("num_frames", "duration")
-"""What samplers of speech call the length of the recordings that they yield."""
 
 
 class LongestBatchSampler:
@@ -118,7 +117,7 @@ def _drawn_length(sample: Any, lengths: dict[int, int]) -> float:
     """The length of a sample by its index, or of what a sampler of speech yields instead; 0 if it is unknown."""
     if isinstance(sample, int):
         return lengths.get(sample, 0)
-    return next((float(value) for name in DURATIONS if (value := getattr(sample, name, None)) is not None), 0)
+    return next((float(value) for name in NAMES["durations"] if (value := getattr(sample, name, None)) is not None), 0)
 
 
 def dataset_size(dataset: Any) -> int | None:

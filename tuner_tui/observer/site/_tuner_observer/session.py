@@ -271,12 +271,10 @@ class Session:
     def _write_phase(self) -> None:
         if self.is_open:
             size = self.output_size() if "evaluating" in (self.phase, self._written_phase) else None
-            if self.phase == "evaluating":
-                output, until = size if self.marks_output else None, None
-            else:
-                output, until = self._output_ended, size
+            evaluates, marked = self.phase == "evaluating", size if self.marks_output else None
+            output, until = (marked, None) if evaluates else (self._output_ended, size)
             self._written_phase = self.phase
-            self._output_ended = size if self.phase == "evaluating" and output is None else None
+            self._output_ended = size if evaluates and output is None else None
             self.report("phase", phase=self.phase, step=self.step, output=output, output_until=until)
 
     def output_ended(self) -> None:

@@ -62,7 +62,7 @@ class SettingsInEffect:
         self._optimizer: Any = None
         self._first_rate: float | None = None
         self._constructed: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
-        self._model_searched = self._compiled = self._has_arguments = False
+        self.model_searched = self._compiled = self._has_arguments = False
         self._model: Callable[[], Any] = lambda: None
 
     def set_compiled(self) -> None:
@@ -168,7 +168,7 @@ class SettingsInEffect:
                 self._current[name] = str(version)
 
     def read_model(self, model: Any) -> None:
-        self._model_searched = True
+        self.model_searched = True
         call_safely(self._inspect_model, model)
 
     def find_model(self) -> Any:
@@ -193,13 +193,16 @@ class SettingsInEffect:
 
     def _find_model(self) -> None:
         """Read the model that owns the optimizer's parameters, where no framework provides it."""
-        self._model_searched = True
-        models = _outermost_owners(list(map(_first_parameter, self._constructed)), self._torch.nn.Module)
-        trained = _first_parameter(self._optimizer())
+        self.model_searched = True
+        optimized = [each for optimizer in self._constructed for each in _parameters_of(optimizer)]
+        models = _outermost_owners(optimized, self._torch.nn.Module)
+        trained = next(iter(_parameters_of(self._optimizer())), None)
         model = next((each for each in models if any(parameter is trained for parameter in each.parameters())), None)
         if model is not None:
-            counts = [count_parameters(each) for each in models]  # of a GAN those of both
-            total, trainable = (sum(count or 0 for count in each) for each in zip(*counts))  # noqa: B905
+            # Of a GAN those of both; modules may share some.
+            parameters = {id(each): each for owner in models for each in owner.parameters()}.values()
+            total = sum(each.numel() for each in parameters)
+            trainable = sum(each.numel() for each in parameters if each.requires_grad)
             self._session.report("plan", parameters=total, trainable_parameters=trainable)
             self._inspect_model(model)
 
@@ -220,7 +223,7 @@ class SettingsInEffect:
         self._checks += 1
         if self._first_rate is not None and self._checks > 1 and self._first_rate == self.present_rate():
             self._current["learning_rate"], self._first_rate = self._first_rate, None  # no schedule has changed it
-        if not self._model_searched and self._optimizer is not None:
+        if not self.model_searched and self._optimizer is not None:
             call_safely(self._find_model)
         if self._checks > 2 and self._checks % CHECK_EVERY:
             return
@@ -251,13 +254,12 @@ class SettingsInEffect:
         ]
 
 
-def _first_parameter(optimizer: Any) -> Any:
-    groups = getattr(optimizer, "param_groups", ())
-    return next((each for group in groups for each in group["params"]), None)
-
-
 def _size_of(optimizer: Any) -> int:
-    return sum(each.numel() for group in optimizer.param_groups for each in group["params"])
+    return sum(each.numel() for each in _parameters_of(optimizer))
+
+
+def _parameters_of(optimizer: Any) -> list[Any]:
+    return [each for group in getattr(optimizer, "param_groups", ()) for each in group["params"]]
 
 
 def _rate_of(optimizer: Any) -> float | None:

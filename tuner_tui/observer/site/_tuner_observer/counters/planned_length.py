@@ -358,8 +358,8 @@ class _LoopFinder:
                     continue  # what is set back, such as the epochs without improvement, is no position
                 lines = [each.lineno for each in increments] or [node.lineno]
                 # How often it changes between the step and the test that follows, in this iteration or the next.
-                at = test.lineno
-                last = end - sum(line < each < at if line < at else each > line or each < at for each in lines)
+                tested = test.lineno
+                last = end - sum(line < n < tested if line < tested else n > line or n < tested for n in lines)
                 understood = True
                 if counted is not None and at_top:
                     stop = (last - counted.first) // counted.stride + 1
@@ -411,7 +411,7 @@ def _comparisons(
         if not isinstance(node.left, (ast.Name, ast.Attribute, ast.Subscript)):
             continue
         needs_others = not runs and isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
-        if needs_others and not all(_is_known(each, frame) for each in nodes if each is not node):
+        if needs_others and not all(_truth_of(each, frame) for each in nodes if each is not node):
             continue
         value, end = _value(node.left, frame), _value(node.comparators[0], frame)
         if type(value) is int and isinstance(end, (int, float)) and end == end // 1 and value <= end < MAX_LENGTH:
@@ -422,11 +422,11 @@ def _names_in(node: ast.expr) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
-def _is_known(node: ast.expr, frame: FrameType) -> bool | None:
+def _truth_of(node: ast.expr, frame: FrameType) -> bool | None:
     """Whether a condition is known to be true or false: a variable, `not …` of one, or a comparison with None."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        known = _is_known(node.operand, frame)
-        return None if known is None else not known
+        truth = _truth_of(node.operand, frame)
+        return None if truth is None else not truth
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
         is_none = _value(node.left, frame) is None
         return isinstance(node.ops[0], ast.Is) == is_none if not is_none or _is_none(node.left, frame) else None
@@ -445,7 +445,7 @@ def _is_none(node: ast.expr, frame: FrameType) -> bool:
 def _is_switched_off(test: ast.expr, loop: ast.stmt, frame: FrameType) -> bool:
     """Whether a condition needs a setting that is false or None, such as `eval_only`, which the loop does not set."""
     nodes = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    parts = [list(ast.walk(node)) for node in nodes if _is_known(node, frame) is False]
+    parts = [list(ast.walk(node)) for node in nodes if _truth_of(node, frame) is False]
     statements = list(ast.walk(loop))
     return any(not any(_assigns(each, part) for each in statements for part in variables) for variables in parts)
 

@@ -94,6 +94,7 @@ class NoGradTracker:
     def _distrust(self) -> None:
         """The outputs of a model in eval mode, such as a teacher's, were for the step."""
         if self.site in self.counters.evaluation_sites.training:
+            self.counters.clock.end_pause(perf_counter())
             self.counters.clock.drop_evaluation()
         if self.site is not None:
             self.counters.evaluation_sites.training.add(self.site)

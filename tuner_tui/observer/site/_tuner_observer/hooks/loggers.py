@@ -104,11 +104,8 @@ def training_losses(values: Mapping[str, Any]) -> dict[str, Any]:
     if not losses:
         return {}
     main, parts = min(losses, key=losses.__getitem__), [name for name, order in losses.items() if order == PART]
-    return {
-        "loss": as_float(values[main]),
-        "part": main in parts or None,
-        "parts": {name: as_float(values[name]) for name in parts[:MAX_PARTS]} or None,
-    }
+    fields = {"loss": as_float(values[main]), "part": main in parts or None}
+    return {**fields, "parts": {name: as_float(values[name]) for name in parts[:MAX_PARTS]} or None}
 
 
 class LoggedValues:

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from ..counters.step_counters import StepCounters
@@ -14,6 +15,7 @@ from ..process_role import rank_and_world
 from ..session import Session
 
 INTERVAL_S = 1.0
+MAX_LOOKED_AT = 1000
 
 
 class SavedFiles:
@@ -86,10 +88,10 @@ def _report_file(torch: Any, files: SavedFiles, args: tuple[Any, ...], kwargs: d
 def _may_hold_weights(torch: Any, obj: Any) -> bool:
     """Whether this is more than numbers and text, such as a history of losses, or indices."""
     if isinstance(obj, (dict, list, tuple)):
-        return any(_may_hold_weights(torch, each) for each in (obj.values() if isinstance(obj, dict) else obj))
-    return (
-        obj.is_floating_point() if isinstance(obj, torch.Tensor) else not isinstance(obj, (str, int, float, type(None)))
-    )
+        parts = islice(obj.values() if isinstance(obj, dict) else obj, MAX_LOOKED_AT)
+        return any(_may_hold_weights(torch, each) for each in parts)
+    is_plain = isinstance(obj, (str, int, float, type(None)))
+    return bool(obj.is_floating_point()) if isinstance(obj, torch.Tensor) else not is_plain
 
 
 def _is_resumable(torch: Any, obj: Any) -> bool:

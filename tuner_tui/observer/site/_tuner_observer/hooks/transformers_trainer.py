@@ -11,6 +11,7 @@ from typing import Any
 from ..counters.planned_length import calling_frames
 from ..counters.step_counters import StepCounters
 from ..import_hooks import call_safely
+from ..names import NAMES
 from ..session import Session
 from ..settings_in_effect import SettingsInEffect
 from .reporter import FrameworkReporter, as_float, hook_pause
@@ -99,8 +100,6 @@ def _callback_class(module: Any, reporter: FrameworkReporter) -> type:
     return type("TunerObserverCallback", (module.TrainerCallback,), {name: event(name) for name in names})
 
 
-PASSED_ON = ("num_items_in_batch", "kwargs", "compute_loss")
-"""Names by which a `compute_loss` gets the number of items in the step, or passes it to the one it replaces."""
 MAX_FRAMES = 12
 """Depth of the search for the Trainer: it calls callbacks a few frames below its own loop."""
 
@@ -123,7 +122,7 @@ def ignores_accumulation(model: Any) -> bool | None:
     if compute_loss is not sys.modules["transformers.trainer"].Trainer.compute_loss:
         source = inspect.getsource(compute_loss)
         # A parameter that is in its signature alone is not used.
-        if "accumulation" in source or any(source.count(name) > 1 for name in PASSED_ON):
+        if "accumulation" in source or any(source.count(name) > 1 for name in NAMES["passed_items"]):
             return None
         return True
     forward = inspect.unwrap(type(_unwrap_model(model)).forward)
