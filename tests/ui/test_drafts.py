@@ -83,7 +83,7 @@ async def test_an_edited_job_comes_back_before_the_values_that_were_changed_in_i
     box, edited = FakeBox(opened=opened("demo", gradient_accumulation_steps=4)), CommandJob(command=("python", "x.py"))
     box.draft = dict(with_job({"gradient_accumulation_steps": ("8", None)}, edited))
     async with on_screen(box) as pilot:
-        await until(pilot, lambda: "Your unsaved changes of the job are back." in said(pilot))
+        await until(pilot, lambda: "Your unsaved changes of the job are back: " in said(pilot))
         loaded = app_of(pilot).session.state.loaded
         assert loaded is not None
         assert loaded.job == edited

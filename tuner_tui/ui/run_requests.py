@@ -15,6 +15,7 @@ from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.runs.events.run_state import RunState, checkpoint_refusal
 from tuner_tui.runs.read.reader import RunView
+from tuner_tui.settings.job import OF_RUNTIME
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import UNREADABLE, BackendError, poll
 from tuner_tui.ui.records import LaunchOffer, TrainingConfig
@@ -178,7 +179,8 @@ class RunRequests(Requests):
             problems.append(("Problem", f"It runs out of memory by the estimate: {figures_of(outlook.estimate)}."))
         batch = "" if view is None else effective_batch(view, self._app.size.width)
         batch = batch.removeprefix("effective ").removeprefix("batch ")
-        more = ("GPUs", choice.taken), ("Effective batch", batch), ("Meanwhile", tuning)
+        env = [f"{name}={value}" for name, value in getattr(current.job, "env", {}).items() if name in OF_RUNTIME]
+        more = ("GPUs", choice.taken), ("Effective batch", batch), ("With", ", ".join(env)), ("Meanwhile", tuning)
         lines = [*problems, *offer.lines, *(pair for pair in more if pair[1])]
         return LaunchOffer(sentence, lines, offer.start, choice.most, current.job)
 

@@ -64,7 +64,9 @@ class SettingsRequests(Requests):
         self._store.update(self._state.with_changes(values, Origin(OriginKind.EDITED, "last time")))
         labels = ", ".join(FIELDS[name].label for name in left if name in FIELDS)
         parts = [f"Your unsaved changes are back: {', '.join(changes)}. u discards them."] if changes else []
-        parts += ["Your unsaved changes of the job are back."] if job is not None else []
+        if job is not None:
+            names = (name for name in job.__struct_fields__ if getattr(job, name) != getattr(current.job, name, None))
+            parts.append(f"Your unsaved changes of the job are back: {', '.join(names)}.")
         parts += [f"Your unsaved changes of {labels} are dropped: they have other values now."] if labels else []
         if parts:
             self._app.show_note("\n".join(parts))

@@ -147,7 +147,7 @@ class LaunchScreen(ConfirmScreen):
     def __init__(self, heading: str, choose_gpus: Callable[[int], object]) -> None:
         """`choose_gpus` is called with the number of GPUs that is typed, and calls `tell` again."""
         super().__init__(heading, verb="queue" if heading == "Queue" else "start")
-        self._choose_gpus, self._most_gpus = choose_gpus, 0
+        self._choose_gpus, self._most_gpus, self._typed = choose_gpus, 0, 0
         self._sentence, self._about = Static("Reading settings and hardware …", markup=False), Static()
         self._confirmed, self._look_first = False, False
         self._told_s = math.inf
@@ -157,6 +157,10 @@ class LaunchScreen(ConfirmScreen):
 
     def tell(self, sentence: str, lines: Sequence[tuple[str, str]] = (), most_gpus: int = 1) -> None:
         """Describe the start, which can be on one to `most_gpus` GPUs."""
+        typed, self._typed = self._typed, 0
+        if 0 < typed <= most_gpus:
+            self._choose_gpus(typed)
+            return
         self._told_s = time.monotonic()
         if most_gpus > 1:
             self._most_gpus = min(most_gpus, 9)
@@ -168,7 +172,10 @@ class LaunchScreen(ConfirmScreen):
             self.action_confirm()
 
     def on_key(self, event: Key) -> None:
-        if event.key.isdecimal() and 1 <= int(event.key) <= self._most_gpus:
+        if event.key.isdecimal() and self._told_s == math.inf:
+            event.stop()
+            self._typed = int(event.key)
+        elif event.key.isdecimal() and 1 <= int(event.key) <= self._most_gpus:
             event.stop()
             self._choose_gpus(int(event.key))
 
