@@ -85,7 +85,8 @@ def matching_releases(situation: Situation, where: str | None) -> tuple[Remedy, 
     if is_renamed_or_removed(where):
         return (*argument_ladder(situation, where), *matching_releases(situation, None))
     update = "" if where is None else f"`pip install -U {where.replace(',', '')}`, or "
-    return (remedy("matching-releases", packages=where or "the packages of the traceback", update=update),)
+    cache = "; then delete unsloth_compiled_cache" if any("unsloth" in line for line in situation.log) else ""
+    return (remedy("matching-releases", packages=where or "the packages of the traceback", update=update, cache=cache),)
 
 
 def precision(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
