@@ -411,7 +411,9 @@ class FakeBackend(Backend):
     def wake_queue(self) -> None:
         self.box.queue_wakes += 1
 
-    def offer_queueing(self, config: TrainingConfig, inventory: Inventory | None) -> LaunchOffer:
+    def offer_queueing(
+        self, config: TrainingConfig, inventory: Inventory | None, interpreter: Interpreter | None
+    ) -> LaunchOffer:
         def start() -> Path:
             queued = QueueLine("r009", "/runs/r009", "waiting", "llama-1b-sft", "It was queued a moment ago.")
             self.box.queue = (*self.box.queue, queued)

@@ -97,6 +97,16 @@ def test_presets_are_judged_by_the_gpus_though_torch_is_cpu_only() -> None:
     assert verdicts == {"qlora-8b-24gb": ("", "fits"), "lora-8b-80gb": ("", "too large")}
 
 
+def test_what_trains_on_the_cpu_waits_for_no_gpu() -> None:
+    backend, machine = Backend(), box(make_gpu(uuid="GPU-0"), make_gpu(index=1, uuid="GPU-1"))
+    config = replace(backend.load_preset("demo"), job=BuiltinJob(launcher="torchrun", processes=2))
+    waits = [
+        dict(backend.offer_queueing(config, machine, interpreter).lines)["Waits for"]
+        for interpreter in (python("2.13.0+cpu", None), python("2.13.0", "13.0"))
+    ]
+    assert waits == ["the processor", "2 of 2 GPUs"]
+
+
 def test_presets_are_judged_by_the_gpus_with_most_free_memory() -> None:
     busy, free = (
         make_gpu(index=n, memory_total_bytes=80 * 2**30, memory_used_bytes=u * 2**30) for n, u in ((0, 60), (1, 0))

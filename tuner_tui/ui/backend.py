@@ -20,7 +20,7 @@ from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, PeakMemo
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.preflight import environment_findings
 from tuner_tui.advice.recommend.recommendation import with_recommended
-from tuner_tui.advice.recommend.target import free_bytes
+from tuner_tui.advice.recommend.target import free_bytes, target_of
 from tuner_tui.advice.situation import situation_of_state
 from tuner_tui.core.files import make_private, write_atomic, write_durable
 from tuner_tui.core.ownership import sharing_problem
@@ -399,10 +399,14 @@ class Backend:
         revive_waiter(runs_dir())
 
     @translate_errors()
-    def offer_queueing(self, config: TrainingConfig, inventory: Inventory | None) -> LaunchOffer:
+    def offer_queueing(
+        self, config: TrainingConfig, inventory: Inventory | None, interpreter: Interpreter | None
+    ) -> LaunchOffer:
         """Prepare the training of `config` for the queue; nothing is queued yet."""
         request = config.launch_request()
-        need = queue_need(request, inventory or read_inventory(request.runs_root))
+        inventory = inventory or read_inventory(request.runs_root)
+        on_gpu = target_of(inventory, interpreter, request.job).on_gpu
+        need = queue_need(request, inventory, None if on_gpu else 0)
         prepared = prepare(request)
         gpus = f"{need.gpus} of {len(need.allowed)} GPUs" if need.gpus else "the processor"
 

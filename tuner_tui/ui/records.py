@@ -47,6 +47,8 @@ def translate_errors() -> Iterator[None]:
     except (SettingsError, LaunchError, RecordError, TraceError, InspectionError) as error:
         raise BackendError(str(error)) from error
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not error.filename:  # of `os.getcwd`
+            raise BackendError("The folder in which tuner-tui was started no longer exists.") from error
         file_name = f" ({error.filename})" if error.filename else ""
         raise BackendError(f"{error.strerror or error}{file_name}.") from error
 

@@ -327,8 +327,8 @@ class RunRequests(Requests):
         """Queue the training with the settings shown, after a look at it; `refusal`: why it cannot start at once."""
         if refusal:
             self._app.show_note(f"{refusal} This one can wait in the queue until its hardware is free.")
-        inventory = self._state.inventory
-        make_offer = partial(self._backend.offer_queueing, inventory=inventory)
+        state = self._state
+        make_offer = partial(self._backend.offer_queueing, inventory=state.inventory, interpreter=state.interpreter)
         folder = await self._start("Queue", partial(self._prepare, make_offer, queued=True))
         if folder is not None:
             self._app.show_note(f"Queued as {folder.name}.")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.runs.sandbox import Fifo, Sandbox
+from tests.runs.sandbox import Fifo, Sandbox, supervisor_state, wait_gone
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import situation_of_run
 from tuner_tui.runs.events.types import Saved
 from tuner_tui.runs.launch.prepare import launch_summary, prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.job import CommandJob
 
 WAITS = """
@@ -37,6 +38,14 @@ def test_a_folder_that_both_commands_name(box: Sandbox, fifo: Fifo) -> None:
     [finding] = [finding for finding in diagnose(situation_of_run(folder)) if finding.cause == "shared-output"]
     assert warning in finding.sentence
     assert prepare(box.request(WAITS, job=job(box, fifo, "--output_dir", "other"))).shared_outputs == ()
+    box.close()
+    for ended in (first, folder):
+        training = supervisor_state(ended).training
+        assert training is not None
+        wait_gone(training)
+    third = launch(second)
+    box.folders.append(third)
+    assert read_record(third).shared_outputs == (), "the first has ended since"
 
 
 def test_a_file_that_the_script_always_saves(box: Sandbox, fifo: Fifo) -> None:

@@ -17,7 +17,7 @@ from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.redaction import redact_env
 from tuner_tui.runs.launch.command import LaunchError, check_script, check_unshared, git_revision, has_gpu
 from tuner_tui.runs.launch.detached_process import ProcessSpec, ask_detached, start_detached
-from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, working_folder
+from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, shared_outputs, working_folder
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, create_folder, list_runs
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job, write_record
@@ -133,6 +133,9 @@ def _build_record(prepared: PreparedLaunch) -> RunRecord:
     request = prepared.request
     sha, dirty = git_revision(prepared.cwd)
     parent = request.parent
+    shared = prepared.shared_outputs  # since it was prepared, the other run may have ended
+    if shared:
+        shared = shared_outputs(request.runs_root, prepared.redacted_argv, prepared.cwd, parent)
     return RunRecord(
         id=prepared.folder.id,
         created_t=time.time(),
@@ -157,7 +160,7 @@ def _build_record(prepared: PreparedLaunch) -> RunRecord:
         tuning=request.tuning,
         stop_after_s=request.stop_after_s,
         nodes=request.nodes,
-        shared_outputs=prepared.shared_outputs,
+        shared_outputs=shared,
     )
 
 
