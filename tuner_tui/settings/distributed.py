@@ -130,7 +130,6 @@ def _positive_int(value: Any) -> int | None:
 ACCELERATE_MULTI_PROCESS_OPTIONS = frozenset({"multi_gpu", "tpu", "use_fsdp", "use_deepspeed", "use_megatron_lm"})
 """Options of `accelerate launch` that override `distributed_type` of its file."""
 NUMBER = re.compile(r"[0-9]{1,6}")
-LIGHTNING_DEVICES = re.compile(r"(?:^|\.)trainer\.devices$")
 
 
 def state_sharding(job: Job | None, environ: Mapping[str, str], cwd: Path) -> str | None:
@@ -252,7 +251,8 @@ def _command_processes(
             return _parse_process_count(env.get("NPROC_PER_NODE", "1" if program == "ms-swift" else "auto"), gpu_count)
     given = {**read_overrides(tuple(command)), **read_options(tuple(command))}
     requested = next(
-        (value for name, value in given.items() if name == "num_gpus" or LIGHTNING_DEVICES.search(name)), ""
+        (value for name, value in given.items() if name == "num_gpus" or re.search(r"(?:^|\.)trainer\.devices$", name)),
+        "",
     )
     if requested:  # detectron2, Lightning
         return _parse_process_count(requested, gpu_count)

@@ -27,8 +27,6 @@ Form = Literal["yaml", "json", "arguments", "overrides", "python"]
 """Text that holds the values: a file, `--key value`, Hydra's `key=value`, or keyword arguments of Python calls."""
 TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>|\$\w+|\$\(.*\)|\?\?\?|@[A-Za-z_][\w:.#]*")
 """A value that is filled in before the tool reads the file: `${BF16}`, OmegaConf's `???`, MONAI's `@optimizer`."""
-REFERENCE = re.compile(r"\$\{(?:(?P<resolver>[\w.]+):)?(?P<dots>\.*)(?P<key>[^${},]*)(?:,(?P<default>[^${}]*))?\}")
-"""OmegaConf's `${key}`, `${.key}` of the same section, `${oc.env:NAME,default}`."""
 SEARCHED = ("vals", "minval")
 """Keys of a section of Determined in the place of a value that its search chooses, next to its `type`."""
 MOST_REFERENCES = 20
@@ -175,7 +173,7 @@ def with_references(values: Mapping[str, Any]) -> dict[str, Any]:
             return {key: resolved(inner, [*section, key]) for key, inner in value.items()}
         text = value
         for _ in range(MOST_REFERENCES):
-            match = REFERENCE.search(text) if isinstance(text, str) else None
+            match = pattern_of("reference").search(text) if isinstance(text, str) else None
             referent = None if match is None else referred(match, section[:-1])
             if match is None or referent is None:
                 break

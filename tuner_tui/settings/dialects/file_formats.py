@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -43,7 +42,7 @@ from tuner_tui.settings.dialects.python_source import (
     render_calls,
     shell_lines,
 )
-from tuner_tui.settings.dialects.script_search import find_program, own_modules, words_of
+from tuner_tui.settings.dialects.script_search import find_program, own_modules, pattern_of, words_of
 from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_options, read_script, read_shell
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
@@ -321,7 +320,7 @@ def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: s
 def _toml_edit(text: str, path: KeyPath, value: Any, source: str) -> tuple[int, int, str]:
     """Start, end and new text of one value in its table; None removes the line of the key."""
     table: tuple[str, ...] = ()
-    for line in _TOML_LINE.finditer(text):
+    for line in pattern_of("toml_line").finditer(text):
         if line["table"]:
             table = tuple(line["table"].split("."))
         elif (*table, *line["key"].split(".")) == path:
@@ -329,12 +328,6 @@ def _toml_edit(text: str, path: KeyPath, value: Any, source: str) -> tuple[int, 
                 return line.start(), line.end() + 1, ""
             return *line.span("value"), json.dumps(value) if source.endswith(".toml") else str(value)
     raise SettingsError(f"{source}: has no {'.'.join(path)} as a single value; add it by hand")
-
-
-_TOML_LINE = re.compile(
-    r"""(?m)^[ \t]*(?:\[(?P<table>[\w.-]+)\]"""
-    r"""|(?P<key>[\w.-]+)[ \t]*=[ \t]*(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s#\[{]+)).*$"""
-)
 
 
 def _with_new_sections(root: yaml.MappingNode, changes: Mapping[KeyPath, Any], suffix: str) -> dict[KeyPath, Any]:

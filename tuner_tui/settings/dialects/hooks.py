@@ -302,16 +302,12 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
     training = words_of("trains")
     if path.suffix == ".py":
         imports = rf"{training}|(?m:^\s*(?:from|import)\b.*\b{re.escape(path.stem)}\b)"
-        script = find_script(
-            path,
-            imports,
-            lambda near, _: (
-                near != path
-                and trains(near)
-                and is_started(near)
-                and path.absolute() in (module for module, _ in own_modules(near))
-            ),
-        )
+
+        def imports_it(near: Path, _source: str) -> bool:
+            modules = (module for module, _ in own_modules(near))
+            return near != path and trains(near) and is_started(near) and path.absolute() in modules
+
+        script = find_script(path, imports, imports_it)
         needs = script is None or needs_launcher(script) or pattern_of("subcommands").search(read_source(script))
         return None if needs else f"python {shlex.quote(str(script))}"
     shown = reads_keys(path, values, KNOWN)

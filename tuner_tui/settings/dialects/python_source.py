@@ -56,8 +56,6 @@ MOST_LINES = 10_000
 """Of all cells of a notebook together; each is read and parsed."""
 LARGEST_OPERAND, LARGEST_EXPONENT, LONGEST_TEXT = 1e18, 64, 1_000
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<magic>[%!].{3,})$", re.MULTILINE)
-CONSTANT = re.compile(r"(?m)^(\w+)[ \t]*=[ \t]*(?:([\"'])([^\"'\n]*)\2|(-?\d[\d.e-]*))[ \t]*(?:#.*)?$")
-"""A name of Python that is bound to a text or a number."""
 _PLAIN = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.If, ast.Expr, ast.With, ast.Delete, ast.ClassDef)
 """Statements of a module that holds nothing but settings."""
 
@@ -147,7 +145,7 @@ def shell_lines(text: str, source: str) -> str:
     """The commands that the cells of a notebook give to a shell: `!torchrun …`, and cells of `%%bash`."""
     cells, codes = [], _cells(text, source)
     constants: dict[str, set[str]] = {}
-    for name, _, word, number in CONSTANT.findall("\n".join(codes)):
+    for name, _, word, number in pattern_of("constant").findall("\n".join(codes)):
         constants.setdefault(name, set()).add(word or number)
     cells += [f"{name}={shlex.quote(*values)}" for name, values in constants.items() if len(values) == 1]
     for code in codes:

@@ -20,8 +20,6 @@ FOLDERS_UP, MOST_SCRIPTS, MOST_SOURCE_BYTES = 5, 400, 2**18
 """How far a file's script is searched."""
 INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
 TRAINING = re.compile(r"train(?!ed)|fine[-_]?tun(?!ed)|(?<![a-z])(?:fit|sft|dpo|grpo|ppo)(?![a-z])", re.IGNORECASE)
-ENTRY = re.compile(r"(?:main|run)(?:_\w+)?")
-"""The name of a script that a project is started by."""
 MOST_MODULES = 40
 MOST_MISSING = 0.2
 """The share of a file's keys that its script may lack: what it hands over as a whole."""
@@ -165,7 +163,8 @@ def texts_above(path: Path, whole: bool = True) -> Iterator[Path]:
 def named_for_training(scripts: Iterable[AnyPath]) -> list[AnyPath]:
     """The scripts with a word of training in their names; where none has one, those that a project is started by."""
     paths = list(scripts)
-    return [path for path in paths if TRAINING.search(path.stem)] or [p for p in paths if ENTRY.fullmatch(p.stem)]
+    starts = pattern_of("entry").fullmatch
+    return [path for path in paths if TRAINING.search(path.stem)] or [path for path in paths if starts(path.stem)]
 
 
 def names_other_work(script: PurePath) -> bool:
@@ -175,15 +174,12 @@ def names_other_work(script: PurePath) -> bool:
     return bool(makes_data) or (match is not None and (match.start() == 0 or not TRAINING.search(script.stem)))
 
 
-_COMMENT = re.compile(r"(?m)^\s*#.*$")
-
-
 def names_file(source: str, path: Path) -> bool:
     """Whether a text in the source is the name of the file, with its suffix or without, or a path that ends so.
 
     What is commented out does not count.
     """
-    source = _COMMENT.sub("", source)
+    source = pattern_of("comment_line").sub("", source)
     name = rf"[\"']{re.escape(path.stem)}(\.ya?ml)?[\"']|[\"'/]{re.escape(path.name)}[\"']"
     return re.search(name, source) is not None
 
@@ -278,7 +274,7 @@ def _likeliest(path: Path, scripts: dict[Path, str]) -> Path | None:
     trains = named_for_training(scripts)
     if len(trains) == 1:
         return trains[0]
-    shown = "\n".join(_COMMENT.sub("", read_source(text)) for text in texts_above(path, whole=False))
+    shown = "\n".join(pattern_of("comment_line").sub("", read_source(text)) for text in texts_above(path, whole=False))
     starts = r"python[\d.]*[ ]+(?:[\w./-]*/)?"
     by_text = [script for script in trains or scripts if re.search(rf"{starts}{re.escape(script.name)}\b", shown)]
     if len(by_text) == 1:

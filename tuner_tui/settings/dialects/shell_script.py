@@ -23,7 +23,6 @@ from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import dialects, is_for_other_work, leaf_pattern, says_training
 from tuner_tui.settings.dialects.python_source import evaluate_literal
 from tuner_tui.settings.dialects.script_search import (
-    ENTRY,
     FOLDERS_UP,
     TRAINING,
     find_program,
@@ -472,7 +471,7 @@ def _is_training(command: _Command, file: Path) -> bool:
     names = (script.as_posix(), "" if file.suffix == ".ipynb" or names_other_work(file) else file.stem)
     named = {hf.setting_of_argument(name) for name in read_options(command.words) if is_known_option(name)}
     says_how = bool(named - {"batch_size", "per_device_train_batch_size"}) or bool(read_overrides(command.words))
-    return says_how or ENTRY.fullmatch(script.stem) is not None or any(map(TRAINING.search, names))
+    return says_how or pattern_of("entry").fullmatch(script.stem) is not None or any(map(TRAINING.search, names))
 
 
 def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | None:
