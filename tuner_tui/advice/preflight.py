@@ -242,7 +242,7 @@ def file_checks(
     modelled = modelled_job(file.job)
     shape = None if modelled is None else known_shape(modelled.model, modelled.task)
     return (
-        *value_checks(file.notes),
+        *(PreflightCheck("Settings", "warning", f"{wrong}.") for wrong in wrong_values(file.notes)),
         *program_checks(file.job, files, file.notes),
         *package_checks(file, interpreter),
         *path_checks(file, files),
@@ -253,12 +253,9 @@ def file_checks(
     )
 
 
-def value_checks(notes: Sequence[str]) -> Iterator[PreflightCheck]:
-    """Each value of the file that its setting cannot have, by the notes on it."""
-    for note in notes:
-        _, is_ignored, sentence = note.partition(" ignored: ")
-        if is_ignored and " must be " in sentence:
-            yield PreflightCheck("Settings", "warning", f"{sentence}.")
+def wrong_values(notes: Sequence[str]) -> list[str]:
+    """What is wrong with each value of the file that its setting cannot have, by the notes on it."""
+    return [sentence for note in notes if " must be " in (sentence := note.partition(" ignored: ")[2])]
 
 
 def program_checks(

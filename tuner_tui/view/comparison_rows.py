@@ -47,8 +47,6 @@ TWO_COLUMNS = 112
 COLUMN_GAP = 3
 MAX_COLUMN_WIDTHS, LEAST_REMARK = (26, 22, 22, 60), 20
 PLOT_COLUMNS, PLOT_ROWS = 21, 10
-TALL_PLOT_ROWS = 14
-"""Free rows below both columns that are worth a plot as wide as the screen."""
 MAX_VALUE_WIDTH = 200
 
 
@@ -106,12 +104,7 @@ def comparison_rows(scene: ComparisonScene | None, width: int, height: int = 0) 
         return join_sections([head, settings, measured, plot, others])
     left = join_sections([_settings_section(scene, room), _other_sections(scene, room)])
     tables = join_sections([head, side_by_side(left, right, room + COLUMN_GAP)])
-    free = height - len(tables) - 1
-    if free >= TALL_PLOT_ROWS:
-        return join_sections([tables, _plot(scene, width, free)])
-    shorter = min(left, right, key=len)
-    shorter += [(), *_plot(scene, half, max(PLOT_ROWS, height - len(head) - len(shorter) - 2))]
-    return join_sections([head, side_by_side(left, right, room + COLUMN_GAP)])
+    return join_sections([tables, _plot(scene, width, max(PLOT_ROWS, height - len(tables) - 1))])
 
 
 def _plot(scene: ComparisonScene, width: int, height: int) -> list[Line]:
