@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -17,6 +18,11 @@ from tuner_tui.advice.recommend.sample_lengths import SampleLengths, is_here, me
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
+
+
+def _command(command: tuple[str, ...], **fields: Any) -> CommandJob:
+    """A command that trains a language model."""
+    return CommandJob(command=command, task="causal-lm", **fields)
 
 
 def test_percentiles_and_what_is_cut() -> None:
@@ -69,7 +75,7 @@ def chats(tmp_path: Path) -> Path:
     ],
 )
 def test_local_data_is_measured_where_it_trains(chats: Path, data: str, lengths: list[int], total: int) -> None:
-    result = measure_lengths(CommandJob(command=("train",), data=data), Path(sys.executable), chats)
+    result = measure_lengths(_command(("train",), data=data), Path(sys.executable), chats)
     assert result is not None
     assert (list(result.ordered), result.total) == (lengths, total)
     assert result.unit == "tokens, taken as 4 characters each"
@@ -78,7 +84,7 @@ def test_local_data_is_measured_where_it_trains(chats: Path, data: str, lengths:
 def test_a_note_next_to_folders_of_data_is_no_sample(chats: Path) -> None:
     (chats / "texts" / "a").mkdir()
     with pytest.raises(TraceError, match="is not a"):
-        measure_lengths(CommandJob(command=("train",), data="texts"), Path(sys.executable), chats)
+        measure_lengths(_command(("train",), data="texts"), Path(sys.executable), chats)
 
 
 @pytest.mark.full
@@ -87,26 +93,32 @@ def test_a_table_is_read_by_datasets(tmp_path: Path) -> None:
     import datasets
 
     datasets.Dataset.from_dict({"input_ids": [[1] * n for n in (3, 5, 7)]}).to_parquet(str(tmp_path / "ids.parquet"))
-    lengths = measure_lengths(CommandJob(command=("train",), data="ids.parquet"), Path(sys.executable), tmp_path)
+    lengths = measure_lengths(_command(("train",), data="ids.parquet"), Path(sys.executable), tmp_path)
     assert lengths is not None
     assert (lengths.ordered, lengths.total) == ((3, 5, 7), 3)
 
 
 def test_data_that_is_not_here_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    assert measure_lengths(CommandJob(command=("train",), data="acme/chat"), tmp_path / "no-python", tmp_path) is None
+    assert measure_lengths(_command(("train",), data="acme/chat"), tmp_path / "no-python", tmp_path) is None
     (tmp_path / "hf" / "hub" / "datasets--acme--chat").mkdir(parents=True)
     assert is_here("acme/chat", tmp_path)
+
+
+def test_data_of_a_command_that_is_not_known_to_train_on_text_is_not_measured(chats: Path) -> None:
+    job = CommandJob(command=("train",), data="chats.jsonl")
+    assert measure_lengths(job, Path(sys.executable), chats) is None
+    assert measure_lengths(replace(job, model="acme/llama"), Path(sys.executable), chats) is not None
 
 
 def test_data_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text("{no json\n")
     with pytest.raises(TraceError, match="cannot be read"):
-        measure_lengths(CommandJob(command=("train",), data="bad.jsonl"), Path(sys.executable), tmp_path)
+        measure_lengths(_command(("train",), data="bad.jsonl"), Path(sys.executable), tmp_path)
 
 
 def test_lengths_lead_to_recommendations() -> None:
-    job, given = CommandJob(command=("train",)), {"max_length": 1024, "per_device_train_batch_size": 8}
+    job, given = _command(("train",)), {"max_length": 1024, "per_device_train_batch_size": 8}
     machine = box(make_gpu("A100", gib=80.0))
     spread = SampleLengths(tuple(range(1, 601)), 600)
     recommended = recommend(machine, python(), job, given, lengths=spread)
@@ -137,7 +149,7 @@ def test_lengths_lead_to_recommendations() -> None:
     ],
 )
 def test_whether_packing_would_pay(lengths: Iterable[int], padded: bool, sentence: str) -> None:
-    job, given = CommandJob(command=("train",)), {"max_length": 1024, "per_device_train_batch_size": 8}
+    job, given = _command(("train",)), {"max_length": 1024, "per_device_train_batch_size": 8}
     lengths_known = SampleLengths(tuple(lengths), 100, padded=padded)
     recommended = recommend(box(make_gpu("A100", gib=80.0)), python(), job, given, lengths=lengths_known)
     assert any(sentence in note for note in recommended.notes), recommended.notes
@@ -168,18 +180,18 @@ def test_padding_follows_sampling_and_tool() -> None:
 )
 def test_packing_is_read_from_the_commands_file(chats: Path, line: str, packed: bool, padded: bool) -> None:
     (chats / "c.yaml").write_text(f"learning_rate: 2.0e-5\n{line}\n")
-    job = CommandJob(command=("train", "c.yaml"), data="chats.jsonl", cwd=str(chats))
+    job = _command(("train", "c.yaml"), data="chats.jsonl", cwd=str(chats))
     lengths = measure_lengths(job, Path(sys.executable))
     assert lengths is not None
     assert (lengths.packed, lengths.padded) == (packed, padded)
-    arguments = CommandJob(command=("train", "--packing", "true"), data="chats.jsonl", cwd=str(chats))
+    arguments = _command(("train", "--packing", "true"), data="chats.jsonl", cwd=str(chats))
     lengths = measure_lengths(arguments, Path(sys.executable), cached_only=True)
     assert lengths is not None
     assert lengths.packed
 
 
 def test_lengths_are_kept_until_the_data_changes(chats: Path) -> None:
-    job = CommandJob(command=("train",), data="chats.jsonl")
+    job = _command(("train",), data="chats.jsonl")
     assert measure_lengths(job, Path(sys.executable), chats, cached_only=True) is None
     first = measure_lengths(job, Path(sys.executable), chats)
     assert measure_lengths(job, Path(sys.executable), chats, cached_only=True) == first
