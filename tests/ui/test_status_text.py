@@ -18,7 +18,7 @@ from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunRow
-from tuner_tui.runs.read.status import RunStatus, StatusKind
+from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.records import TrainingConfig
@@ -210,17 +210,22 @@ def test_the_list_of_runs_says_how_each_went_and_what_it_trained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "asked"),
+    ("status", "order", "asked"),
     [
-        ("pending", "Cancel r007? Its job waits in Slurm."),
-        ("waiting", "r007 leaves the queue and never starts. Remove it?"),
+        (RunStatus("pending", "It waits."), "stop", "Cancel r007? Its job waits in Slurm."),
+        (RunStatus("waiting", "It waits."), "stop", "r007 leaves the queue and never starts. Remove it?"),
+        (
+            RunStatus("broken", "No folder.", pid=7, training_alive=True),
+            "kill",
+            "The folder of r007 was deleted, but its processes continue. End them now (SIGTERM, then SIGKILL)? "
+            "What they have not saved is lost.",
+        ),
     ],
 )
-def test_a_run_that_waits_is_removed_by_stop(kind: StatusKind, asked: str) -> None:
-    view = replace(running(), status=RunStatus(kind, "It waits."))
-    question = next_stop_question(UiState(folder=FOLDER, view=view, findings=()))
+def test_what_stop_does_to_a_run_that_waits_or_lost_its_folder(status: RunStatus, order: str, asked: str) -> None:
+    question = next_stop_question(UiState(folder=FOLDER, view=replace(running(), status=status), findings=()))
     assert question is not None
-    assert (question.order, question.question) == ("stop", asked)
+    assert (question.order, question.question) == (order, asked)
 
 
 @pytest.mark.parametrize(

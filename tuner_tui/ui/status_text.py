@@ -78,6 +78,9 @@ def next_stop_question(state: UiState) -> StopQuestion | None:
         return StopQuestion("stop", "Remove", f"{name} leaves the queue and never starts. Remove it?")
     if not state.running:
         return None
+    if state.view.status.kind == "broken":
+        asked = f"The folder of {name} was deleted, but its processes continue. End them now (SIGTERM, then SIGKILL)?"
+        return StopQuestion("kill", "Stop", f"{asked} What they have not saved is lost.")
     if state.view.status.kind == "pending":
         return StopQuestion("stop", "Cancel", f"Cancel {name}? Its job waits in Slurm.")
     # Each request is stronger than the one before: save and stop, SIGTERM, SIGKILL. What was asked before is read from

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -11,10 +13,12 @@ from msgspec.structs import replace
 
 from tuner_tui.core.files import acquire_lock
 from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
+from tuner_tui.runs.launch.orders import give_order
 from tuner_tui.runs.read.reader import list_run
 from tuner_tui.runs.read.status import START_GRACE_S, read_status
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
+from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE
 
 GONE = ProcessId(2**22 + 1, 1)
 HERE = this_machine()
@@ -51,6 +55,19 @@ def test_without_its_supervisor_the_training_may_go_on(folder: RunFolder) -> Non
     status = read_status(folder)
     assert (status.kind, status.training_alive, status.live) == ("lost", True, True)
     assert str(os.getpid()) in status.sentence
+
+
+def test_processes_of_a_run_whose_folder_was_deleted(tmp_path: Path) -> None:
+    deleted = RunFolder(tmp_path / "runs" / "r004")
+    assert read_status(deleted).sentence == f"There is no run folder {deleted.path}."
+    environment = {**os.environ, RUN_VARIABLE: str(deleted.path)}
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=environment) as process:
+        status = read_status(deleted)
+        assert (status.kind, status.pid, status.live) == ("broken", process.pid, True)
+        assert status.sentence.endswith(f"but processes of the run continue: {process.pid} (cat).")
+        give_order(deleted, "terminate")
+        assert process.wait() == -signal.SIGTERM
+    assert not read_status(deleted).live
 
 
 def test_a_process_number_used_again_is_not_the_training(folder: RunFolder) -> None:

@@ -28,7 +28,12 @@ from tuner_tui.runs.store.supervisor_state import (
     send_order,
     wait_supervisor_ended,
 )
-from tuner_tui.runs.supervise.run_processes import RunProcesses, find_processes, signal_processes
+from tuner_tui.runs.supervise.run_processes import (
+    RunProcesses,
+    find_processes,
+    find_without_folder,
+    signal_processes,
+)
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS
 
 PATIENCE_S = 30.0
@@ -226,6 +231,8 @@ def _kill(folder: RunFolder) -> None:
 def _processes(folder: RunFolder) -> RunProcesses:
     """The living processes of the run, with those in sessions of their own that are tied to it among its own."""
     supervision = read_supervisor_state(folder.state)
+    if supervision is None and not folder.path.is_dir():
+        return find_without_folder(folder.path)
     if supervision is None or supervision.training is None or supervision.machine != this_machine():
         return RunProcesses()
     ranks = {event.pid for event in read_events(folder) if isinstance(event, Started) and event.pid is not None}

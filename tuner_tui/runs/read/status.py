@@ -31,7 +31,7 @@ from tuner_tui.runs.slurm import (
 )
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
-from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
+from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes, find_without_folder
 
 StatusKind = Literal["waiting", "pending", "starting", "running", "ended", "lost", "foreign", "broken"]
 SLURM_PATIENCE_S = 3.0
@@ -47,7 +47,8 @@ class InspectionError(LookupError):
 
 
 class RunStatus(Struct, frozen=True):
-    """The status of a run. A `lost` run has no supervisor; its training may still run (`training_alive`).
+    """The status of a run. A `lost` run has no supervisor; its training may still run (`training_alive`), and so may
+    that of a `broken` one whose folder was deleted.
 
     A `waiting` run waits in the queue, a `pending` one in that of Slurm. `pid` is the training process if it is alive
     on this machine; `outcome` is set for `ended` runs.
@@ -98,7 +99,7 @@ def read_status(
             if job is not None and status.kind == "lost" and not status.training_alive:
                 status = _status_in_slurm(folder, job, supervision, here)
         else:
-            return _status_without_state(folder, time.time() if now is None else now)
+            return _status_without_state(folder, time.time() if now is None else now, snapshot)
         return status if supervision is None else replace(status, problems=supervision.problems)
     except QueueError as error:
         return RunStatus("broken", str(error))
@@ -286,9 +287,12 @@ def _without_supervisor(folder: RunFolder, supervision: SupervisorState, snapsho
     return _ended_or_lost(folder, supervision, lost)
 
 
-def _status_without_state(folder: RunFolder, now: float) -> RunStatus:
+def _status_without_state(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None) -> RunStatus:
     if not folder.path.is_dir():
-        return RunStatus("broken", f"There is no run folder {folder.path}.")
+        processes = find_without_folder(folder.path, snapshot)
+        names, pid = processes.names(), next((each.pid for each in processes.members), None)
+        left = f", but processes of the run continue: {names}" if names else ""
+        return RunStatus("broken", f"There is no run folder {folder.path}{left}.", pid=pid, training_alive=bool(names))
     if is_locked(folder.lock):
         return RunStatus("starting", "The supervisor is starting the training.")
     if os.path.lexists(folder.state) or folder.events.exists():

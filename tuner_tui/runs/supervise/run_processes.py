@@ -189,6 +189,14 @@ def find_processes(
     return RunProcesses(members, detached, tied)
 
 
+def find_without_folder(run: Path, snapshot: ProcessSnapshot | None = None) -> RunProcesses:
+    """The living processes of a run whose folder was deleted: those whose environment names it, and what they started.
+
+    Only for a folder that does not exist, or another run of its name may have these processes.
+    """
+    return find_processes(run, ProcessId(0, 0), snapshot=snapshot).with_tied()
+
+
 def _identify_file(path: Path) -> tuple[int, int] | None:
     try:
         status = path.stat()
