@@ -415,6 +415,25 @@ async def test_where_a_loss_that_is_not_finite_comes_from() -> None:
         await press_to(pilot, "", "escape")
 
 
+async def test_a_replay_opens_over_nothing_that_the_user_does() -> None:
+    box, finished = busy_box(), Event()
+
+    def replay(folder: Path) -> Replay:
+        finished.wait()
+        return Replay(7, compared=6, report=ReplayReport(0, 7, "the loss is nan"))
+
+    async with on_screen(box, backend=box.backend(replay_run=replay)) as pilot:
+        await press_until(pilot, lambda: "Replaying r007 …" in screen_text(pilot.app).splitlines()[0], "P")
+        await press_to(pilot, "Runs", "r")
+        finished.set()
+        await until(pilot, lambda: "The replay of r007 is ready: P shows it while r007 is open." in said(pilot))
+        assert "Replaying" not in app_of(pilot).main.request
+        assert dialog(pilot) == "Runs"
+        await press_to(pilot, "", "escape")
+        await press_to(pilot, "The replay of r007", "P")
+        await press_to(pilot, "", "escape")
+
+
 async def test_what_makes_a_step_slow() -> None:
     times = StepTimes(10, "cpu", 0.2, 0.21, (PartTime("data", 0.15, 0.0),), (CallTime("head", 0.02, 1.0),), ())
     line = HotLine("decode (/home/a/train.py:12)", 0.9, "data")

@@ -63,6 +63,8 @@ class RunRequests(Requests):
         super().__init__(app, store, backend)
         self._show_run = show_run
         self._load = load
+        self._unseen: dict[tuple[str, Path | None], InspectionScreen] = {}
+        """What was ready while the user did something else, by its title and the run."""
 
     # following
 
@@ -278,30 +280,50 @@ class RunRequests(Requests):
         await self._inspect("Where {} is", self._backend.inspect_run, stack_rows)
 
     async def show_profile(self) -> None:
-        await self._inspect("A step of {}", self._backend.profile_run, profile_rows, "Profiling the next steps …")
+        await self._inspect("A step of {}", self._backend.profile_run, profile_rows, "Profiling", "F")
 
     async def show_replay(self) -> None:
         """Train the steps before a loss that is not finite again, and show where it comes from."""
-        note = "Replaying the steps before the first loss that is not finite …"
-        await self._inspect("The replay of {}", self._backend.replay_run, replay_rows, note, live=False)
+        await self._inspect("The replay of {}", self._backend.replay_run, replay_rows, "Replaying", "P", live=False)
 
     async def _inspect(
         self,
         title: str,
         read: Callable[[Path], T],
         draw: Callable[[T, int], Sequence[Line]],
-        note: str = "",
+        doing: str = "",
+        key: str = "",
         live: bool = True,
     ) -> None:
-        """Show what is read of the followed run, which has to be `live`."""
+        """Show what is read of the followed run, which has to be `live`.
+
+        `doing` says so where that takes a while; who is elsewhere by then sees the result with `key`.
+        """
         folder = self._state.folder
-        if folder is None or (live and not self._state.running):
+        screen = self._unseen.pop((title, folder), None)
+        if folder is None or (screen is None and live and not self._state.running):
             self._app.show_note("No training is running.", severity="warning")
             return
-        if note:
-            self._app.show_note(note)
-        result = await to_daemon_thread(lambda: read(folder))
-        await self._app.ask(InspectionScreen(title.format(folder.name), partial(draw, result)))
+        if screen is None:
+            result = await self._read(f"{doing} {folder.name} …" if doing else "", lambda: read(folder))
+            screen = InspectionScreen(title.format(folder.name), partial(draw, result))
+            if doing and (self._app.is_in_use or folder != self._state.folder):
+                self._unseen[title, folder] = screen
+                self._app.show_note(f"{screen.heading} is ready: {key} shows it while {folder.name} is open.")
+                return
+        await self._app.ask(screen)
+
+    async def _read(self, doing: str, read: Callable[[], T]) -> T:
+        """Return what `read` returns, with a note and a line that say what it is `doing`, if anything."""
+        if not doing:
+            return await to_daemon_thread(read)
+        self._app.show_note(doing)
+        self._app.let_input_through()
+        self._store.update(replace(self._state, request=doing))
+        try:
+            return await to_daemon_thread(read)
+        finally:
+            self._store.update(replace(self._state, request=""))
 
     # queue
 

@@ -23,7 +23,7 @@ class StatusScene(NamedTuple):
     """A run at `now_s` (seconds since the epoch) by its `name`, or the text `idle` while there is none.
 
     `trains` names its preset or job. `lost` is the sentence of a run whose end was not recorded, `waits` of one that
-    waits in the queue or in that of a cluster.
+    waits in the queue or in that of a cluster. `request` is what is done for the user meanwhile.
     """
 
     idle: str = ""
@@ -33,11 +33,13 @@ class StatusScene(NamedTuple):
     now_s: float = 0.0
     lost: str = ""
     waits: str = ""
+    request: str = ""
 
 
 def status_line(scene: StatusScene, width: int) -> Line:
     """Return the line in `width` cells. Where there is no room, the least important parts are left out."""
-    return fit(_parts(scene, width), width)
+    request = line(TextSpan(f"{scene.request}  ", "curve")) if scene.request else ()
+    return fit((*request, *_parts(scene, width - line_width(request))), width)
 
 
 def _parts(scene: StatusScene, width: int) -> Line:

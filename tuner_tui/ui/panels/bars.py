@@ -170,12 +170,13 @@ TITLE_WIDTH = 32
 class StatusLine(Canvas):
     """Shows the followed run `view` by its `run_name`, or `idle_line` without one."""
 
-    REDRAW_ON = ("view", "now_s", "run_name", "idle_line")
+    REDRAW_ON = ("view", "now_s", "run_name", "idle_line", "request")
 
     view: reactive[RunView | None] = reactive(None, repaint=False)
     now_s: reactive[float] = reactive(0.0, repaint=False)
     run_name: reactive[str] = reactive("", repaint=False)
     idle_line: reactive[str] = reactive("", repaint=False)
+    request: reactive[str] = reactive("", repaint=False)
 
     def rows(self, width: int, height: int) -> Sequence[Line]:
         return [status_line(self._scene(), width)]
@@ -190,6 +191,7 @@ class StatusLine(Canvas):
             trains="" if record is None else shorten(record.title, TITLE_WIDTH),
             state=view.state,
             now_s=self.now_s,
-            lost="" if view.status.live else view.status.sentence,
+            lost="" if view.status.live and view.status.kind != "broken" else view.status.sentence,
             waits=view.status.sentence if view.status.kind in ("waiting", "pending") else "",
+            request=self.request,
         )

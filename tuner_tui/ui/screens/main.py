@@ -65,6 +65,7 @@ class MainScreen(FullScreen):
     tuning_sign: reactive[str] = reactive("", init=False, repaint=False)
     run_name: reactive[str] = reactive("", init=False, repaint=False)
     next_run: reactive[bool] = reactive(False, init=False, repaint=False)
+    request: reactive[str] = reactive("", init=False, repaint=False)
     idle_line: reactive[str] = reactive(READING, init=False, repaint=False)
     next_training: reactive[tuple[tuple[str, str], ...]] = reactive((("preset", READING),), init=False, repaint=False)
     now_s: reactive[float] = reactive(0.0, init=False, repaint=False)
@@ -72,7 +73,7 @@ class MainScreen(FullScreen):
 
     def compose(self) -> ComposeResult:
         here = MainScreen
-        yield StatusLine(id="status").data_bind(here.view, here.now_s, here.run_name, here.idle_line)
+        yield StatusLine(id="status").data_bind(here.view, here.now_s, here.run_name, here.idle_line, here.request)
         panels = (
             SettingsPanel(id="settings").data_bind(here.outlook, here.next_run, view=here.settings_view),
             LivePanel(id="live").data_bind(

@@ -32,6 +32,7 @@ from textual.filter import LineFilter, NoColor
 from textual.message_pump import MessagePump
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
+from textual.widgets import Input
 from textual.worker import Worker
 
 from tuner_tui import __version__
@@ -267,6 +268,11 @@ class BaseApp(App[None]):
             return await asyncio.shield(answer)
         finally:
             self._hold_input(_request.get())  # another screen may follow
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether another screen covers the first one, or something is typed there: nothing may open over it."""
+        return len(self.screen_stack) > 1 or isinstance(self.focused, Input)
 
     def _hold_input(self, request: object) -> None:
         """Let input wait for `request` to show a screen or to end, but not longer than `answer_limit_s`."""
