@@ -29,7 +29,7 @@ def test_ascii_has_the_same_width(text: str) -> None:
     [
         ("╭─ 8 → 4 ─╮", "+- 8 > 4 -+"),
         ("▁▄█", "_=#"),
-        ("● ✓ × 68 °C", "* + x 68 C "),
+        ("● ✓ × 68 °C", "* v x 68 C "),
         ("reading …", "reading.."),
         ("big.…", "bi..."),
         ("⣿⠒⠁", "**."),
