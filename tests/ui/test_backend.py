@@ -15,11 +15,13 @@ from tests.fakes.tuning_views import FakeTunings
 from tests.fakes.ui_backend import FakeBackend
 from tests.runs.builders import whole_run
 from tuner_tui.advice.finding import Remedy
+from tuner_tui.core.files import append_line
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.runs.events.types import InEffect
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.record import read_record, write_record
 from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
+from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings, Value
 from tuner_tui.settings.presets import find_preset
@@ -162,6 +164,21 @@ def test_a_restart_names_the_variables_that_a_remedy_has_set(tmp_path: Path) -> 
     shown = backend.open_run(folder.path)
     fewer = replace(shown, job=replace(job, env={"OMP_NUM_THREADS": "1"}))
     assert backend.offer_restart(folder.path, fewer).sentence.endswith("at step 0, with OMP_NUM_THREADS=1.")
+
+
+def test_a_restart_says_how_its_effective_batch_changes(tmp_path: Path) -> None:
+    folder, backend = whole_run(tmp_path), Backend()
+    record = replace(read_record(folder), job=BuiltinJob(), cwd=str(tmp_path), interpreter=sys.executable)
+    write_record(folder, record)
+    ended = SupervisorState(this_machine(), ProcessId(2**22 - 7, 1), 1.0, exit_code=1, outcome="failed")
+    write_supervisor_state(folder.state, ended)
+    append_line(folder.events, encode_event(InEffect(t=3.0, values={"optimizer": "AdamW"})))
+    shown, settings = backend.open_run(folder.path), record.resolved.settings
+    micro, effective = settings.per_device_train_batch_size, settings.effective_batch()
+    changed = EditHistory.of(shown.resolved).edit("per_device_train_batch_size", 3 * micro).current
+    offer = backend.offer_restart(folder.path, replace(shown, resolved=changed))
+    assert dict(offer.lines)["Effective batch"] == f"{effective} → {3 * effective}"
+    assert "Effective batch" not in dict(backend.offer_restart(folder.path, shown).lines)
 
 
 def test_a_retry_starts_at_step_0_without_a_checkpoint_and_says_so(tmp_path: Path) -> None:

@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from tuner_tui.advice.batch_scaling import effective_batch_note
 from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, PeakMemory
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.preflight import environment_findings
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import free_bytes, target_of
-from tuner_tui.advice.situation import situation_of_state
+from tuner_tui.advice.situation import observed_values, situation_of_state
 from tuner_tui.core.files import make_private, write_atomic, write_durable
 from tuner_tui.core.ownership import sharing_problem
 from tuner_tui.hardware.detect import read_inventory
@@ -30,6 +31,7 @@ from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.known_gpus import planned_interpreter
 from tuner_tui.hardware.sampler import Sampler, open_sampler
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.launch.command import LaunchError, check_unshared
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.orders import give_order
@@ -294,7 +296,7 @@ class Backend:
         shown = config if config is not None and config.trains(record.job) else None
         resolved, job = (None, None) if shown is None else (shown.resolved, shown.job)
         plan = plan_restart(run, resolved=resolved, job=job, allow_from_scratch=not completed)
-        return _restart_offer(plan, _settings_of_run(run, record), record)
+        return _restart_offer(plan, RunReader(run).poll().state, record)
 
     @translate_errors()
     def offer_retry(self, folder: Path, remedy: Remedy, cause: str, config: TrainingConfig | None) -> LaunchOffer:
@@ -304,13 +306,13 @@ class Backend:
         """
         run = RunFolder(folder)
         record = read_record(run)
-        before = _settings_of_run(run, record)
+        state = RunReader(run).poll().state
         # All are new values: those of the record may only be defaults, where the command brought others itself.
-        origin = remedy.origin(cause, run.id, before)
+        origin = remedy.origin(cause, run.id, _settings_of_run(state, record))
         resolved = EditHistory.of(record.resolved).apply(remedy.change, origin, unknown=remedy.change).current
         job = config.job if config is not None and config.trains(record.job) else None
         job = remedy.applied_to(job or record.job) if remedy.env else job
-        return _restart_offer(plan_restart(run, resolved=resolved, job=job, allow_from_scratch=True), before, record)
+        return _restart_offer(plan_restart(run, resolved=resolved, job=job, allow_from_scratch=True), state, record)
 
     @translate_errors()
     def write_report(self, scene: EndScene, name: str) -> Path:
@@ -436,7 +438,8 @@ def _changes_since_last(config: TrainingConfig) -> Iterator[tuple[str, str]]:
     for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS]:
         record = readable_record(folder)
         if record is not None and record.tuning is None and config.trains(record.job):
-            changes = _changed_settings(record.resolved.settings, record, config.resolved)
+            before = record.resolved.settings
+            changes = _changes(before, _changed_values(before, record, config.resolved))
             yield f"Since {record.id}", ", ".join(changes) or "the same settings"
             return
 
@@ -447,11 +450,16 @@ def _length(training: TrainingConfig | RunRecord) -> tuple[float, int | None]:
     return settings.num_train_epochs, settings.max_steps
 
 
-def _restart_offer(plan: RestartPlan, before: Settings, record: RunRecord) -> LaunchOffer:
-    """Return the restart of a run that used the settings `before`."""
+BATCH_SETTINGS = ("per_device_train_batch_size", "gradient_accumulation_steps")
+
+
+def _restart_offer(plan: RestartPlan, state: RunState, record: RunRecord) -> LaunchOffer:
+    """Return the restart of a run, which is in `state`."""
+    before = _settings_of_run(state, record)
     env, earlier_env = getattr(plan.request.job, "env", {}), getattr(record.job, "env", {})
     set_now = [f"{name}={env[name]}" for name in env if name in OF_RUNTIME and env[name] != earlier_env.get(name)]
-    changes = _changed_settings(before, record, plan.request.resolved) + set_now
+    changed = _changed_values(before, record, plan.request.resolved)
+    changes = _changes(before, changed) + set_now
     start: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
     name, lost = plan.folder.id, plan.lost_steps
     if plan.saves:
@@ -468,22 +476,31 @@ def _restart_offer(plan: RestartPlan, before: Settings, record: RunRecord) -> La
     manner = f"with {', '.join(changes)}" if changes else "with the same settings"
     discards = plan.live and plan.checkpoint is None and not plan.saves and plan.step
     lines = [("Lost", f"the {plan.step:,} steps so far; there is no checkpoint")] if discards else []
+    job, read = plan.request.job, record.resolved.chosen | observed_values(state.in_effect).keys()
+    is_batch_known = isinstance(job, BuiltinJob) or read.issuperset(BATCH_SETTINGS)
+    if state.replicas is not None and is_batch_known and job.processes == record.job.processes:
+        batch = effective_batch_note(before, before.changed(**changed), state.replicas)
+        lines += [("Effective batch", batch.removeprefix("effective batch "))] if batch else []
     return LaunchOffer(f"{begin}, {manner}.", lines, start)
 
 
-def _settings_of_run(run: RunFolder, record: RunRecord) -> Settings:
-    """Return the settings that the run used: those observed in it where it was given none."""
-    settings = situation_of_state(RunReader(run).poll().state, record).settings
+def _settings_of_run(state: RunState, record: RunRecord) -> Settings:
+    """Return the settings that a run used: those observed in it where it was given none."""
+    settings = situation_of_state(state, record).settings
     return record.resolved.settings if settings is None else settings
 
 
-def _changed_settings(before: Settings, record: RunRecord, resolved: Resolved) -> list[str]:
-    """Return texts such as `micro batch 8 → 4`, one for each setting that is another than `before`."""
-    after = resolved.settings
+def _changed_values(before: Settings, record: RunRecord, resolved: Resolved) -> dict[str, Any]:
+    """Return the values of `resolved` that are others than `before`."""
     chosen = record.resolved.chosen | resolved.chosen  # others only describe what the command does by itself
+    values = {name: getattr(resolved.settings, name) for name in FIELDS if name in chosen}
+    return {name: value for name, value in values.items() if value != getattr(before, name)}
+
+
+def _changes(before: Settings, changed: Mapping[str, Any]) -> list[str]:
+    """Return texts such as `micro batch 8 → 4`."""
     return [
-        f"{spec.label} {format_value(name, getattr(before, name)) or 'none'} → "
-        f"{format_value(name, getattr(after, name)) or 'none'}"
-        for name, spec in FIELDS.items()
-        if name in chosen and getattr(before, name) != getattr(after, name)
+        f"{FIELDS[name].label} {format_value(name, getattr(before, name)) or 'none'} → "
+        f"{format_value(name, value) or 'none'}"
+        for name, value in changed.items()
     ]
