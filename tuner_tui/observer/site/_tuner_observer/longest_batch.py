@@ -9,7 +9,7 @@ from typing import Any
 
 from .counters.batch_stats import TOKEN_NAMES
 from .data_streams import is_stream, length_of
-from .names import NAMES
+from .names import LIBRARIES
 
 ROWS_A_READ = 2048
 """Table rows per read."""
@@ -117,7 +117,8 @@ def _drawn_length(sample: Any, lengths: dict[int, int]) -> float:
     """The length of a sample by its index, or of what a sampler of speech yields instead; 0 if it is unknown."""
     if isinstance(sample, int):
         return lengths.get(sample, 0)
-    return next((float(value) for name in NAMES["durations"] if (value := getattr(sample, name, None)) is not None), 0)
+    lengths_by_name = (getattr(sample, name, None) for name in LIBRARIES["sample_durations"])
+    return next((float(length) for length in lengths_by_name if length is not None), 0)
 
 
 def dataset_size(dataset: Any) -> int | None:

@@ -1,7 +1,8 @@
 """Knowledge of names, from the JSON files of this folder.
 
 `NAMES`: words by which variables, functions, logged values and streams are known. `LIBRARIES`: by module, the functions
-with which libraries save, and those of loggers with their parameters; and arguments of torch's classes.
+with which libraries save, and those of loggers with their parameters; arguments of torch's classes, in order; and what
+samplers of speech call the length of the recordings that they yield, the first that there is.
 """
 
 from __future__ import annotations
@@ -13,4 +14,4 @@ from typing import Any
 with open(os.path.join(os.path.dirname(__file__), "names.json"), encoding="utf-8") as file:
     NAMES = {kind: frozenset(entry["words"].split()) for kind, entry in json.load(file).items()}
 with open(os.path.join(os.path.dirname(__file__), "libraries.json"), encoding="utf-8") as file:
-    LIBRARIES: dict[str, dict[str, Any]] = json.load(file)
+    LIBRARIES: dict[str, Any] = json.load(file)

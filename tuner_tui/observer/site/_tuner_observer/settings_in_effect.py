@@ -17,12 +17,11 @@ from .names import LIBRARIES, NAMES
 from .session import Session
 
 
-def count_parameters(model: Any) -> tuple[int | None, int | None]:
-    """`(all, trainable)` parameter counts of a model, `(None, None)` without one."""
-    if model is None:
-        return None, None
-    counts = [(each.numel(), each.requires_grad) for each in model.parameters()]
-    return sum(count for count, _ in counts), sum(count for count, trains in counts if trains)
+def count_parameters(*models: Any) -> dict[str, int]:
+    """The parameters of models, which may share some, as fields of a `plan` event."""
+    parameters = list({id(each): each for model in models for each in model.parameters()}.values())
+    trainable = sum(each.numel() for each in parameters if each.requires_grad)
+    return {"parameters": sum(each.numel() for each in parameters), "trainable_parameters": trainable}
 
 
 def _outermost_owners(parameters: list[Any], module_class: type) -> list[Any]:
@@ -199,11 +198,7 @@ class SettingsInEffect:
         trained = next(iter(_parameters_of(self._optimizer())), None)
         model = next((each for each in models if any(parameter is trained for parameter in each.parameters())), None)
         if model is not None:
-            # Of a GAN those of both; modules may share some.
-            parameters = {id(each): each for owner in models for each in owner.parameters()}.values()
-            total = sum(each.numel() for each in parameters)
-            trainable = sum(each.numel() for each in parameters if each.requires_grad)
-            self._session.report("plan", parameters=total, trainable_parameters=trainable)
+            self._session.report("plan", **count_parameters(*models))  # of a GAN those of both
             self._inspect_model(model)
 
     def check(self, accumulation: int | None = None, optimizers: int = 1) -> None:
@@ -249,9 +244,8 @@ class SettingsInEffect:
 
     def _sdpa(self) -> list[str]:
         cuda = self._torch.backends.cuda
-        return [
-            name for name, test in LIBRARIES["sdpa_backends"].items() if hasattr(cuda, test) and getattr(cuda, test)()
-        ]
+        tests = LIBRARIES["sdpa_backends"].items()
+        return [name for name, test in tests if hasattr(cuda, test) and getattr(cuda, test)()]
 
 
 def _size_of(optimizer: Any) -> int:

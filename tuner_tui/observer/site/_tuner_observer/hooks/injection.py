@@ -21,7 +21,7 @@ LOADER_ARGUMENTS: dict[str, str] = LIBRARIES["loader_arguments"]
 """Settings that a plain DataLoader accepts, and the names of its arguments."""
 WORKERS = "dataloader_num_workers"
 REPEATING_STREAM = "each worker would deliver all samples of this stream"
-POSITIONAL_LOADER_ARGUMENTS = LIBRARIES["loader_positional"]["order"].split()
+POSITIONAL_LOADER_ARGUMENTS: list[str] = LIBRARIES["loader_positional"]
 """Arguments of DataLoader after the dataset, in order."""
 
 

@@ -51,7 +51,6 @@ def hook_logger(name: str, module: Any, logged: LoggedValues) -> None:
 INTERVAL_S = 1.0
 EVALUATIONS_AT_ONCE = 50
 """Evaluations written as they come, before they are limited to one a second (a loop may evaluate after every step)."""
-MAX_NAMES = 1000
 MAX_PARTS = 8
 PART = 2
 """Order of a loss whose name is that of a part of the training's, such as `losses/value_loss`."""
@@ -73,23 +72,25 @@ class Kind(NamedTuple):
     order: int = 0
 
 
+@functools.lru_cache(maxsize=1000)
 def kind_of(name: str) -> Kind:
     """The kind of a logged name such as `train/loss`, `val_acc` or `Loss/test`."""
     words = [word for word in _WORDS.split(_CAMEL_CASE.sub("_", name).lower()) if word]
-    unique, trains = set(words), bool(NAMES["training"] & set(words))
-    if unique - NAMES["training"] in ({"lr"}, {"learning", "rate"}):
+    unique = set(words)
+    named, trains = unique - NAMES["training"], bool(unique & NAMES["training"])
+    if named in ({"lr"}, {"learning", "rate"}):
         return Kind("learning_rate")
-    if unique - NAMES["training"] in ({"grad", "norm"}, {"gradient", "norm"}, {"gradnorm"}, {"gnorm"}):
+    if named in ({"grad", "norm"}, {"gradient", "norm"}, {"gradnorm"}, {"gnorm"}):
         return Kind("grad_norm")
     if unique == {"epoch"}:
         return Kind("epoch")
-    is_loss = (
-        any(word.startswith("loss") or word.endswith("loss") for word in words) and not unique & NAMES["perplexity"]
-    )
-    is_loss = is_loss or (trains and unique - NAMES["training"] == {"total"})  # the sum of `train/ce` and `train/reg`
+    is_loss = any(word.startswith("loss") or word.endswith("loss") for word in words)
+    is_loss = is_loss and not unique & NAMES["perplexity"]
+    is_loss = is_loss or (trains and named == {"total"})  # the sum of `train/ce` and `train/reg`
     if unique & NAMES["no_figures"] - (NAMES["plain_losses"] if is_loss else frozenset()):
         return Kind(IGNORED)
-    rest = [word for word in words if word not in NAMES["evaluation"] | NAMES["means"]]
+    left_out = NAMES["evaluation"] | NAMES["means"]
+    rest = [word for word in words if word not in left_out]
     if unique & NAMES["evaluation"] and not trains:
         return Kind(EVALUATION, "eval_" + "_".join(rest)) if rest else Kind(IGNORED)
     if is_loss:
@@ -121,7 +122,6 @@ class LoggedValues:
 
     def reset(self) -> None:
         self._thread = get_ident()
-        self._kinds: dict[str, Kind] = {}
         self._device_read_s: dict[str, float] = {}
         self._loss_order = 9
         self._loss_name = ""
@@ -143,7 +143,7 @@ class LoggedValues:
         arguments = dict(zip(parameters, given), **kwargs)  # noqa: B905 - no `strict` in Python 3.8
         *logged, step = [arguments.get(name) for name in parameters]
         values: Any = logged[0] if len(logged) == 1 else {logged[0]: logged[1]}
-        kinds = [(name, self._kind(name), value) for name, value in _flattened(values)]
+        kinds = [(name, kind_of(name), value) for name, value in _flattened(values)]
         kinds = [each for each in kinds if each[1].category != IGNORED]
         if not kinds:
             return
@@ -166,14 +166,6 @@ class LoggedValues:
                 self._metrics[kind.category] = number
         if not counters.own_steps:
             self.write()
-
-    def _kind(self, name: str) -> Kind:
-        kind = self._kinds.get(name)
-        if kind is None:
-            kind = kind_of(name)
-            if len(self._kinds) < MAX_NAMES:
-                self._kinds[name] = kind
-        return kind
 
     def _step(self, logged: Any) -> int:
         """The optimizer step; that of the script where there is no optimizer."""

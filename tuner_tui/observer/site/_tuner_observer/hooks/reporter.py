@@ -39,8 +39,8 @@ class FrameworkReporter:
         self.counters.trainer_reports = True
         self.counters.evaluation.ignore_mode()
         self.session.open()
-        total, trainable = count_parameters(model)
-        self.session.report("plan", obeys=True, parameters=total, trainable_parameters=trainable, **plan)
+        counts = {} if model is None else count_parameters(model)
+        self.session.report("plan", obeys=True, **counts, **plan)
         self.settings_in_effect.read_model(model)
         self.settings_in_effect.read_versions()
         self.control_file.start()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -15,7 +16,8 @@ from ..process_role import rank_and_world
 from ..session import Session
 
 INTERVAL_S = 1.0
-MAX_LOOKED_AT = 1000
+MAX_ITEMS, MAX_PARTS = 500, 20_000
+"""Parts that are searched for weights: items of each list or dictionary, and all together."""
 
 
 class SavedFiles:
@@ -87,11 +89,24 @@ def _report_file(torch: Any, files: SavedFiles, args: tuple[Any, ...], kwargs: d
 
 def _may_hold_weights(torch: Any, obj: Any) -> bool:
     """Whether this is more than numbers and text, such as a history of losses, or indices."""
-    if isinstance(obj, (dict, list, tuple)):
-        parts = islice(obj.values() if isinstance(obj, dict) else obj, MAX_LOOKED_AT)
-        return any(_may_hold_weights(torch, each) for each in parts)
-    is_plain = isinstance(obj, (str, int, float, type(None)))
-    return bool(obj.is_floating_point()) if isinstance(obj, torch.Tensor) else not is_plain
+    for part in islice(_parts_of(obj), MAX_PARTS):
+        if isinstance(part, torch.Tensor):
+            if part.is_floating_point():
+                return True
+        elif not isinstance(part, (dict, list, tuple, str, int, float, type(None))):
+            return True
+    return False
+
+
+def _parts_of(obj: Any) -> Iterator[Any]:
+    """`obj` and what it holds in lists and dictionaries, level by level; without end where one of them holds itself."""
+    containers: deque[Any] = deque([[obj]])
+    while containers:
+        container = containers.popleft()
+        for part in islice(container.values() if isinstance(container, dict) else container, MAX_ITEMS):
+            yield part
+            if isinstance(part, (dict, list, tuple)):
+                containers.append(part)
 
 
 def _is_resumable(torch: Any, obj: Any) -> bool:
