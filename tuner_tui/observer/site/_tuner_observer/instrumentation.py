@@ -12,7 +12,8 @@ from .allocator_history import AllocatorHistory
 from .counters import memory_peaks
 from .counters.batch_log import BatchLog
 from .counters.evaluation import EvaluationDetector
-from .counters.planned_length import PlannedLength, named_batch
+from .counters.planned_length import PlannedLength
+from .counters.script_variables import named_batch
 from .counters.step_counters import StepCounters
 from .counters.training_state import TrainingStates
 from .finite_check import FiniteCheck, keep_files, keep_from_saving

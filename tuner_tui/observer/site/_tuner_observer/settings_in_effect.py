@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .counters.planned_length import variables_of
+from .counters.script_variables import variables_of
 from .import_hooks import call_after, call_before, call_safely
 from .names import LIBRARIES, NAMES
 from .session import Session

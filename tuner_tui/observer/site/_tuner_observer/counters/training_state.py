@@ -23,7 +23,7 @@ from ..import_hooks import call_after, call_safely
 from ..names import NAMES
 from ..session import Session, json_safe
 from .memory_peaks import HostCopy, copy_to_host
-from .planned_length import LIBRARIES, MAX_FRAMES, calling_frames, variables_of
+from .script_variables import LIBRARY_FOLDERS, MAX_FRAMES, calling_frames, variables_of
 from .step_counters import StepCounters
 
 FIRST_STEPS = 3
@@ -219,7 +219,7 @@ def _script_counters(innermost: FrameType) -> dict[str, int]:
     """The variables of the script that count, of the innermost function that has them."""
     counters: dict[str, int] = {}
     for frame in calling_frames(innermost, MAX_FRAMES):
-        if not any(library in frame.f_code.co_filename for library in LIBRARIES):
+        if not any(library in frame.f_code.co_filename for library in LIBRARY_FOLDERS):
             variables = variables_of(frame)
             for names in (variables, getattr(variables.get("self"), "__dict__", {})):
                 for name in NAMES["counters"].intersection(names):

@@ -18,7 +18,7 @@ from typing import Any
 from weakref import ref
 
 from ..counters.memory_peaks import HostCopy, copy_to_host
-from ..counters.planned_length import MAX_FRAMES, calling_frames, kind_of_code
+from ..counters.script_variables import MAX_FRAMES, calling_frames, kind_of_code
 from ..counters.step_counters import StepCounters
 from ..import_hooks import call_safely, replacing
 from ..session import Session

@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from ..counters.planned_length import calling_frames
+from ..counters.script_variables import calling_frames
 from ..counters.step_counters import StepCounters
 from ..import_hooks import call_safely
 from ..names import NAMES
