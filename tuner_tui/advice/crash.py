@@ -105,10 +105,10 @@ def crash_findings(situation: Situation) -> tuple[Finding, ...]:
 
 def _finding(cause: CrashCause, situation: Situation) -> Finding:
     sentence, evidence = cause.sentence, cause.evidence
-    figures = read_figures(f"{cause.message}\n{cause.code}")
+    text = f"{cause.message}\n{cause.code}"
+    figures, facts = read_figures(text), facts_in(text, situation.log)
     situation = replace(situation, backend=figures.backend)
     remedies = remedies_for(cause.cause, situation, cause.subject or cause.where, cause.topic, cause.role)
-    facts = facts_in(f"{cause.message}\n{cause.code}", situation.log)
     foreign: str = read_data_file(FILE)["words-of-torch"].get(figures.backend, "(?!)")
     fitting = tuple(each for each in remedies if not re.search(foreign, f"{each.title} {each.why}"))
     remedies = fitting or (() if facts else remedies)
@@ -134,9 +134,9 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         evidence = (*evidence, *(() if exited is None else exited.evidence))
     elif cause.cause == "host-oom" and cause.topic is None:  # an allocation failed: nothing was killed for memory
         limit = situation.host_memory_limit_bytes
-        free = None if limit is not None else _free_for_request(situation, figures.tried)
-        sentence = sentence if limit is None else limit_reached(limit, "the host's")
-        if free is not None:
+        if limit is not None:
+            sentence = limit_reached(limit, "the host's")
+        elif free := _free_for_request(situation, figures.tried):
             sentence = f"An allocation of host memory failed although {format_size(free)} were free"
             remedies = (remedy("raise-process-limit"), *remedies)
     advice = _advice_in(cause.message)
@@ -394,7 +394,7 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
     document = read_data_file(FILE)
     forms = ((expand(row["form"], document["fragments"]), (row["why"],)) for row in document["refusals"])
     condition = _pattern("no-condition").sub("", inner.statement)
-    if asked := "".join(_first_form(forms, f"{failure.message}\n{condition}")) if refuses else "":
+    if demand := "".join(_first_form(forms, f"{failure.message}\n{condition}")) if refuses else "":
         why = f"{_show(inner)} in {inner.place}; the condition above it says when"
     if package is not None:
         release = f", and the release of {package}" if is_release else ""
@@ -403,8 +403,8 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
         called = "" if caller is None else f"; called by {_show(caller)} in {caller.place}"
         title = f"check what reaches {package}'s {inner.function}{release}"
         why = f"{_show(inner)} in {package} failed{called}"
-    checks: tuple[Remedy, ...] = (Remedy(title=asked or title, why=why, source="the traceback"),)
-    if explanation is not None and asked and not explanation.is_specific:
+    checks: tuple[Remedy, ...] = (Remedy(title=demand or title, why=why, source="the traceback"),)
+    if explanation is not None and demand and not explanation.is_specific:
         checks = (*checks, *explanation.remedies[1:])  # the first says in general to do as the message asks
     elif explanation is not None:
         checks = (*explanation.remedies, *(checks if package else ()))

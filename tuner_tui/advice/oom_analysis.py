@@ -31,7 +31,7 @@ NONSENSE_BYTES = 2**50
 class MemoryFigures(Struct, frozen=True, kw_only=True):
     """The sizes that a message names, in bytes; None for those that it does not name.
 
-    `used` is what the process uses in all, `by_metal` what MPS counts beside tensors, `allowed` a memory fraction in
+    `used` is what the process uses in all, `by_metal` what MPS counts besides tensors, `allowed` a memory fraction in
     bytes. `processes` are the others that are named, with their sizes; `backend` is cuda, hip, mps or xpu.
     """
 
@@ -58,16 +58,15 @@ class MemoryFigures(Struct, frozen=True, kw_only=True):
     def itself(self) -> str | None:
         """The number of the process itself among `processes`; a container lists it as if it were another.
 
-        It is the one that uses about what PyTorch holds, or for which there would be no room beside it.
+        It is the one that uses about what PyTorch holds, or for which there would be no room next to it.
         """
         held, total = self.held_by_pytorch, self.capacity
         if held is None or self.used is not None:
             return None
         sizes = ((pid, parse_size(text) or 0) for pid, text in self.processes)
         crowded = NONSENSE_BYTES if total is None else total - held
-        return next(
-            (pid for pid, size in sizes if held <= size and (size < held + CONTEXT_BYTES or size > crowded)), None
-        )
+        alike = (pid for pid, size in sizes if held <= size and (size < held + CONTEXT_BYTES or size > crowded))
+        return next(alike, None)
 
     @property
     def in_use(self) -> int | None:
@@ -144,9 +143,7 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
         evidences.append(f"{format_limit(used - held)} of this process are held outside of PyTorch")
     if figures.by_metal is not None and figures.allocated is not None and figures.by_metal > figures.allocated:
         remedies.append(remedy("metal-cache"))
-        evidences.append(
-            f"{format_limit(figures.by_metal)} are held beside PyTorch's tensors, by Metal's caches or others"
-        )
+        evidences.append(f"Metal's caches or others hold {format_limit(figures.by_metal)} besides PyTorch's tensors")
     second = (remedy("expandable-segments"),) if tried and (figures.cached or 0) >= tried else ()
     if others or allowed is not None or tried is None or free is None or free < max(4 * tried, GIB):
         return MemoryReading(tuple(remedies), tuple(evidences), second=second)
@@ -160,11 +157,8 @@ def other_processes(figures: MemoryFigures) -> tuple[str, ...]:
     total, free, used, held = figures.capacity, figures.free, figures.in_use, figures.held_by_pytorch
     others = [(pid, text) for pid, text in figures.processes if pid != figures.itself]
     if others:
-        return tuple(
-            f"process {pid} uses {text} of the GPU"
-            for pid, text in others
-            if OTHER_PROCESS_BYTES <= (parse_size(text) or 0) < NONSENSE_BYTES
-        )
+        large = (each for each in others if OTHER_PROCESS_BYTES <= (parse_size(each[1]) or 0) < NONSENSE_BYTES)
+        return tuple(f"process {pid} uses {text} of the GPU" for pid, text in large)
     if used is None and held is not None:
         used = held + CONTEXT_BYTES
     if total is None or free is None or used is None or total - free - used < OTHER_PROCESS_BYTES:

@@ -106,10 +106,8 @@ def leak_before_oom(situation: Situation, location: MemoryLocation) -> MemoryLea
     """A leak at `location` before memory ran out. Fewer windows are enough than for a live run, but the growth must be
     large."""
     share = thresholds.LEAK_SHARE_AT_END
-    for leak in find_memory_leaks(situation, thresholds.LEAK_WINDOWS_AT_END):
-        if leak.location == location and leak.growth.total_bytes >= share * leak.growth.from_bytes:
-            return leak
-    return None
+    leaks = (leak for leak in find_memory_leaks(situation, thresholds.LEAK_WINDOWS_AT_END) if leak.location == location)
+    return next((leak for leak in leaks if leak.growth.total_bytes >= share * leak.growth.from_bytes), None)
 
 
 def _total_growth(growths: Sequence[MemoryGrowth]) -> MemoryGrowth:

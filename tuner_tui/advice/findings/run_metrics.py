@@ -25,8 +25,7 @@ def training_s(situation: Situation) -> float | None:
 
 def process_steps(situation: Situation) -> int:
     """Optimizer steps of this process, not counting a resumed run's earlier ones; the slowest rank's."""
-    counts = [counters.own_steps for counters in situation.state.counters]
-    return min(counts, default=0)
+    return min((counters.own_steps for counters in situation.state.counters), default=0)
 
 
 def is_warmed_up(situation: Situation) -> bool:
@@ -104,9 +103,7 @@ def gpu_busy_pct(situation: Situation, samples: tuple[Sample, ...]) -> float | N
 
 def worker_loads(samples: tuple[Sample, ...]) -> tuple[float, ...]:
     """Median CPU load of each loader worker that is alive, in % of one core, highest first."""
-    if not samples:
-        return ()
-    alive = [process.pid for process in samples[-1].processes if process.role == "worker"]
+    alive = [process.pid for sample in samples[-1:] for process in sample.processes if process.role == "worker"]
     loads = [median_known(process.cpu_pct for process in _process_samples(samples, pid)) for pid in alive]
     return tuple(sorted((load for load in loads if load is not None), reverse=True))
 

@@ -143,10 +143,8 @@ def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...
     name = read_table("distributions").get(where or "", where)
     if name == "torch":
         return (remedy("reinstall-torch"),)
-    return (
-        remedy("reinstall-package", package=name or "the package that fails"),
-        *_rows("without-package", situation, name),
-    )
+    reinstall = remedy("reinstall-package", package=name or "the package that fails")
+    return (reinstall, *_rows("without-package", situation, name))
 
 
 def _rows(ladder: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:

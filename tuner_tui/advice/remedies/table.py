@@ -72,8 +72,8 @@ def remedy_if_it_applies(
     if settings is None and computed:
         return None
     change = {**row.get("set", {}), **{name: words.compute(value) for name, value in computed.items()}}
-    asked = {word for field in TEXTS for word in PLACEHOLDER.findall(row.get(field, ""))}
-    values = {word: words[word] for word in asked if words.knows(word)}
+    placeholders = {word for field in TEXTS for word in PLACEHOLDER.findall(row.get(field, ""))}
+    values = {word: words[word] for word in placeholders if words.knows(word)}
     new = {f"new_{name}": value for name, value in change.items()}
     place_value = {} if where is None else {"where": where}
     return remedy(name, change, **{**place_value, **values, **new})
@@ -103,9 +103,9 @@ class _Words:
         """The value of `{word: W}`, or of `{product: [...]}` of numbers and settings."""
         if "word" in value:
             result: Value = self[value["word"]]
-            return result
-        product: int = math.prod(self[factor] if isinstance(factor, str) else factor for factor in value["product"])
-        return product
+        else:
+            result = math.prod(self[factor] if isinstance(factor, str) else factor for factor in value["product"])
+        return result
 
 
 def _holds(words: _Words, word: str, wanted: Any) -> bool:

@@ -296,8 +296,8 @@ def find_fatal_failure(
     built = min((each.failure.first for each in fatal if each.cause == "compile-failed"), default=len(lines))
     fatal = [each for each in fatal if each.cause != "missing-package" or each.failure.first < built]
     if not fatal:
-        by_hand = (failure for failure in stops if str(failure.type).endswith("KeyboardInterrupt"))
         pattern = next(row for row in crash_table().signals if signal.SIGINT in row.signals)
+        by_hand = (failure for failure in stops if str(failure.type).endswith("KeyboardInterrupt"))
         return next((FailureMatch(failure, pattern) for failure in by_hand), None)
     any_cause = any(match.pattern is not None and not match.pattern.consequence for match in fatal)
     first = min(fatal, key=lambda match: _rank(match, launcher, any_cause))
@@ -372,7 +372,7 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     chain = [each for each, later in zip_longest(chain, chain[1:]) if later is None or not _gives_way(each, later)]
     forwards = len(chain) > 1 and FORWARDED.search(chain[0].headline) is not None
     # An error that fails to be put into words still is the reason.
-    reasons = [each for each in chain[forwards:] if not (each.handles and _is_of_teardown(each, WORDING))] or chain
+    reasons = [each for each in chain[forwards:] if not (each.handles and _passes(WORDING, each))] or chain
     matches = [FailureMatch(_extend_over(failure, chain), classify(failure)) for failure in reasons]
     # A task that is cancelled, or a group of errors, never says why.
     matches = [each for each in matches if each.pattern is None or each.pattern.topic != "background-task"] or matches
@@ -385,7 +385,7 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     if not recognised:
         headlines = {"", matches[0].failure.headline}
         later = (match for match in reversed(matches) if match.failure.headline not in headlines)
-        return next((match for match in later if not _is_of_teardown(match.failure)), matches[0])
+        return next((match for match in later if not _passes(TEARDOWN, match.failure)), matches[0])
     best = min(recognised, key=_generality)
     innermost = matches[-1].failure
     if best.cause in WRAPPERS and best.failure.traceback and innermost.traceback and innermost.headline:
@@ -396,10 +396,11 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
 
 def _gives_way(failure: Failure, later: Failure) -> bool:
     """Whether the program expected a failure, and what it did then failed `later` or put it in words."""
-    return failure.type in EXPECTED and later.handles and bool(later.headline) and not _is_of_teardown(later)
+    return failure.type in EXPECTED and later.handles and bool(later.headline) and not _passes(TEARDOWN, later)
 
 
-def _is_of_teardown(failure: Failure, form: re.Pattern[str] = TEARDOWN) -> bool:
+def _passes(form: re.Pattern[str], failure: Failure) -> bool:
+    """Whether a failure went through a function of a name of this form."""
     return any(form.match(frame.function) for frame in failure.frames)
 
 

@@ -189,8 +189,9 @@ class PrintedMetrics:
         text = text.replace(b"\r", b"\n").replace(b"\b", b"\n")
         ends = accumulate((len(line) + 1 for line in text.split(b"\n")), initial=start)
         for began, ended, until in reversed(state.evaluation_output):
-            first, last = max(0, began - start), end if ended is None else max(0, ended - start)
-            last, after = max(first, last), max(first, last, (until or 0) - start)
+            first = max(0, began - start)
+            last = end if ended is None else max(first, ended - start)
+            after = max(last, (until or 0) - start)
             labelled = [EVALUATION_LABEL + line for line in text[first:last].splitlines(keepends=True)]
             # After it, a line without a loss tells its metrics: no step has computed any.
             lines = text[last:after].splitlines(keepends=True)
