@@ -185,7 +185,7 @@ def overdue_reason(state: RunState, protocol: TrialProtocol, now: float) -> str:
 
 
 def end_run(folder: RunFolder) -> None:
-    """End a trial that a killed tuner left running, and wait for its end."""
+    """End a trial, or another run that saves nothing, and wait for its end. It may be one that a killed tuner left."""
     status = read_status(folder)
     if status.kind in ("foreign", "broken") or not status.live:
         return

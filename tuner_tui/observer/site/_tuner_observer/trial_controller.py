@@ -22,6 +22,7 @@ from .data_streams import DrawnSamples, is_stream, length_of, repeats_in_workers
 from .hooks.injection import InjectionLog, inject_training_arguments
 from .hooks.optimizer_steps import hook_compilation, is_compiling_function
 from .import_hooks import call_after, call_around, call_before, call_safely
+from .names import LIBRARIES
 from .process_exit import is_out_of_memory, redact
 from .session import Session
 from .trial_figures import GpuStopwatch, ThroughputEstimate, TrialMemory
@@ -347,11 +348,6 @@ def exit_process() -> None:
     os._exit(0)
 
 
-TRIAL_ARGUMENTS = {"max_steps": 1_000_000, "save_strategy": "no", "eval_strategy": "no", "evaluation_strategy": "no",
-             "load_best_model_at_end": False, "push_to_hub": False, "report_to": "none"}  # fmt: skip
-"""Values of TrainingArguments in a trial, which neither ends early nor leaves files."""
-
-
 def hook_trial(name: str, module: Any, trial: TrialController, session: Session) -> None:
     """Notify the trial of what happens in the module `name`, and disable saving and evaluation in it."""
     if name == "torch.utils.data.dataloader":
@@ -373,7 +369,7 @@ def hook_trial(name: str, module: Any, trial: TrialController, session: Session)
     elif name == "torch._dynamo.callback":
         hook_compilation(module, (trial.compiling,))
     elif name == "transformers.training_args":
-        inject_training_arguments(module, _SilentInjection(session, TRIAL_ARGUMENTS))
+        inject_training_arguments(module, _SilentInjection(session, LIBRARIES["trial_arguments"]))
     elif name == "transformers.trainer":
         call_around(module.Trainer, "train", trial.set_trainer, trial.trainer_returned)
 

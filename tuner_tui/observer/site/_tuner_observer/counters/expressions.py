@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
+from ..names import NAMES
 from .script_variables import MAX_LENGTH, item_of, variables_of
 
 ONE, NONE = ast.dump(ast.Constant(1)), ast.dump(ast.Constant(None))
@@ -118,7 +119,6 @@ def comparisons(
             yield node.left, int(end) + isinstance(node.ops[0], (ast.Gt, ast.LtE))
 
 
-WRAPPERS = frozenset({"enumerate", "list", "reversed", "progress_bar", "master_bar", "track"})
 ENUMERATED = (0, 1)
 
 
@@ -136,7 +136,7 @@ def count_iterations(node: ast.expr, frame: FrameType) -> tuple[int | None, tupl
             lengths = [each for each in counts if each is not None]
             return min(lengths, default=None) if len(lengths) == len(counts) else None, None
         if name not in ("range", "trange"):
-            passes = name in WRAPPERS or "tqdm" in name
+            passes = name in NAMES["passing_on"] or "tqdm" in name
             count, bounds = count_iterations(node.args[0], frame) if passes and node.args else (None, None)
             return count, ENUMERATED if name == "enumerate" else bounds
         values = [value_of(each, frame) for each in node.args]
