@@ -24,6 +24,8 @@ from tuner_tui.memory.trace import (
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 BF16_LLAMA = {
     "model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 4096,
     "num_key_value_heads": 4, "intermediate_size": 1024, "max_position_embeddings": 256, "torch_dtype": "bfloat16",
@@ -33,8 +35,8 @@ GPU = Device(True, (8, 0), 2**34)
 PYTHON = Interpreter(sys.executable, packages={"torch": "2.13.0", "transformers": "5.23.0"})
 
 
-def traced(folder: Path, job: BuiltinJob, **settings: Any) -> MemoryBreakdown:
-    return trace_breakdown(PYTHON, job, Settings(**settings), GPU, folder)
+def traced(job: BuiltinJob, **settings: Any) -> MemoryBreakdown:
+    return trace_breakdown(PYTHON, job, Settings(**settings), GPU)
 
 
 def test_parts_add_up_by_any_key() -> None:
@@ -47,17 +49,17 @@ def test_parts_add_up_by_any_key() -> None:
     assert breakdown.by(lambda part: part.dtype) == {"fp32": 11, "bf16": 5}
 
 
-def answer(folder: Path, phase: str, parts: list[tuple[str, str, int]], **settings: Any) -> MemoryBreakdown:
+def answer(phase: str, parts: list[tuple[str, str, int]], **settings: Any) -> MemoryBreakdown:
     """The breakdown of an answer in the cache with `parts` as kind, dtype and size: one of 64 x 100 16-bit weights."""
     job, chosen = BuiltinJob(task="causal-lm", model="tiny"), convert(settings, Settings)
     batches = {"batches": (chosen.per_device_train_batch_size,), "eval_batches": (chosen.per_device_eval_batch_size,)}
     question = trace_request(job, chosen, GPU) | {"by_module": True} | batches
     written = [{"module": "", "kind": kind, "dtype": dtype, "size": size} for kind, dtype, size in parts]
-    trace_cache_entry(PYTHON, question, folder).write({
+    trace_cache_entry(PYTHON, question).write({
         "phase": phase, "parts": written,
         "quantizable": {"total_bytes": 12_800, "numbers": 6_400, "rows": 64, "largest": 6_400},
     })  # fmt: skip
-    return trace_breakdown(PYTHON, job, chosen, GPU, folder)
+    return trace_breakdown(PYTHON, job, chosen, GPU)
 
 
 LORA = [("weights", "bf16", 20_000), ("weights", "fp32", 4_000), ("MLP", "bf16", 900)]
@@ -86,9 +88,9 @@ LORA = [("weights", "bf16", 20_000), ("weights", "fp32", 4_000), ("MLP", "bf16",
     ],
 )  # fmt: skip
 def test_each_byte_has_the_dtype_in_which_it_is_kept(
-    phase: str, settings: dict[str, Any], expected: dict[tuple[str, str], int], tmp_path: Path
+    phase: str, settings: dict[str, Any], expected: dict[tuple[str, str], int]
 ) -> None:
-    breakdown = answer(tmp_path, phase, LORA, peft_method="lora", **settings)
+    breakdown = answer(phase, LORA, peft_method="lora", **settings)
     assert list(breakdown.by(lambda part: (part.kind, part.dtype)).items()) == list(expected.items())
 
 
@@ -106,11 +108,11 @@ def test_each_byte_has_the_dtype_in_which_it_is_kept(
         ),
     ],
 )  # fmt: skip
-def test_the_parts_add_up_to_the_traced_peak(task: Any, model: str, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_the_parts_add_up_to_the_traced_peak(task: Any, model: str, settings: dict[str, Any]) -> None:
     skip_without("transformers")
     job, chosen = BuiltinJob(task=task, model=model), Settings(**settings)
-    breakdown = traced(tmp_path, job, **settings)
-    estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, GPU, cache_folder=tmp_path), chosen, GPU)
+    breakdown = traced(job, **settings)
+    estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, GPU), chosen, GPU)
     batch = chosen.per_device_train_batch_size
     assert breakdown.total == pytest.approx(estimate.tensor_bytes(batch), rel=0.02)
     kinds = breakdown.by(lambda part: part.kind)
@@ -135,9 +137,9 @@ def test_an_adapter_on_16_bit_weights_has_fp32_gradients(quantization: str, tmp_
         "peft_method": "lora", "precision": "bf16", "quantization": quantization, "max_length": 64,
         "per_device_train_batch_size": 8,
     }  # fmt: skip
-    breakdown = traced(tmp_path, job, **settings)
+    breakdown = traced(job, **settings)
     chosen = convert(settings, Settings)
-    estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, GPU, cache_folder=tmp_path), chosen, GPU)
+    estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, GPU), chosen, GPU)
     assert breakdown.total == pytest.approx(estimate.tensor_bytes(8), rel=0.02)
     dtypes = breakdown.by(lambda part: (part.kind, part.dtype))
     assert {dtype for kind, dtype in dtypes if kind in ("gradients", "optimizer states")} == {"fp32"}
@@ -152,15 +154,15 @@ def test_an_adapter_on_16_bit_weights_has_fp32_gradients(quantization: str, tmp_
 
 @pytest.mark.full
 @pytest.mark.train
-def test_the_probabilities_of_eager_attention_are_a_part(tmp_path: Path) -> None:
+def test_the_probabilities_of_eager_attention_are_a_part() -> None:
     """GPT-2 under autocast keeps for each of 12 × 12 heads the softmax in fp32, its copy and dropout's mask and result:
     9 bytes a score, here 256 × 256 for 4 samples, and fewer than 4 more bytes of one block at once."""
     skip_without("transformers")
     job = BuiltinJob(task="causal-lm", model="gpt2")
     settings = {"max_length": 256, "precision": "bf16", "per_device_train_batch_size": 4}
-    whole = traced(tmp_path, job, **settings, attn_implementation="eager")
+    whole = traced(job, **settings, attn_implementation="eager")
     chosen = convert({**settings, "attn_implementation": "eager"}, Settings)
-    estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, GPU, cache_folder=tmp_path), chosen, GPU)
+    estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, GPU), chosen, GPU)
     assert whole.total == pytest.approx(estimate.tensor_bytes(4), rel=0.02)
     eager = whole.by(lambda part: part.kind)
     scores = 12 * 12 * 4 * 256 * 256
@@ -168,5 +170,5 @@ def test_the_probabilities_of_eager_attention_are_a_part(tmp_path: Path) -> None
     lines = {part.line.partition(":")[0] for part in whole.parts if part.step_part == "forward"}
     assert {"modeling_gpt2.py", "activations.py"} <= lines, "of the model's code, not of torch"
     assert whole.by(lambda part: (part.kind, part.step_part))["weights", "loading"] == eager["weights"]
-    fused = traced(tmp_path, job, **settings, attn_implementation="sdpa").by(lambda part: part.kind)
+    fused = traced(job, **settings, attn_implementation="sdpa").by(lambda part: part.kind)
     assert fused.get("attention probabilities", 0) < 0.1 * scores

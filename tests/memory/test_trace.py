@@ -31,6 +31,7 @@ from tuner_tui.memory.trace import (
 from tuner_tui.settings.job import BuiltinJob, Task
 from tuner_tui.settings.model import Settings, Value
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 JOB, GPU = BuiltinJob(task="causal-lm", model="tiny"), Device(True, (8, 0), 2**30)
 PYTHON = Interpreter(sys.executable, packages={"torch": "2.13.0", "transformers": "5.23.0"})
 MIB = 2**20
@@ -48,12 +49,12 @@ TRACE = MemoryTrace(
 
 
 @pytest.mark.train
-def test_a_trace_is_asked_for_once(tmp_path: Path) -> None:
+def test_a_trace_is_asked_for_once() -> None:
     skip_without("transformers")
     settings = Settings(precision="bf16", max_length=32)
-    assert cached_trace(PYTHON, JOB, settings, GPU, cache_folder=tmp_path) is None
-    trace = trace_memory(PYTHON, JOB, settings, GPU, cache_folder=tmp_path)
-    assert cached_trace(PYTHON, JOB, settings.changed(seed=1), GPU, cache_folder=tmp_path) == trace
+    assert cached_trace(PYTHON, JOB, settings, GPU) is None
+    trace = trace_memory(PYTHON, JOB, settings, GPU)
+    assert cached_trace(PYTHON, JOB, settings.changed(seed=1), GPU) == trace
     assert trace.parameters == trace.trainable == 918_144
     assert [phase.batch for phase in trace.train] == [2, 8, 32, 128]
     assert [batch for batch, _ in trace.slack] == [1, 2, 4, 8, 16, 32, 64, 128]
@@ -63,14 +64,14 @@ def test_a_trace_is_asked_for_once(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.train
-def test_traces_made_together_are_those_made_alone(tmp_path: Path) -> None:
+def test_traces_made_together_are_those_made_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     skip_without("transformers")
     plain = Settings(precision="bf16", max_length=32)
     asked = [plain, plain.changed(gradient_checkpointing=True, gradient_accumulation_steps=4)]
-    trace_together(PYTHON, [(JOB, settings, GPU) for settings in asked], lambda number: None, tmp_path / "together")
-    for settings in asked:
-        together = cached_trace(PYTHON, JOB, settings, GPU, cache_folder=tmp_path / "together")
-        assert together == trace_memory(PYTHON, JOB, settings, GPU, cache_folder=tmp_path / "alone")
+    trace_together(PYTHON, [(JOB, settings, GPU) for settings in asked], lambda number: None)
+    together = [cached_trace(PYTHON, JOB, settings, GPU) for settings in asked]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "alone"))
+    assert together == [trace_memory(PYTHON, JOB, settings, GPU) for settings in asked]
 
 
 NAMED: list[tuple[str, Task]] = [
@@ -80,15 +81,15 @@ NAMED: list[tuple[str, Task]] = [
 
 
 @pytest.mark.train
-def test_models_of_images_sound_or_sequences_are_traced_by_their_names(tmp_path: Path) -> None:
+def test_models_of_images_sound_or_sequences_are_traced_by_their_names() -> None:
     skip_without("transformers")
     asked = [
         (BuiltinJob(task=task, model=model), Settings(max_length=length), GPU)
         for model, task in NAMED
         for length in (32, 64)
     ]
-    assert trace_together(PYTHON, asked, lambda number: None, tmp_path) == [None] * len(asked)
-    traces = [cached_trace(PYTHON, *each, cache_folder=tmp_path) for each in asked]
+    assert trace_together(PYTHON, asked, lambda number: None) == [None] * len(asked)
+    traces = [cached_trace(PYTHON, *each) for each in asked]
     for (_, task), short, long in zip(NAMED, traces[::2], traces[1::2], strict=True):
         assert short is not None
         assert long is not None
@@ -118,9 +119,9 @@ def test_a_model_that_was_never_downloaded_is_known_before_torch_is_imported(
         ({"optim": "sgd"}, False), ({"peft_method": "lora"}, False), ({"gradient_checkpointing": True}, False),
     ],
 )  # fmt: skip
-def test_what_a_trace_depends_on(tmp_path: Path, changed: dict[str, Any], same: bool) -> None:
+def test_what_a_trace_depends_on(changed: dict[str, Any], same: bool) -> None:
     def entry(settings: Settings) -> ProbeCacheEntry:
-        return trace_cache_entry(PYTHON, trace_request(JOB, settings, GPU), tmp_path)
+        return trace_cache_entry(PYTHON, trace_request(JOB, settings, GPU))
 
     assert (entry(Settings()) == entry(Settings().changed(**changed))) is same
 
@@ -130,18 +131,18 @@ def test_another_version_or_configuration_is_another_trace(tmp_path: Path) -> No
     model.mkdir()
     (model / "config.json").write_text("{}")
     question = trace_request(BuiltinJob(model=str(model)), Settings(), GPU)
-    first = trace_cache_entry(PYTHON, question, tmp_path)
-    assert trace_cache_entry(replace(PYTHON, packages={"torch": "2.14.0"}), question, tmp_path) != first
+    first = trace_cache_entry(PYTHON, question)
+    assert trace_cache_entry(replace(PYTHON, packages={"torch": "2.14.0"}), question) != first
     (model / "config.json").write_text('{"hidden_size": 8}')
-    assert trace_cache_entry(PYTHON, question, tmp_path) != first
+    assert trace_cache_entry(PYTHON, question) != first
 
 
-def test_a_damaged_entry_is_none(tmp_path: Path) -> None:
-    entry = trace_cache_entry(PYTHON, trace_request(JOB, Settings(), GPU), tmp_path)
+def test_a_damaged_entry_is_none() -> None:
+    entry = trace_cache_entry(PYTHON, trace_request(JOB, Settings(), GPU))
     entry.write({"parameters": 1})
-    assert cached_trace(PYTHON, JOB, Settings(), GPU, cache_folder=tmp_path) is None
+    assert cached_trace(PYTHON, JOB, Settings(), GPU) is None
     entry.file.write_text('{"parameters": 1')
-    assert cached_trace(PYTHON, JOB, Settings(), GPU, cache_folder=tmp_path) is None
+    assert cached_trace(PYTHON, JOB, Settings(), GPU) is None
 
 
 ANSWER = {
@@ -169,35 +170,35 @@ def test_several_traces_take_one_start_and_only_what_is_missing(tmp_path: Path) 
     interpreter, progress = replace(PYTHON, path=str(script)), list[int]()
     checkpointed = Settings(gradient_checkpointing=True)
     asked = [(JOB, Settings(), GPU), (JOB, Settings(seed=7), GPU), (JOB, checkpointed, GPU)]
-    assert trace_together(interpreter, asked, progress.append, tmp_path) == [None] * 3
+    assert trace_together(interpreter, asked, progress.append) == [None] * 3
     impossible = (JOB, Settings(max_length=999), GPU)
-    problems = trace_together(interpreter, [*asked, impossible], progress.append, tmp_path)
+    problems = trace_together(interpreter, [*asked, impossible], progress.append)
     assert problems == [None, None, None, "The model cannot be traced: no."]
-    assert trace_together(interpreter, asked, progress.append, tmp_path) == [None] * 3
+    assert trace_together(interpreter, asked, progress.append) == [None] * 3
     assert progress == [2, 1]
     assert calls.read_text().split() == ["2", "1"]
-    trace = cached_trace(interpreter, JOB, checkpointed, GPU, cache_folder=tmp_path)
+    trace = cached_trace(interpreter, JOB, checkpointed, GPU)
     assert trace is not None
     assert trace.state_bytes == 8
-    assert cached_trace(interpreter, JOB, Settings(max_length=999), GPU, cache_folder=tmp_path) is None
+    assert cached_trace(interpreter, JOB, Settings(max_length=999), GPU) is None
 
 
 def test_without_an_answer_only_what_is_missing_has_a_problem(tmp_path: Path) -> None:
     nobody = replace(PYTHON, path=str(tmp_path / "python"))
-    trace_cache_entry(nobody, trace_request(JOB, Settings(), GPU), tmp_path).write(ANSWER)
+    trace_cache_entry(nobody, trace_request(JOB, Settings(), GPU)).write(ANSWER)
     asked = [(JOB, Settings(), GPU), (JOB, Settings(max_length=64), GPU), (JOB, Settings(max_length=64), GPU)]
     progress = list[int]()
-    cached = cached_trace(nobody, JOB, Settings(), GPU, tmp_path)
+    cached = cached_trace(nobody, JOB, Settings(), GPU)
     assert cached is not None
     assert (cached.train, cached.step_bytes) == ((TracedPeak(2, 8, 1, 0),), 9)
-    first, *others = trace_together(nobody, asked, progress.append, tmp_path)
+    first, *others = trace_together(nobody, asked, progress.append)
     assert (first, progress) == (None, [1])
     assert [problem is not None and "cannot be started" in problem for problem in others] == [True, True]
 
 
-def test_fp16_takes_the_trace_of_bf16(tmp_path: Path) -> None:
+def test_fp16_takes_the_trace_of_bf16() -> None:
     def entry(precision: str) -> ProbeCacheEntry:
-        return trace_cache_entry(PYTHON, trace_request(JOB, Settings().changed(precision=precision), GPU), tmp_path)
+        return trace_cache_entry(PYTHON, trace_request(JOB, Settings().changed(precision=precision), GPU))
 
     assert entry("fp16") == entry("bf16") != entry("fp32")
 

@@ -117,15 +117,10 @@ class MemoryTrace(Struct, frozen=True):
     slack: tuple[tuple[int, float], ...] = ()
 
 
-def trace_memory(
-    interpreter: Interpreter, job: BuiltinJob, settings: Settings, device: Device, cache_folder: Path | None = None
-) -> MemoryTrace:
-    """The trace of `job`, from the cache or within seconds. Raises `TraceError`.
-
-    `cache_folder` defaults to the user's cache folder.
-    """
+def trace_memory(interpreter: Interpreter, job: BuiltinJob, settings: Settings, device: Device) -> MemoryTrace:
+    """The trace of `job`, from the cache or within seconds. Raises `TraceError`."""
     question = trace_request(job, settings, device)
-    entry = trace_cache_entry(interpreter, question, cache_folder)
+    entry = trace_cache_entry(interpreter, question)
     trace = _read_entry(entry)
     if trace is None:
         answer = ask_trainer(Path(interpreter.path), question)
@@ -138,14 +133,13 @@ def trace_together(
     interpreter: Interpreter,
     asked: Iterable[tuple[BuiltinJob, Settings, Device]],
     before: Callable[[int], None],
-    cache_folder: Path | None = None,
 ) -> list[str | None]:
     """Put the traces of all that is asked into the cache, by one start of the Python that trains.
 
     `before` is called with their number if any is missing. Returns for each why it could not be traced, or None.
     """
     questions = [trace_request(job, settings, device) for job, settings, device in asked]
-    entries = [trace_cache_entry(interpreter, question, cache_folder) for question in questions]
+    entries = [trace_cache_entry(interpreter, question) for question in questions]
     missing = {
         entry: question for entry, question in zip(entries, questions, strict=True) if _read_entry(entry) is None
     }
@@ -165,11 +159,9 @@ def trace_together(
     return [problems.get(entry) for entry in entries]
 
 
-def cached_trace(
-    interpreter: Interpreter, job: BuiltinJob, settings: Settings, device: Device, cache_folder: Path | None = None
-) -> MemoryTrace | None:
+def cached_trace(interpreter: Interpreter, job: BuiltinJob, settings: Settings, device: Device) -> MemoryTrace | None:
     """The trace of `job` from the cache; None where it is not there. Reads one small file."""
-    return _read_entry(trace_cache_entry(interpreter, trace_request(job, settings, device), cache_folder))
+    return _read_entry(trace_cache_entry(interpreter, trace_request(job, settings, device)))
 
 
 def trace_request(job: BuiltinJob, settings: Settings, device: Device) -> dict[str, Any]:
@@ -205,12 +197,12 @@ def expandable_segments(environment: Mapping[str, str]) -> bool:
     return "expandable_segments:true" in options.replace(" ", "").lower()
 
 
-def trace_cache_entry(interpreter: Interpreter, question: Mapping[str, Any], folder: Path | None) -> ProbeCacheEntry:
+def trace_cache_entry(interpreter: Interpreter, question: Mapping[str, Any]) -> ProbeCacheEntry:
     """The cache's entry for the question, the versions of the packages and the model's own configuration."""
     versions = {name: interpreter.packages.get(name) for name in TRACED_PACKAGES}
     config = config_path(question["job"]["model"])
     digest = None if config is None else sha256(read_regular(config, follow_links=True)).hexdigest()
-    return probe_cache_entry("traces", [FORMAT, question, versions, digest], folder)
+    return probe_cache_entry("traces", [FORMAT, question, versions, digest])
 
 
 def ask_trainer(
@@ -307,16 +299,14 @@ WEIGHTS = "weights"
 PHASES = {"batch": "forward and backward", "step": "optimizer step", "evaluation": "evaluation"}
 
 
-def trace_breakdown(
-    interpreter: Interpreter, job: BuiltinJob, settings: Settings, device: Device, cache_folder: Path | None = None
-) -> MemoryBreakdown:
+def trace_breakdown(interpreter: Interpreter, job: BuiltinJob, settings: Settings, device: Device) -> MemoryBreakdown:
     """The breakdown at the micro batch of `settings`, from the cache or within seconds. Raises `TraceError`."""
     question = trace_request(job, settings, device) | {
         "by_module": True,
         "batches": (settings.per_device_train_batch_size,),
         "eval_batches": () if settings.eval_strategy == "no" else (settings.per_device_eval_batch_size,),
     }
-    entry = trace_cache_entry(interpreter, question, cache_folder)
+    entry = trace_cache_entry(interpreter, question)
     answer = entry.read()
     if answer is None:
         answer = ask_trainer(Path(interpreter.path), question)
@@ -347,16 +337,14 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 """Variables that, like the packages and the number of cores, decide how much is reserved."""
 
 
-def import_footprint(
-    interpreter: Interpreter, cores: int, cache_folder: Path | None = None, *, cached_only: bool = False
-) -> ImportFootprint | None:
+def import_footprint(interpreter: Interpreter, cores: int, *, cached_only: bool = False) -> ImportFootprint | None:
     """The memory of `interpreter` after its imports, on `cores` cores; None where it cannot be measured.
 
     Takes seconds the first time; with `cached_only` nothing is started.
     """
     # Under a memory limit this is a large part: libraries reserve a gigabyte and more, by the number of cores.
     threads = [os.environ.get(name) for name in THREAD_VARIABLES]
-    entry = probe_cache_entry("started", [interpreter.path, dict(interpreter.packages), cores, threads], cache_folder)
+    entry = probe_cache_entry("started", [interpreter.path, dict(interpreter.packages), cores, threads])
     answer = entry.read()
     try:
         if answer is None and not cached_only:

@@ -52,7 +52,7 @@ def remember(settings: dict[str, Any], tmp_path: Path) -> None:
     """Puts a trace into the cache, as if it had been made before."""
     job, device = BuiltinJob(task="causal-lm", model="gpt2"), Device(on_gpu=True)
     question = trace_request(job, convert(settings, Settings), device)
-    entry = trace_cache_entry(python(), question, tmp_path / "cache" / "tuner-tui" / "traces")
+    entry = trace_cache_entry(python(), question)
     peaks = [{"batch": batch, "total": (1500 + 100 * batch) * MIB, "gradients": 0, "copies": 0} for batch in (2, 8, 32)]
     entry.write({
         "parameters": 124_439_808, "trainable": 124_439_808, "weight_bytes": 500 * MIB, "gradient_bytes": 500 * MIB,
@@ -349,7 +349,7 @@ def test_where_the_memory_goes_and_what_removes_it(call: Call, tmp_path: Path) -
         {"module": "transformer.h.*", "kind": "attention probabilities", "dtype": "fp32", "size": 600 * MIB},
         {"module": "", "kind": "weights", "dtype": "fp32", "size": 100 * MIB},
     ]
-    entry = trace_cache_entry(python(), question, tmp_path / "cache" / "tuner-tui" / "traces")
+    entry = trace_cache_entry(python(), question)
     entry.write({"phase": "batch", "parts": parts, "quantizable": {}})
     words = ["--model", "gpt2", "--task", "causal-lm", "--by", "module"]
     words += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
