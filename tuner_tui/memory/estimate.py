@@ -6,6 +6,7 @@ All sizes are of one process and its one device.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -197,15 +198,9 @@ class MemoryEstimate(Struct, frozen=True, dict=True):
         if self.capacity_bytes is None:
             return None
         limit = (self.capacity_bytes * (1 - reserve) - self.overhead.uncertainty_bytes) / (1 + self.uncertainty)
-        # The peak never falls with the batch: doubling finds a size that does not fit, halving the last one that does.
-        low, high = 0, 1
-        while high <= LARGEST_BATCH and self.peak_bytes(high) <= limit:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.peak_bytes(middle) <= limit else (low, middle)
-        low = low if self.ran_out is None else min(low, self.ran_out.batch - 1)
-        return low if self.samples is None else min(low, self.samples)
+        most = LARGEST_BATCH if self.samples is None else min(LARGEST_BATCH, self.samples)
+        most = most if self.ran_out is None else min(most, self.ran_out.batch - 1)
+        return bisect_right(range(1, most + 1), limit, key=self.peak_bytes)  # the peak never falls with the batch
 
 
 def estimate(

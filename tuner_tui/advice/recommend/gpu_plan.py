@@ -53,19 +53,20 @@ def plan_gpus(
     CUDA adds is that of a GPU. `before_tracing` is called with the number of traces to make, if any.
     """
     python = planned_interpreter(interpreter)
-    machines = [planned_inventory(inventory, planned) for planned in gpus]
     trace = partial(estimate_by_trace, before=partial(before_tracing, 1))
-    settings = [with_recommended(resolved, machine, python, job, trace).settings for machine in machines]
-    targets = [
-        target_of(machine, python, job).trained_with(chosen) for machine, chosen in zip(machines, settings, strict=True)
-    ]
-    estimators = [JobMemoryEstimator(job, target.device, target.processes, python, code=code) for target in targets]
-    problems: Sequence[str | None] = [estimator.untraceable for estimator in estimators]
+    trainings = []
+    for planned in gpus:
+        machine = planned_inventory(inventory, planned)
+        chosen = with_recommended(resolved, machine, python, job, trace).settings
+        target = target_of(machine, python, job).trained_with(chosen)
+        estimator = JobMemoryEstimator(job, target.device, target.processes, python, code=code)
+        trainings.append((planned, chosen, target, estimator))
+    problems: Sequence[str | None] = [estimator.untraceable for *_, estimator in trainings]
     if not any(problems):
-        asked = ((job, chosen, target.device) for chosen, target in zip(settings, targets, strict=True))
-        problems = trace_together(python, asked, before_tracing)
+        questions = ((job, chosen, target.device) for _, chosen, target, _ in trainings)
+        problems = trace_together(python, questions, before_tracing)
     plans = []
-    for planned, chosen, target, estimator, problem in zip(gpus, settings, targets, estimators, problems, strict=True):
+    for (planned, chosen, target, estimator), problem in zip(trainings, problems, strict=True):
         best = estimator.at_once(chosen)
         fitting = None if best is None else make_fit(estimator, chosen, target, best)
         duration = estimate_duration(job, chosen, target.replicas, (), [gpu.name for gpu in planned.gpus])
