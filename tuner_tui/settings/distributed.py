@@ -139,7 +139,8 @@ def state_sharding(job: Job | None, environ: Mapping[str, str], cwd: Path) -> st
     config = read_accelerate_config(job, environ, cwd)
     words = [str(job.stated.get(name, "")) for name in ("sharding", "strategy")]
     words += [config.distributed_type or ""] if config is not None else []
-    return next((word for word in words if re.search(r"(?i)fsdp|deepspeed|zero|ds_|shard|megatron", word)), None)
+    splits = r"(?i)(?!.*no_shard).*(?:fsdp|deepspeed|zero|ds_|shard|megatron|\.json$)"
+    return next((word for word in words if re.match(splits, word)), None)
 
 
 def gpus_of_job(inventory: Inventory, job: Job | None) -> tuple[Gpu, ...]:
@@ -250,10 +251,7 @@ def _command_processes(
         case "ms-swift" | "llama-factory":
             return _parse_process_count(env.get("NPROC_PER_NODE", "1" if program == "ms-swift" else "auto"), gpu_count)
     given = {**read_overrides(tuple(command)), **read_options(tuple(command))}
-    requested = next(
-        (value for name, value in given.items() if name == "num_gpus" or re.search(r"(?:^|\.)trainer\.devices$", name)),
-        "",
-    )
+    requested = next((value for name, value in given.items() if re.search(r"^num_gpus$|\btrainer\.devices$", name)), "")
     if requested:  # detectron2, Lightning
         return _parse_process_count(requested, gpu_count)
     names = (word.rpartition("=")[2] for word in command)
@@ -266,16 +264,11 @@ def _accelerate_processes(options: Mapping[str, str], gpu_count: int | None, fil
     # In the order of accelerate's `launch_command`: `--cpu` and the options that name a kind of distribution win over
     # the configuration file, and without either it starts one process per GPU.
     kind = None if file is None else file.distributed_type
-    if "cpu" in options:
-        spreads = False
-    elif ACCELERATE_MULTI_PROCESS_OPTIONS & options.keys():
-        spreads = True
-    elif kind is not None:
-        spreads = kind not in SINGLE_PROCESS_TYPES
-    else:
-        spreads = gpu_count is None or gpu_count > 1
+    spreads = gpu_count is None or gpu_count > 1 if kind is None else kind not in SINGLE_PROCESS_TYPES
+    if "cpu" in options or not (spreads or ACCELERATE_MULTI_PROCESS_OPTIONS & options.keys()):
+        return 1
     configured = None if file is None or file.num_processes is None else str(file.num_processes)
-    return _parse_process_count(options.get("num_processes") or configured or "auto", gpu_count) if spreads else 1
+    return _parse_process_count(options.get("num_processes") or configured or "auto", gpu_count)
 
 
 def _deepspeed_processes(options: Mapping[str, str], env: Mapping[str, str], gpu_count: int | None) -> int:

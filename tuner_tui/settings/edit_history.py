@@ -45,11 +45,9 @@ class EditHistory(Struct, frozen=True):
         now, then = self.current, self.saved
         return (now.settings, now.given) != (then.settings, then.given)
 
-    def edit(
-        self, name: str, value: Value, origin: Origin = EDITED, unknown: Collection[str] = frozenset()
-    ) -> EditHistory:
+    def edit(self, name: str, value: Value, unknown: Collection[str] = frozenset()) -> EditHistory:
         """Change one field. Raises `FieldError` for a bad name or value."""
-        return self.apply({name: value}, origin, unknown)
+        return self.apply({name: value}, EDITED, unknown)
 
     def apply(self, change: Mapping[str, Value], origin: Origin, unknown: Collection[str] = frozenset()) -> EditHistory:
         """Change several fields as one step. A field that keeps its value keeps its origin. Raises `FieldError`.

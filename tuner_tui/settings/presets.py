@@ -386,7 +386,7 @@ def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[st
 
 
 def _with_command(
-    settings: Mapping[str, Value], job: CommandJob, words: Sequence[str], path: Path
+    settings: Mapping[str, Value], job: CommandJob, words: tuple[str, ...], path: Path
 ) -> tuple[Mapping[str, Value], CommandJob]:
     """The settings and the job with the files that a command in the opened file names, or with the options of one that
     stands elsewhere.
@@ -400,20 +400,19 @@ def _with_command(
     folders = (*([Path(job.cwd)] if job.cwd else []), *path.absolute().parents[: FOLDERS_UP + 1])
     program = program_of(words, path)
     composed = None if program is None else configuration_of(program, words)
-    names = (word.rpartition("=")[2] for word in words if word != script_of(tuple(words)).as_posix())
+    script, overrides = script_of(words).as_posix(), read_overrides(words, of_hydra=True)
+    names = (word.rpartition("=")[2] for word in words if word != script)
     named = [folder / name for name in names if name.endswith((*CONFIGURATIONS, ".py")) for folder in folders]
-    given = {**read_options(tuple(words)), **read_overrides(tuple(words), of_hydra=True)}
-    read: list[Path] = []
-    for inner in (*([composed] if composed else []), *named):
+    given = {**read_options(words), **overrides}
+    files = (inner.resolve() for inner in (*([composed] if composed else []), *named) if inner.is_file())
+    for inner in dict.fromkeys(files):
+        if inner.suffix == ".py" and pattern_of("of_programs").search(read_source(inner)):
+            continue
         with suppress(SettingsError):
-            is_program = inner.suffix == ".py" and pattern_of("of_programs").search(read_source(inner))
-            if not inner.is_file() or inner.resolve() in read or is_program:
-                continue
-            read.append(inner.resolve())
             file = parse_file(read_file_text(inner), inner)
             tool = tool_of_file(file, inner)
             if inner == composed:  # an override that only the shell knows is unknown, not the default below it
-                values, settings = with_references(compose_with(inner, read_overrides(tuple(words), of_hydra=True))), {}
+                values, settings = with_references(compose_with(inner, overrides)), {}
                 tool, job = dialects()["hydra"], replace(job, model=None, data=None)
             else:
                 values = dict(file.values)

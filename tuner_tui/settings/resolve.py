@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_args
 
 from msgspec import Struct, convert, structs
@@ -138,8 +139,8 @@ def resolve_planned(options: LaunchOptions) -> Training:
 
 def resolve(
     *,
-    flags: Mapping[str, str] | None = None,
-    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] = MappingProxyType({}),
+    environment: Mapping[str, str] = MappingProxyType({}),
     project: LoadedPreset | None = None,
     preset: Preset | None = None,
     preset_wins: bool = False,
@@ -156,29 +157,28 @@ def resolve(
     for settings, origin in of_project + of_preset if preset_wins else of_preset + of_project:
         values |= settings
         origins |= dict.fromkeys(settings, origin)
-    variables = dict(_setting_variables(environment or {}))
-    texts = [(name, (environment or {})[variable], variable) for name, variable in variables.items()]
+    given = [*_of_environment(environment)]
+    given += ((name, text, Origin(OriginKind.FLAG, f"--set {name}")) for name, text in flags.items())
     problems: dict[str, str] = {}
-    for name, text, source in [*texts, *((name, text, "--set") for name, text in (flags or {}).items())]:
-        is_flag = source == "--set"
-        origins[name] = Origin(OriginKind.FLAG, f"--set {name}") if is_flag else Origin(OriginKind.ENVIRONMENT, source)
+    for name, text, origin in given:
+        origins[name] = origin
         try:
             values[name] = parse_value(name, text)
         except FieldError as error:
-            problems[name] = f"{source}: {error}"
+            problems[name] = f"{origin.detail.partition(' ')[0]}: {error}"
     if problems:
         raise FieldError(next(iter(problems)), "\n".join(problems.values()))
     return Resolved(convert(values, Settings), origins)
 
 
-def _setting_variables(environment: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The variables that give a setting, each after its name. Raises `SettingsError` for what is meant as one."""
-    for variable in environment:
+def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str, Origin]]:
+    """The settings that variables give: name, text and origin. Raises `SettingsError` for what is meant as one."""
+    for variable, text in environment.items():
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
         if name in FIELDS:
-            yield name, variable
+            yield name, text, Origin(OriginKind.ENVIRONMENT, variable)
         elif (near := closest_match(name, FIELDS, cutoff=0.85)) is not None:
             right = f"{ENVIRONMENT_PREFIX}{near.upper()}"
             raise SettingsError(

@@ -427,10 +427,11 @@ def without_other_meanings(flat: Mapping[str, Any]) -> dict[str, Any]:
     of_stages = {key: match.groups() for key in flat if (match := stage.fullmatch(key)) is not None}
     named = {str(value).lower() for key, value in flat.items() if re.search(r"(?:^|[._])(?:method|stage)$", key)}
     is_named = any(re.fullmatch(words_of("stages"), name) for name in named)
+    parts = {*of_stages.values()}
+    trained = {(above, name) for key, (above, name, _) in of_stages.items() if says_training({key: None})}
     for key, (above, name, inner) in of_stages.items():
-        trained = (part for path, part in of_stages.items() if says_training({path: None}))
-        others = {other for section, other, _ in trained if section == above} - {name}
-        alone = others and not any((above, other, inner) in of_stages.values() for other in others)
+        others = {other for section, other in trained if section == above} - {name}
+        alone = others and not any((above, other, inner) in parts for other in others)
         if (is_named and name.lower() not in named) or alone:
             gone.add(key)
     return {key: value for key, value in flat.items() if key not in gone} | meant

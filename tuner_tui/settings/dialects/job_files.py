@@ -171,31 +171,31 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str, by_name: bool =
 
     Of several that train none is taken: what is returned names them, with the values that they share.
     """
-    files: list[tuple[str, ToolFile, bool | None]] = []
+    named, sure = list[tuple[str, ToolFile]](), list[tuple[str, ToolFile]]()
     for name, text in texts:
+        if name.count(" ") >= 2 and names_other_work(PurePath(name.strip().rpartition(" ")[2])):
+            continue
         with suppress(PresetError):
             file = read_script(text, source)
-            is_of_file = name.count(" ") < 2
-            if is_of_file or not names_other_work(PurePath(name.strip().rpartition(" ")[2])):
-                files.append((name, file, says_to_train(file.words, file.folder, Path(source))))
-    named = [(name, file) for name, file, is_training in files if is_training is not False and TRAINING.search(name)]
-    sure = [(name, file) for name, file, is_training in files if is_training]
+            is_training = says_to_train(file.words, file.folder, Path(source))
+            named += [(name, file)] if is_training is not False and TRAINING.search(name) else []
+            sure += [(name, file)] if is_training else []
     trains = (named or sure) if by_name else [*sure, *named]
     trains = [(name, file) for name, file in trains if not pattern_of("trials").search(name)] or trains
     trains = [(name, file) for name, file in trains if re.search(r"(?:^|\s)train$", name)] or trains
     # Of a program with subcommands those that say so train.
-    silent = [(name, file) for name, file in trains if TRAINING_WORDS.isdisjoint(file.words)]
-    programs = {script_of(file.words) for name, file in trains if (name, file) not in silent}
-    trains = [row for row in trains if row not in silent or script_of(row[1].words) not in programs]
-    by_words = {file.words: (name, file) for name, file in reversed(trains)}
+    programs = {script_of(file.words) for _, file in trains if not TRAINING_WORDS.isdisjoint(file.words)}
+    by_words = {
+        file.words: (name, file)
+        for name, file in reversed(trains)
+        if script_of(file.words) not in programs or not TRAINING_WORDS.isdisjoint(file.words)
+    }
     if len(by_words) < 2:
         return next((file for _, file in by_words.values()), None)
     names = ", ".join(dict.fromkeys(name.strip() for name, _ in reversed(by_words.values())))
     several = f"it starts {len(by_words)} trainings: {shorten_text(names, LONGEST_NAMES)}"
     first, *others = (file for _, file in reversed(by_words.values()))
-    shared = {
-        key: value for key, value in first.values.items() if all(file.values.get(key) == value for file in others)
-    }
+    shared = dict(item for item in first.values.items() if all(item in file.values.items() for file in others))
     words = tuple(word for word in first.words if all(word in file.words for file in others))
     return replace(first, values=shared, words=words or first.words[:1], command=(), incomplete=(several,))
 

@@ -310,9 +310,8 @@ def _live(parsed: _Source, names: Mapping[str, Any]) -> _Source:
             dead |= {inner for part in without for inner in ast.walk(part)}
         except (ValueError, TypeError, ArithmeticError):
             calls = (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
-            dead |= {
-                call for call in calls if (_section(call) or "").endswith(("checkpointing_enable", "checkpointing"))
-            }
+            switches = ("checkpointing_enable", "checkpointing")
+            dead |= {call for call in calls if (_section(call) or "").endswith(switches)}
     return replace(parsed, nodes=[node for node in parsed.nodes if node not in dead])
 
 
@@ -436,8 +435,7 @@ def _bound(sources: list[_Source]) -> dict[str, list[Any]]:
         name = target.id if isinstance(target, ast.Name) else f"{OWN_NAMES}.{_argument(target)}"
         bound.setdefault(name, []).append(_default(value))
         if isinstance(value, ast.Call) and pattern_of("parsed").fullmatch(name) and _section(value) is None:
-            words = [word for word in value.keywords if _argument(word.value) != word.arg]
-            for word in words:
+            for word in (word for word in value.keywords if _argument(word.value) != word.arg):
                 given.setdefault(f"{OWN_NAMES}.{word.arg}", []).append(word.value)
 
     for node in nodes:
@@ -455,11 +453,9 @@ def _bound(sources: list[_Source]) -> dict[str, list[Any]]:
                         if isinstance(target, ast.Name):
                             member = ast.Attribute(ast.Name(OWN_NAMES), target.id)
                             bind(member, getattr(field, "value", None) or field)
-            case ast.FunctionDef(name=function):
-                for name, given_value in _parameters(
-                    node, [call for call in calls if last_name(call.func) == function]
-                ):
-                    parameters.setdefault(name, []).append(given_value)
+            case ast.FunctionDef():
+                for name, argument in _parameters(node, calls):
+                    parameters.setdefault(name, []).append(argument)
     for config in [value for values in bound.values() for value in values if isinstance(value, ast.Dict)]:
         for key, value in zip(config.keys, config.values, strict=True):
             entry = f"{OWN_NAMES}.{getattr(key, 'value', None)}"
@@ -476,17 +472,16 @@ def _bound(sources: list[_Source]) -> dict[str, list[Any]]:
 
 
 def _parameters(function: ast.FunctionDef, calls: list[ast.Call]) -> Iterator[tuple[str, Any]]:
-    """The parameters of a function that have defaults, with these or what its calls give them."""
+    """The parameters of a function that have defaults, with these or what those of `calls` give that are its own."""
     spec = function.args
     names = [argument.arg for argument in (*spec.posonlyargs, *spec.args)]
     defaults = {*zip(reversed(names), reversed(spec.defaults), strict=False)}
     defaults |= {(word.arg, value) for word, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value}
+    own_calls = [call for call in calls if last_name(call.func) == function.name]
     for name, default in defaults:
-        for call in calls or [ast.Call(ast.Name(function.name), [], [])]:
-            yield (
-                name,
-                keyword_value(call, name) or dict(zip(names, call.args, strict=False)).get(name) or _default(default),
-            )
+        for call in own_calls or [ast.Call(ast.Name(function.name), [], [])]:
+            positional = dict(zip(names, call.args, strict=False)).get(name)
+            yield name, keyword_value(call, name) or positional or _default(default)
 
 
 def _default(node: Any) -> Any:

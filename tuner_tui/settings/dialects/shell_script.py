@@ -351,9 +351,7 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
         for match in pattern_of("defaulted").finditer(line):
             variables.setdefault(match[1], match[2])
         starts = document is None
-        # Options that a comment, a blank line or a lost `\\` parts from their command.
-        following = re.sub(r"\A(?:[ \t]*(?:#[^\n]*)?\n)*", "", text[end:]).lstrip(" \t").removeprefix("\\").lstrip()
-        cut = starts and following.startswith("--")
+        cut = starts and pattern_of("cut_options").match(text, end) is not None
         filled, sure = _computed(_filled(line, variables), variables), True
         if document is None:
             filled, sure = _followed(filled, branches)
@@ -458,14 +456,13 @@ def _program_of(words: tuple[str, ...]) -> str:
 
 def _is_training(command: _Command, file: Path) -> bool:
     """Whether a command trains: by its options, its launcher or program, the names of script and file, its source."""
-    is_training = says_to_train(command.words, command.folder, file)
+    is_training, script = says_to_train(command.words, command.folder, file), script_of(command.words)
     of_other = file.suffix not in CONFIGURATIONS and names_other_work(file)
     of_other = of_other or pattern_of("folders_of_other_work").fullmatch(file.parent.name) is not None
-    if of_other and not (TRAINING.search(script_of(command.words).name) or says_training(_given(command.words))):
+    if of_other and not (TRAINING.search(script.name) or says_training(_given(command.words))):
         return False
     if is_training is not None:
         return is_training or (file.suffix != ".ipynb" and TRAINING.search(file.stem) is not None)
-    script = script_of(command.words)
     if not script.name:
         return command.words[0].startswith("-")  # options that a variable holds
     names = (script.as_posix(), "" if file.suffix == ".ipynb" or names_other_work(file) else file.stem)
@@ -506,9 +503,12 @@ def _given(words: tuple[str, ...]) -> dict[str, str]:
 def _does_other_work(words: tuple[str, ...]) -> bool:
     """Whether the options are those of an evaluation, of generating or serving, or of a trial of the program itself."""
     given = _given(words)
-    asked = {name for name in ("do_eval", "do_predict") if given.get(name, "false").lower() != "false"}
-    only_evaluates = bool(asked) and "do_train" not in given
-    return only_evaluates or any(map(pattern_of("tries").match, words)) or is_for_other_work(given)
+    evaluates = any(given.get(name, "false").lower() != "false" for name in ("do_eval", "do_predict"))
+    return (
+        (evaluates and "do_train" not in given)
+        or any(map(pattern_of("tries").match, words))
+        or is_for_other_work(given)
+    )
 
 
 def script_of(words: tuple[str, ...]) -> PurePosixPath:
@@ -648,13 +648,10 @@ def _arithmetic(terms: str) -> int | None:
 def _filled(line: str, variables: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         name, default = match[1] or match[3], match[2]
-        if (
-            name in variables
-            and not variables[name]
-            and re.search(r"(?<!\S)--[\w-]+(?:=|[ \t]+)$", line[: match.start()])
-        ):
+        before = line[: match.start()]
+        if variables.get(name) == "" and re.search(r"(?<!\S)--[\w-]+(?:=|[ \t]+)$", before):
             return match[0]  # the option lacks its value
-        extends = default == "" and re.search(rf"\b{name}=\S*$", line[: match.start()])
+        extends = default == "" and re.search(rf"\b{name}=\S*$", before)
         otherwise = match[0] if default is None else f"${name}" if extends else _filled(default, variables)
         return variables.get(name, otherwise).translate(_MASK)
 

@@ -490,15 +490,12 @@ def settings_of_sources(
         values = {key: value for key, value in values_of_file(script).items() if not re.search(r"\.|\(\)$", key)}
         given = {key: value for key, value in values.items() if not TEMPLATE.fullmatch(str(value))}
         settings = {**read_settings(dialects()["hf-python"], given).settings, **settings}
-    of_switch, items = leaf_pattern(words_of("amp_switch")), flat.items()
-    is_typed = any(value is not True and re.search(r"(?:precision|dtype|fp16)$", key) for key, value in items)
-    if (
-        settings.get("precision") == "fp16"
-        and not is_typed
-        and any(v is True and of_switch.search(k) for k, v in items)
-    ):
+    switches = {key for key, value in flat.items() if value is True}
+    is_typed = any(re.search(r"(?:precision|dtype|fp16)$", key) for key in flat.keys() - switches)
+    is_switched = any(map(leaf_pattern(words_of("amp_switch")).search, switches))
+    if settings.get("precision") == "fp16" and is_switched and not is_typed:
         half, brain = (find_scripts(path, words_of(name)) for name in ("casts_to_half", "casts_to_bfloat16"))
-        settings = {**settings, "precision": "bf16" if brain and not half else "fp16"}
+        return {**settings, "precision": "bf16" if brain and not half else "fp16"}
     return settings
 
 
