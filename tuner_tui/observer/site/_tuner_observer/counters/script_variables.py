@@ -63,19 +63,15 @@ def named_length(frame: FrameType | None) -> dict[str, int]:
     """`epochs`, `steps` and `start`, as far as functions from `frame` outwards name them."""
     length: dict[str, int] = {}
     for name, value, is_setting in _named_values(frame):
-        _add(length, name, value, is_setting)
+        if type(value) not in (int, float) or not 0 < value < MAX_LENGTH or value != int(value):
+            continue
+        plain = name.replace("_", "").lower()
+        if is_setting and plain in NAMES["member_epochs"]:
+            length.setdefault("epochs", int(value))
+        for kind in ("epochs", "steps", "start"):
+            if plain in NAMES[kind]:
+                length.setdefault(kind, int(value))
     return length
-
-
-def _add(length: dict[str, int], name: str, value: Any, is_setting: bool) -> None:
-    if type(value) not in (int, float) or value != value or not 0 < value < MAX_LENGTH or value != int(value):
-        return
-    plain = name.replace("_", "").lower()
-    epochs = NAMES["epochs"] | (NAMES["member_epochs"] if is_setting else frozenset())
-    kinds = (("epochs", epochs), ("steps", NAMES["steps"]), ("start", NAMES["start"]))
-    for kind, names in kinds:
-        if plain in names:
-            length.setdefault(kind, int(value))
 
 
 def named_batch(frame: FrameType | None, delivered: Iterable[int] = ()) -> int | None:
