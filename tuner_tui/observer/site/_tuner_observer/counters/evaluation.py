@@ -199,7 +199,7 @@ MIN_BLOCK_BATCHES = 3
 """Consecutive batches of one loader that no step consumed, which count as an evaluation without further evidence."""
 
 
-# How the two are told apart. At a step, every iterator that delivered since the step before is pending. One that an
+# How the two are distinguished. At a step, every iterator that delivered since the step before is pending. One that an
 # earlier step consumed is training's. Among those that never trained, one is an evaluation's if it was read to its end
 # without a step, or in one block (no training batch in between) that either ran without gradients or is longer than any
 # training block. What delivers a batch or two between every pair of steps, such as the unlabelled loader of semi-

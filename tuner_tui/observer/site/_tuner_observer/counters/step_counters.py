@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TRAINER_KEY = 0
 """Key of a step reported by a Trainer instead of an optimizer."""
 GROUP_KEY = -1
-"""Key of a step that is told by its calls of `backward`."""
+"""Key of a step that is seen by its calls of `backward`."""
 
 MAX_NO_GRAD_SPANS = 4096
 """Maximum number of unread spans without gradients; in a process that never trains the oldest are dropped."""
@@ -131,7 +131,7 @@ class StepCounters:
     `on_save` when a file is saved.
     `on_batches` gets each step, the calls of `backward` so far, and the iterators whose batches it consumed.
     `optimizers`: how many step alternately, as in a GAN.
-    `count_ended_group` counts a step that calls of `backward` told and that has ended; see `group_ended`.
+    `count_ended_group` counts a step seen by calls of `backward` that has ended; see `group_ended`.
     `trainer_reports`: a Trainer tells the loss and the length of the training. `wait_is_known`: the training computes
     on the CPU, where the time in a call is that of its work.
     """
@@ -427,12 +427,12 @@ class StepCounters:
         self.process_step(now)
 
     def calls(self) -> int:
-        """Calls of optimizers so far; where none is torch's, the steps told by calls of `backward`."""
+        """Calls of optimizers so far; where none is torch's, the steps seen by calls of `backward`."""
         self.count_ended_group()
         return self.buffer.calls or self.own_steps
 
     def group_ended(self, written: int, now: float) -> None:
-        """Count a step told by calls of `backward`, after so many records: what follows these is of the next step."""
+        """Count a step seen by calls of `backward`, after so many records: what follows these is of the next step."""
         self.buffer.insert((GROUP_KEY, now, self.buffer.backwards), written)
         self.read()
 
