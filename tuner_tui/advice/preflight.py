@@ -286,15 +286,15 @@ def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pre
     """Whether the interpreter has the packages that the file asks for."""
     if "torch" not in interpreter.packages:
         return  # nothing is known of it, which is a check of its own
-    needed = {name: asked for name, asked in required_packages(file.values).items() if name in PACKAGES}
+    needed = {name: entry for name, entry in required_packages(file.values).items() if name in PACKAGES}
     if file.resolved.settings.peft_method != "none":
         needed.setdefault("peft", f"peft_method {file.resolved.settings.peft_method}")
-    missing = {name: asked for name, asked in needed.items() if name not in interpreter.packages}
+    missing = {name: entry for name, entry in needed.items() if name not in interpreter.packages}
     given_to_pip = read_data_file(REQUIREMENTS)["given_to_pip"]
-    for name, asked in missing.items():
+    for name, entry in missing.items():
         install = f"{interpreter.path} -m pip install {given_to_pip.get(name, name)}"
         yield PreflightCheck(
-            "Packages", "wrong", f"{asked} needs {name}, which is not installed in {interpreter.path}.", install
+            "Packages", "wrong", f"{entry} needs {name}, which is not installed in {interpreter.path}.", install
         )
     if needed and not missing:
         yield PreflightCheck("Packages", "good", f"{', '.join(needed)}: installed.")

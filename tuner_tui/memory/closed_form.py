@@ -556,10 +556,8 @@ def _optimizer_step(
     shape: ModelShape, settings: Settings, sizes: FixedSizes, together: bool, code: TrainingCode
 ) -> MemoryPhase:
     each = optimizer_bytes(settings.optim, together, trained_bytes(shape, settings, code))
-    numbers = sizes.numbers
-    full = settings.peft_method == "none"
-    largest = (
-        max(numbers.embedding, shape.hidden * shape.intermediate) if full else settings.lora_r * shape.intermediate
-    )
+    numbers, largest = sizes.numbers, settings.lora_r * shape.intermediate
+    if settings.peft_method == "none":
+        largest = max(numbers.embedding, shape.hidden * shape.intermediate)
     temporary = numbers.trainable * each.temporary + largest * each.largest
     return MemoryPhase("optimizer step", sizes.weights, sizes.gradients + sizes.buckets, sizes.states, temporary, 0)

@@ -141,8 +141,6 @@ def _above_floor(points: Sequence[PeakPoint]) -> list[PeakPoint]:
     ordered = sorted({point.batch: point for point in points}.values(), key=lambda point: point.batch)
     if all(point.batch_peak_bytes is not None for point in ordered):
         return ordered
-    while len(ordered) >= 2 and (
-        ordered[1].line_bytes - ordered[0].line_bytes <= 2 * NOISE_SHARE * ordered[1].line_bytes
-    ):
+    while len(ordered) >= 2 and ordered[1].line_bytes * (1 - 2 * NOISE_SHARE) <= ordered[0].line_bytes:
         ordered.pop(0)
     return ordered[1:]

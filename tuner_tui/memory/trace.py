@@ -131,14 +131,14 @@ def trace_memory(interpreter: Interpreter, job: BuiltinJob, settings: Settings, 
 
 def trace_together(
     interpreter: Interpreter,
-    asked: Iterable[tuple[BuiltinJob, Settings, Device]],
+    trainings: Iterable[tuple[BuiltinJob, Settings, Device]],
     before: Callable[[int], None],
 ) -> list[str | None]:
-    """Put the traces of all that is asked into the cache, by one start of the Python that trains.
+    """Put the traces of all `trainings` into the cache, by one start of the Python that trains.
 
     `before` is called with their number if any is missing. Returns for each why it could not be traced, or None.
     """
-    questions = [trace_request(job, settings, device) for job, settings, device in asked]
+    questions = [trace_request(job, settings, device) for job, settings, device in trainings]
     entries = [trace_cache_entry(interpreter, question) for question in questions]
     missing = {
         entry: question for entry, question in zip(entries, questions, strict=True) if _read_entry(entry) is None

@@ -81,8 +81,8 @@ class RuleContext(Struct, frozen=True):
     def lacks(self, package: str) -> bool:
         """Whether `package` is known not to be installed."""
         # Without torch the probe reports nothing; packages that it does not look for are unknown.
-        asked = package in PROBED_PACKAGES and self.version_text("torch") is not None
-        return asked and self.version_text(package) is None
+        is_probed = package in PROBED_PACKAGES and self.version_text("torch") is not None
+        return is_probed and self.version_text(package) is None
 
     def version_text(self, package: str) -> str | None:
         """The installed version of a package, None if it is unknown or not installed."""

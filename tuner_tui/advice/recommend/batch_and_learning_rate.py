@@ -173,13 +173,13 @@ def largest_batch(draft: RecommendationDraft, workload: Workload, **changes: Val
 
 def _estimate(draft: RecommendationDraft, workload: Workload, **changes: Value) -> MemoryEstimate:
     """The estimate for the workload with the settings so far and `changes`; evaluation takes one sample at a time."""
-    asked = draft.settings.changed(**{"per_device_eval_batch_size": 1, **changes})
+    tried = draft.settings.changed(**{"per_device_eval_batch_size": 1, **changes})
     if workload.trace is not None:
-        return workload.trace(draft.target, asked)
-    asked = asked.changed(max_length=max(8, workload.tokens))
+        return workload.trace(draft.target, tried)
+    tried = tried.changed(max_length=max(8, workload.tokens))
     assert workload.shape is not None  # nothing is estimated without a size
     code = training_code_of(draft.target.job, draft.target.interpreter)
-    return estimate(workload.shape, asked, draft.target.device, draft.target.processes, code)
+    return estimate(workload.shape, tried, draft.target.device, draft.target.processes, code)
 
 
 def _gb(size: float) -> str:

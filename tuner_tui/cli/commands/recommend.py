@@ -72,8 +72,8 @@ def recommend(
     file, command = (words[0], ()) if is_file else (None, tuple(words))
     preset = file if plan.preset is None else plan.preset
     flags = parse_flags(plan.values or [])
-    asked = LaunchOptions(preset, flags, os.environ, command=command, model=plan.model, task=plan.task)
-    training = resolve_planned(replace(asked, default_job=DEFAULT_JOB))
+    options = LaunchOptions(preset, flags, os.environ, command=command, model=plan.model, task=plan.task)
+    training = resolve_planned(replace(options, default_job=DEFAULT_JOB))
     resolved, job = plan.assume(training.resolved, training.job or DEFAULT_JOB)
     read_machine: ReadMachine = context.obj or read_local_machine
     machines = planned_machines(read_machine(plan.interpreter), plan.gpus, plan.memory)

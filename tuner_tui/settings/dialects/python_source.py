@@ -477,9 +477,9 @@ def _parameters(function: ast.FunctionDef, calls: list[ast.Call]) -> Iterator[tu
     names = [argument.arg for argument in (*spec.posonlyargs, *spec.args)]
     defaults = {*zip(reversed(names), reversed(spec.defaults), strict=False)}
     defaults |= {(word.arg, value) for word, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value}
-    own_calls = [call for call in calls if last_name(call.func) == function.name]
+    its_calls = [call for call in calls if last_name(call.func) == function.name]
     for name, default in defaults:
-        for call in own_calls or [ast.Call(ast.Name(function.name), [], [])]:
+        for call in its_calls or [ast.Call(ast.Name(function.name), [], [])]:
             positional = dict(zip(names, call.args, strict=False)).get(name)
             yield name, keyword_value(call, name) or positional or _default(default)
 
