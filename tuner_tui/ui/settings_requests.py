@@ -207,9 +207,7 @@ class SettingsRequests(Requests):
         self._app.show_note(f"{changed}\nApplied. {next_key}; u undoes it.")
 
     def take_back(self) -> None:
-        record = None if self._state.view is None else self._state.view.record
-        remedies = () if record is None else record.resolved.last_remedies
-        values = {name: value for remedy in remedies for name, value in remedy.before.items()}
+        remedies, values = self._state.remedies, self._state.before_remedies
         changes = ", ".join(self._differences(values))
         if not remedies:
             self._app.show_note("This run was not started with a remedy; u takes back what the next one would change.")

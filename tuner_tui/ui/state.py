@@ -24,7 +24,7 @@ from tuner_tui.runs.read.run_context import RunContext
 from tuner_tui.settings.distributed import AccelerateConfig, process_count
 from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import CommandJob, Job, same_training
-from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Origin, OriginKind, Resolved, Settings, Value, parse_value
+from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, AppliedRemedy, Origin, OriginKind, Resolved, Settings, Value, parse_value
 from tuner_tui.tuning.trial import TuningConclusion
 from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.records import DEMO, TrainingConfig
@@ -143,6 +143,17 @@ class UiState(Struct, frozen=True):
         """Whether the user has changed settings or job, and no training runs."""
         changed = self.editing is not None and (self.editing.can_undo or self.editing.can_redo)
         return (changed or self.job_edited) and not self.running
+
+    @property
+    def remedies(self) -> tuple[AppliedRemedy, ...]:
+        """The remedies that the followed run was started with."""
+        record = None if self.view is None else self.view.record
+        return () if record is None else record.resolved.last_remedies
+
+    @property
+    def before_remedies(self) -> Mapping[str, Value]:
+        """The values that these remedies replaced."""
+        return {name: value for remedy in self.remedies for name, value in remedy.before.items()}
 
     @property
     def job_edited(self) -> bool:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class EndScene(NamedTuple):
     """A run that has ended, with its name and what trained.
 
-    `context` is None until it was read.
+    `context` is None until it was read. `can_take_back`: the settings still have what a remedy of the run changed.
     """
 
     state: RunState
@@ -55,6 +55,7 @@ class EndScene(NamedTuple):
     findings: Sequence[Finding] = ()
     sample: Sample | None = None
     record: RunRecord | None = None
+    can_take_back: bool = False
 
 
 def end_scene(name: str, view: RunView, context: RunContext | None, findings: Sequence[Finding]) -> EndScene:
@@ -277,7 +278,7 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
             keys.append(("a", f"apply “{title}”" if len(title) <= LONGEST_TITLE else "apply the remedy below"))
     if scene.state.outcome not in ("completed", "stopped"):
         keys.append(("E", "log at the error"))
-    if scene.context is not None and scene.context.remedy is not None:
+    if scene.can_take_back:
         keys.append(("U", "take the remedy back"))
     keys += [("v", "compare"), ("S", "save as preset")]
     if checkpoint_path(scene) is not None:

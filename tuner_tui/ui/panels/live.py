@@ -43,7 +43,7 @@ class LivePanel(Canvas, can_focus=True):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["remedy"]]  # the card of a run that has ended names it
-    REDRAW_ON = ("now_s", "next_training", "outlook", "findings", "context", "window")
+    REDRAW_ON = ("now_s", "next_training", "outlook", "findings", "context", "can_take_back", "window")
 
     view: reactive[RunView | None] = reactive(None, repaint=False)
     sample: reactive[Sample | None] = reactive(None, repaint=False)
@@ -52,6 +52,7 @@ class LivePanel(Canvas, can_focus=True):
     window: reactive[Window] = reactive(WINDOWS[0], repaint=False)
     next_training: reactive[tuple[tuple[str, str], ...]] = reactive((), repaint=False)
     context: reactive[RunContext | None] = reactive(None, repaint=False)
+    can_take_back: reactive[bool] = reactive(False, repaint=False)
     findings: reactive[tuple[Finding, ...]] = reactive((), repaint=False)
     run_name: reactive[str] = reactive("", repaint=False)
 
@@ -92,6 +93,7 @@ class LivePanel(Canvas, can_focus=True):
             from tuner_tui.view.end_card import end_scene  # not needed for the first frame
 
             end = end_scene(self.run_name, view, self.context, self.findings)
+            end = end._replace(can_take_back=self.can_take_back)
             return scene._replace(sample=self.sample, recent=self._seen, end=end)
         limit_bytes = None if view.record is None else view.record.memory_limit_bytes
         scene = scene._replace(limit_bytes=limit_bytes)

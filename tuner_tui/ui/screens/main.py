@@ -61,6 +61,7 @@ class MainScreen(FullScreen):
     log_window: reactive[LogWindow | None] = reactive(None, init=False, repaint=False)
     quiet_line: reactive[str] = reactive(READING, init=False, repaint=False)
     context: reactive[RunContext | None] = reactive(None, init=False, repaint=False)
+    can_take_back: reactive[bool] = reactive(False, init=False, repaint=False)
     running: reactive[bool] = reactive(False, init=False, repaint=False)
     tuning_sign: reactive[str] = reactive("", init=False, repaint=False)
     run_name: reactive[str] = reactive("", init=False, repaint=False)
@@ -83,6 +84,7 @@ class MainScreen(FullScreen):
                 here.next_training,
                 here.outlook,
                 here.context,
+                here.can_take_back,
                 here.findings,
                 here.run_name,
             ),
@@ -100,7 +102,7 @@ class MainScreen(FullScreen):
     def on_mount(self) -> None:
         for name in ("findings", "selected"):  # the remedy under the cursor follows from both
             self.watch(self.query_one(TroubleshootingPanel), name, self._show_idle_keys, init=False)
-        for name in ("running", "context"):
+        for name in ("running", "context", "can_take_back"):
             self.watch(self, name, self._show_idle_keys)
         self.query_one(SettingsList).focus()
 
@@ -157,8 +159,7 @@ class MainScreen(FullScreen):
         usable = remedy is not None and remedy.can_apply
         idle.add("" if usable else "app.remedy('apply')")
         idle |= set() if finding is not None else {"app.remedy('retry')", "app.remedy('diff')", "why"}
-        record = None if self.view is None else self.view.record
-        idle.add("" if record is not None and record.resolved.last_remedies else "app.do('take_back')")
+        idle.add("" if self.can_take_back else "app.do('take_back')")
         again = remedy is not None and finding is not None and can_retry(finding, remedy) and not self.running
         enter = "Apply, run again" if again else "Apply" if usable else "Why"
         footer = self.query_one(KeyFooter)
