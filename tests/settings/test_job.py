@@ -61,6 +61,9 @@ def test_it_is_no_part_of_what_trains() -> None:
     assert not same_training(JOB, BuiltinJob(fallback=2))
     assert same_training(JOB, structs.replace(JOB, env={**JOB.env, "OMP_NUM_THREADS": "1"}))
     assert not same_training(JOB, structs.replace(JOB, env={**JOB.env, "MODEL": "large"}))
+    assert len({BuiltinJob(), BuiltinJob(), BuiltinJob(env={"OMP_NUM_THREADS": "1"})}) == 2
+    assert same_training(BuiltinJob(), BuiltinJob(env={"OMP_NUM_THREADS": "1"}, fallback=2))
+    assert not same_training(BuiltinJob(), BuiltinJob(env={"OMP_NUM_THREADS": "1"}, data="own.csv"))
 
 
 @pytest.mark.parametrize(

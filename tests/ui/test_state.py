@@ -178,7 +178,9 @@ def test_a_remedy_of_the_environment_is_set_in_the_job_and_offered_once() -> Non
     assert after.loaded.job == replace(COMMAND, env={"OMP_NUM_THREADS": "1"})
     assert after.given == {}  # what the command names itself need not be read again
     assert [each.can_apply for state in (before, after) for each in state.findings_shown[0].remedies] == [True, False]
-    built_in = replace(UiState().with_config(opened()), findings=(finding,))
+    built_in = replace(UiState().with_config(opened()), findings=(finding,)).with_remedy(finding, fewer)
+    assert built_in.loaded is not None
+    assert built_in.loaded.job == replace(opened().job, env={"OMP_NUM_THREADS": "1"})
     assert not built_in.findings_shown[0].remedies[0].can_apply
 
 

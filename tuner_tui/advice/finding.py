@@ -55,11 +55,11 @@ class Remedy(Struct, frozen=True):
         return bool(self.change or self.command or self.env)
 
     def applied_to(self, job: Job) -> Job:
-        """`job` with the command and the variables of this remedy, which only a user's command has."""
-        if not isinstance(job, CommandJob):
-            return job
+        """`job` with the variables of this remedy, and its command in place of a user's."""
         changed = structs.replace(job, env={**job.env, **self.env})
-        return structs.replace(changed, command=self.command, apply="placeholders") if self.command else changed
+        if not self.command or not isinstance(changed, CommandJob):
+            return changed
+        return structs.replace(changed, command=self.command, apply="placeholders")
 
     @property
     def expectation(self) -> str:

@@ -55,7 +55,7 @@ class AccelerateConfig(Struct, frozen=True):
 
 def read_accelerate_config(job: Job, environ: Mapping[str, str], cwd: Path) -> AccelerateConfig | None:
     """The configuration with which accelerate starts `job` in `cwd`; None if it does not, or has no file to be read."""
-    env = {**environ, **job.env} if isinstance(job, CommandJob) else environ
+    env = {**environ, **job.env}
     if job.launcher == "accelerate":
         return _read_config(_default_config_path(env))
     if job.launcher != "plain" or not isinstance(job, CommandJob):

@@ -45,13 +45,21 @@ class _BaseJob(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, ta
     """Fields of every job. `launcher` starts it in `processes` processes, one per GPU.
 
     `fallback` is how often a run may restart with a smaller micro batch after it ran out of memory; it does not change
-    what is trained. `interpreter` is the Python of the training environment; None for the shell's.
+    what is trained. `interpreter` is the Python of the training environment; None for the shell's. `env` are variables
+    that it sets.
     """
 
     fallback: Annotated[int, Meta(ge=0, le=MAX_FALLBACKS)] = 0
     launcher: Launcher = "plain"
     processes: Annotated[int, Meta(ge=1)] = 1
     interpreter: str | None = None
+    env: dict[str, str] = {}
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The variables that the job sets; one that names itself extends that of `environ`: `PATH=/opt/bin:$PATH`."""
+        return {
+            name: Template(value).safe_substitute({name: environ.get(name, "")}) for name, value in self.env.items()
+        }
 
 
 class BuiltinJob(_BaseJob, frozen=True, kw_only=True, tag="builtin"):
@@ -69,6 +77,9 @@ class BuiltinJob(_BaseJob, frozen=True, kw_only=True, tag="builtin"):
     label_column: str | None = None
     max_samples: Annotated[int, Meta(ge=1)] | None = None
     trust_remote_code: bool = False
+
+    def __hash__(self) -> int:
+        return hash((self.task, self.model, self.data, self.max_samples))  # estimates are cached; `env` has no hash
 
 
 class CommandJob(_BaseJob, frozen=True, kw_only=True, tag="command"):
@@ -90,7 +101,6 @@ class CommandJob(_BaseJob, frozen=True, kw_only=True, tag="command"):
     data: str | None = None
     cwd: str | None = None
     on_cpu: bool = False
-    env: dict[str, str] = {}
     stated: dict[str, str | int] = {}
 
     def __post_init__(self) -> None:
@@ -104,12 +114,6 @@ class CommandJob(_BaseJob, frozen=True, kw_only=True, tag="command"):
     def is_unnamed(self) -> bool:
         """Whether the command is still to be named: a file of settings does not show which one reads it."""
         return self.command == (COMMAND_TO_NAME,)
-
-    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The variables that the job sets; one that names itself extends that of `environ`: `PATH=/opt/bin:$PATH`."""
-        return {
-            name: Template(value).safe_substitute({name: environ.get(name, "")}) for name, value in self.env.items()
-        }
 
 
 Job = BuiltinJob | CommandJob
@@ -182,12 +186,13 @@ OF_RUNTIME = frozenset(
 
 
 def same_training(first: Job, second: Job) -> bool:
-    """Whether both jobs are the same command, or built-in jobs that are equal apart from `fallback`."""
+    """Whether both jobs are the same command, or built-in jobs that are equal apart from `fallback`, and differ in no
+    variable but those `OF_RUNTIME`."""
+    if not {name for name, _ in first.env.items() ^ second.env.items()} <= OF_RUNTIME:
+        return False
     if isinstance(first, CommandJob) and isinstance(second, CommandJob):
-        differing = {name for name, _ in first.env.items() ^ second.env.items()}
-        same = all(getattr(first, name) == getattr(second, name) for name in COMMAND_IDENTITY)
-        return same and differing <= OF_RUNTIME
-    return replace(first, fallback=0) == replace(second, fallback=0)
+        return all(getattr(first, name) == getattr(second, name) for name in COMMAND_IDENTITY)
+    return replace(first, fallback=0, env={}) == replace(second, fallback=0, env={})
 
 
 _NUMBER = re.compile(r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|true|false|none|null", re.IGNORECASE)

@@ -21,7 +21,7 @@ from tuner_tui.runs.queue.turns import GpuOccupancy
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.distributed import best_kind, process_count
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import CommandJob, Job
+from tuner_tui.settings.job import Job
 from tuner_tui.tuning.trial import Trial
 from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner
 
@@ -88,7 +88,7 @@ def bind(request: LaunchRequest, gpu: str | None, cores: int) -> LaunchRequest:
     """Return the launch on one GPU with threads for `cores` cores; None: on a machine without GPUs."""
     bound = {THREADS_VARIABLE: str(cores)} | ({} if gpu is None else {VISIBLE_DEVICES: gpu})
     job = request.job  # whose own variables may say otherwise
-    if isinstance(job, CommandJob) and job.env:
+    if job.env:
         job = structs.replace(job, env={**job.env, **{name: bound[name] for name in bound if name in job.env}})
     return replace(request, job=job, environ={**request.environ, **bound})
 

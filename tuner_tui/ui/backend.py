@@ -456,8 +456,8 @@ BATCH_SETTINGS = ("per_device_train_batch_size", "gradient_accumulation_steps")
 def _restart_offer(plan: RestartPlan, state: RunState, record: RunRecord) -> LaunchOffer:
     """Return the restart of a run, which is in `state`."""
     before = _settings_of_run(state, record)
-    env, earlier_env = getattr(plan.request.job, "env", {}), getattr(record.job, "env", {})
-    set_now = [f"{name}={env[name]}" for name in env if name in OF_RUNTIME and env[name] != earlier_env.get(name)]
+    env = plan.request.job.env.items() - record.job.env.items()
+    set_now = [f"{name}={value}" for name, value in sorted(env) if name in OF_RUNTIME]
     changed = _changed_values(before, record, plan.request.resolved)
     changes = _changes(before, changed) + set_now
     start: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)

@@ -181,7 +181,7 @@ class RunRequests(Requests):
             problems.append(("Problem", f"It runs out of memory by the estimate: {figures_of(outlook.estimate)}."))
         batch = "" if view is None else effective_batch(view, self._app.size.width)
         batch = batch.removeprefix("effective ").removeprefix("batch ")
-        env = [f"{name}={value}" for name, value in getattr(current.job, "env", {}).items() if name in OF_RUNTIME]
+        env = [f"{name}={value}" for name, value in current.job.env.items() if name in OF_RUNTIME]
         more = ("GPUs", choice.taken), ("Effective batch", batch), ("With", ", ".join(env)), ("Meanwhile", tuning)
         lines = [*problems, *offer.lines, *(pair for pair in more if pair[1])]
         return LaunchOffer(sentence, lines, offer.start, choice.most, current.job)

@@ -7,7 +7,6 @@ process or a driver runs on a thread.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -193,9 +192,7 @@ class ScreenSession:
         choice = self._main.choice
         if choice is None or choice.remedy is None or not choice.remedy.can_apply:
             if choice is not None and choice.remedy is not None and action != "retry":
-                variable = re.search(r"[A-Z_]+=\S+", choice.remedy.title)
-                how = f"start tuner-tui with {variable[0]}" if variable else "it changes no setting of this job"
-                self._app.show_note(f"“{choice.remedy.title}” is done by hand: {how}.")
+                self._app.show_note(f"“{choice.remedy.title}” is done by hand: it changes no setting of this job.")
             self._main.action_why()
         elif action == "retry" and can_retry(choice.finding, choice.remedy) and not self.state.running:
             self._app.serve(self._runs.retry, choice.finding, choice.remedy)

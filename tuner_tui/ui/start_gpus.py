@@ -49,7 +49,7 @@ def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = Non
     busy = [index for index, size in sorted(used.items()) if size > OTHER_PROCESS_BYTES]
     free = sum(gpu.index not in busy for gpu in visible)
     chosen, is_busy = taken, any(gpu.index in busy for gpu in taken)
-    can_choose = VISIBLE_DEVICES not in getattr(job, "env", {}) and not any(gpu.mig for gpu in visible)
+    can_choose = VISIBLE_DEVICES not in job.env and not any(gpu.mig for gpu in visible)
     if can_choose and (count == 1 or is_busy):
         # Processes have to stay as many; one process that may use all of its GPUs gets the free ones.
         number = count or (len(taken) if target.processes > 1 or not free else min(len(taken), free))

@@ -24,7 +24,17 @@ from tuner_tui.runs.read.run_context import RunContext
 from tuner_tui.settings.distributed import AccelerateConfig, process_count
 from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import CommandJob, Job, same_training
-from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, AppliedRemedy, Origin, OriginKind, Resolved, Settings, Value, parse_value
+from tuner_tui.settings.model import (
+    FIELDS,
+    WEAK_ORIGINS,
+    AppliedRemedy,
+    Origin,
+    OriginKind,
+    Resolved,
+    Settings,
+    Value,
+    parse_value,
+)
 from tuner_tui.tuning.trial import TuningConclusion
 from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.records import DEMO, TrainingConfig
@@ -240,7 +250,7 @@ class UiState(Struct, frozen=True):
             if loaded.preset == DEMO:
                 dropped, loaded = dropped | {OriginKind.PRESET}, replace(loaded, preset=None, base=None)
             editing = editing.map(lambda resolved: _without(resolved, dropped))
-            of_env = replace(job, env=getattr(self.loaded.job, "env", {})) == self.loaded.job
+            of_env = replace(job, env=self.loaded.job.env) == self.loaded.job
             return replace(before, loaded=loaded, editing=editing, given=self.given if of_env else None)
         return replace(before, loaded=loaded, editing=editing, given=None)
 
@@ -311,23 +321,21 @@ class UiState(Struct, frozen=True):
 
     def changes_by(self, remedy: Remedy) -> tuple[SettingChange, ...]:
         job = None if self.loaded is None else self.loaded.job
-        if remedy.change or not isinstance(job, CommandJob):
+        if remedy.change or job is None:
             return self.changes_to(remedy.change)
         if remedy.command:
-            return (SettingChange("Command", shlex.join(job.command), shlex.join(remedy.command)),)
+            before = shlex.join(getattr(job, "command", ()))
+            return (SettingChange("Command", before, shlex.join(remedy.command)),)
         changed = {name: value for name, value in remedy.env.items() if job.env.get(name) != value}
         return tuple(SettingChange(name, job.env.get(name, "not set"), value) for name, value in changed.items())
 
     @property
     def findings_shown(self) -> tuple[Finding, ...]:
         """The findings of the followed run; a remedy whose values the settings have now cannot be applied again."""
-        job = None if self.loaded is None else self.loaded.job
 
         def shown(remedy: Remedy) -> Remedy:
             if self.editing is None or not remedy.can_apply or self.changes_by(remedy):
                 return remedy
-            if not remedy.change and not isinstance(job, CommandJob):  # only a user's command has an environment
-                return replace(remedy, env={})
             changed = "settings" if remedy.change else "job"
             return replace(remedy, title=f"{remedy.title} · in the {changed} now", change={}, env={})
 

@@ -49,7 +49,7 @@ def added_environment(
 
     The observer's folder precedes the user's `PYTHONPATH`. Output is unbuffered, so that the log is up to date.
     """
-    job_env = job.environment(environ) if isinstance(job, CommandJob) else {}
+    job_env = job.environment(environ)
     path = job_env.get("PYTHONPATH", environ.get("PYTHONPATH", ""))
     added = {
         **job_env,

@@ -83,9 +83,8 @@ class _StoredSettings(Struct):
 
 
 def redact_job(job: Job) -> Job:
-    if not isinstance(job, CommandJob):
-        return job
-    return structs.replace(job, command=redact_argv(job.command), env=redact_env(job.env))
+    job = structs.replace(job, env=redact_env(job.env))
+    return structs.replace(job, command=redact_argv(job.command)) if isinstance(job, CommandJob) else job
 
 
 def write_record(folder: RunFolder, record: RunRecord) -> None:

@@ -69,13 +69,13 @@ def _choices(choices: list[str] | str) -> tuple[str, ...]:
 def format_job(job: Job) -> dict[str, str]:
     """Return the text of each line."""
     values = {name: _text(value) for name, value in structs.asdict(job).items() if name != "stated"}
+    values["env"] = _format_pairs(job.env)
     if isinstance(job, BuiltinJob):
         return {"kind": BUILTIN, **values}
     return {
         "kind": COMMAND,
         **values,
         "command": shlex.join(job.command),
-        "env": _format_pairs(job.env),
         "aliases": _format_pairs(job.aliases),
         "task": job.task or UNKNOWN_TASK,
     }
@@ -97,6 +97,7 @@ def parse_job(texts: Mapping[str, str], before: Job | None = None) -> Job:
     kind = texts["kind"]
     values = {line.name: texts[line.name].strip() for line in job_fields(kind)}
     given: dict[str, Any] = {name: text for name, text in values.items() if text}
+    given["env"] = _parse_pairs("env", values["env"])
     if kind == BUILTIN:
         return _checked_launcher(parse_section(BuiltinJob, given))
     given["command"] = _split_shell("command", values["command"])
@@ -105,8 +106,7 @@ def parse_job(texts: Mapping[str, str], before: Job | None = None) -> Job:
         raise FieldError("command", wrong)
     if given["task"] == UNKNOWN_TASK:
         del given["task"]
-    for name in ("env", "aliases"):
-        given[name] = _parse_pairs(name, values[name])
+    given["aliases"] = _parse_pairs("aliases", values["aliases"])
     job = parse_section(CommandJob, given)
     if isinstance(before, CommandJob) and before.command == job.command:
         job = structs.replace(job, stated=before.stated)
