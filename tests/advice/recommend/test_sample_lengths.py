@@ -75,7 +75,7 @@ def chats(tmp_path: Path) -> Path:
     ],
 )
 def test_local_data_is_measured_where_it_trains(chats: Path, data: str, lengths: list[int], total: int) -> None:
-    result = measure_lengths(_command(("train",), data=data), Path(sys.executable), chats)
+    result = measure_lengths(_command(("train",), data=data, cwd=str(chats)), Path(sys.executable))
     assert result is not None
     assert (list(result.ordered), result.total) == (lengths, total)
     assert result.unit == "tokens, taken as 4 characters each"
@@ -84,7 +84,7 @@ def test_local_data_is_measured_where_it_trains(chats: Path, data: str, lengths:
 def test_a_note_next_to_folders_of_data_is_no_sample(chats: Path) -> None:
     (chats / "texts" / "a").mkdir()
     with pytest.raises(TraceError, match="is not a"):
-        measure_lengths(_command(("train",), data="texts"), Path(sys.executable), chats)
+        measure_lengths(_command(("train",), data="texts", cwd=str(chats)), Path(sys.executable))
 
 
 @pytest.mark.full
@@ -93,28 +93,28 @@ def test_a_table_is_read_by_datasets(tmp_path: Path) -> None:
     import datasets
 
     datasets.Dataset.from_dict({"input_ids": [[1] * n for n in (3, 5, 7)]}).to_parquet(str(tmp_path / "ids.parquet"))
-    lengths = measure_lengths(_command(("train",), data="ids.parquet"), Path(sys.executable), tmp_path)
+    lengths = measure_lengths(_command(("train",), data="ids.parquet", cwd=str(tmp_path)), Path(sys.executable))
     assert lengths is not None
     assert (lengths.ordered, lengths.total) == ((3, 5, 7), 3)
 
 
 def test_data_that_is_not_here_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    assert measure_lengths(_command(("train",), data="acme/chat"), tmp_path / "no-python", tmp_path) is None
+    assert measure_lengths(_command(("train",), data="acme/chat", cwd=str(tmp_path)), tmp_path / "no-python") is None
     (tmp_path / "hf" / "hub" / "datasets--acme--chat").mkdir(parents=True)
     assert is_here("acme/chat", tmp_path)
 
 
 def test_data_of_a_command_that_is_not_known_to_train_on_text_is_not_measured(chats: Path) -> None:
-    job = CommandJob(command=("train",), data="chats.jsonl")
-    assert measure_lengths(job, Path(sys.executable), chats) is None
-    assert measure_lengths(replace(job, model="acme/llama"), Path(sys.executable), chats) is not None
+    job = CommandJob(command=("train",), data="chats.jsonl", cwd=str(chats))
+    assert measure_lengths(job, Path(sys.executable)) is None
+    assert measure_lengths(replace(job, model="acme/llama"), Path(sys.executable)) is not None
 
 
 def test_data_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text("{no json\n")
     with pytest.raises(TraceError, match="cannot be read"):
-        measure_lengths(_command(("train",), data="bad.jsonl"), Path(sys.executable), tmp_path)
+        measure_lengths(_command(("train",), data="bad.jsonl", cwd=str(tmp_path)), Path(sys.executable))
 
 
 def test_lengths_lead_to_recommendations() -> None:
@@ -191,9 +191,9 @@ def test_packing_is_read_from_the_commands_file(chats: Path, line: str, packed: 
 
 
 def test_lengths_are_kept_until_the_data_changes(chats: Path) -> None:
-    job = _command(("train",), data="chats.jsonl")
-    assert measure_lengths(job, Path(sys.executable), chats, cached_only=True) is None
-    first = measure_lengths(job, Path(sys.executable), chats)
-    assert measure_lengths(job, Path(sys.executable), chats, cached_only=True) == first
+    job = _command(("train",), data="chats.jsonl", cwd=str(chats))
+    assert measure_lengths(job, Path(sys.executable), cached_only=True) is None
+    first = measure_lengths(job, Path(sys.executable))
+    assert measure_lengths(job, Path(sys.executable), cached_only=True) == first
     os.utime(chats / "chats.jsonl", ns=(1, 1))
-    assert measure_lengths(job, Path(sys.executable), chats, cached_only=True) is None
+    assert measure_lengths(job, Path(sys.executable), cached_only=True) is None

@@ -96,17 +96,15 @@ class SampleLengths(Struct, frozen=True, dict=True):
         return PaddedBatches(1 - sum(cut) / count / longest, 1 - sum(cut) / padded)
 
 
-def measure_lengths(
-    job: Job, python: Path, folder: Path | None = None, *, cached_only: bool = False
-) -> SampleLengths | None:
+def measure_lengths(job: Job, python: Path, *, cached_only: bool = False) -> SampleLengths | None:
     """The lengths of the samples of the job's data, a random part of them, counted by the Python that trains.
 
-    Relative names start from `folder`, else from that of the job. The answer is kept until a file changes; with
-    `cached_only` nothing is started. None where the data is not here. Raises `TraceError` where it cannot be read.
+    Relative names start from the folder of the job. The answer is kept until a file changes; with `cached_only` nothing
+    is started. None where the data is not here. Raises `TraceError` where it cannot be read.
     """
     if isinstance(job, CommandJob) and job.model is None and job.task is None:
         return None  # nothing says that it trains on text
-    folder = folder or Path((job.cwd if isinstance(job, CommandJob) else None) or "")
+    folder = Path((job.cwd if isinstance(job, CommandJob) else None) or "")
     names = [name for part in (job.data or "").split(",") if (name := part.strip()) not in BUILT_IN_DATA]
     here = [name for name in names if is_here(name, folder)]
     if not here:
