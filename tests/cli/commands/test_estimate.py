@@ -226,7 +226,13 @@ def test_a_gpu_too_old_for_bitsandbytes_is_offered_none_of_it(call: Call) -> Non
 AXOLOTL = "base_model: llama-1b\ndatasets: [{path: acme/chat}]\nsequence_len: 1024\nbf16: true\n"
 
 
-@pytest.mark.parametrize(("more", "word"), [("deepspeed: zero3.json\n", "zero3.json"), ("", None)])
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ("deepspeed: zero3.json\n", "zero3.json"), ("deepspeed: conf/stage2.json\n", "conf/stage2.json"),
+        ("fsdp: full_shard auto_wrap\n", "full_shard auto_wrap"), ("fsdp: no_shard\n", None), ("", None),
+    ],
+)  # fmt: skip
 def test_a_training_that_splits_its_state_is_said_to(more: str, word: str | None, call: Call, tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text(f"{AXOLOTL}{more}")
     notes = call("a.yml", "--json").stderr
