@@ -277,7 +277,7 @@ class RunRequests(Requests):
         self._app.show_note("A checkpoint is saved after this step.")
 
     async def show_stacks(self) -> None:
-        await self._inspect("Where {} is", self._backend.inspect_run, stack_rows)
+        await self._inspect("Where {} is", self._backend.inspect_run, stack_rows, "Looking into", "W")
 
     async def show_profile(self) -> None:
         await self._inspect("A step of {}", self._backend.profile_run, profile_rows, "Profiling", "F")
@@ -291,13 +291,13 @@ class RunRequests(Requests):
         title: str,
         read: Callable[[Path], T],
         draw: Callable[[T, int], Sequence[Line]],
-        doing: str = "",
-        key: str = "",
+        doing: str,
+        key: str,
         live: bool = True,
     ) -> None:
         """Show what is read of the followed run, which has to be `live`.
 
-        `doing` says so where that takes a while; who is elsewhere by then sees the result with `key`.
+        A note and a line say what it is `doing`; who is elsewhere at the end sees the result with `key`.
         """
         folder = self._state.folder
         screen = self._unseen.pop((title, folder), None)
@@ -305,25 +305,20 @@ class RunRequests(Requests):
             self._app.show_note("No training is running.", severity="warning")
             return
         if screen is None:
-            result = await self._read(f"{doing} {folder.name} …" if doing else "", lambda: read(folder))
+            request = f"{doing} {folder.name} …"
+            self._app.show_note(request)
+            self._app.let_input_through()
+            self._store.update(replace(self._state, request=request))
+            try:
+                result = await to_daemon_thread(lambda: read(folder))
+            finally:
+                self._store.update(replace(self._state, request=""))
             screen = InspectionScreen(title.format(folder.name), partial(draw, result))
-            if doing and (self._app.is_in_use or folder != self._state.folder):
+            if self._app.is_in_use or folder != self._state.folder:
                 self._unseen[title, folder] = screen
                 self._app.show_note(f"{screen.heading} is ready: {key} shows it while {folder.name} is open.")
                 return
         await self._app.ask(screen)
-
-    async def _read(self, doing: str, read: Callable[[], T]) -> T:
-        """Return what `read` returns, with a note and a line that say what it is `doing`, if anything."""
-        if not doing:
-            return await to_daemon_thread(read)
-        self._app.show_note(doing)
-        self._app.let_input_through()
-        self._store.update(replace(self._state, request=doing))
-        try:
-            return await to_daemon_thread(read)
-        finally:
-            self._store.update(replace(self._state, request=""))
 
     # queue
 

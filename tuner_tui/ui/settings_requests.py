@@ -140,11 +140,8 @@ class SettingsRequests(Requests):
         micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
         split = BatchSplit(micro, accumulation, self._state.data_parallel.processes)
         if most is None or split.change.keys() & unknown:
-            why = (
-                "a run shows the batch of this command first"
-                if most
-                else outlook.unknown or "no run measured two sizes"
-            )
+            unmeasured = outlook.unknown or "no run measured two sizes"
+            why = "a run shows the batch of this command first" if most else unmeasured
             note = f"The largest micro batch that fits is not known: {why}. o measures it with short runs."
         elif most < 1:
             where = "fits" if outlook.on_gpu else "fits in RAM"
