@@ -36,3 +36,9 @@ def test_a_long_list_of_settings_ends_after_a_whole_word(tmp_path: Path, capsys:
     [line] = [text for text in followed(tmp_path, capsys, InEffect(t=2.0, values=values), end) if "in effect" in text]
     assert line.endswith(", …")
     assert len(line) <= 212
+
+
+def test_the_end_says_that_the_loss_is_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    end = Finished(t=3.0, outcome="completed", sentence="Completed.", not_finite_since=41)
+    lines = followed(tmp_path, capsys, Launched(t=1.0, pid=7), end)
+    assert lines[-1] == "finished    Completed. The loss is not finite since step 41."

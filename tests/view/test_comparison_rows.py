@@ -38,6 +38,8 @@ def test_a_loss_that_is_not_finite_is_not_compared() -> None:
     broken = replace(runs.comparison, loss_problems=("", "loss nan since step 51"))
     shown = texts(runs._replace(comparison=broken), 140)
     assert shown[0].endswith("its peak memory 5.7 GiB higher, the loss nan since step 51 of r007.")
+    doubtful = texts(runs._replace(comparison=replace(broken, doubt="the data differ")), 140)
+    assert any("· loss nan since step 51" in row for row in doubtful)
 
 
 def test_a_repeated_run_is_not_called_better_for_the_load_of_the_machine() -> None:

@@ -52,7 +52,7 @@ def test_no_row_is_wider_than_the_panel(shown_findings: list[Finding], selected:
 
 
 def test_what_is_too_long_is_folded_and_nothing_of_it_is_lost() -> None:
-    advice = "Install PyTorch with CUDA: pip install torch --index-url https://download.pytorch.org/whl/cu130"
+    advice = "Install PyTorch with CUDA: pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130"
     shown = " ".join(
         texts(Finding("misfit", "warning", "word " * 30, (), "certain", remedies=(Remedy(advice, ""),)), width=60)
     ).split()

@@ -124,6 +124,13 @@ def _injected(event: ev.Injected) -> str:
     return f"injected    {_pairs(event.values)}{left}"
 
 
+def _finished(event: ev.Finished) -> str:
+    problem = (
+        "" if event.not_finite_since is None else f" The loss is not finite since step {event.not_finite_since:,}."
+    )
+    return f"finished    {strip_allocator_message(event.sentence) or event.outcome}{problem}"
+
+
 MAX_PAIRS_WIDTH = 200
 
 
@@ -148,7 +155,7 @@ _LINES: dict[type[ev.Event], Callable[[Any], str | None]] = {
     ev.Raised: lambda event: f"raised      {event.type}: {event.message.strip().partition(chr(10))[0][:200]}",
     ev.FellBack: lambda event: f"fell back   {event.number} of {event.most}: {event.sentence}",
     ev.FallbackEnded: lambda event: f"no fallback {event.sentence}",
-    ev.Finished: lambda event: f"finished    {strip_allocator_message(event.sentence) or event.outcome}",
+    ev.Finished: _finished,
 }
 
 

@@ -79,7 +79,8 @@ def _stamps(paths: Iterable[str]) -> dict[str, int | None]:
     return stamps
 
 
-INSTALL_COMMAND = "pip install torch --index-url https://download.pytorch.org/whl/"
+INSTALL_COMMAND = "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/"
+"""Without `--force-reinstall` pip keeps a build of the same version for the CPU or another CUDA."""
 
 
 class Incompatibility(Struct, frozen=True):

@@ -121,9 +121,10 @@ def _plot(scene: ComparisonScene, width: int, height: int) -> list[Line]:
 def _head(scene: ComparisonScene, width: int) -> list[Line]:
     """Return the verdict on the second run, what came of each, and what the colours mean."""
     named = max(len(name) for name in scene.names) + GAP
+    problems = scene.comparison.loss_problems
     rows = [
-        line(TextSpan(f"{name:<{named}}", style), text.rstrip("."))
-        for name, text, style in zip(scene.names, scene.statuses, RUN_STYLES, strict=True)
+        line(TextSpan(f"{name:<{named}}", style), text.rstrip("."), TextSpan(problem and f" · {problem}", "warn"))
+        for name, text, problem, style in zip(scene.names, scene.statuses, problems, RUN_STYLES, strict=True)
     ]
     verdict = [] if scene.comparison.doubt else _verdict(scene)
     if verdict:

@@ -19,6 +19,7 @@ VERDICT_WORDS: Mapping[RemedyVerdict, str] = {
     "kept": "kept", "not kept": "not kept", "not comparable": "not judged", "unknown": "not known",
 }  # fmt: skip
 FILE = "remedies.json"
+MOST_RECORDED = 500
 
 
 class RemedyOutcome(Struct, frozen=True):
@@ -68,5 +69,5 @@ def record_outcome(outcome: RemedyOutcome) -> None:
     """Add an outcome to the record, in place of an earlier one of the same runs. Raises `OSError`."""
     runs = outcome.before, outcome.after
     others = tuple(each for each in read_outcomes() if (each.before, each.after) != runs)
-    data = {"v": 1, "outcomes": to_json((*others, outcome))}
+    data = {"v": 1, "outcomes": to_json((*others, outcome)[-MOST_RECORDED:])}
     write_atomic(state_dir() / FILE, json.dumps(data) + "\n")
