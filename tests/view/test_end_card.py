@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,13 @@ def test_what_is_unknown_is_absent() -> None:
     assert not any("kWh" in text or "time " in text or "loss" in text for text in lines(shown))
     assert "checkpoint" not in facts(scene(context=None))
     assert "checkpoint" not in facts(scene(context=RunContext()))  # something was saved, under an unknown name
+
+
+def test_a_loss_that_is_not_finite_names_the_replay() -> None:
+    shown = scene()
+    bad = shown._replace(state=replace(shown.state, loss=math.nan, not_finite_since=41))
+    assert ("P", "replay to the nan") in next_keys(bad)
+    assert "P" not in dict(next_keys(shown))
 
 
 def test_the_time_is_one_bar_with_its_parts_in_words() -> None:

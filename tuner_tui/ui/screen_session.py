@@ -27,7 +27,7 @@ from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.run_requests import RunRequests
 from tuner_tui.ui.screens.main import MainScreen
 from tuner_tui.ui.settings_requests import SettingsRequests
-from tuner_tui.ui.state import UiState
+from tuner_tui.ui.state import IN_USE, UiState
 from tuner_tui.ui.state_store import StateStore
 from tuner_tui.ui.status_text import exit_message
 from tuner_tui.ui.terminal.base_app import BaseApp
@@ -191,8 +191,9 @@ class ScreenSession:
         """
         choice = self._main.choice
         if choice is None or choice.remedy is None or not choice.remedy.can_apply:
-            if choice is not None and choice.remedy is not None and action != "retry":
-                self._app.show_note(f"“{choice.remedy.title}” is done by hand: it changes no setting of this job.")
+            remedy = None if choice is None or action == "retry" else choice.remedy
+            if remedy is not None and not remedy.title.endswith(f" {IN_USE}"):
+                self._app.show_note(f"“{remedy.title}” is done by hand: it changes no setting of this job.")
             self._main.action_why()
         elif action == "retry" and can_retry(choice.finding, choice.remedy) and not self.state.running:
             self._app.serve(self._runs.retry, choice.finding, choice.remedy)

@@ -51,6 +51,8 @@ class SettingChange(NamedTuple):
 
 
 LOAD_LIMIT = 20
+IN_USE = "now"
+"""Ends the title of a remedy that the settings or the job have."""
 
 
 class LoadedSettings(Struct, frozen=True):
@@ -337,7 +339,7 @@ class UiState(Struct, frozen=True):
             if self.editing is None or not remedy.can_apply or self.changes_by(remedy):
                 return remedy
             changed = "settings" if remedy.change else "job"
-            return replace(remedy, title=f"{remedy.title} · in the {changed} now", change={}, env={})
+            return replace(remedy, title=f"{remedy.title} · in the {changed} {IN_USE}", change={}, env={})
 
         return tuple(replace(each, remedies=tuple(map(shown, each.remedies))) for each in self.findings or ())
 

@@ -278,6 +278,8 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
             keys.append(("a", f"apply “{title}”" if len(title) <= LONGEST_TITLE else "apply the remedy below"))
     if scene.state.outcome not in ("completed", "stopped"):
         keys.append(("E", "log at the error"))
+    if scene.state.loss_problem:
+        keys.append(("P", f"replay to the {scene.state.loss}"))
     if scene.can_take_back:
         keys.append(("U", "take the remedy back"))
     keys += [("v", "compare"), ("S", "save as preset")]

@@ -28,6 +28,7 @@ async def test_a_remedy_is_applied_and_undone_as_a_whole() -> None:
         assert editing.current.origin(WORKERS).kind is OriginKind.REMEDY
         await press_until(pilot, lambda: dialog(pilot) == "Why", "a")
         assert "in the settings now" in screen_text(pilot.app), "there is nothing left to apply"
+        assert "by hand" not in said(pilot)
         await press_until(pilot, lambda: value(pilot, WORKERS) == 8, "escape", "u")
         assert not value(pilot, "dataloader_persistent_workers")
 
