@@ -139,7 +139,7 @@ def test_the_data_has_a_row_of_its_own_that_begins_with_what_a_batch_loses() -> 
 def with_data(folder: Path, text: str) -> EstimateRequest:
     """A request for a command with a data file."""
     (folder / "texts.jsonl").write_text(text)
-    job = CommandJob(command=("train",), data="texts.jsonl", cwd=str(folder))
+    job = CommandJob(command=("train",), task="causal-lm", data="texts.jsonl", cwd=str(folder))
     return request(job=job, interpreter=replace(INTERPRETER, path=sys.executable))
 
 
