@@ -36,7 +36,7 @@ CONFIG = "{config}"
 OUTPUT_DIR = "{output_dir}"
 TRAINER = Path(tuner_tui.__file__).parent / "trainer"
 """The folder of the built-in job; the training interpreter runs it as a script."""
-LAUNCH_KEYS = frozenset({"fallback", "launcher", "processes", "interpreter"})
+LAUNCH_KEYS = frozenset({"fallback", "launcher", "processes", "interpreter", "env"})
 """Keys of a job that say how it is started, not what is trained."""
 CHECKPOINT = "checkpoint"
 """Placeholder for the checkpoint to resume from, which the launch fills in; not a setting."""
