@@ -142,6 +142,14 @@ def test_runs_that_do_not_compare(after: RunMeasurement, words: str) -> None:
     assert words in outcome.sentence
 
 
+def test_the_rest_of_an_epoch_after_a_resume_is_no_other_data() -> None:
+    before = run("r001", state=training(steps={"epoch_batches": 100}))
+    after = run("r002", state=training(steps={"epoch_batches": 50}))
+    resumed = replace(after, situation=replace(after.situation, resumed_from="/work/checkpoint-50"))
+    assert incomparable(before, resumed, set()) is None
+    assert incomparable(before, after, set()) is not None
+
+
 def test_settings_may_differ_between_runs_that_a_user_compares_but_not_the_machine() -> None:
     other = run("r002", settings={"precision": "fp32", "per_device_train_batch_size": 4})
     assert incomparable(BEFORE, other, {"precision", "per_device_train_batch_size"}) is None

@@ -128,7 +128,9 @@ def _other_data(changed: Set[str], before: RunMeasurement, after: RunMeasurement
         latest = None if rank is None else rank.latest
         if latest is None or not latest.samples or not latest.micro_steps:
             return None
-        epoch = None if not latest.epoch_batches else latest.epoch_batches * latest.samples / latest.micro_steps
+        epoch = None
+        if latest.epoch_batches and run.situation.resumed_from is None:  # else its first epoch is the rest of one
+            epoch = latest.epoch_batches * latest.samples / latest.micro_steps
         figures.append((None if latest.tokens is None else latest.tokens / latest.samples, epoch))
     for unit, first, second in zip(("tokens a sample", "samples an epoch"), *figures, strict=True):
         as_before = unit == "samples an epoch" or not changed & {"max_length", "train_sampling_strategy"}
