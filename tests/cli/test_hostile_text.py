@@ -39,7 +39,7 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def found(output: bytes) -> list[bytes]:
+def forbidden_sequences(output: bytes) -> list[bytes]:
     return [sequence for sequence in FORBIDDEN if sequence in output]
 
 
@@ -76,7 +76,7 @@ def test_plain_output(shell: Shell, words: tuple[str, ...]) -> None:
     hostile_preset(shell.home)
     shell.environ["XDG_CONFIG_HOME"] = str(shell.home)
     done = shell(*words)
-    assert found((done.stdout + done.stderr).encode()) == []
+    assert forbidden_sequences((done.stdout + done.stderr).encode()) == []
     assert "Traceback" not in done.stderr
 
 
@@ -93,7 +93,7 @@ def test_what_a_failed_run_raised_is_shown_as_text(shell: Shell) -> None:
         done = shell(*words, "r001")
         text += done.stdout + done.stderr
     assert text.count("owned") > 3
-    assert found(text.encode()) == []
+    assert forbidden_sequences(text.encode()) == []
 
 
 def test_the_watched_command_line_on_a_terminal(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_the_watched_command_line_on_a_terminal(tmp_path: Path) -> None:
                 output += terminal.read(0.2)
         assert b"gnp.exe" in output
         # The shape of the pointer is Textual's own.
-        assert found(output.replace(b"\x1b]22;default\x07", b"")) == []
+        assert forbidden_sequences(output.replace(b"\x1b]22;default\x07", b"")) == []
     finally:
         watched.kill()
         watched.wait()
@@ -121,4 +121,4 @@ def test_the_notification_at_the_end_controls_the_terminal_and_is_no_text(tmp_pa
     notifications = output.split(b"\x1b]9;r001: ")
     assert len(notifications) == 2
     assert b"]9;" not in notifications[0] + notifications[1]
-    assert found(notifications[0]) == []
+    assert forbidden_sequences(notifications[0]) == []

@@ -20,7 +20,7 @@ from tuner_tui.runs.log_parsing.failures import is_log
 from tuner_tui.runs.store.folder import create_folder, runs_dir
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+def run_main(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     """Exit code, output and errors of `tuner-tui WORDS`."""
     with pytest.raises(SystemExit) as ended:
         main(list(words))
@@ -29,7 +29,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, "--version") == (0, f"{__version__}\n", "")
+    assert run_main(capsys, "--version") == (0, f"{__version__}\n", "")
 
 
 def test_the_version_imports_no_command() -> None:
@@ -57,7 +57,7 @@ def test_a_log_is_diagnosed(
     before: list[str], name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / name).write_text(text)
-    code, out, _ = said(capsys, *before, str(tmp_path / name), "--json")
+    code, out, _ = run_main(capsys, *before, str(tmp_path / name), "--json")
     assert code == int(bool(before and json.loads(out)["findings"]))
 
 
@@ -75,7 +75,7 @@ def test_a_configuration_a_script_or_prose_is_no_log(name: str, text: str, tmp_p
 
 
 def test_help_names_every_command_but_the_hidden_screen(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = said(capsys, "--help")
+    code, out, _ = run_main(capsys, "--help")
     assert code == 0
     assert all(f"  {name} " in out for name in COMMANDS if name != "screen")
 
@@ -93,7 +93,7 @@ def test_help_names_every_command_but_the_hidden_screen(capsys: pytest.CaptureFi
 def test_a_misspelt_command_or_option_gets_the_nearest_one(
     words: str, meant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, err = said(capsys, *words.split())
+    code, _, err = run_main(capsys, *words.split())
     assert code == 2
     assert meant in err.splitlines()[-1]
 
@@ -119,7 +119,7 @@ def test_the_shell_completes(
     monkeypatch.setenv("_TUNER_TUI_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-    result = said(capsys)[1].split()
+    result = run_main(capsys)[1].split()
     assert offered <= set(result)
     assert len(result) <= len(offered) + 2
 

@@ -18,7 +18,7 @@ from tuner_tui.core.redaction import HIDDEN, redact_argv, redact_env, redact_tex
 
 EXAMPLES = read_data_file(Path(__file__).with_name("redaction.yaml"))
 RULES = read_data_file(Path(redaction.FILE))
-KINDS = ("shape", "place", "sure", "likely", "vague", "harmless")
+KINDS = ("shape", "context", "sure", "likely", "vague", "harmless")
 ALPHABETS = {
     "": string.ascii_letters + string.digits,
     "h": string.digits + "abcdef",
@@ -74,7 +74,7 @@ def test_shapes(row: dict[str, Any]) -> None:
         assert redact_text(f"see {example} and more") == f"see {example} and more"
 
 
-@pytest.mark.parametrize("row", rules("place"))
+@pytest.mark.parametrize("row", rules("context"))
 def test_places(row: dict[str, Any]) -> None:
     for example in texts(row, "example"):
         assert hides(redact_text(example))

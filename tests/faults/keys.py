@@ -36,7 +36,7 @@ MAX_TOASTS = 12
 
 def boxes() -> dict[str, Callable[[], FakeBox]]:
     """Machines for the main screen."""
-    runs = [RunRow(f"r{n:03d}", "completed", "Completed.", f"/runs/r{n:03d}", what="train") for n in range(30)]
+    runs = [RunRow(f"r{n:03d}", "completed", "Completed.", f"/runs/r{n:03d}", title="train") for n in range(30)]
     return {"busy": lambda: busy_box(runs=runs), "failed": failed_box, "idle": FakeBox}
 
 

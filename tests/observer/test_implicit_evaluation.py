@@ -58,7 +58,7 @@ def spent(watched: ObservedProcess) -> dict[str, list[float]]:
     return {name: list(map(float, seconds)) for name, *seconds in lines}
 
 
-def found(watched: ObservedProcess, name: str) -> tuple[Steps, float, float]:
+def totals(watched: ObservedProcess, name: str) -> tuple[Steps, float, float]:
     """The final counters, and the seconds of its evaluations and of held up steps by its own clock."""
     spent_s, held_up_s = spent(watched)[name]
     return last_steps(split_by_process(watched.events)[1 + PROCESSES.index(name)]), spent_s, held_up_s
@@ -66,7 +66,7 @@ def found(watched: ObservedProcess, name: str) -> tuple[Steps, float, float]:
 
 @pytest.mark.parametrize("name", EVALUATING)
 def test_an_evaluation_is_none_of_the_trainings_time(watched: ObservedProcess, name: str) -> None:
-    final, spent_s, held_up_s = found(watched, name)
+    final, spent_s, held_up_s = totals(watched, name)
     assert spent_s > 0
     assert 0.75 * spent_s <= final.eval_s <= 1.25 * (spent_s + held_up_s)
     assert (final.own_steps, final.micro_steps, final.samples) == (script.STEPS, script.STEPS, 4 * script.STEPS)
@@ -74,13 +74,13 @@ def test_an_evaluation_is_none_of_the_trainings_time(watched: ObservedProcess, n
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_what_every_step_does_and_a_function_of_torch_is_training(watched: ObservedProcess, name: str) -> None:
-    final, _, held_up_s = found(watched, name)
+    final, _, held_up_s = totals(watched, name)
     assert final.own_steps == script.STEPS
     assert final.eval_s < 0.1 * final.train_s + held_up_s
 
 
 def test_pairs_of_loaders_are_both_counted(watched: ObservedProcess) -> None:
-    final, _, _ = found(watched, "pairs")
+    final, _, _ = totals(watched, "pairs")
     assert final.micro_steps == 2 * script.STEPS
 
 

@@ -320,11 +320,11 @@ async def test_r_restarts_the_run_after_a_yes() -> None:
 async def test_the_parent_of_a_run_is_the_first_to_compare_it_with(parent: str | None, first: str) -> None:
     """Without one it is the newest that has trained the same."""
     runs = [
-        RunRow("r007", "running", "Trains.", "/runs/r007", what="demo", parent=parent),
-        RunRow("r006", "ended", "Completed.", "/runs/r006", outcome="completed", what="other.py", step=9),
-        RunRow("r005", "ended", "Failed.", "/runs/r005", outcome="failed", what="demo"),
-        RunRow("r004", "ended", "Out of memory.", "/runs/r004", outcome="out-of-memory", what="demo", step=40),
-        RunRow("r003", "ended", "Completed.", "/runs/r003", outcome="completed", what="demo", step=60),
+        RunRow("r007", "running", "Trains.", "/runs/r007", title="demo", parent=parent),
+        RunRow("r006", "ended", "Completed.", "/runs/r006", outcome="completed", title="other.py", step=9),
+        RunRow("r005", "ended", "Failed.", "/runs/r005", outcome="failed", title="demo"),
+        RunRow("r004", "ended", "Out of memory.", "/runs/r004", outcome="out-of-memory", title="demo", step=40),
+        RunRow("r003", "ended", "Completed.", "/runs/r003", outcome="completed", title="demo", step=60),
     ]
     box = busy_box(runs=runs)
     async with on_screen(box) as pilot:
@@ -334,8 +334,8 @@ async def test_the_parent_of_a_run_is_the_first_to_compare_it_with(parent: str |
 
 async def test_r_in_the_list_resumes_the_run_under_the_cursor_with_its_own_settings() -> None:
     runs = [
-        RunRow("r006", "ended", "Stopped at step 40.", "/runs/r006", outcome="stopped", step=40, what="demo"),
-        RunRow("r005", "ended", "Completed.", "/runs/r005", outcome="completed", step=400, what="demo"),
+        RunRow("r006", "ended", "Stopped at step 40.", "/runs/r006", outcome="stopped", step=40, title="demo"),
+        RunRow("r005", "ended", "Completed.", "/runs/r005", outcome="completed", step=400, title="demo"),
     ]
     box = FakeBox(runs=runs)
     async with on_screen(box) as pilot:
@@ -350,7 +350,7 @@ async def test_r_in_the_list_resumes_the_run_under_the_cursor_with_its_own_setti
 
 
 async def test_t_trains_the_run_that_was_opened_and_only_after_its_start_was_seen() -> None:
-    run = RunRow("r006", "ended", "Failed.", "/runs/r006", outcome="failed", what="python train.py")
+    run = RunRow("r006", "ended", "Failed.", "/runs/r006", outcome="failed", title="python train.py")
     box = FakeBox(view=ended("failed", "Failed."), runs=[run])
     prepared = Event()
     offer = box.backend().offer_launch

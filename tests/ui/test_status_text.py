@@ -184,7 +184,7 @@ def test_the_list_of_runs_says_how_each_went_and_what_it_trained() -> None:
             "completed",
             "Completed.",
             str(FOLDER),
-            what="demo",
+            title="demo",
             age_s=8000.0,
             duration_s=750.0,
             steps_s=3.125,
@@ -195,7 +195,7 @@ def test_the_list_of_runs_says_how_each_went_and_what_it_trained() -> None:
             "failed",
             "It raised.",
             str(FOLDER),
-            what="/opt/venv/bin/python train.py --lr 1e-4 --epochs 3",
+            title="/opt/venv/bin/python train.py --lr 1e-4 --epochs 3",
             age_s=200_000.0,
         ),
     ]

@@ -26,7 +26,7 @@ class Task:
     `done` says whether the keys have done it.
     """
 
-    what: str
+    purpose: str
     keys: str
     done: Callable[[ScreenPilot, FakeBox], object]
     box: Callable[[], FakeBox] = FakeBox
@@ -200,7 +200,7 @@ TASKS = (
 )
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.what)
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.purpose)
 async def test_a_task_takes_few_keys(task: Task) -> None:
     words, box = task.keys.split(), task.box()
     assert sum(word[0] not in '="' for word in words) <= MOST_KEYS

@@ -101,7 +101,7 @@ _NAMED_MORE = re.compile(
 
 class _Rules(NamedTuple):
     shape: re.Pattern[str]
-    place: re.Pattern[str]
+    context: re.Pattern[str]
     sure: re.Pattern[str]
     likely: re.Pattern[str]
     vague: re.Pattern[str]
@@ -117,11 +117,11 @@ def _rules() -> _Rules:
         kind: "|".join(pattern.replace("''", "'") for pattern in re.findall(rf"^- {kind}: '(.*)'$", text, re.MULTILINE))
         for kind in _Rules._fields
     }
-    places = joined["place"].replace("SEP?", r"""(?:["'],\s?["']|[\s\0]*)""")
-    places = places.replace("SEP", r"""(?:[\s\0]+|["'],\s?["'])""").replace("GAP", r"""[^|;&\n]{0,200}?[\s\0"']""")
+    contexts = joined["context"].replace("SEP?", r"""(?:["'],\s?["']|[\s\0]*)""")
+    contexts = contexts.replace("SEP", r"""(?:[\s\0]+|["'],\s?["'])""").replace("GAP", r"""[^|;&\n]{0,200}?[\s\0"']""")
     return _Rules(
         shape=re.compile(rf"(?<![A-Za-z0-9_-])(?=[^\s\0]{{10}}|[Bb]earer)(?:{joined['shape']})"),
-        place=re.compile(rf"(?P<head>{places})(?P<value>(?!\[|\$\w|\$\{{|<)[^\s\0\"'&|;<>][^\s\0\"']*)"),
+        context=re.compile(rf"(?P<head>{contexts})(?P<value>(?!\[|\$\w|\$\{{|<)[^\s\0\"'&|;<>][^\s\0\"']*)"),
         **{kind: re.compile(rf"(?:{joined[kind]})$") for kind in ("sure", "likely", "vague", "harmless")},
     )
 
@@ -152,7 +152,7 @@ def redact_text(text: str) -> str:
     text = rules.shape.sub(HIDDEN, text)
     for start in (_CREDENTIALS, _COOKIE):
         text = start.sub(lambda match: match["scheme"] + HIDDEN + ("@" if match[0].endswith("@") else ""), text)
-    text = rules.place.sub(rf"\g<head>{HIDDEN}", text)
+    text = rules.context.sub(rf"\g<head>{HIDDEN}", text)
     text = _DISGUISED.sub(_hide_disguised, text)
     text = _hide_values(text)
     return _RANDOM.sub(lambda match: HIDDEN if _looks_random(match[0]) else match[0], text)

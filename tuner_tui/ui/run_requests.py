@@ -368,8 +368,8 @@ class RunRequests(Requests):
         runs = [run for run in listed if Path(run.path) != excluded]
         followed = next((run for run in listed if Path(run.path) == excluded), None)
         if followed is not None:  # its parent first, then what has trained the same
-            parent, training = followed.parent, followed.what
-            runs.sort(key=lambda run: (run.run != parent, run.what != training, not run.step))
+            parent, training = followed.parent, followed.title
+            runs.sort(key=lambda run: (run.run != parent, run.title != training, not run.step))
         empty = "There is no other run to compare with." if excluded else "No runs yet; t starts one."
         columns, items = run_table(runs, self._app.size.width)
         return await self._app.ask(PickScreen(heading, items, empty, columns=columns))

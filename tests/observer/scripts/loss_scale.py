@@ -59,10 +59,10 @@ class OwnLoss(InOrder):
 class Asks(TrainerCallback):
     """Asks as the observer does, from a callback."""
 
-    said: bool | None = None
+    answer: bool | None = None
 
     def on_train_begin(self, *_: object, model: PreTrainedModel, **__: object) -> None:
-        self.said = ignores_accumulation(model)
+        self.answer = ignores_accumulation(model)
 
 
 def grad_norm(
@@ -98,9 +98,9 @@ CASES: dict[str, tuple[Callable[[], PreTrainedModel], dict[str, Any]]] = {
     "gpt2": (lambda: GPT2ForSequenceClassification(GPT), {}),
     "gpt2 language model": (lambda: GPT2LMHeadModel(GPT), {}),
 }
-found = {}
+results = {}
 for name, (build, more) in CASES.items():
     asks = Asks()
     whole, cut = grad_norm(build, 8, asks, **more), grad_norm(build, 2, asks, **more)
-    found[name] = [asks.said, cut / whole]
-print(json.dumps(found))
+    results[name] = [asks.answer, cut / whole]
+print(json.dumps(results))

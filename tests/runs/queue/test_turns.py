@@ -14,24 +14,24 @@ def taken(gpu: GpuOccupancy, holder: str) -> GpuOccupancy:
     return GpuOccupancy(gpu.uuid, gpu.label, holder)
 
 
-def one(run: str, gpus: int = 1, allowed: tuple[str, ...] = ALL, hindrance: str | None = None) -> Applicant:
+def applicant(run: str, gpus: int = 1, allowed: tuple[str, ...] = ALL, hindrance: str | None = None) -> Applicant:
     return Applicant(run, gpus, allowed, hindrance)
 
 
 @pytest.mark.parametrize(
     ("applicants", "gpus", "starts"),
     [
-        ([one("r1")], [A, B], {"r1": (A.uuid,)}),
-        ([one("r1"), one("r2"), one("r3")], [A, B], {"r1": (A.uuid,), "r2": (B.uuid,)}),
-        ([one("r1"), one("r2")], [taken(A, "alice: python train.py"), B], {"r1": (B.uuid,)}),
-        ([one("r1", 2)], [A, B, C], {"r1": (A.uuid, B.uuid)}),
+        ([applicant("r1")], [A, B], {"r1": (A.uuid,)}),
+        ([applicant("r1"), applicant("r2"), applicant("r3")], [A, B], {"r1": (A.uuid,), "r2": (B.uuid,)}),
+        ([applicant("r1"), applicant("r2")], [taken(A, "alice: python train.py"), B], {"r1": (B.uuid,)}),
+        ([applicant("r1", 2)], [A, B, C], {"r1": (A.uuid, B.uuid)}),
         # A run that needs two keeps the one that is free: no later run takes it.
-        ([one("r1", 2), one("r2")], [taken(A, "run r0"), B], {}),
+        ([applicant("r1", 2), applicant("r2")], [taken(A, "run r0"), B], {}),
         # One that may use other GPUs, or waits for another run, keeps none.
-        ([one("r1", 1, (A.uuid,)), one("r2")], [taken(A, "run r0"), B], {"r2": (B.uuid,)}),
-        ([one("r1", hindrance="It starts after run r0 has ended."), one("r2")], [A], {"r2": (A.uuid,)}),
-        ([one("r1", 1, (B.uuid,))], [A], {}),
-        ([one("r1", 0), one("r2"), one("r3", 0)], [A], {"r1": (), "r2": (A.uuid,)}),
+        ([applicant("r1", 1, (A.uuid,)), applicant("r2")], [taken(A, "run r0"), B], {"r2": (B.uuid,)}),
+        ([applicant("r1", hindrance="It starts after run r0 has ended."), applicant("r2")], [A], {"r2": (A.uuid,)}),
+        ([applicant("r1", 1, (B.uuid,))], [A], {}),
+        ([applicant("r1", 0), applicant("r2"), applicant("r3", 0)], [A], {"r1": (), "r2": (A.uuid,)}),
         ([], [A], {}),
     ],
 )
@@ -47,11 +47,11 @@ def test_who_starts_and_on_what(
 @pytest.mark.parametrize(
     ("applicants", "gpus", "reason"),
     [
-        ([one("r1", 2)], [taken(A, "alice: python train.py"), B],
+        ([applicant("r1", 2)], [taken(A, "alice: python train.py"), B],
          "It needs 2 GPUs, 1 free. GPU 0: alice: python train.py."),
-        ([one("r1"), one("r2")], [A], "It needs 1 GPU, 0 free. GPU 0: run r1 is before it."),
-        ([one("r1", 2)], [taken(A, "lost")], "It needs 2 GPUs, of which 1 are visible now."),
-        ([one("r1", 0), one("r2", 0)], [], "It trains on the CPU; run r1 comes first."),
+        ([applicant("r1"), applicant("r2")], [A], "It needs 1 GPU, 0 free. GPU 0: run r1 is before it."),
+        ([applicant("r1", 2)], [taken(A, "lost")], "It needs 2 GPUs, of which 1 are visible now."),
+        ([applicant("r1", 0), applicant("r2", 0)], [], "It trains on the CPU; run r1 comes first."),
     ],
 )  # fmt: skip
 def test_the_last_one_waits_and_says_why(applicants: list[Applicant], gpus: list[GpuOccupancy], reason: str) -> None:
@@ -60,11 +60,11 @@ def test_the_last_one_waits_and_says_why(applicants: list[Applicant], gpus: list
 
 def test_many_holders_are_counted() -> None:
     gpus = [GpuOccupancy(f"GPU-{index}", f"GPU {index}", "run r0") for index in range(8)]
-    (turn,) = take_turns([one("r1", 1, tuple(gpu.uuid for gpu in gpus))], gpus)
+    (turn,) = take_turns([applicant("r1", 1, tuple(gpu.uuid for gpu in gpus))], gpus)
     assert turn.reason.endswith("GPU 2: run r0; 5 more are taken.")
 
 
 def test_a_run_on_the_processor_waits_for_the_one_that_has_it() -> None:
-    (turn,) = take_turns([one("r2", 0)], [], "run r1")
+    (turn,) = take_turns([applicant("r2", 0)], [], "run r1")
     assert turn.gpu_uuids is None
     assert "run r1" in turn.reason

@@ -68,8 +68,10 @@ async def test_a_key_that_does_nothing_says_what_may_be_meant() -> None:
 async def test_without_a_run_the_screen_says_what_to_press_and_which_runs_there_are() -> None:
     async with on_screen(FakeBox()) as pilot:
         await until(pilot, lambda: all(text in screen_text(pilot.app) for _, text in FIRST_KEYS))
-    ended = RunRow("r002", "ended", "", "/runs/r002", outcome="out-of-memory", age_s=7200.0, what="train.py")
-    live = RunRow("r003", "running", "", "/runs/r003", pid=7, phase="training", step=14, total_steps=100, what="sft.py")
+    ended = RunRow("r002", "ended", "", "/runs/r002", outcome="out-of-memory", age_s=7200.0, title="train.py")
+    live = RunRow(
+        "r003", "running", "", "/runs/r003", pid=7, phase="training", step=14, total_steps=100, title="sft.py"
+    )
     async with on_screen(FakeBox(runs=[live, ended])) as pilot:
         await until(pilot, lambda: screen_text(pilot.app).count("r003 sft.py: training, 14 %") == 2)
         await until(pilot, lambda: "r002 train.py: out of memory, 2.0 h ago" in screen_text(pilot.app))

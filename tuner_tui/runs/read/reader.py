@@ -196,7 +196,7 @@ class RunRow(Struct, frozen=True):
     command: tuple[str, ...] = ()
     parent: str | None = None
     tuning: str | None = None
-    what: str = ""
+    title: str = ""
     damage: str = ""
     remedy: RemedyVerdict | None = None
 
@@ -204,7 +204,7 @@ class RunRow(Struct, frozen=True):
     def label(self) -> str:
         """What the run trains, whether its loss is a number, and what came of its remedy."""
         remedy = "" if self.remedy is None else f"remedy {VERDICT_WORDS[self.remedy]}"
-        return " · ".join(filter(None, (self.what, self.loss_problem, remedy)))
+        return " · ".join(filter(None, (self.title, self.loss_problem, remedy)))
 
 
 def list_run_or_damage(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None) -> RunRow:
@@ -247,7 +247,7 @@ def list_run(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = N
         command=() if record is None else record.argv,
         parent=None if record is None else record.parent,
         tuning=None if record is None else record.tuning,
-        what="" if record is None else record.title,
+        title="" if record is None else record.title,
         damage=_damage(folder, view),
         remedy=recorded_verdict(folder.id),
     )

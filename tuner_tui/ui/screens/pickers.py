@@ -375,8 +375,8 @@ def run_table(runs: Sequence[RunRow], columns: int = 80) -> tuple[tuple[str, str
 
 def _shorten_command(run: RunRow, width: int) -> str:
     """Return the command and, where they have room next to it, the remarks on the run as a whole."""
-    program, space, options = run.what.partition(" ")
-    command, remarks = f"{program.rpartition('/')[2]}{space}{options}", run.label[len(run.what) :]
+    program, space, options = run.title.partition(" ")
+    command, remarks = f"{program.rpartition('/')[2]}{space}{options}", run.label[len(run.title) :]
     if text_width(command) > width and program.rpartition("/")[2].startswith("python"):
         command = options  # a script says more
     room = width - len(remarks)
