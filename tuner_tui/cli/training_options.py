@@ -161,9 +161,9 @@ class RunOptions(TrainingOptions, frozen=True, kw_only=True):
         str | None,
         typer.Option(
             "--notify",
-            metavar="COMMAND|URL",
-            help="Notify when the run ends: a command, which gets the message as its last argument, or an Apprise URL. "
-            "Default: TUNER_NOTIFY.",
+            metavar="COMMAND",
+            help="Notify when the run ends: a command, which gets the message as its last argument. Default: "
+            "TUNER_NOTIFY.",
         ),
     ] = None
 

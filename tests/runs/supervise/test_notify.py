@@ -7,16 +7,11 @@ import os
 import stat
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
-from typing import ClassVar
 
 import pytest
 from msgspec.structs import replace
 
-from tests.late_module import skip_without
 from tests.runs.sandbox import TIMEOUT_S, Sandbox
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.core.text import terminal_notification
@@ -72,10 +67,8 @@ def test_targets_that_cannot_work_are_refused_before_the_training_starts(target:
     assert words in sentence
 
 
-def test_a_command_that_is_there_and_an_address_with_apprise_are_fine() -> None:
+def test_a_command_that_is_there_is_fine() -> None:
     assert notify.target_problem(f"{sys.executable} -c pass") is None
-    sentence = notify.target_problem("ntfy://topic")
-    assert sentence is None if find_spec("apprise") else sentence is not None and "pip install apprise" in sentence
 
 
 def test_the_supervisor_notifies_without_a_screen(box: Sandbox, tmp_path: Path) -> None:
@@ -101,36 +94,3 @@ def test_the_supervisor_notifies_without_a_screen(box: Sandbox, tmp_path: Path) 
 )
 def test_escape_sequences_by_terminal(environ: dict[str, str], written: str) -> None:
     assert terminal_notification("r007: \x1b\ndone", environ) == written
-
-
-class Inbox(BaseHTTPRequestHandler):
-    """Keeps what was posted to it."""
-
-    received: ClassVar[list[dict[str, str]]] = []
-
-    def do_POST(self) -> None:
-        self.received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
-
-
-def test_an_address_gets_it_by_apprise(tmp_path: Path) -> None:
-    skip_without("apprise")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Inbox)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        environ = {**os.environ, notify.NOTIFY_VARIABLE: f"json://127.0.0.1:{server.server_port}/"}
-        command = [sys.executable, "-P", "-m", "tuner_tui.runs.supervise.notify", str(ended(tmp_path).path)]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-    assert done.returncode == 0, done.stderr
-    [message] = Inbox.received
-    assert message["title"] == "tuner-tui r007: completed"
-    assert message["message"] == "r007 completed: All 3 steps; it's done."

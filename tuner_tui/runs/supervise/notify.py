@@ -1,20 +1,17 @@
 """Notifies the user that a run has ended: `python -m tuner_tui.runs.supervise.notify DIR`, started by the supervisor.
 
-`TUNER_NOTIFY` is a command, which gets the sentence as its last argument and details in its environment, or a URL of
-Apprise (https://github.com/caronc/apprise/wiki). A separate process, because Apprise is large and networks are slow.
+`TUNER_NOTIFY` is a command, which gets the sentence as its last argument and details in its environment. It runs in a
+separate process, because networks are slow.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 from tuner_tui.core.child_process import run_command
@@ -24,14 +21,10 @@ from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 
 NOTIFY_VARIABLE = "TUNER_NOTIFY"
 NOTIFY_TIMEOUT_S = 120.0
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_INSTALL = "pip install apprise"
 
 
 def target_problem(target: str) -> str | None:
-    """What is wrong with a command or URL, in a sentence; None if it can be used."""
-    if _ADDRESS.match(target):
-        return None if find_spec("apprise") else f"Notification URLs need Apprise: {_INSTALL}."
+    """What is wrong with a command, in a sentence; None if it can be used."""
     try:
         words = shlex.split(target)
     except ValueError as error:
@@ -67,9 +60,6 @@ def main(folder: RunFolder, environ: Mapping[str, str]) -> int:
         return 2
     sentence = f": {redact_text(supervision.sentence)}" if supervision.sentence else ""
     text = f"{folder.id} {supervision.outcome or 'ended'}{sentence}"
-    signal.alarm(int(2 * NOTIFY_TIMEOUT_S))  # it ends this process where Apprise hangs
-    if _ADDRESS.match(target):
-        return _by_apprise(target, f"tuner-tui {folder.id}: {supervision.outcome}", text)
     details = {"TUNER_RUN": folder.id, "TUNER_RUN_FOLDER": str(folder.path), "TUNER_OUTCOME": supervision.outcome or ""}
     try:
         done = run_command([*shlex.split(target), text], NOTIFY_TIMEOUT_S, env={**environ, **details})
@@ -78,19 +68,6 @@ def main(folder: RunFolder, environ: Mapping[str, str]) -> int:
         return 1
     sys.stderr.write((done.output + done.errors).decode("utf-8", "replace"))
     return done.exit_code
-
-
-def _by_apprise(target: str, title: str, text: str) -> int:
-    try:
-        import apprise
-    except ImportError:
-        sys.stderr.write(f"Notification failed: Apprise is not installed ({_INSTALL}).\n")
-        return 1
-    sender = apprise.Apprise()
-    if sender.add(target) and sender.notify(title=title, body=text):
-        return 0
-    sys.stderr.write("Notification failed: Apprise could not deliver to that URL.\n")
-    return 1
 
 
 if __name__ == "__main__":
