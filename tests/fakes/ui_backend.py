@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import count
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -232,6 +232,7 @@ class FakeBox:
     profile: RunProfile | None = None
     replay: Replay | None = None
     queue_wakes: int = 0
+    shortage: str = ""
     compared: ComparisonScene = field(default_factory=two_runs)
     compared_runs: list[tuple[str, str]] = field(default_factory=list)
     restarted: list[tuple[str, TrainingConfig | None]] = field(default_factory=list)
@@ -371,7 +372,7 @@ class FakeBackend(Backend):
         return self.box.runs
 
     def watch_recent(self) -> Iterator[tuple[RunRow, ...]]:
-        return repeat(tuple(self.list_runs()))
+        return (tuple(self.list_runs()) for _ in count())
 
     def compare_runs(self, first: Path, second: Path) -> Iterator[ComparisonScene]:
         self.box.compared_runs.append((first.name, second.name))
@@ -411,6 +412,9 @@ class FakeBackend(Backend):
     def wake_queue(self) -> None:
         self.box.queue_wakes += 1
 
+    def shortage(self, config: TrainingConfig, inventory: Inventory, interpreter: Interpreter | None) -> str:
+        return self.box.shortage
+
     def offer_queueing(
         self, config: TrainingConfig, inventory: Inventory | None, interpreter: Interpreter | None
     ) -> LaunchOffer:
@@ -428,6 +432,7 @@ def busy_box(**changes: Any) -> FakeBox:
     return FakeBox(**{"view": view, "findings": (DATA_WAIT,), **changes})
 
 
-def failed_box() -> FakeBox:
+def failed_box(**changes: Any) -> FakeBox:
     """A machine where the run ran out of memory."""
-    return FakeBox(view=ended("out-of-memory", "The GPU ran out of memory."), findings=(OUT_OF_MEMORY,))
+    view = ended("out-of-memory", "The GPU ran out of memory.")
+    return FakeBox(view=view, findings=(OUT_OF_MEMORY,), **changes)

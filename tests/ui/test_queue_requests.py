@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.fakes.ui_backend import FakeBox
-from tests.ui.pilots import ScreenPilot, app_of, on_screen, press_to, press_until, screen_text, until
+from tests.fakes.ui_backend import FakeBox, failed_box
+from tests.ui.pilots import ScreenPilot, app_of, on_screen, press_to, press_until, said, screen_text, until
 from tuner_tui.runs.queue.listing import QueueLine
+from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.ui.screens.pickers import queue_items
 
 
@@ -62,3 +63,40 @@ async def test_the_training_shown_is_queued_after_a_look() -> None:
         await press_until(pilot, lambda: "1 of 2 GPUs" in screen_text(pilot.app), "a")
         await press_until(pilot, lambda: "r009  waiting" in screen_text(pilot.app), "enter")
         await until(pilot, lambda: "llama-1b-sft" in screen_text(pilot.app))
+
+
+def other_run(name: str) -> RunRow:
+    return RunRow(name, "running", "Running.", f"/runs/{name}", pid=300, phase="training", title="python sft.py")
+
+
+async def test_a_training_is_queued_while_another_run_has_its_hardware() -> None:
+    box = failed_box()
+    async with on_screen(box) as pilot:
+        box.runs, box.shortage = [other_run("r008")], "It needs 1 GPU, 0 free. GPU 0: run r008."
+        await until(pilot, lambda: "r008 python sft.py: training · r: open it" in screen_text(pilot.app))
+        await press_to(pilot, "Queue", "t")
+        assert "GPU 0: run r008. This one can wait in the queue" in said(pilot)
+        await press_until(pilot, lambda: "Queued as r009" in said(pilot), "enter")
+        box.runs = [other_run("r009")]
+        await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r009"))
+
+
+async def test_a_run_that_waited_is_not_shown_in_place_of_one_that_was_opened_since() -> None:
+    box = failed_box(shortage="It trains on the CPU; run r008 comes first.", runs=[other_run("r010")])
+    async with on_screen(box) as pilot:
+        await press_to(pilot, "Queue", "t")
+        await press_until(pilot, lambda: "Queued as r009" in said(pilot), "enter")
+        await press_to(pilot, "Runs", "r")
+        await press_until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r010"), "enter")
+        box.runs = [other_run("r009")]
+        await until(pilot, lambda: "r009 python sft.py: training · r: open it" in screen_text(pilot.app))
+        assert app_of(pilot).session.state.folder == Path("/runs/r010")
+
+
+async def test_a_remedy_is_not_trained_beside_a_run_that_has_the_hardware_unasked() -> None:
+    box = failed_box(shortage="It needs 1 GPU, 0 free. GPU 0: run r008.")
+    async with on_screen(box) as pilot:
+        await press_to(pilot, "Train", "enter")
+        assert "GPU 0: run r008. Train anyway?" in screen_text(pilot.app)
+        await press_to(pilot, "", "escape")
+        assert not box.retried

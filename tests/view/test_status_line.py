@@ -103,3 +103,13 @@ def test_a_run_that_completed_with_a_loss_that_is_no_number_says_so() -> None:
     assert (shown[0].text.strip(), shown[0].style) == ("! Completed, loss nan since step 41", "warn")
     running_too = replace(state, finished=None, phase="training")
     assert "loss nan since step 41" in text(scene(running_too))
+
+
+@pytest.mark.parametrize("width", [24, 40, 60, 80, 120])
+def test_a_run_that_trains_elsewhere_is_named_with_its_key(width: int) -> None:
+    shown = status_line(scene(finished("completed", "Completed."), elsewhere="r008 python sft.py: training"), width)
+    assert line_width(shown) == width
+    assert "r008" in plain_text(shown)
+    assert "r: open it" in plain_text(shown) or width < 60
+    assert "✓ Completed" in plain_text(shown)
+    assert ("r007 demo" in plain_text(shown)) == (width >= 60)

@@ -35,11 +35,12 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.launch.command import LaunchError, check_unshared
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.orders import give_order
-from tuner_tui.runs.launch.prepare import launch_summary, prepare
+from tuner_tui.runs.launch.prepare import LaunchRequest, launch_summary, prepare
 from tuner_tui.runs.launch.restart import RestartPlan, plan_restart, restart
 from tuner_tui.runs.launch.start import adopt, launch
+from tuner_tui.runs.queue.gpu_occupancy import shortage_now
 from tuner_tui.runs.queue.listing import QueueLine, list_queue
-from tuner_tui.runs.queue.queued_run import revive_waiter
+from tuner_tui.runs.queue.queued_run import QueuedRun, revive_waiter
 from tuner_tui.runs.queue.submission import enqueue, queue_need
 from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, inspect_folder, profile_folder
 from tuner_tui.runs.read.reader import RunReader, RunRow, list_run_or_damage
@@ -401,14 +402,18 @@ class Backend:
         revive_waiter(runs_dir())
 
     @translate_errors()
+    def shortage(self, config: TrainingConfig, inventory: Inventory, interpreter: Interpreter | None) -> str:
+        """Return why the training of `config` would wait in the queue for runs that train; empty if it would not."""
+        return shortage_now(runs_dir(), _queue_need(config.launch_request(), inventory, interpreter))
+
+    @translate_errors()
     def offer_queueing(
         self, config: TrainingConfig, inventory: Inventory | None, interpreter: Interpreter | None
     ) -> LaunchOffer:
         """Prepare the training of `config` for the queue; nothing is queued yet."""
         request = config.launch_request()
         inventory = inventory or read_inventory(request.runs_root)
-        on_gpu = target_of(inventory, interpreter, request.job).on_gpu
-        need = queue_need(request, inventory, None if on_gpu else 0)
+        need = _queue_need(request, inventory, interpreter)
         prepared = prepare(request)
         gpus = f"{need.gpus} of {len(need.allowed)} GPUs" if need.gpus else "the processor"
 
@@ -419,6 +424,11 @@ class Backend:
             return folder
 
         return LaunchOffer("", [*launch_summary(prepared), ("Waits for", gpus)], start)
+
+
+def _queue_need(request: LaunchRequest, inventory: Inventory, interpreter: Interpreter | None) -> QueuedRun:
+    on_gpu = target_of(inventory, interpreter, request.job).on_gpu
+    return queue_need(request, inventory, None if on_gpu else 0)
 
 
 def _opened_marker() -> Path:
@@ -481,7 +491,8 @@ def _restart_offer(plan: RestartPlan, state: RunState, record: RunRecord) -> Lau
     if state.replicas is not None and is_batch_known and job.processes == record.job.processes:
         batch = effective_batch_note(before, before.changed(**changed), state.replicas)
         lines += [("Effective batch", batch.removeprefix("effective batch "))] if batch else []
-    return LaunchOffer(f"{begin}, {manner}.", lines, start)
+    heading = "" if plan.saves or plan.checkpoint is not None else "Restart"
+    return LaunchOffer(f"{begin}, {manner}.", lines, start, heading=heading)
 
 
 def _settings_of_run(state: RunState, record: RunRecord) -> Settings:

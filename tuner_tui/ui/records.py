@@ -105,7 +105,7 @@ class LaunchOffer(NamedTuple):
     """A prepared run: a sentence and labelled lines on what it will do, and the call that starts or queues it.
 
     The call returns its folder, that of a restart once the old run has ended. It can be asked for again with one of
-    `most_gpus`; `job` is then that with a process for each.
+    `most_gpus`; `job` is then that with a process for each. `heading` replaces that of the dialog.
     """
 
     sentence: str
@@ -113,6 +113,7 @@ class LaunchOffer(NamedTuple):
     start: Callable[[], Path]
     most_gpus: int = 1
     job: Job | None = None
+    heading: str = ""
 
 
 TrialPlacement = Literal["sequential", "gpus", "ray"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.runs.events.run_state import RunState, checkpoint_refusal
-from tuner_tui.runs.read.reader import RunView
+from tuner_tui.runs.read.reader import RunRow, RunView
 from tuner_tui.settings.job import OF_RUNTIME
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import UNREADABLE, BackendError, poll
@@ -25,7 +24,7 @@ from tuner_tui.ui.screens.dialogs import ConfirmScreen, InspectionScreen, Launch
 from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, queue_items, run_table
 from tuner_tui.ui.start_gpus import GpuChoice
 from tuner_tui.ui.state_store import Requests, StateStore, estimate_request
-from tuner_tui.ui.status_text import launch_sentence, next_stop_question
+from tuner_tui.ui.status_text import launch_sentence, live_elsewhere, next_stop_question, recent_text
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.view.cells import Line
 from tuner_tui.view.end_card import checkpoint_path, end_scene
@@ -65,6 +64,8 @@ class RunRequests(Requests):
         self._load = load
         self._unseen: dict[tuple[str, Path | None], InspectionScreen] = {}
         """What was ready while the user did something else, by its title and the run."""
+        self._queued: set[Path] = set()
+        """The runs queued here, which are followed in turn until the user opens another run."""
 
     # following
 
@@ -76,6 +77,7 @@ class RunRequests(Requests):
 
     async def open(self, folder: Path) -> None:
         """Follow the run in `folder`, and show its job and settings: they are what `t` trains again."""
+        self._queued.clear()
         shown, changed = self._state.current, self._state.dirty
         config = await to_daemon_thread(lambda: self._backend.open_run(folder, shown))
         self.follow(folder)
@@ -106,11 +108,17 @@ class RunRequests(Requests):
         self.follow(self._state.folder.with_name(now.fell_back.into))
 
     async def watch_recent(self) -> None:
-        """Show the newest runs while none is followed: others may train here."""
+        """Show the newest runs: others may train here."""
         await self._store.ready.wait()
-        recent = self._backend.watch_recent()
-        wanted = (next(recent) if self._state.folder is None else None for _ in count())
-        await poll(wanted, lambda runs: self._store.update(replace(self._state, recent=runs)), period_s=RECENT_PERIOD_S)
+        await poll(self._backend.watch_recent(), self._show_recent, period_s=RECENT_PERIOD_S)
+
+    def _show_recent(self, runs: tuple[RunRow, ...]) -> None:
+        """Show what else trains here, and a run that was queued here once it has started, if no other one goes on."""
+        self._store.update(replace(self._state, recent=runs))
+        live = next((Path(run.path) for run in runs if run.pid is not None and Path(run.path) in self._queued), None)
+        if live is not None and not self._state.running and not self._app.is_in_use:
+            self._queued.discard(live)
+            self.follow(live)
 
     async def pick(self) -> None:
         runs = await to_daemon_thread(self._backend.list_runs)
@@ -131,12 +139,20 @@ class RunRequests(Requests):
     async def train(self) -> None:
         """Launch a run with the settings shown, after a look at what it will do."""
         refusal = self._store.launch_refusal() if self._store.ready.is_set() else ""
-        if refusal and self._state.running and not self._store.launch_refusal(True):
-            await self._enqueue(refusal)
+        shortage = "" if refusal or await self._concurrent_tuning() else await self._shortage()
+        if shortage or (refusal and self._state.running and not self._store.launch_refusal(True)):
+            await self._enqueue(shortage or refusal)
         elif refusal:
             self._app.show_note(refusal, severity="warning")
         elif (folder := await self._start("Train", partial(self._prepare, self._backend.offer_launch))) is not None:
             self.follow(folder)
+
+    async def _shortage(self) -> str:
+        """Return why the settings shown would wait for other runs; empty if they would not, or are not read yet."""
+        current, inventory, interpreter = self._state.current, self._state.inventory, self._state.interpreter
+        if current is None or inventory is None or interpreter is None:
+            return ""
+        return await to_daemon_thread(lambda: self._backend.shortage(current, inventory, interpreter))
 
     async def _start(self, heading: str, prepare: Callable[..., Coroutine[Any, Any, LaunchOffer]]) -> Path | None:
         """Show what a launch will do, as soon as it is prepared; start it and return its folder if the user agrees.
@@ -148,12 +164,12 @@ class RunRequests(Requests):
         async def fill(*gpus: int) -> None:
             nonlocal offer
             offer = await prepare(*gpus)
-            screen.tell(offer.sentence, offer.lines, offer.most_gpus)
+            screen.tell(offer.sentence, offer.lines, offer.most_gpus, offer.heading or heading)
 
         screen = LaunchScreen(heading, lambda gpus: self._app.serve(fill, gpus))
         if not await self._app.ask(screen, fill) or offer is None:
             return None
-        self._app.show_note("Starting …")
+        self._app.show_note("Queueing …" if heading == "Queue" else "Starting …")
         folder, loaded = await to_daemon_thread(offer.start), self._state.loaded
         if offer.job is not None and loaded is not None and loaded.job != offer.job:
             self._store.update(replace(self._state, loaded=replace(loaded, job=offer.job)))
@@ -175,14 +191,16 @@ class RunRequests(Requests):
         if request is not None and state is not self._state:
             outlook = await to_daemon_thread(lambda: self._backend.estimates.quick(request))
         sentence = launch_sentence(current, outlook, state.batch_note)
-        tuning, view = await self._concurrent_tuning(), self._store.settings_view(state)
+        meanwhile, view = await self._concurrent_tuning(), self._store.settings_view(state)
         problems = [] if view is None else [("Problem", problem.sentence) for problem in view.problems]
         if outlook is not None and outlook.estimate is not None and outlook.estimate.verdict == "too large":
             problems.append(("Problem", f"It runs out of memory by the estimate: {figures_of(outlook.estimate)}."))
         batch = "" if view is None else effective_batch(view, self._app.size.width)
         batch = batch.removeprefix("effective ").removeprefix("batch ")
         env = [f"{name}={value}" for name, value in current.job.env.items() if name in OF_RUNTIME]
-        more = ("GPUs", choice.taken), ("Effective batch", batch), ("With", ", ".join(env)), ("Meanwhile", tuning)
+        live = None if queued or meanwhile else live_elsewhere(self._state)
+        meanwhile = meanwhile if live is None else f"{recent_text(live)}; both may be slower."
+        more = ("GPUs", choice.taken), ("Effective batch", batch), ("With", ", ".join(env)), ("Meanwhile", meanwhile)
         lines = [*problems, *offer.lines, *(pair for pair in more if pair[1])]
         return LaunchOffer(sentence, lines, offer.start, choice.most, current.job)
 
@@ -210,8 +228,8 @@ class RunRequests(Requests):
         folder, view, current = self._state.folder, self._state.view, self._state.current
         if folder is None or view is None:
             return
-        tuning = await self._concurrent_tuning()
-        if tuning and not await self._app.ask(ConfirmScreen("Train", f"{tuning} Train anyway?", "train")):
+        meanwhile = await self._concurrent_tuning() or await self._shortage()
+        if meanwhile and not await self._app.ask(ConfirmScreen("Train", f"{meanwhile} Train anyway?", "train")):
             return
         self._app.show_note(f"{remedy.title}: starting again …")
         offer = await to_daemon_thread(lambda: self._backend.offer_retry(folder, remedy, finding.cause, current))
@@ -348,6 +366,7 @@ class RunRequests(Requests):
         make_offer = partial(self._backend.offer_queueing, inventory=state.inventory, interpreter=state.interpreter)
         folder = await self._start("Queue", partial(self._prepare, make_offer, queued=True))
         if folder is not None:
+            self._queued.add(folder)
             self._app.show_note(f"Queued as {folder.name}.")
 
     # comparison

@@ -72,7 +72,7 @@ class UiState(Struct, frozen=True):
     and `sources` the files in which they are. `accelerate` is the file with which accelerate starts the job. `tuning`
     is the one that runs, or the last one until its result was looked at. `past` and `future` are what was shown before
     and after presets were loaded, newest last. `saved_job` is the job as it was loaded or saved. `recent` are the
-    newest runs, read while none is followed. `request` names what is done for the user and takes a while.
+    newest runs. `request` names what is done for the user and takes a while.
     """
 
     loaded: TrainingConfig | None = None

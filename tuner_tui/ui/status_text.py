@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from tuner_tui.advice.estimate import MemoryOutlook
@@ -22,6 +23,7 @@ from tuner_tui.view.cells import READING, shorten
 from tuner_tui.view.estimate_rows import VERDICTS, figures_of
 from tuner_tui.view.finding_rows import UNEXPLAINED
 from tuner_tui.view.settings_form import SettingsView
+from tuner_tui.view.status_line import OPEN_IT
 from tuner_tui.view.tuning_rows import tuning_sentence
 from tuner_tui.view.watch_rows import run_description
 
@@ -132,9 +134,22 @@ def idle_line(state: UiState) -> str:
     preset, command = state.loaded.preset, shlex.join(getattr(state.loaded.job, "command", ()))
     trains = "the demo" if preset == DEMO else shorten(command, 32) or preset or "these settings"
     edited = "the job" if command else "your own command"
-    live = next((run for run in state.recent if run.pid is not None), None)
-    first = "No run open" if live is None else f"{recent_text(live)} · r: open it"
+    live = live_elsewhere(state)
+    first = "No run open" if live is None else f"{recent_text(live)}{OPEN_IT}"
     return f"{first} · t: train {trains} · e: {edited} · p: presets"
+
+
+def live_elsewhere(state: UiState) -> RunRow | None:
+    """Return the newest run that trains here and is not shown."""
+    return next((run for run in state.recent if run.pid is not None and Path(run.path) != state.folder), None)
+
+
+def elsewhere(state: UiState) -> str:
+    """Return which other run trains while the run shown does not: `r006 python train.py: training`."""
+    live = None if state.running else live_elsewhere(state)
+    if live is None:
+        return ""
+    return f"{live.run} {shorten(live.title, 32)}: {(live.phase or live.status).replace('-', ' ')}"
 
 
 def recent_text(run: RunRow) -> str:

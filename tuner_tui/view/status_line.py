@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.units import format_duration, format_rough_duration, format_share, format_short_duration
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import BAD, WARN, Line, Style, TextSpan, align_left, align_right, fit, line, line_width
+from tuner_tui.view.cells import (
+    BAD,
+    WARN,
+    Line,
+    Style,
+    TextSpan,
+    align_left,
+    align_right,
+    fit,
+    line,
+    line_width,
+    shorten,
+)
 from tuner_tui.view.charts import gauge
 from tuner_tui.view.run_rows import PHASES, finite_style, outcome_parts
 
@@ -17,13 +29,17 @@ if TYPE_CHECKING:
 RUNNING = "●"
 NARROWEST_BAR, WIDEST_BAR = 8, 48
 LEFT_WIDTH = 15
+OPEN_IT = " · r: open it"
+LEAST_NEWS = 15
+"""Cells of the shortest text that names another run."""
 
 
 class StatusScene(NamedTuple):
     """A run at `now_s` (seconds since the epoch) by its `name`, or the text `idle` while there is none.
 
     `trains` names its preset or job. `lost` is the sentence of a run whose end was not recorded, `waits` of one that
-    waits in the queue or in that of a cluster. `request` is what is done for the user meanwhile.
+    waits in the queue or in that of a cluster. `request` is what is done for the user meanwhile. `elsewhere` is another
+    run that trains while this one does not.
     """
 
     idle: str = ""
@@ -34,12 +50,24 @@ class StatusScene(NamedTuple):
     lost: str = ""
     waits: str = ""
     request: str = ""
+    elsewhere: str = ""
 
 
 def status_line(scene: StatusScene, width: int) -> Line:
     """Return the line in `width` cells. Where there is no room, the least important parts are left out."""
     request = line(TextSpan(f"{scene.request}  ", "curve")) if scene.request else ()
-    return fit((*request, *_parts(scene, width - line_width(request))), width)
+    room = width - line_width(request)
+    parts = _parts(scene, room)
+    return fit((*request, *(_with_news(parts, scene.elsewhere, room) if scene.elsewhere else parts)), width)
+
+
+def _with_news(parts: Line, elsewhere: str, width: int) -> Line:
+    """Return the parts that fit before what trains elsewhere, at least the first one, and the key that opens it."""
+    fixed = line_width(line(f"{RUNNING} {OPEN_IT}"))
+    while len(parts) > 1 and line_width(parts) + fixed + (len(elsewhere) if len(parts) > 2 else LEAST_NEWS) > width:
+        parts = parts[:-1]
+    text = shorten(elsewhere, max(LEAST_NEWS, width - line_width(parts) - fixed))
+    return line(*parts, TextSpan(f"{RUNNING} {text}", "good"), OPEN_IT)
 
 
 def _parts(scene: StatusScene, width: int) -> Line:

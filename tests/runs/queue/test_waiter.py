@@ -18,6 +18,7 @@ from tuner_tui.core.units import GIB
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.runs.events.types import FellBack
 from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.queue.gpu_occupancy import shortage_now
 from tuner_tui.runs.queue.listing import list_queue
 from tuner_tui.runs.queue.queued_run import (
     WAS_WAITING,
@@ -98,6 +99,17 @@ def test_a_run_that_was_started_directly_has_the_gpus_it_can_see_until_it_comes_
     waiting = box.add("", need(2))
     box.waiter(FakeSampler(fake_gpus(2)), starts).step()
     assert reason(waiting) == "It needs 2 GPUs, 1 free. GPU 1: run r001."
+
+
+def test_a_training_is_short_of_the_processor_only_while_a_run_has_it(box: QueueBox) -> None:
+    starts, on_processor = Starts(), need(0)
+    folder = box.add("", on_processor)
+    assert shortage_now(box.root, on_processor) == ""
+    box.waiter(fake_gpus(0), starts).step()
+    assert shortage_now(box.root, on_processor) == "It trains on the CPU; run r001 comes first."
+    os.close(starts.locks["r001"])
+    end_waiting(folder, "stopped", "")
+    assert shortage_now(box.root, on_processor) == ""
 
 
 def test_a_run_after_another_waits_for_its_end(box: QueueBox) -> None:

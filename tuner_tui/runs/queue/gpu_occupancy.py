@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -16,8 +17,8 @@ from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_indexes
 from tuner_tui.hardware.inventory import Gpu, GpuProcess
 from tuner_tui.hardware.sample import GpuSample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
-from tuner_tui.runs.queue.queued_run import QueueError, read_queued
-from tuner_tui.runs.queue.turns import GpuOccupancy
+from tuner_tui.runs.queue.queued_run import QueuedRun, QueueError, read_queued
+from tuner_tui.runs.queue.turns import Applicant, GpuOccupancy, take_turns
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
@@ -115,16 +116,36 @@ def _name(process: GpuProcess) -> str:
 
 def occupancies_now(root: Path) -> list[GpuOccupancy]:
     """All GPUs of this machine now; `root` is the folder of all runs."""
+    snapshot = ProcessSnapshot()
+    return _occupancies_with(_read_all_active(root, snapshot), root, snapshot)
+
+
+def shortage_now(root: Path, need: QueuedRun) -> str:
+    """Why a run with this `need` would wait for those that train in `root`; empty if it would not, or none trains."""
+    snapshot = ProcessSnapshot()
+    runs = _read_all_active(root, snapshot)
+    occupancies = _occupancies_with(runs, root, snapshot) if runs else []
+    applicant = Applicant("", need.gpus, need.allowed)
+    return take_turns([applicant], occupancies, processor_user(runs, occupancies))[0].reason if runs else ""
+
+
+def processor_user(runs: Sequence[ActiveRun], occupancies: Sequence[GpuOccupancy]) -> str | None:
+    """The first of the live runs that trains on the processor."""
+    return next((f"run {run.id}" for run in runs if run.gpu_uuids == () or not occupancies), None)
+
+
+def _read_all_active(root: Path, snapshot: ProcessSnapshot) -> list[ActiveRun]:
+    runs = []
+    for folder in list_runs(root):
+        with suppress(OSError):
+            runs.append(read_active(folder, snapshot))
+    return [run for run in runs if run is not None]
+
+
+def _occupancies_with(runs: Sequence[ActiveRun], root: Path, snapshot: ProcessSnapshot) -> list[GpuOccupancy]:
     sampler = open_sampler(next(folder for folder in (root, *root.parents) if folder.exists()))
-    snapshot, runs = ProcessSnapshot(), []
     try:
         sampler.wait_ready(READY_TIMEOUT_S)
-        for folder in list_runs(root):
-            try:
-                live = read_active(folder, snapshot)
-            except OSError:
-                continue
-            runs += [live] if live is not None else []
         return read_occupancies(sampler, runs, snapshot)
     finally:
         sampler.close()

@@ -24,7 +24,7 @@ from tuner_tui.core.ownership import require_unshared
 from tuner_tui.hardware.environment import VISIBLE_DEVICES
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.queue import queued_run
-from tuner_tui.runs.queue.gpu_occupancy import READY_TIMEOUT_S, ActiveRun, read_active, read_occupancies
+from tuner_tui.runs.queue.gpu_occupancy import READY_TIMEOUT_S, ActiveRun, processor_user, read_active, read_occupancies
 from tuner_tui.runs.queue.turns import Applicant, take_turns
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
@@ -61,12 +61,11 @@ class Waiter:
         snapshot = ProcessSnapshot()
         waiting, live = self._read(snapshot)
         occupancies = read_occupancies(self._sampler, live, snapshot)
-        on_processor = [run.id for run in live if run.gpu_uuids == () or not occupancies]
         applicants = [
             Applicant(folder.id, queued.gpus, queued.allowed, self._hindrance(folder, queued))
             for folder, queued in waiting
         ]
-        turns = take_turns(applicants, occupancies, f"run {on_processor[0]}" if on_processor else None)
+        turns = take_turns(applicants, occupancies, processor_user(live, occupancies))
         for turn, (folder, _) in zip(turns, waiting, strict=True):
             if turn.gpu_uuids is not None:
                 self._give_turn(folder, turn.gpu_uuids)

@@ -168,15 +168,16 @@ TITLE_WIDTH = 32
 
 
 class StatusLine(Canvas):
-    """Shows the followed run `view` by its `run_name`, or `idle_line` without one."""
+    """Shows the followed run `view` by its `run_name`, `idle_line` without one, and a run that trains `elsewhere`."""
 
-    REDRAW_ON = ("view", "now_s", "run_name", "idle_line", "request")
+    REDRAW_ON = ("view", "now_s", "run_name", "idle_line", "request", "elsewhere")
 
     view: reactive[RunView | None] = reactive(None, repaint=False)
     now_s: reactive[float] = reactive(0.0, repaint=False)
     run_name: reactive[str] = reactive("", repaint=False)
     idle_line: reactive[str] = reactive("", repaint=False)
     request: reactive[str] = reactive("", repaint=False)
+    elsewhere: reactive[str] = reactive("", repaint=False)
 
     def rows(self, width: int, height: int) -> Sequence[Line]:
         return [status_line(self._scene(), width)]
@@ -194,4 +195,5 @@ class StatusLine(Canvas):
             lost="" if view.status.live and view.status.kind != "broken" else view.status.sentence,
             waits=view.status.sentence if view.status.kind in ("waiting", "pending") else "",
             request=self.request,
+            elsewhere=self.elsewhere,
         )

@@ -155,13 +155,14 @@ class LaunchScreen(ConfirmScreen):
     def body(self) -> Iterable[Widget]:
         yield VerticalScroll(self._sentence, self._about)
 
-    def tell(self, sentence: str, lines: Sequence[tuple[str, str]] = (), most_gpus: int = 1) -> None:
+    def tell(self, sentence: str, lines: Sequence[tuple[str, str]], most_gpus: int, heading: str) -> None:
         """Describe the start, which can be on one to `most_gpus` GPUs."""
         typed, self._typed = self._typed, 0
         if 0 < typed <= most_gpus:
             self._choose_gpus(typed)
             return
         self._told_s = time.monotonic()
+        self.query_one("#dialog").border_title = Content(heading)
         if most_gpus > 1:
             self._most_gpus = min(most_gpus, 9)
             self.query_one("#dialog").border_subtitle = Content(f"1–{self._most_gpus} number of GPUs · {self.hint}")

@@ -67,6 +67,7 @@ class MainScreen(FullScreen):
     run_name: reactive[str] = reactive("", init=False, repaint=False)
     next_run: reactive[bool] = reactive(False, init=False, repaint=False)
     request: reactive[str] = reactive("", init=False, repaint=False)
+    elsewhere: reactive[str] = reactive("", init=False, repaint=False)
     idle_line: reactive[str] = reactive(READING, init=False, repaint=False)
     next_training: reactive[tuple[tuple[str, str], ...]] = reactive((("preset", READING),), init=False, repaint=False)
     now_s: reactive[float] = reactive(0.0, init=False, repaint=False)
@@ -74,7 +75,9 @@ class MainScreen(FullScreen):
 
     def compose(self) -> ComposeResult:
         here = MainScreen
-        yield StatusLine(id="status").data_bind(here.view, here.now_s, here.run_name, here.idle_line, here.request)
+        yield StatusLine(id="status").data_bind(
+            here.view, here.now_s, here.run_name, here.idle_line, here.request, here.elsewhere
+        )
         panels = (
             SettingsPanel(id="settings").data_bind(here.outlook, here.next_run, view=here.settings_view),
             LivePanel(id="live").data_bind(
