@@ -185,7 +185,7 @@ def test_a_failure_that_a_remedy_answers(outcome: str | None, step: int, causes:
 
 
 def test_what_follows_from_the_workers_is_taken_back_with_them() -> None:
-    origin = remedy("more-workers", {"dataloader_num_workers": 4}).origin("data-wait", "r001", Settings())
+    origin = remedy("more-workers", {"dataloader_num_workers": 4}).origin("data-wait", "r001", Settings(), {})
     assert origin.remedy is not None
     assert origin.remedy.before == {"dataloader_num_workers": 0, "dataloader_prefetch_factor": None}
 
@@ -196,6 +196,25 @@ def test_two_remedies_at_once_are_judged_together() -> None:
     assert outcome.verdict == "kept"
     assert outcome.title == "gradient checkpointing on and torch.compile on"
     assert "promised 12 % slower to 30 % faster" in outcome.sentence
+
+
+def test_a_remedy_that_sets_a_variable_is_judged_by_it_alone() -> None:
+    fewer = AppliedRemedy(
+        "fewer-threads",
+        "compute with fewer threads",
+        "cpu-contended",
+        "r001",
+        {},
+        None,
+        None,
+        {"OMP_NUM_THREADS": None},
+    )
+    before = run("r001", 30.0, causes=("cpu-contended",))
+    alone = run("r002", 90.0, job=BuiltinJob(env={"OMP_NUM_THREADS": "1"}))
+    both = run("r002", 90.0, job=BuiltinJob(env={"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO"}))
+    assert "measured 3.0× as fast" in judge([fewer], before, alone).sentence
+    assert judge([fewer], before, both).sentence == "other settings changed, too: NCCL_DEBUG"
+    assert "other programs used its cores" in judge([replace(fewer, cause="data-wait")], before, alone).sentence
 
 
 OUTCOME = RemedyOutcome(
@@ -278,7 +297,7 @@ def test_more_workers_for_a_real_training(box: Sandbox, monkeypatch: pytest.Monk
     finding = next(finding for finding in diagnose(seen) if finding.cause == "data-wait")
     offer = next(each for each in finding.remedies if each.name == "more-workers")
     assert seen.settings is not None
-    origin = offer.origin(finding.cause, first.id, seen.settings)
+    origin = offer.origin(finding.cause, first.id, seen.settings, {})
     resolved = EditHistory.of(request.resolved).apply(offer.change, origin).current
     second = launch(prepare(replace(request, resolved=resolved)))
     box.folders.append(second)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tests.fakes import live_run
 from tests.fakes.inventories import box, make_gpu
 from tests.fakes.ui_backend import opened, running
+from tests.runs.builders import record
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.distributed import AccelerateConfig
@@ -182,6 +183,24 @@ def test_a_remedy_of_the_environment_is_set_in_the_job_and_offered_once() -> Non
     assert built_in.loaded is not None
     assert built_in.loaded.job == replace(opened().job, env={"OMP_NUM_THREADS": "1"})
     assert not built_in.findings_shown[0].remedies[0].can_apply
+
+
+def test_a_remedy_of_the_environment_is_recorded_and_taken_back() -> None:
+    fewer = Remedy("OMP_NUM_THREADS=1", "", env={"OMP_NUM_THREADS": "1"})
+    finding = Finding("cpu-contended", "warning", "", (), "certain", remedies=(fewer,))
+    loaded = UiState(folder=Path("/runs/r001")).with_config(replace(opened(), job=COMMAND))
+    after = loaded.with_remedy(finding, fewer)
+    assert after.current is not None
+    [applied] = after.current.resolved.last_remedies
+    assert (applied.cause, applied.run, applied.env_before) == ("cpu-contended", "r001", {"OMP_NUM_THREADS": None})
+    assert not after.with_job(replace(COMMAND, env={})).current.resolved.last_remedies  # type: ignore[union-attr]
+    seen = replace(record(), job=after.current.job, resolved=after.current.resolved)
+    ran = replace(after, view=replace(running(), record=seen))
+    assert list(map(str, ran.changes_taken_back)) == ["OMP_NUM_THREADS 1 → not set"]
+    back = ran.with_remedies_taken_back()
+    assert back.current is not None
+    assert back.current.job == COMMAND
+    assert not back.changes_taken_back
 
 
 def test_a_change_of_the_job_can_be_undone_after_those_of_the_settings() -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.fakes.run_pairs import two_jobs, two_runs
 from tests.runs.builders import view
-from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.ui.followed_run import compare_views
 from tuner_tui.view.cells import line_width, plain_text
 from tuner_tui.view.comparison_rows import ComparisonScene, comparison_rows
@@ -92,6 +92,13 @@ def test_of_two_commands_the_words_that_differ_are_shown() -> None:
     first, second = (view(job=CommandJob(command=(*words, epochs)), created_t=float(epochs)) for epochs in "34")
     shown = texts(compare_views(("r006", first), ("r007", second)), 120)
     assert any(row.split()[:5] == ["command", "…", "3", "…", "4"] for row in shown), shown
+
+
+def test_a_variable_that_was_set_for_a_run_is_a_difference() -> None:
+    first, second = (view(job=BuiltinJob(env=env), created_t=2.0) for env in ({}, {"OMP_NUM_THREADS": "2"}))
+    shown = texts(compare_views(("r006", first), ("r007", second)), 120)
+    assert any(row.split()[:4] == ["OMP_NUM_THREADS", "not", "set", "2"] for row in shown), shown
+    assert not any("identical" in row or "machine's load" in row for row in shown)
 
 
 @pytest.mark.parametrize("width", [30, 76, 111, 112, 196])

@@ -39,14 +39,15 @@ class Remedy(Struct, frozen=True):
     name: str = ""
     speed: tuple[float, float] | None = None
 
-    def origin(self, cause: str, run: str | None, settings: Settings) -> Origin:
-        """The origin of values that are set for a finding on `run`, whose settings are `settings`."""
+    def origin(self, cause: str, run: str | None, settings: Settings, env: Mapping[str, str]) -> Origin:
+        """The origin of values that are set for a finding on `run` in place of those in `settings` and `env`."""
         if run is None:
             return Origin(OriginKind.REMEDY, cause)
         follows = ["dataloader_prefetch_factor"] if "dataloader_num_workers" in self.change else []  # None without any
         before = {name: getattr(settings, name) for name in (*self.change, *follows)}
         peak_bytes = None if self.peak is None else self.peak.high_bytes
-        applied = AppliedRemedy(self.name, self.title, cause, run, before, self.speed, peak_bytes)
+        env_before = {name: env.get(name) for name in self.env}
+        applied = AppliedRemedy(self.name, self.title, cause, run, before, self.speed, peak_bytes, env_before)
         return Origin(OriginKind.REMEDY, f"since {run}", applied)
 
     @property

@@ -61,7 +61,8 @@ class EditHistory(Struct, frozen=True):
             return self
         origins = {**self.current.origins, **dict.fromkeys(new, origin)}
         past = (*self.past, self.current)[-UNDO_LIMIT:]
-        return replace(self, current=Resolved(settings.changed(**new), origins), past=past, future=())
+        current = replace(self.current, settings=settings.changed(**new), origins=origins)
+        return replace(self, current=current, past=past, future=())
 
     def undo(self) -> EditHistory:
         if not self.past:

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from msgspec import Meta, Struct, ValidationError, convert
-from msgspec.structs import FieldInfo, asdict, fields
+from msgspec.structs import FieldInfo, asdict, fields, replace
 
 from tuner_tui.core.checked_types import Identifier
 from tuner_tui.core.files import read_data_file
@@ -346,9 +346,9 @@ WEAK_ORIGINS = frozenset({OriginKind.DEFAULT, OriginKind.OBSERVED, OriginKind.RE
 class AppliedRemedy(Struct, frozen=True):
     """A remedy that values come from, and what it promised.
 
-    `name` is its row in `remedies.yaml`, `cause` that of its finding in the `run`, and `before` the values that it
-    replaced. `speed` bounds the samples per second relative to those before, `peak_bytes` the GPU memory; None where
-    nothing was promised.
+    `name` is its row in `remedies.yaml`, `cause` that of its finding in the `run`, `before` the values that it
+    replaced, and `env_before` those of variables, None for one that was not set. `speed` bounds the samples per second
+    relative to those before, `peak_bytes` the GPU memory; None where nothing was promised.
     """
 
     name: str
@@ -358,6 +358,7 @@ class AppliedRemedy(Struct, frozen=True):
     before: Mapping[str, Value]
     speed: tuple[float, float] | None = None
     peak_bytes: int | None = None
+    env_before: Mapping[str, str | None] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,10 +380,14 @@ class Origin:
 
 
 class Resolved(Struct, frozen=True):
-    """Settings with the origin of each value. A field without an entry has its default."""
+    """Settings with the origin of each value. A field without an entry has its default.
+
+    `env_remedies` are remedies that the variables of the job come from.
+    """
 
     settings: Settings
     origins: Mapping[str, Origin] = {}
+    env_remedies: tuple[AppliedRemedy, ...] = ()
 
     def origin(self, name: str) -> Origin:
         return self.origins.get(name, Origin(OriginKind.DEFAULT))
@@ -402,7 +407,8 @@ class Resolved(Struct, frozen=True):
     @property
     def last_remedies(self) -> tuple[AppliedRemedy, ...]:
         """The remedies that values come from, those of the newest run that had the findings."""
-        remedies = {id(origin.remedy): origin.remedy for origin in self.origins.values() if origin.remedy is not None}
+        of_values = (origin.remedy for origin in self.origins.values() if origin.remedy is not None)
+        remedies = {id(remedy): remedy for remedy in (*of_values, *self.env_remedies)}
         newest = max((remedy.run for remedy in remedies.values()), key=lambda run: (len(run), run), default="")
         return tuple(remedy for remedy in remedies.values() if remedy.run == newest)
 
@@ -410,7 +416,7 @@ class Resolved(Struct, frozen=True):
         """These settings with a command's own `values` in place of defaults; `sources` name the files they are in."""
         weak = {name: value for name, value in values.items() if self.origin(name).kind in WEAK_ORIGINS}
         origins = {name: Origin(OriginKind.OBSERVED, sources.get(name, "command")) for name in weak}
-        return Resolved(self.settings.changed(**weak), {**self.origins, **origins})
+        return replace(self, settings=self.settings.changed(**weak), origins={**self.origins, **origins})
 
     def passed(self, named: Mapping[str, Value]) -> Settings:
         """What a command gets, with the values that it has `named`: without what was only seen in a run of it."""

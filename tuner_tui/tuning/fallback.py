@@ -86,8 +86,10 @@ def decide_fallback(
     if remedy is None:
         return f"Out of memory{where}, and {_nothing_left(remedies, situation)}."
     change = _at_least_halved(remedy.change, present) if used else remedy.change
-    origin = replace(remedy, change=change).origin(finding.cause, run, present)
-    after = Resolved(present.changed(**change), {**resolved.origins, **dict.fromkeys(change, origin)})
+    origin = replace(remedy, change=change).origin(finding.cause, run, present, {})
+    after = replace(
+        resolved, settings=present.changed(**change), origins={**resolved.origins, **dict.fromkeys(change, origin)}
+    )
     description = describe_change(change, present, after.settings)
     return FallbackStep(after, change, used + 1, f"Out of memory{where}: {description}")
 

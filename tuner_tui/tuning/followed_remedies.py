@@ -74,7 +74,8 @@ class RunMeasurement(Struct, frozen=True):
 def judge(remedies: Sequence[AppliedRemedy], before: RunMeasurement, after: RunMeasurement) -> RemedyOutcome:
     """What came of `remedies`, which were applied together after the run `before`."""
     changed, answered = {name for each in remedies for name in each.before}, {each.cause for each in remedies}
-    reason = incomparable(before, after, changed, answered) or _not_alone(changed, before, after)
+    variables = {name for each in remedies for name in each.env_before}
+    reason = incomparable(before, after, changed, answered) or _not_alone(changed, variables, before, after)
     speed = None if reason else measured_speed(before.rates, after.rates)
     parts = [*_ended_failures(remedies, before, after)]
     if reason is None:
@@ -105,14 +106,15 @@ def incomparable(
     return _other_data(changed, before, after) or _disturbed(answered, before) or _disturbed(answered, after)
 
 
-def _not_alone(changed: Set[str], before: RunMeasurement, after: RunMeasurement) -> str | None:
-    """What keeps a difference of two runs from being that of the settings `changed`."""
+def _not_alone(changed: Set[str], variables: Set[str], before: RunMeasurement, after: RunMeasurement) -> str | None:
+    """What keeps a difference of two runs from being that of the settings `changed` and the `variables`."""
     first, second = before.situation, after.situation
     if first.job is not None and second.job is not None and not same_training(first.job, second.job):
         return "the command changed, too"
     if ignored := changed & {check.name for check in differing_settings(second)}:
         return f"not in effect in {after.id}: {', '.join(FIELDS[name].label for name in sorted(ignored))}"
-    others = []
+    env = [{} if situation.job is None else situation.job.env for situation in (first, second)]
+    others = sorted({name for name, _ in env[0].items() ^ env[1].items()} - variables)
     for name in FIELDS.keys() - NEUTRAL - changed:
         values = [getattr(situation.settings, name, None) for situation in (first, second)]
         if None not in values and values[0] != values[1]:  # one without a value follows from others, as prefetch does

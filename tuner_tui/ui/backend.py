@@ -309,10 +309,12 @@ class Backend:
         record = read_record(run)
         state = RunReader(run).poll().state
         # All are new values: those of the record may only be defaults, where the command brought others itself.
-        origin = remedy.origin(cause, run.id, _settings_of_run(state, record))
-        resolved = EditHistory.of(record.resolved).apply(remedy.change, origin, unknown=remedy.change).current
         job = config.job if config is not None and config.trains(record.job) else None
-        job = remedy.applied_to(job or record.job) if remedy.env else job
+        origin = remedy.origin(cause, run.id, _settings_of_run(state, record), (job or record.job).env)
+        resolved = EditHistory.of(record.resolved).apply(remedy.change, origin, unknown=remedy.change).current
+        if remedy.env and origin.remedy is not None:
+            job = remedy.applied_to(job or record.job)
+            resolved = structs.replace(resolved, env_remedies=(origin.remedy,))
         return _restart_offer(plan_restart(run, resolved=resolved, job=job, allow_from_scratch=True), state, record)
 
     @translate_errors()

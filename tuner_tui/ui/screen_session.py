@@ -192,7 +192,10 @@ class ScreenSession:
         choice = self._main.choice
         if choice is None or choice.remedy is None or not choice.remedy.can_apply:
             remedy = None if choice is None or action == "retry" else choice.remedy
-            if remedy is not None and not remedy.title.endswith(f" {IN_USE}"):
+            if remedy is not None and remedy.title.endswith(f" {IN_USE}"):
+                self._app.show_note("That is set for the next run already; u undoes it.")
+                return
+            if remedy is not None:
                 self._app.show_note(f"“{remedy.title}” is done by hand: it changes no setting of this job.")
             self._main.action_why()
         elif action == "retry" and can_retry(choice.finding, choice.remedy) and not self.state.running:

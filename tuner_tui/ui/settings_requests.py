@@ -204,15 +204,17 @@ class SettingsRequests(Requests):
         self._app.show_note(f"{changed}\nApplied. {next_key}; u undoes it.")
 
     def take_back(self) -> None:
-        remedies, values = self._state.remedies, self._state.before_remedies
-        changes = ", ".join(self._differences(values))
+        remedies, changes = self._state.remedies, ", ".join(map(str, self._state.changes_taken_back))
         if not remedies:
             self._app.show_note("This run was not started with a remedy; u takes back what the next one would change.")
         elif not changes:
             self._app.show_note(f"The settings are those of before {remedies[0].title} already.")
         else:
-            self._store.update(self._state.with_changes(values, Origin(OriginKind.EDITED, f"as in {remedies[0].run}")))
-            self._app.show_note(f"Taken back: {changes}. t tries it; u undoes it.")
+            failed = any("oom" in remedy.cause for remedy in remedies)
+            warning = f" {remedies[0].run} ran out of memory with that." if failed else ""
+            self._go_to(self._state.with_remedies_taken_back())
+            note = f"Taken back: {changes}.{warning} t tries it; u undoes it."
+            self._app.show_note(note, "warning" if failed else "information")
 
     async def show_diff(self, finding: Finding, remedy: Remedy) -> None:
         when = "to the next run; R restarts this one with it" if self._state.running else "to the next run"
@@ -280,8 +282,7 @@ class SettingsRequests(Requests):
 
     def _differences(self, values: Mapping[str, Value]) -> list[str]:
         """What `values` would change of the settings shown: `micro batch 8 → 16`, `micro batch 16` of none."""
-        changes = self._state.changes_to(values)
-        return [f"{change.label} {f'{change.old} → ' * (change.old != '–')}{change.new}" for change in changes]
+        return list(map(str, self._state.changes_to(values)))
 
     async def choose(self, name: str) -> None:
         spec = FIELDS[name]

@@ -49,8 +49,13 @@ class SettingChange(NamedTuple):
     old: str
     new: str
 
+    def __str__(self) -> str:
+        """Return `micro batch 8 → 16`, or `micro batch 16` of none."""
+        return f"{self.label} {f'{self.old} → ' * (self.old != UNKNOWN)}{self.new}"
+
 
 LOAD_LIMIT = 20
+NOT_SET = "not set"
 IN_USE = "now"
 """Ends the title of a remedy that the settings or the job have."""
 
@@ -168,6 +173,24 @@ class UiState(Struct, frozen=True):
         return {name: value for remedy in self.remedies for name, value in remedy.before.items()}
 
     @property
+    def changes_taken_back(self) -> tuple[SettingChange, ...]:
+        """What changes if these remedies are taken back."""
+        return (*self.changes_to(self.before_remedies), *self._env_changes(self._env_before_remedies))
+
+    @property
+    def _env_before_remedies(self) -> Mapping[str, str | None]:
+        return {name: value for remedy in self.remedies for name, value in remedy.env_before.items()}
+
+    def with_remedies_taken_back(self) -> UiState:
+        """Return to the values and variables that the remedies of the followed run replaced."""
+        if self.loaded is None or not self.remedies:
+            return self
+        env = {**self.loaded.job.env, **self._env_before_remedies}
+        job = replace(self.loaded.job, env={name: value for name, value in env.items() if value is not None})
+        origin = Origin(OriginKind.EDITED, f"as in {self.remedies[0].run}")
+        return self.with_job(job).with_changes(self.before_remedies, origin)
+
+    @property
     def job_edited(self) -> bool:
         return self.loaded is not None and self.loaded.job != self.saved_job
 
@@ -246,7 +269,10 @@ class UiState(Struct, frozen=True):
         cwd = self.loaded.cwd if same_script else None  # another command is one of the folder of the screen
         past = (*self.past, LoadedSettings(self.loaded, self.editing, self.saved_job))[-LOAD_LIMIT:]
         before = replace(self, past=past, future=())
-        editing, loaded = replace(self.editing, past=(), future=()), replace(self.loaded, job=job, cwd=cwd)
+        loaded, current = replace(self.loaded, job=job, cwd=cwd), self.editing.current
+        if job.env != self.loaded.job.env:  # what was set by a remedy may be gone
+            current = replace(current, env_remedies=())
+        editing = replace(self.editing, current=current, past=(), future=())
         if isinstance(job, CommandJob):
             dropped = WEAK_ORIGINS
             if loaded.preset == DEMO:
@@ -301,10 +327,15 @@ class UiState(Struct, frozen=True):
         """Set what a remedy changes for a finding on the followed run, which is named as the origin of values."""
         if self.loaded is None or self.editing is None:
             return self
-        if not remedy.change:
-            return self.with_job(remedy.applied_to(self.loaded.job))
-        run = None if self.folder is None else self.folder.name
-        return self.with_changes(remedy.change, remedy.origin(finding.cause, run, self.editing.current.settings))
+        run, job = None if self.folder is None else self.folder.name, self.loaded.job
+        origin = remedy.origin(finding.cause, run, self.editing.current.settings, job.env)
+        if remedy.change:
+            return self.with_changes(remedy.change, origin)
+        changed = self.with_job(remedy.applied_to(job))
+        if changed is self or changed.editing is None or origin.remedy is None or not remedy.env:
+            return changed
+        current = replace(changed.editing.current, env_remedies=(origin.remedy,))
+        return replace(changed, editing=replace(changed.editing, current=current))
 
     def with_undo(self) -> UiState:
         if self.editing is None or self._shown is None:
@@ -328,8 +359,12 @@ class UiState(Struct, frozen=True):
         if remedy.command:
             before = shlex.join(getattr(job, "command", ()))
             return (SettingChange("Command", before, shlex.join(remedy.command)),)
-        changed = {name: value for name, value in remedy.env.items() if job.env.get(name) != value}
-        return tuple(SettingChange(name, job.env.get(name, "not set"), value) for name, value in changed.items())
+        return self._env_changes(remedy.env)
+
+    def _env_changes(self, env: Mapping[str, str | None]) -> tuple[SettingChange, ...]:
+        now = {} if self.loaded is None else self.loaded.job.env
+        changed = {name: value for name, value in env.items() if now.get(name) != value}
+        return tuple(SettingChange(name, now.get(name, NOT_SET), value or NOT_SET) for name, value in changed.items())
 
     @property
     def findings_shown(self) -> tuple[Finding, ...]:
@@ -379,7 +414,7 @@ def _with_seen(resolved: Resolved, in_effect: Mapping[str, Any], run: str) -> Re
     settings = effective_settings(resolved.settings, chosen, in_effect)
     observed = {name for name, value in observed_values(in_effect).items() if getattr(settings, name) == value}
     seen = dict.fromkeys(observed - chosen, Origin(OriginKind.OBSERVED, f"in {run}"))
-    return Resolved(settings, {**resolved.origins, **seen})
+    return replace(resolved, settings=settings, origins={**resolved.origins, **seen})
 
 
 def _without(resolved: Resolved, dropped: frozenset[OriginKind]) -> Resolved:

@@ -74,7 +74,7 @@ class StateStore:
         self._screen.next_training = status_text.next_training(state)
         self._screen.tuning_sign = "" if state.tuning is None else tuning_status(state.tuning)
         self._screen.context = state.context
-        self._screen.can_take_back = bool(state.changes_to(state.before_remedies))
+        self._screen.can_take_back = bool(state.changes_taken_back)
         self._screen.quiet_line = status_text.quiet_line(state)
 
     @property

@@ -175,8 +175,8 @@ def _verdict(scene: ComparisonScene) -> list[TextSpan]:
 
 def _is_alike(comparison: Comparison) -> bool:
     """Whether nothing that is recorded of the runs differs: then speed says something of the machine's load only."""
-    differences = (*comparison.settings, *comparison.in_effect, *comparison.versions, *comparison.code)
-    return not comparison.doubt and not differences
+    known = comparison.settings, comparison.environment, comparison.in_effect, comparison.versions, comparison.code
+    return not comparison.doubt and not any(known)
 
 
 EQUAL_PEAK = 0.01
@@ -203,7 +203,7 @@ def _tone(comparison: Comparison, row: MeasuredFigure | LossAt) -> Style:
 
 def _settings_section(scene: ComparisonScene, width: int, origins: bool = True) -> list[Line]:
     none = "identical" if all(scene.comparison.observed) else "no known difference"
-    entries = map(_setting, scene.comparison.settings)
+    entries = (*map(_setting, scene.comparison.settings), *map(_variable, scene.comparison.environment))
     shown = entries if origins else (entry._replace(remark="") for entry in entries)
     return _section("Settings", scene, shown, width, none=none)
 
@@ -268,6 +268,11 @@ def _setting(row: ChangedSetting) -> Entry:
     )
     origins = " → ".join(dict.fromkeys(shorten(name.rstrip(), MAX_VALUE_WIDTH) for name in names))
     return Entry(FIELDS[row.name].label, first, second, origins)
+
+
+def _variable(row: Difference) -> Entry:
+    first, second = (shorten(value or "not set", MAX_VALUE_WIDTH) for value in (row.first, row.second))
+    return Entry(row.name, first, second, "variable")
 
 
 def _figure(comparison: Comparison, row: MeasuredFigure) -> Entry:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tuner_tui.core.json_struct import to_json
 from tuner_tui.runs.store.folder import RunFolder, create_folder
@@ -52,6 +53,12 @@ def test_a_remedy_comes_back_with_what_it_promised(folder: RunFolder) -> None:
     resolved = Resolved(Settings(seed=4), {"seed": Origin(OriginKind.REMEDY, "gpu-underused", REMEDY)})
     write_record(folder, record(resolved=resolved))
     assert read_record(folder).resolved.last_remedies == (REMEDY,)
+
+
+def test_a_remedy_that_set_a_variable_comes_back(folder: RunFolder) -> None:
+    fewer = replace(REMEDY, before={}, env_before={"OMP_NUM_THREADS": None})
+    write_record(folder, record(resolved=Resolved(Settings(), env_remedies=(fewer,))))
+    assert read_record(folder).resolved.last_remedies == (fewer,)
 
 
 @pytest.mark.parametrize("damage", [{"run": "../../etc"}, {"speed": "fast"}, {"before": None}])

@@ -26,10 +26,11 @@ async def test_a_remedy_is_applied_and_undone_as_a_whole() -> None:
         editing = app_of(pilot).session.state.editing
         assert editing is not None
         assert editing.current.origin(WORKERS).kind is OriginKind.REMEDY
-        await press_until(pilot, lambda: dialog(pilot) == "Why", "a")
+        await press_until(pilot, lambda: "That is set for the next run already" in said(pilot), "a")
+        assert dialog(pilot) == ""
         assert "in the settings now" in screen_text(pilot.app), "there is nothing left to apply"
         assert "by hand" not in said(pilot)
-        await press_until(pilot, lambda: value(pilot, WORKERS) == 8, "escape", "u")
+        await press_until(pilot, lambda: value(pilot, WORKERS) == 8, "u")
         assert not value(pilot, "dataloader_persistent_workers")
 
 
@@ -44,6 +45,15 @@ async def test_a_remedy_that_did_not_help_is_taken_back_with_one_key() -> None:
         await press_until(pilot, lambda: value(pilot, WORKERS) == 8, "u")
     async with on_screen(busy_box()) as pilot:
         await press_until(pilot, lambda: "not started with a remedy" in said(pilot), "U")
+
+
+async def test_a_batch_that_ran_out_of_memory_is_not_taken_back_without_a_word() -> None:
+    remedy = AppliedRemedy("smaller-batch", "workers 2 → 8", "gpu-oom", "r006", {WORKERS: 2})
+    resolved = Resolved(Settings(dataloader_num_workers=8), {WORKERS: Origin(OriginKind.REMEDY, "gpu-oom", remedy)})
+    view = replace(running(), record=replace(record(), resolved=resolved))
+    async with on_screen(busy_box(view=view)) as pilot:
+        await press_until(pilot, lambda: value(pilot, WORKERS) == 2, "U")
+        assert "r006 ran out of memory with that." in said(pilot)
 
 
 async def test_diff_can_be_left_or_applied_and_why_explains() -> None:

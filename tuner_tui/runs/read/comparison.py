@@ -84,9 +84,9 @@ class Difference(Struct, frozen=True):
 class Comparison(Struct, frozen=True):
     """All differences of two runs; `doubt` says why they compare badly, such as different jobs, or is empty.
 
-    `in_effect` are facts that are no settings; empty unless both runs were `observed`. `loss_noise` is the standard
-    deviation of the difference of two logged losses, one of each run, around their trends. `loss_problems` say since
-    when the loss of each run is not finite, empty where it is.
+    `environment` are variables that were set for the runs. `in_effect` are facts that are no settings; empty unless
+    both runs were `observed`. `loss_noise` is the standard deviation of the difference of two logged losses, one of
+    each run, around their trends. `loss_problems` say since when the loss of each run is not finite, empty where it is.
     """
 
     settings: tuple[ChangedSetting, ...]
@@ -100,6 +100,7 @@ class Comparison(Struct, frozen=True):
     observed: tuple[bool, bool] = (True, True)
     loss_noise: float = 0.0
     loss_problems: tuple[str, str] = ("", "")
+    environment: tuple[Difference, ...] = ()
 
 
 def compare(first: RunView, second: RunView, doubt: str = "") -> Comparison:
@@ -116,6 +117,7 @@ def compare(first: RunView, second: RunView, doubt: str = "") -> Comparison:
         observed=(bool(first.state.in_effect), bool(second.state.in_effect)),
         loss_noise=math.hypot(*(loss_noise(view.history.loss.ys) for view in (first, second))),
         loss_problems=(first.state.loss_problem, second.state.loss_problem),
+        environment=find_differences(*({} if view.record is None else view.record.job.env for view in (first, second))),
     )
 
 
@@ -263,7 +265,9 @@ def provenance(view: RunView) -> dict[str, Any]:
     if record is None:
         return {}
     names = ("preset", "host", "cwd", "interpreter", "git_sha", "git_dirty", "program_version", "memory_limit_bytes")
-    return {**{name: getattr(record, name) for name in names}, "job": to_builtins(record.job)}
+    job = to_builtins(record.job)
+    job.pop("env", None)  # compared by itself
+    return {**{name: getattr(record, name) for name in names}, "job": job}
 
 
 def _origin(resolved: Resolved, name: str) -> OriginText:

@@ -107,16 +107,18 @@ def resolved_from_json(
     """Resolved settings from their stored form; unknown and invalid settings keep their defaults."""
     kinds = {kind.value: kind for kind in OriginKind}
     applied: dict[str, AppliedRemedy] = {}
+    of_env: list[AppliedRemedy] = []
     for data in remedies:
         with suppress(ValueError):  # what another version wrote
             remedy = checked(convert(data, AppliedRemedy))
             applied |= dict.fromkeys(remedy.before, remedy)
+            of_env += [remedy] if remedy.env_before else []
     read_origins = {
         name: Origin(kinds[kind], detail, applied.get(name) if kind == OriginKind.REMEDY.value else None)
         for name, (kind, detail) in origins.items()
         if kind in kinds
     }
-    return Resolved(_settings(settings), read_origins)
+    return Resolved(_settings(settings), read_origins, tuple(of_env))
 
 
 def read_record(folder: RunFolder) -> RunRecord:
