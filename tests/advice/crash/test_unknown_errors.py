@@ -89,7 +89,7 @@ def test_a_wrong_kind_of_object_is_no_matter_of_releases(name: str, kind: bool) 
             "plates:\n  max_plates: 9\nCould not override 'kitchen.max_plate'.\nKey 'max_plate' is not in struct",
             "write max_p",
         ),
-        ("train.py: error: unrecognized arguments: --ovens 3", "correct the command"),
+        ("train.py: error: unrecognized arguments: --ovens 3", "correct the argument or setting"),
     ],
 )
 def test_a_name_that_is_near_is_offered(text: str, title: str) -> None:

@@ -77,7 +77,7 @@ def argument_ladder(situation: Situation, where: str | None) -> tuple[Remedy, ..
     for kind, names in read_table("arguments").items():
         if where in names:
             return (remedy(f"{kind}-argument", name=where, instead=names[where]),)
-    return (remedy("correct-command"),)
+    return (remedy("correct-argument"),)
 
 
 def matching_releases(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
