@@ -15,7 +15,7 @@ from tuner_tui.view.run_bars import COMPUTE, DATA, memory_rows, step_rows, step_
 
 def test_the_parts_of_a_step_add_up_to_the_whole() -> None:
     for state in (running(START_S, data_wait=0.31), finished("completed", "Completed.")):
-        assert sum(step_shares(state).values()) == pytest.approx(1.0)
+        assert sum(step_shares(state)[0].values()) == pytest.approx(1.0)
     assert step_rows(RunState(), {}, 80) == []
 
 
@@ -25,7 +25,7 @@ def test_the_optimizer_is_a_part_where_its_time_is_known() -> None:
     assert rank.latest is not None
     timed = [replace(steps, optimizer_s=steps.train_s / 4) for steps in (*rank.recent, rank.latest)]
     rank = replace(rank, recent=tuple(timed[:-1]), latest=timed[-1])
-    shares = step_shares(replace(state, ranks={0: rank}))
+    shares, _ = step_shares(replace(state, ranks={0: rank}))
     assert sum(shares.values()) == pytest.approx(1.0)
     assert shares["optimizer"] * 2.92 == pytest.approx(shares["compute"])  # 0.25 and 0.73 of the training
     for width in (80, 200):  # the parts have the same names at every width
@@ -48,6 +48,17 @@ def test_the_part_that_the_first_finding_is_about_has_a_sign_and_a_colour(
     assert part in plain_text(row) + plain_text(names)
     assert line_width(row) == 100, "the bar takes the whole width"
     assert [span.text for span in row if span.style == "fill-warn"]
+
+
+def test_the_bar_of_several_ranks_is_of_the_one_that_loses_most_between_steps() -> None:
+    for state in (running(START_S, data_wait=0.1), finished("completed", "Completed.")):
+        quick = state.ranks[0]
+        assert quick.latest is not None
+        late = tuple(replace(steps, rank=1, between_s=0.8 * steps.train_s) for steps in (*quick.recent, quick.latest))
+        ranks = {0: quick, 1: replace(quick, rank=1, recent=late[:-1], latest=late[-1])}
+        shares, rank = step_shares(replace(state, ranks=ranks))
+        assert (rank, shares["rest"] > 0.5) == ("rank 1", True)
+        assert "of rank 1" in "".join(map(plain_text, step_rows(replace(state, ranks=ranks), {}, 100)))
 
 
 def test_nothing_stands_out_without_a_finding() -> None:

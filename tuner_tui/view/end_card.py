@@ -330,10 +330,10 @@ def bar_rows(scene: EndScene, width: int) -> list[Line]:
     state, figures = scene.state, error_figures(scene)
     memory = [] if figures is None else full_memory_rows(figures, width)
     seconds = (state.finished.t if state.finished else 0.0) - (state.launched_t or math.inf)
-    shares = step_shares(state)
+    shares, rank = step_shares(state)
     if not shares or seconds <= 0:
         return memory
     counted_s = max(steps.train_s + steps.eval_s + steps.save_s for steps in state.counters)
     parts = {name: share * counted_s / seconds for name, share in shares.items()}
     causes = dict.fromkeys(finding.cause for finding in scene.findings)  # whose shares are of the last seconds only
-    return [*memory, *time_rows("whole run", {**parts, START_UP: 1 - counted_s / seconds}, causes, width)]
+    return [*memory, *time_rows("whole run", {**parts, START_UP: 1 - counted_s / seconds}, causes, width, rank)]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tuner_tui.core.units import format_share
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import LABEL, WARN, Line, Style, labelled_flow, labelled_row, line, wrapped_rows
+from tuner_tui.view.cells import LABEL, WARN, Line, Style, TextSpan, labelled_flow, labelled_row, line, wrapped_rows
 from tuner_tui.view.charts import BarMark, BarPart, bar_marks, stacked_bar
 from tuner_tui.view.estimate_rows import figures_of
 from tuner_tui.view.run_rows import peak_bytes
@@ -39,15 +39,20 @@ MARKS_ROW = 1
 """The row of the marks, directly below the bar of the memory."""
 
 
-def step_shares(state: RunState) -> dict[str, float]:
+def step_shares(state: RunState) -> tuple[dict[str, float], str]:
     """Return the shares of the time of recent steps; of a run that has ended those of all time since the first step.
 
-    They are waiting for data, computing, the optimizer where its time is known, and the loop's own code between steps,
-    of the rank that waits longest for data; of a run that has ended evaluation and saving, too. Empty if unknown.
+    They are waiting for data, computing, the optimizer where its time is known, and the loop's own code between steps;
+    of a run that has ended evaluation and saving, too. Of several ranks they are those of the rank that loses most
+    between two steps, as in the findings, which is named. Empty if unknown.
     """
     ranks = ((rank, rank.latest) for rank in state.ranks.values() if rank.latest)
-    shares = [_rank_shares(rank, latest, state.finished is not None) for rank, latest in ranks]
-    return max(filter(None, shares), key=lambda each: each[DATA], default={})
+    shares = ((_rank_shares(rank, latest, state.finished is not None), rank.rank) for rank, latest in ranks)
+    known = [(max(each[DATA], each[REST]), -number, each) for each, number in shares if each]
+    if not known:
+        return {}, ""
+    _, number, most = max(known, key=lambda each: each[:2])
+    return most, f"rank {-number}" if len(known) > 1 else ""
 
 
 def _rank_shares(rank: RankState, latest: Steps, whole: bool) -> dict[str, float]:
@@ -81,7 +86,7 @@ def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -
 
     `causes` has the share of the run's time that each finding is about, where it is measured.
     """
-    shares = step_shares(state)
+    shares, rank = step_shares(state)
     if not shares:
         return []
     outside = _outside_steps(max(state.counters, key=lambda counters: counters.eval_s + counters.save_s))
@@ -90,7 +95,7 @@ def step_rows(state: RunState, causes: Mapping[str, float | None], width: int) -
     shown = [f"{name} {format_share(share)}" for name, share in outside.items() if share >= LEAST_NAMED]
     style: Style = "warn" if _part_of_first(causes) in outside else "dim"
     rows = wrapped_rows(f"outside the steps: {' · '.join(shown)}", width, style, " " * LABEL) if shown else []
-    return [*time_rows("step", shares, in_steps, width), *rows]
+    return [*time_rows("step", shares, in_steps, width, rank), *rows]
 
 
 def _part_of_first(causes: Iterable[str]) -> str | None:
@@ -98,8 +103,10 @@ def _part_of_first(causes: Iterable[str]) -> str | None:
     return next((PART_OF_CAUSE[cause] for cause in causes if cause in PART_OF_CAUSE), None)
 
 
-def time_rows(label: str, shares: Mapping[str, float], causes: Mapping[str, float | None], width: int) -> list[Line]:
-    """Return the bar of shares of the time, with the part that the first of `causes` is about in amber."""
+def time_rows(
+    label: str, shares: Mapping[str, float], causes: Mapping[str, float | None], width: int, rank: str = ""
+) -> list[Line]:
+    """Return the bar of shares of the time of `rank`, with the part that the first of `causes` is about in amber."""
     # The loop believes that it computes; what waits longer does so in the other parts too, but a wait for data is
     # measured and stays, unless the first finding is about what waits. So each finding and the bar say the same share.
     avoidable = _part_of_first(causes)
@@ -122,7 +129,7 @@ def time_rows(label: str, shares: Mapping[str, float], causes: Mapping[str, floa
         BarPart(f"{WARN} {name}", share, "fill-warn") if name == avoidable else BarPart(name, share, STEP_STYLES[name])
         for name, share in shares.items()
     ]
-    return named_bar(label, parts, width)
+    return named_bar(label, parts, width, rank and f"of {rank}")
 
 
 def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOutlook | None, width: int) -> list[Line]:
@@ -183,14 +190,15 @@ def full_memory_rows(figures: MemoryFigures, width: int) -> list[Line]:
 LEAST_NAMED = 0.005
 
 
-def named_bar(label: str, parts: Sequence[BarPart], width: int) -> list[Line]:
-    """Return a stacked bar, and below it the names of the parts that have no room for theirs.
+def named_bar(label: str, parts: Sequence[BarPart], width: int, remark: str = "") -> list[Line]:
+    """Return a stacked bar, and below it the names of the parts that have no room for theirs, and the remark.
 
     Parts below half a percent are left out.
     """
     shown = [part for part in parts if part.share >= LEAST_NAMED or part.style == "dim"]
     bar, legend = stacked_bar(shown, max(0, width - LABEL))
-    return [labelled_row(label, bar), *(labelled_flow("", legend, width) if legend else ())]
+    below = [*legend, line(TextSpan(remark, "dim"))] if remark else legend
+    return [labelled_row(label, bar), *(labelled_flow("", below, width) if below else ())]
 
 
 WEIGHTS, GRADIENTS, ACTIVATIONS = "weights", "gradients", "activations"

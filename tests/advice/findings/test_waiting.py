@@ -67,6 +67,10 @@ def test_code_after_the_step_is_told_from_computation() -> None:
     finding = slow_rank(of_ranks(rank(0, 0, 0.15), rank(1, 0, 0.03, between_s=0.12)))
     assert finding is not None
     assert "after the optimizer step" in finding.sentence
+    now = of_ranks(rank(0, 0, 0.15), rank(1, 0, 0.03, between_s=0.12))
+    now = replace(now, state=replace(now.state, in_effect={"device": "cpu"}))
+    assert now.state.rates.between_share is not None
+    assert [each.cause for each in diagnose(now)] == ["slow-rank"], "one finding of one cause"
 
 
 def test_a_rank_that_waits_for_data_is_named_as_such() -> None:

@@ -82,6 +82,11 @@ class SlowRank(Struct, frozen=True):
         return min(1.0, self.lost_s / self.others.step_s)
 
     @property
+    def is_late_after_step(self) -> bool:
+        """Whether the time is lost in the loop's own code after the optimizer step."""
+        return not self.by_data and self.slow.between_s - self.others.between_s > self.lost_s / 2
+
+    @property
     def evidence(self) -> tuple[str, ...]:
         """The two sides in figures."""
         slow, others = self.slow, self.others
@@ -121,12 +126,11 @@ def slow_rank(situation: Situation) -> Finding | None:
     late = _find_slow_rank(situation)
     if late is None or late.by_data:
         return None
-    after_step = late.slow.between_s - late.others.between_s > late.lost_s / 2
-    phase = "in the loop's own code after the optimizer step" if after_step else "in its forward pass or optimizer"
+    own, computing = "in the loop's own code after the optimizer step", "in its forward pass or optimizer"
     lost_share = late.lost_share * training_share(situation)
     return finding(
-        "slow-rank", situation, *late.evidence, lost_share=lost_share, rank=late.slow.rank, what=phase,
-        share=format_share(late.lost_share),
+        "slow-rank", situation, *late.evidence, lost_share=lost_share, rank=late.slow.rank,
+        what=own if late.is_late_after_step else computing, share=format_share(late.lost_share),
     )  # fmt: skip
 
 
@@ -296,6 +300,8 @@ def between_steps(situation: Situation) -> Finding | None:
     share, busy = rates.between_share, gpu_busy_pct(situation, samples)
     if share is None or share < thresholds.BETWEEN_SHARE or not is_warmed_up(situation) or own_code(situation):
         return None
+    if (late := _find_slow_rank(situation)) is not None and late.is_late_after_step:
+        return None  # that of one rank, which has a finding of its own
     idle = covers_window(samples) and busy is not None and busy < thresholds.GPU_LOW_PCT
     on_cpu = situation.state.in_effect.get("device") == "cpu"
     if not on_cpu and not idle:
