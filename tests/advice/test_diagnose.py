@@ -13,6 +13,7 @@ from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import ProcessSample, Sample
+from tuner_tui.inspection.first_non_finite import Replay
 from tuner_tui.inspection.suspect_batches import StepBatch, find_suspects
 from tuner_tui.runs.events.types import Checkpoint, Exited, Finished, Hung, OutOfMemory, Raised
 from tuner_tui.settings.job import CommandJob
@@ -382,6 +383,9 @@ def test_a_lower_rate_is_advised_only_where_the_loss_rose_before_it_was_nan() ->
         assert finding.evidence[0] == "loss nan since step 5"
         names = [remedy.name for remedy in finding.remedies]
         assert ("lower-learning-rate" in names, names[0] == "look-at-data") == (rose, not rose)
+        shown = situation(state=state, replay=Replay(5, problem="Unknown."))
+        failed = replace(shown, suspects=find_suspects(batches, failed=False))
+        assert diagnose(failed)[0].remedies == finding.remedies, "a replay that shows nothing changes nothing"
 
 
 def test_jumps_of_the_loss_that_share_a_row_are_a_finding() -> None:

@@ -38,6 +38,7 @@ def test_other_losses_are_not_reproduced() -> None:
     replay = judge_replay(4, 0, [ReplayReport(0, 4, "", LOG)], steps(2.0, 1.0, 0.9), steps(2.0, 1.2, 0.7))
     assert replay.sentence == "Not reproduced: the losses differ from step 2 on (1, in the replay 1.2)."
     assert replay.role is None
+    assert "only with a fixed seed" in replay.facts[0]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ UNDEFINED = ("log", "exp", "div", "reciprocal", "sqrt", "pow", "norm", "acos", "
 LARGE = 1e18
 """Squares of larger numbers are infinite in float32 and bfloat16."""
 
+REPEATABLE = "a training repeats its losses only with a fixed seed, set before the model and the data are made"
+
 Role = Literal["overflow", "undefined", "exploding", "rows"]
 
 
@@ -153,7 +155,10 @@ class Replay(Struct, frozen=True):
     def facts(self) -> tuple[str, ...]:
         start = f"the checkpoint at step {self.resumed_at:,}" if self.resumed_at else "the start"
         compared = f"{self.compared:,} losses since {start} are those of the run" if self.compared else ""
-        facts = [compared if self.differs is None else "", single_line(self.report.consequence) if self.report else ""]
+        facts = [
+            compared if self.differs is None else REPEATABLE,
+            single_line(self.report.consequence) if self.report else "",
+        ]
         return tuple(filter(None, (*facts, name_rows(self.rows) if self.rows else "")))
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tuner_tui.advice.situation import Situation, effective_settings, situation_of_run
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, TrialMeasured
-from tuner_tui.runs.launch.orders import give_order
+from tuner_tui.runs.launch.orders import give_order, wait_ended
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.read.reader import RunReader
@@ -185,13 +185,15 @@ def overdue_reason(state: RunState, protocol: TrialProtocol, now: float) -> str:
 
 
 def end_run(folder: RunFolder) -> None:
-    """End a trial, or another run that saves nothing, and wait for its end. It may be one that a killed tuner left."""
+    """End a trial, or another run that saves nothing, and wait for its end. It may be one that a killed tuner left.
+
+    Raises `LaunchError` where processes are left that only another user can end.
+    """
     status = read_status(folder)
     if status.kind in ("foreign", "broken") or not status.live:
         return
     give_order(folder, "kill")
-    while not wait_supervisor_ended(folder, POLL_S * 20):
-        continue
+    wait_ended(folder, "kill", lambda _: None)
 
 
 def uninjectable_fields(situation: Situation) -> frozenset[str]:

@@ -12,7 +12,7 @@ from tuner_tui.core.procfs import this_machine
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, InEffect, OutOfMemory, Phase, Steps
-from tuner_tui.runs.read.measured_memory import END_BYTES, MAX_RUNS, lacks_gpu_peak, measured_runs
+from tuner_tui.runs.read.measured_memory import END_BYTES, MAX_RUNS, allocated_at_failure, lacks_gpu_peak, measured_runs
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.record import redact_job, write_record
@@ -159,6 +159,23 @@ def test_a_run_that_ran_out_of_gpu_memory_says_nothing_by_the_memory_of_its_host
     assert lacks_gpu_peak(fold_all(RunState(), [counters, ended]))
     assert not lacks_gpu_peak(fold_all(RunState(), [GPU, ended]))
     assert not lacks_gpu_peak(fold_all(RunState(), [counters]))
+
+
+@pytest.mark.parametrize(
+    ("message", "gib"),
+    [
+        (
+            "CUDA out of memory. Of the allocated memory 30.25 GiB is allocated by PyTorch, and 1.00 GiB is reserved",
+            30.25,
+        ),
+        ("CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 9.00 GiB already allocated; 2.00 MiB free)", 9.0),
+        ("CUDA error: out of memory", None),
+    ],
+)
+def test_the_memory_at_a_failure_before_anything_was_measured(message: str, gib: float | None) -> None:
+    ended = Finished(t=2.0, outcome="out-of-memory", sentence="Out of memory.")
+    failed = fold_all(RunState(), [OutOfMemory(t=1.0, message=message), ended])
+    assert allocated_at_failure(failed) == (None if gib is None else gib * 2**30)
 
 
 def test_each_rank_of_a_run_has_counters_of_its_own(tmp_path: Path) -> None:

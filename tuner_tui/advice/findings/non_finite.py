@@ -145,7 +145,7 @@ def with_suspects(findings: Sequence[Finding], situation: Situation) -> list[Fin
     replay, trend = situation.replay, situation.state.loss_trend
     broken, unfinished = situation.suspects.of_kind("not finite"), situation.suspects.of_kind("unfinished")
     sudden = bool(broken) and not situation.suspects.rose and not trend.high
-    role = replay.role if replay is not None else "sudden" if sudden else None
+    role = (None if replay is None else replay.role) or ("sudden" if sudden else None)
     completed = []
     for each in findings:
         named = broken if each.cause == "nan" else unfinished if each.severity == "failed" else ()

@@ -73,9 +73,11 @@ def stop(
             except LaunchError as error:
                 fail(str(error), ExitCode.FAILED)
         status = read_status(folder)
-    elif not checkpoint_only:
+    else:
+        print_note(f"Run {folder.id} is not running:")
         try:
-            end_leftovers(folder, "kill" if now else "stop", print_note)
+            if not checkpoint_only:
+                end_leftovers(folder, "kill" if now else "stop", print_note)
         except LaunchError as error:
             fail(str(error), ExitCode.FAILED)
     if as_json:

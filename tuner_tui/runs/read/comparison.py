@@ -15,7 +15,7 @@ from msgspec import Struct, to_builtins
 from tuner_tui.core.units import UNKNOWN, format_gib, format_share
 from tuner_tui.runs.events.progress import Series, finite, known_sum, mean_rates
 from tuner_tui.runs.events.types import Steps
-from tuner_tui.runs.read.measured_memory import lacks_gpu_peak
+from tuner_tui.runs.read.measured_memory import allocated_at_failure, lacks_gpu_peak
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Resolved, Settings, Value
@@ -196,7 +196,7 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
         ("step time", "s", max((each.train_s / each.own_steps for each in trained if each.own_steps), default=None)),
         ("data wait", "share", mean_rates(view.state.ranks.values()).data_wait_share),
         ("padding", "share", _padding(trained)),
-        ("peak memory", "B", None if lacks_gpu_peak(view.state) else _last_value(view.history.memory_bytes)),
+        ("peak memory", "B", _peak_memory(view)),
         ("evaluation", "s", max((each.eval_s for each in ranks), default=None)),
         ("saving", "s", max((each.save_s for each in ranks), default=None)),
         ("steps", "steps", None if step is None else float(step)),
@@ -206,6 +206,10 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
     last = view.state.evaluations[-1].metrics if view.state.evaluations else {}
     rows += [(name, "", finite(value)) for name, value in last.items() if _is_quality_metric(name)]
     return rows
+
+
+def _peak_memory(view: RunView) -> float | None:
+    return allocated_at_failure(view.state) if lacks_gpu_peak(view.state) else _last_value(view.history.memory_bytes)
 
 
 def compare_losses(first: RunView, second: RunView, first_series: Series, second_series: Series) -> tuple[LossAt, ...]:

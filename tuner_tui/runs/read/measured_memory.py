@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tuner_tui.core.files import LineTail
 from tuner_tui.core.procfs import this_machine
-from tuner_tui.core.units import GIB
+from tuner_tui.core.units import GIB, parse_size
 from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, OutOfMemory, Steps
@@ -38,6 +38,8 @@ TAKEN_BY_OTHERS = re.compile(r"Process \d+ has ")
 """In the allocator's message: another program held the memory that was missing."""
 CAPACITY = re.compile(r"total capaci?ty of ([\d.]+) GiB|([\d.]+) GiB total capacity")
 """In the allocator's message: the memory of the GPU."""
+ALLOCATED = re.compile(r"([\d.]+ [KMGT]?i?B) (?:is allocated by PyTorch|already allocated)")
+"""In the allocator's message: what its tensors took."""
 HOST_REQUEST = re.compile(r"DefaultCPUAllocator: .*?tried to allocate (\d+) bytes")
 OTHERS_SHARE = 2
 """A process that ran out of host memory had at most so many times what it held: others may hold as much."""
@@ -95,6 +97,13 @@ def lacks_gpu_peak(state: RunState) -> bool:
     words = _out_of_memory_words([event for event in (state.finished, state.out_of_memory) if event is not None])
     measured = any(counters.allocated_peak_bytes is not None for counters in state.counters)
     return any(map(ON_GPU.search, words)) and not measured
+
+
+def allocated_at_failure(state: RunState) -> int | None:
+    """Return what the tensors took of the GPU whose memory ran out, by its message; None where it does not say it."""
+    words = _out_of_memory_words([event for event in (state.finished, state.out_of_memory) if event is not None])
+    named = (match for text in words if (match := ALLOCATED.search(text)) is not None)
+    return next((parse_size(match[1]) for match in named), None)
 
 
 def _last_events(path: Path) -> list[Event]:
