@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,7 +17,13 @@ from msgspec import Struct, structs
 
 from tuner_tui.settings.dialects.dialect import dialect_of_command, flatten
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, values_of_file
-from tuner_tui.settings.dialects.python_source import declared_options, known_names, parse_python, unparsed
+from tuner_tui.settings.dialects.python_source import (
+    declared_options,
+    known_names,
+    parse_python,
+    short_options,
+    unparsed,
+)
 from tuner_tui.settings.dialects.script_search import own_modules, pattern_of, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import MODULE, OVERRIDE, read_options
 from tuner_tui.settings.distributed import training_words
@@ -73,7 +79,7 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     """What the command says that is started in `folder`. Files that cannot be read say nothing."""
     scripts, configurations = _files(words, folder)
     sources = [read_source(path) for path in scripts]
-    options = {**_overrides(words), **read_options(tuple(words)), **_short_options(words, sources)}
+    options = {**_overrides(words), **read_options(tuple(words)), **short_options(words, sources)}
     files: dict[Path, LoadedPreset] = {}
     for path in (*scripts, *configurations):
         with suppress(SettingsError):
@@ -98,21 +104,6 @@ def _overrides(words: Sequence[str]) -> dict[str, str]:
     return {key.rpartition(".")[2]: value for key, value in overrides.items()} | overrides
 
 
-def _short_options(words: Sequence[str], sources: Iterable[str]) -> dict[str, str]:
-    """The values of short options by the long names that the parser of a script has for them: `-e 5` of `--epochs`."""
-    start = max((n for n, word in enumerate(words[:-1], 1) if word in MODULE), default=0)
-    values = dict(pairwise(words[start:]))
-    options: dict[str, str] = {}
-    for source in sources:
-        with suppress(SyntaxError):
-            for spellings, is_switch in _options(parse_python(source)):
-                *_, name = sorted(spellings.split(), key=len)
-                given = [values[word] for word in spellings.split() if word in values and not word.startswith("--")]
-                if given and name.startswith("--") and not is_switch:
-                    options[name[2:].replace("-", "_")] = given[0]
-    return options
-
-
 def _files(words: Sequence[str], folder: Path) -> tuple[list[Path], list[Path]]:
     """The Python files and the configuration files that the command names."""
     named = [part for word in words for part in (word, word.partition("=")[2]) if part.endswith(FILE_SUFFIXES)]
@@ -131,7 +122,9 @@ def _default_model(source: str) -> str | None:
         names = known_names(source)
     except PresetError:
         return None
-    return model_among({name.removeprefix("args.").lower(): value for name, value in names.items()})
+    model = model_among({name.removeprefix("args.").lower(): value for name, value in names.items()})
+    is_other = model is not None and re.match(r"[./~]|.*/$|[A-Z][A-Za-z]+$", model)  # a class, or what it writes
+    return None if is_other and "from_pretrained" not in source else model
 
 
 class TrainingScript(Struct, frozen=True):

@@ -22,7 +22,7 @@ from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.settings.argv import launcher_options
 from tuner_tui.settings.dialects.dialect import flatten
 from tuner_tui.settings.dialects.file_formats import values_of_file
-from tuner_tui.settings.dialects.script_search import read_source, words_of
+from tuner_tui.settings.dialects.script_search import pattern_of, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import read_options, read_overrides, read_shell
 from tuner_tui.settings.dialects.stated import stated_in
 from tuner_tui.settings.errors import SettingsError
@@ -177,12 +177,18 @@ def process_count(job: Job, gpu_count: int | None = None, accelerate: Accelerate
     """
     if job.launcher != "plain":
         return job.processes
-    if isinstance(job, BuiltinJob):
+    if isinstance(job, BuiltinJob) or "processes" in job.stated:
         return 1
     folder = Path(job.cwd or "")
     command = training_words(job.command, folder)
     started = _command_processes(command, job.env, gpu_count, accelerate, folder)
     return max(1, started) if started != 1 else int(job.stated.get("gpus", 1))
+
+
+def model_copies(job: Job, processes: int) -> int:
+    """The copies of the model that `processes` train, each on samples of its own; some tools split one over several."""
+    split = job.stated.get("model_parallel", 1) if isinstance(job, CommandJob) else 1
+    return max(1, processes // int(split))
 
 
 def training_words(command: tuple[str, ...], folder: Path) -> tuple[str, ...]:
@@ -250,6 +256,8 @@ def _command_processes(
             return _deepspeed_processes(options, env, gpu_count)
         case "ms-swift" | "llama-factory":
             return _parse_process_count(env.get("NPROC_PER_NODE", "1" if program == "ms-swift" else "auto"), gpu_count)
+    if program is None and (tasks := pattern_of("srun_tasks").search(" ".join(command))):
+        return int(tasks[1])
     given = {**read_overrides(tuple(command)), **read_options(tuple(command))}
     requested = next((value for name, value in given.items() if re.search(r"^num_gpus$|\btrainer\.devices$", name)), "")
     if requested:  # detectron2, Lightning

@@ -64,11 +64,18 @@ from tuner_tui.settings.dialects.hydra import (
     missing_fields,
 )
 from tuner_tui.settings.dialects.job_files import kind_of_name, parse_config
-from tuner_tui.settings.dialects.python_source import TO_GIVE, required_options
-from tuner_tui.settings.dialects.script_search import FOLDERS_UP, find_program, pattern_of, read_source, words_of
+from tuner_tui.settings.dialects.python_source import TO_GIVE, required_options, short_options
+from tuner_tui.settings.dialects.script_search import (
+    FOLDERS_UP,
+    find_program,
+    own_modules,
+    pattern_of,
+    read_source,
+    words_of,
+)
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.tool_job import program_of, settings_of_sources, training_of_file, with_model_and_data
-from tuner_tui.settings.distributed import process_count, read_accelerate_config
+from tuner_tui.settings.distributed import launcher_in, model_copies, process_count, read_accelerate_config
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
 from tuner_tui.settings.model import (
@@ -265,7 +272,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         raise PresetError(f"{source}{'' if line is None else f':{line}'}: {error}") from None
     except SettingsError as error:
         raise PresetError(f"{source}: {error}") from None
-    is_named = training is not None and not training.is_unnamed
+    is_named, beside = training is not None and not training.is_unnamed, list[str]()
     is_recognised = imported.settings or imported.left_open or dialect.certain_keys
     silent = of_script and is_for_any_program(imported.settings, flatten(file.values))
     says_nothing = of_script and not is_recognised and (training is None or training.model is None)
@@ -278,11 +285,12 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     if training is not None and path is not None:
         if is_named or file.words:
             settings, training = _with_command(settings, training, file.words, path)
+            beside = [name for name in settings if file.words and name not in imported.settings]
         if form != "python" and not file.words:
             settings = settings_of_sources(settings, training, flatten(file.values), path)
         if "bf16" not in file.values and settings.get("precision", "fp32") == "fp32":
             settings = {**settings, **_of_launcher(training)}
-        training = _with_stated(training, settings, imported.foreign)
+        training = _with_stated(training, settings, imported.foreign, file.words, path)
     job = training if is_named else None
     if job is not None and path is not None:
         settings = {**settings, **_of_global_batch(settings, job, flatten(file.values))}
@@ -293,6 +301,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     in_use = {name: value for name, value in settings.items() if not name.startswith(off)}
     preset = Preset(name=_default_name(path), settings=in_use, job=job)
     notes, ignored = imported.notes, imported.ignored
+    notes += (f"by what the command reads or its script says: {', '.join(beside)}",) if beside else ()
     if job is not None or form == "python" or file.words or dialect.of_launcher:
         # The tool reads its other keys from the file: nothing is lost.
         ignored = tuple(key for key in ignored if key not in {*dialect.model_keys, *dialect.data_keys})
@@ -332,8 +341,19 @@ def _placeholders(texts: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(shorten_text(text.rpartition("=")[2]) for text in filter(to_fill_in, texts)))
 
 
-def _with_stated(job: CommandJob, settings: Mapping[str, Value], foreign: Mapping[str, str]) -> CommandJob:
+def _with_stated(
+    job: CommandJob,
+    settings: Mapping[str, Value],
+    foreign: Mapping[str, str],
+    words: Sequence[str],
+    path: Path | None,
+) -> CommandJob:
     """The job with what its file states, but for a warm-up that is a setting and the modules of no adapter."""
+    is_alone = int(job.stated.get("gpus", 1)) == 1 or launcher_in(words or job.command) is not None
+    program = None if path is None or is_alone else program_of(words or job.command, path)
+    source = "" if program is None else "\n".join(text for _, text in own_modules(program))
+    if ".backward(" in source and not pattern_of("batch_of_each_gpu").search(source):
+        job = replace(job, stated={**job.stated, "processes": 1})  # its GPUs share a batch, or one is used
     count = process_count(job)
     job = replace(job, stated={"gpus": count, **job.stated}) if count > 1 else job
     twice = {name for name, setting in words_of("no_setting").items() if setting in settings}
@@ -357,7 +377,7 @@ def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mappi
     wholes = {
         int(value) for key, value in values if pattern.search(key) and "val" not in key and str(value).isdecimal()
     }
-    whole, devices = next(iter(wholes), 0), process_count(job)
+    whole, devices = next(iter(wholes), 0), model_copies(job, process_count(job))
     if len(wholes) != 1 or "gpus" not in job.stated or whole % devices:
         return {}
     micro, steps = (settings.get(name) for name in ("per_device_train_batch_size", "gradient_accumulation_steps"))
@@ -403,13 +423,21 @@ def _with_command(
     script, overrides = script_of(words).as_posix(), read_overrides(words, of_hydra=True)
     names = (word.rpartition("=")[2] for word in words if word != script)
     named = [folder / name for name in names if name.endswith((*CONFIGURATIONS, ".py")) for folder in folders]
-    given = {**read_options(words), **overrides}
-    files = (inner.resolve() for inner in (*([composed] if composed else []), *named) if inner.is_file())
-    for inner in dict.fromkeys(files):
-        if inner.suffix == ".py" and pattern_of("of_programs").search(read_source(inner)):
+    texts = [] if program is None else [text for _, text in own_modules(program)]
+    given = {**read_options(words), **short_options(words, texts), **overrides}
+    configured = [inner.resolve() for inner in (*([composed] if composed else []), *named) if inner.is_file()]
+    # What the program itself says counts last, the file that it opens by a name of its own before that.
+    own = [program] if program is not None and not dialect_of_command(words).programs else []
+    if own and not configured:
+        texts = pattern_of("opened_files").findall(read_source(own[0]))
+        opened = {inner for name in texts if (inner := find_program(path, [Path(name)])) is not None}
+        configured = [*opened] if len(opened) == 1 else []
+    for inner in dict.fromkeys((*configured, *own)):
+        if inner.suffix == ".py" and inner not in own and pattern_of("of_programs").search(read_source(inner)):
             continue
         with suppress(SettingsError):
-            file = parse_file(read_file_text(inner), inner)
+            options = {key: f"<{value}>" if "$" in value else value for key, value in given.items()}
+            file = parse_file(read_file_text(inner), inner, options)
             tool = tool_of_file(file, inner)
             if inner == composed:  # an override that only the shell knows is unknown, not the default below it
                 values, settings = with_references(compose_with(inner, overrides)), {}

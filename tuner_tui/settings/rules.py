@@ -21,7 +21,7 @@ from tuner_tui.settings.command_training import takes_arguments
 from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, names_of_transformers
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS, OPTIMIZERS, SCHEDULES, SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.dialects.shell_script import read_options
-from tuner_tui.settings.distributed import process_count
+from tuner_tui.settings.distributed import model_copies, process_count
 from tuner_tui.settings.job import SHAPES, BuiltinJob, CommandJob, Job, named_model
 from tuner_tui.settings.model import FIELDS, Settings, Value, closest_match, shorten_text
 
@@ -149,12 +149,12 @@ def _of_trainer(job: Job | None) -> bool:
     tool = dialect_by_name(job.dialect)
     if takes_arguments(job.command, Path(job.cwd or "")) is False:
         return False
-    names = names_of_transformers({*read_options(job.command), *job.aliases})
+    names = names_of_transformers({*read_options(job.command), *job.aliases.values()})
     return tool.extends_hf and (bool(tool.programs) or names or (job.apply == "yaml" and tool.name == HF))
 
 
 def _effective_batch(settings: Settings, job: Job | None) -> int:
-    return settings.effective_batch(1 if job is None else process_count(job))
+    return settings.effective_batch(1 if job is None else model_copies(job, process_count(job)))
 
 
 WORDS: Mapping[str, Callable[[Settings, RuleContext], Any]] = {

@@ -436,7 +436,8 @@ def expected_data_parallel(
         return DataParallel(process_count(job, accelerate=accelerate))
     target = target_of(inventory, interpreter, job, accelerate).trained_with(settings)
     perhaps = 1 if target.spread_known else len(target.gpus)
-    return DataParallel(target.processes, target.replicas // target.processes, perhaps)
+    copies = min(target.processes, target.replicas)  # a tool may split one over several processes
+    return DataParallel(copies, target.replicas // copies, perhaps)
 
 
 def observed_data_parallel(view: RunView | None) -> tuple[Job, DataParallel] | None:

@@ -654,8 +654,8 @@ def dialect_by_name(name: str) -> Dialect:
 def dialect_of_command(command: Sequence[str]) -> Dialect:
     """The dialect of the tool that a command starts, by its program or module, or the plain Hugging Face one."""
     programs = {program: dialect for dialect in dialects().values() for program in dialect.programs}
-    for word in command[:4]:
-        named = programs.get(PurePath(word).name.partition(".")[0])
+    for name in (PurePath(word).name for word in command[:4]):
+        named = programs.get(name if name.endswith(".py") else name.partition(".")[0])
         if named is not None:
             return named
     return dialects()[HF]

@@ -196,7 +196,10 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str, by_name: bool =
     several = f"it starts {len(by_words)} trainings: {shorten_text(names, LONGEST_NAMES)}"
     first, *others = (file for _, file in reversed(by_words.values()))
     shared = dict(item for item in first.values.items() if all(item in file.values.items() for file in others))
-    words = tuple(word for word in first.words if all(word in file.words for file in others))
+    is_same = all(
+        script_of(file.words) == script_of(first.words) for file in others
+    )  # else a file serves each otherwise
+    words = tuple(word for word in first.words if is_same and all(word in file.words for file in others))
     return replace(first, values=shared, words=words or first.words[:1], command=(), incomplete=(several,))
 
 
@@ -226,6 +229,8 @@ def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path)
         del given["entrypoint"]  # it starts what it is given
     node, environment = {**image, **node}, {**image.get("environment", {}), **environment}
     parts = [_text(given[key]) for key in table["words"] if key in given]
+    if name.startswith(" services "):  # Compose splits a text at white space, without a shell
+        parts = [re.sub(r"\s*\n\s*", " ", part) for part in parts]
     scripts = [node[key] for key in table["scripts"] if isinstance(node.get(key), str | list)]
     texts = [script if isinstance(script, str) else "\n".join(map(str, script)) for script in scripts]
     if isinstance(node.get("program") or node.get("module"), str):

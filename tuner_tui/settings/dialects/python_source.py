@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -501,14 +501,14 @@ def _known_names(
     An option of the script has the value that `options` gives it.
     """
     bound = _bound(sources)
-    names: dict[str, Any] = {
-        name: _literal(value) for key, value in options.items() if (name := f"{OWN_NAMES}.{key}") in bound
-    } | {"__name__": "__main__"}
+    given = ((f"{OWN_NAMES}.{key}", value) for key, value in options.items())
+    names = {name: _literal(value) for name, value in given if name in bound or name in imported}
+    names |= {"__name__": "__main__"}
     # The default of a class does not count where a call gives another value.
     calls = [node for parsed in sources for node in parsed.nodes if isinstance(node, ast.Call)]
     configured = [call for call in calls if pattern_of("parsed").search(last_name(call.func) or "")]
     closed = bound.keys() | {f"{OWN_NAMES}.{word.arg}" for call in configured for word in call.keywords}
-    names |= {name: value for name, value in imported.items() if name not in closed}
+    names = {name: value for name, value in imported.items() if name not in closed} | names
     for _ in range(MOST_PASSES):
         for name in [name for name in bound if name not in names]:
             nodes = [node for node in bound[name] if not (isinstance(node, ast.Name) and node.id == name)]
@@ -568,6 +568,21 @@ def declared_options(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, list[
         if isinstance(node, ast.Call) and last_name(node.func) in ("add_argument", "option"):
             names = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
             yield node, [name for name in names if isinstance(name, str)]
+
+
+def short_options(words: Sequence[str], sources: Iterable[str]) -> dict[str, str]:
+    """The values of short options by the long names that the parser of a script has for them: `-e 5` of `--epochs`."""
+    start = next((n for n, word in enumerate(words[:-1], 1) if word in ("-m", "--module")), 0)
+    values, options = dict(pairwise(words[start:])), dict[str, str]()
+    for source in sources:
+        with suppress(SyntaxError):
+            for call, names in declared_options(ast.walk(parse_python(source))):
+                given = [values[name] for name in names if name in values and not name.startswith("--")]
+                is_switch = keyword_value(call, "action") is not None or keyword_value(call, "is_flag") is not None
+                name = max(names, key=len, default="")
+                if given and name.startswith("--") and not is_switch:
+                    options[name[2:].replace("-", "_")] = given[0]
+    return options
 
 
 def required_options(script: Path, words: Collection[str]) -> Iterator[str]:
@@ -632,6 +647,11 @@ def _evaluated(node: Any, names: Mapping[str, Any]) -> Any:
             return names[name]
         case ast.Attribute() | ast.Subscript() if f"args.{_argument(node)}" in names:
             return names[f"args.{_argument(node)}"]
+        case (
+            ast.Attribute(value=ast.Name(), attr=name)
+            | ast.Call(func=ast.Name(id="getattr"), args=[ast.Name(), ast.Constant(value=str(name)), *_])
+        ) if name.isupper() and name in names:
+            return names[name]  # of a module that is imported under a name of its own
         case ast.Attribute(value=owner, attr=name) if last_name(owner) == "torch":
             return name  # torch.bfloat16, which the libraries take as text, too
         case ast.Attribute(value=owner, attr=key) | ast.Subscript(value=owner, slice=ast.Constant(value=key)):

@@ -24,7 +24,9 @@ MOST_MODULES = 40
 MOST_MISSING = 0.2
 """The share of a file's keys that its script may lack: what it hands over as a whole."""
 WORD = re.compile(r"[A-Za-z_]\w*")
-IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+)?import[ \t]+([\w., \t]+|\([^)]*\))", re.MULTILINE)
+IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+)?import[ \t]+([\w., \t]+|\*|\([^)]*\))", re.MULTILINE
+)
 ARGUMENT_CLASSES = re.compile(r"\bTrainingArguments\b|\b(?:Trl|H4Argument)Parser\b")
 
 
@@ -129,7 +131,7 @@ def own_modules(script: Path) -> Iterator[tuple[Path, str]]:
         yield file, source
         for dots, name, imported in IMPORT.findall(source):
             bases = [file.parents[min(len(dots), len(file.parents)) - 1]] if dots else roots
-            names = re.findall(r"[\w.]+", imported)
+            names = re.findall(r"(?<!\bas )\b(?!as\b)[\w.]+", imported)
             of_package = [f"{name}.{inner}".strip(".") for inner in names]
             parts = [part.replace(".", "/") for part in ([name, *of_package] if name or dots else names) if part]
             for module in (

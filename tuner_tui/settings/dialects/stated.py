@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -43,6 +44,9 @@ def stated_in(flat: Mapping[str, Any], model: str | None, text: str = "") -> dic
         if row["of"] == "node" and any(str(value) == "-1" for value in _values(flat, row["names"])):
             stated["devices"] = "all"
     gpus = counts["all"] or counts["node"] * (counts["nodes"] or 1) or counts["tasks"]
+    parts = (_count(value, ids=False) for value in _values(flat, words_of("model_parallel")))
+    if (size := math.prod(filter(None, parts))) > 1:
+        stated["model_parallel"] = size
     return {**stated, **({"gpus": gpus} if 0 < gpus < MOST_GPUS else {})}
 
 
@@ -58,7 +62,7 @@ def _text(value: object) -> str | int | None:
         value = ", ".join(map(str, value))
     if not isinstance(value, str | int | float) or str(value).lower() in NO_VALUES or to_fill_in(value):
         return None
-    text = str(value).strip("'\"")
+    text = f"{value:.6g}" if isinstance(value, float) else str(value).strip("'\"")
     return None if TEMPLATE.search(text) else int(text) if text.isdecimal() else shorten_text(text, LONGEST)
 
 

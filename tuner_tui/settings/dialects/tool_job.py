@@ -459,7 +459,7 @@ def _script_file(words: Sequence[str]) -> str:
 def program_of(words: Sequence[str], path: Path) -> Path | None:
     """The script that a command near the file starts, where it is there."""
     name = _script_file(words)
-    return find_program(path, [Path(name)]) if name else None
+    return find_program(path, [Path(name), Path(name).with_suffix("") / "__main__.py"]) if name else None
 
 
 def _folder_of_program(words: Sequence[str], path: Path) -> str | None:
@@ -471,7 +471,8 @@ def _folder_of_program(words: Sequence[str], path: Path) -> str | None:
     if any(os.path.exists(Path.cwd() / word) for word in paths):  # noqa: PTH110
         return None
     if program is not None:
-        folder = program.parent if is_absolute else Path(str(program).removesuffix(f"/{name}"))
+        inner = f"/{name}" if str(program).endswith(f"/{name}") else f"/{name.removesuffix('.py')}/{program.name}"
+        folder = program.parent if is_absolute else Path(str(program).removesuffix(inner))
         # The sources of an installed package are below it.
         near = (above for above in (folder, folder.parent) if any(os.path.exists(above / word) for word in paths))  # noqa: PTH110
         return next(map(str, near), None if is_absolute else str(folder))
@@ -550,7 +551,8 @@ def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
 
     def names_none(key: str, value: Any) -> bool:
         written = pattern_of("written_files").fullmatch(f"{key.rpartition('.')[2]}={value}".lower())
-        return bool(pattern_of("sections_of_data").search(key) or value in outputs or written)
+        is_folder = key.startswith("args.") and str(value).endswith("/")  # a variable of the source
+        return bool(pattern_of("sections_of_data").search(key) or value in outputs or written or is_folder)
 
     values = {key: value for key, value in values.items() if not names_none(key, value)}
     model = _first_text(values, keys)
