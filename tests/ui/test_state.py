@@ -185,6 +185,16 @@ def test_a_remedy_of_the_environment_is_set_in_the_job_and_offered_once() -> Non
     assert not built_in.findings_shown[0].remedies[0].can_apply
 
 
+def test_findings_of_another_training_than_that_of_the_settings_name_their_run() -> None:
+    finding = Finding("data-wait", "warning", "Training waits for data", (), "certain")
+    seen = replace(record(), id="r004", job=COMMAND)
+    ran = UiState(folder=Path("/runs/r004"), view=replace(running(), record=seen), findings=(finding,))
+    same, other = (ran.with_config(replace(opened(), job=job)) for job in (COMMAND, BuiltinJob(model="gpt2")))
+    assert [state.findings_shown[0].sentence for state in (same, other)] == [
+        "Training waits for data", "r004: Training waits for data",
+    ]  # fmt: skip
+
+
 def test_a_remedy_of_the_environment_is_recorded_and_taken_back() -> None:
     fewer = Remedy("OMP_NUM_THREADS=1", "", env={"OMP_NUM_THREADS": "1"})
     finding = Finding("cpu-contended", "warning", "", (), "certain", remedies=(fewer,))

@@ -368,7 +368,13 @@ class UiState(Struct, frozen=True):
 
     @property
     def findings_shown(self) -> tuple[Finding, ...]:
-        """The findings of the followed run; a remedy whose values the settings have now cannot be applied again."""
+        """The findings of the followed run, which is named where the settings are those of another training.
+
+        A remedy whose values the settings have now cannot be applied again.
+        """
+        record, run = None if self.view is None else self.view.record, ""
+        if record is not None and self.loaded is not None and not self.loaded.trains(record.job):
+            run = f"{record.id}: "
 
         def shown(remedy: Remedy) -> Remedy:
             if self.editing is None or not remedy.can_apply or self.changes_by(remedy):
@@ -376,7 +382,10 @@ class UiState(Struct, frozen=True):
             changed = "settings" if remedy.change else "job"
             return replace(remedy, title=f"{remedy.title} · in the {changed} {IN_USE}", change={}, env={})
 
-        return tuple(replace(each, remedies=tuple(map(shown, each.remedies))) for each in self.findings or ())
+        return tuple(
+            replace(each, sentence=run + each.sentence, remedies=tuple(map(shown, each.remedies)))
+            for each in self.findings or ()
+        )
 
     def changes_to(self, values: Mapping[str, Value]) -> tuple[SettingChange, ...]:
         """Return the settings whose value is another in `values`, or is not known."""

@@ -21,7 +21,7 @@ from tuner_tui.view.tuning_rows import applicable_winner, can_resume
 STATUS_PERIOD_S = 3.0
 TASK = "tuning"
 """Name of the task that reads the tuning shown."""
-ABORT_QUESTION = "Stop {name}? All measurements are kept; R resumes it."
+ABORT_QUESTION = "Stop {name}? Its finished trials are kept, the running one is not; R resumes it."
 
 
 class TuningRequests(Requests):

@@ -368,6 +368,9 @@ def _lane_line(lane: Lane, speed: str, peak: str, columns: Sequence[int], bar: i
 def _finished_lane(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> Lane:
     trial, measurement = completed.trial, completed.measurement
     state, style = _trial_state(view, standing, completed)
+    result = standing.results.get(trial.settings)
+    if result is not None and len(result.rates) > 1 and standing.rate_of_trial(completed) == result.throughput:
+        state = ", ".join(filter(None, (state, f"mean of {len(result.rates)} runs")))
     winner = None if view.verdict is None else view.verdict.winner
     bar_style: Style = "good" if style == "good" else "dim" if trial.settings == standing.given else "gauge"
     changes, reason = format_changes(trial, standing.given, winner), measurement.sentence or ""
