@@ -91,6 +91,7 @@ from tuner_tui.settings.model import (
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS, ToolFile, texts_of
 
 PRESET_VERSION = 1
+NO_GPU = "no GPU"
 
 
 class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,7 +111,7 @@ class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
     def gpu_text(self) -> str:
         """The GPUs as text, such as `8 GPUs with 80 GiB or more`; empty if any suit."""
         if self.for_no_gpu:
-            return "no GPU"
+            return NO_GPU
         name = _pattern_text(self.gpu) if self.gpu else "GPU" if self.min_gpus else "a GPU"
         memory = f" with {self.min_memory_gib:g} GiB or more" if self.min_memory_gib else ""
         many = f"{self.min_gpus} {name}s" if self.min_gpus and self.min_gpus > 1 else name

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 
 from msgspec import Struct
@@ -238,13 +238,6 @@ def follow_remedies(folder: RunFolder) -> RemedyOutcome | None:
     return outcome
 
 
-def find_doubt(before: tuple[RunFolder, RunView], after: tuple[RunFolder, RunView]) -> str:
-    """Why the speed and the loss of two runs that a user compares say little; empty if nothing is known against it."""
-    changed = {setting.name for setting in changed_settings(before[1], after[1])}
-    answered = {each.cause for _, view in (before, after) if view.record for each in view.record.resolved.last_remedies}
-    return incomparable(measure_run(*before), measure_run(*after), changed, answered) or ""
-
-
 def measure_run(folder: RunFolder, view: RunView | None = None) -> RunMeasurement:
     """What a comparison needs of a run, of which `view` was read."""
     view = view or RunReader(folder).poll()
@@ -258,3 +251,17 @@ def measure_run(folder: RunFolder, view: RunView | None = None) -> RunMeasuremen
         peak.used_bytes if peak is not None else round(resident[-1]) if resident else None,
         frozenset(finding.cause for finding in diagnose(situation)),
     )
+
+
+def find_doubt(
+    before: tuple[RunFolder, RunView],
+    after: tuple[RunFolder, RunView],
+    measure: Callable[[RunFolder, RunView], RunMeasurement] = measure_run,
+) -> str:
+    """Why the speed and the loss of two runs that a user compares say little; empty if nothing is known against it.
+
+    `measure` keeps what it measured of a run that has ended.
+    """
+    changed = {setting.name for setting in changed_settings(before[1], after[1])}
+    answered = {each.cause for _, view in (before, after) if view.record for each in view.record.resolved.last_remedies}
+    return incomparable(measure(*before), measure(*after), changed, answered) or ""

@@ -148,14 +148,24 @@ def follow_run(run: RunFolder) -> FollowedRun:
 
 def compare_runs(first: RunFolder, second: RunFolder) -> Iterator[ComparisonScene]:
     """Yield the comparison of two runs, one per read, until neither of them is live. Raises `OSError`."""
-    from tuner_tui.tuning.followed_remedies import find_doubt
+    from tuner_tui.tuning.followed_remedies import RunMeasurement, find_doubt, measure_run
+
+    ended: dict[str, RunMeasurement] = {}
+
+    def measure(run: RunFolder, view: RunView) -> RunMeasurement:
+        if run.id not in ended:
+            measured = measure_run(run, view)
+            if view.state.finished is None:
+                return measured
+            ended[run.id] = measured
+        return ended[run.id]
 
     readers = [RunReader(run) for run in (first, second)]
     live = True
     while live:
         views = sorted(((reader.folder, reader.poll()) for reader in readers), key=lambda pair: _start_s(pair[1]))
         (before, earlier), (after, later) = views
-        compared = compare_views((before.id, earlier), (after.id, later), find_doubt(*views))
+        compared = compare_views((before.id, earlier), (after.id, later), find_doubt(views[0], views[1], measure))
         live = compared.live
         yield compared
 

@@ -21,7 +21,7 @@ from tuner_tui.core.units import UNKNOWN
 from tuner_tui.settings.errors import FieldError, PresetError
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Value, format_value
-from tuner_tui.settings.presets import FileUpdate, PresetEntry, is_measured, preset_path
+from tuner_tui.settings.presets import NO_GPU, FileUpdate, PresetEntry, is_measured, preset_path
 from tuner_tui.settings.rules import RuleContext
 from tuner_tui.ui.drafts import Draft, draft_of, job_of, restorable, with_job
 from tuner_tui.ui.feeds import BackendError
@@ -464,7 +464,7 @@ def _preset_figures(
     needs = "" if requirements is None else requirements.gpu_text()
     memory = f"  made for {needs}" if needs else "  not known"
     if outlook.lacks:
-        memory = f"  needs {outlook.lacks}".replace("needs no GPU", "only without a GPU")
+        memory = "  only without a GPU" if outlook.lacks == NO_GPU else f"  needs {outlook.lacks}"
     elif estimate is not None:
         memory = f"{VERDICTS[estimate.verdict][0]} {figures_of(estimate)} {outlook.memory.against}".rstrip()
     time = UNKNOWN if duration is None or duration.range_s is None else summarise_duration(duration)
