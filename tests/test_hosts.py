@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +17,16 @@ from msgspec import to_builtins
 from tests.fakes.hosts import FakeSsh
 from tests.fakes.watched_box import GIB, view
 from tuner_tui.core.json_struct import to_json
-from tuner_tui.hosts import BadReportError, Host, HostsWatcher, HostView, ReportReader, parse_host, parse_machine
+from tuner_tui.hosts import (
+    BadReportError,
+    Host,
+    HostsWatcher,
+    HostView,
+    ReportReader,
+    parse_host,
+    parse_machine,
+    report_command,
+)
 from tuner_tui.runs.read.machine_monitor import MachineView
 from tuner_tui.view.cells import plain_text
 from tuner_tui.view.hosts_rows import host_rows
@@ -109,6 +120,12 @@ def test_hosts_are_read_as_ssh_takes_them() -> None:
 def test_what_ssh_or_a_shell_would_read_otherwise_is_no_host(word: str) -> None:
     with pytest.raises(ValueError, match="is not a host"):
         parse_host(word)
+
+
+def test_this_machine_is_read_without_ssh() -> None:
+    assert report_command(Host("localhost"))[0] == sys.executable
+    assert report_command(Host(os.uname().nodename))[0] == sys.executable
+    assert report_command(Host("localhost", 2222))[0] == "ssh", "which may lead elsewhere"
 
 
 def test_what_watch_prints_is_read_whole_with_unknown_keys_ignored() -> None:

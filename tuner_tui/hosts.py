@@ -10,8 +10,10 @@ keeps open (ControlMaster) is used.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -65,13 +67,20 @@ class HostView(Struct, frozen=True):
 
 
 class SshConnection(ChildProcess):
-    """A process of ssh that reports on `host`."""
+    """A process that reports on `host`: one of ssh, but for this machine."""
 
     def __init__(self, host: Host) -> None:
-        options = [word for name, value in SSH_OPTIONS.items() for word in ("-o", f"{name}={value}")]
-        port = [] if host.port is None else ["-p", str(host.port)]
-        remote = f"sh -c {shlex.quote(REMOTE_SCRIPT)}"  # whatever the shell of the account is
-        super().__init__(["ssh", "-T", *options, *port, "--", host.destination, remote])
+        super().__init__(report_command(host))
+
+
+def report_command(host: Host) -> list[str]:
+    """Return the command that prints the reports of `host`; no ssh is needed for this machine."""
+    if host.port is None and host.destination in ("localhost", os.uname().nodename):
+        return [sys.executable, "-m", "tuner_tui", "watch", "--json"]
+    options = [word for name, value in SSH_OPTIONS.items() for word in ("-o", f"{name}={value}")]
+    port = [] if host.port is None else ["-p", str(host.port)]
+    remote = f"sh -c {shlex.quote(REMOTE_SCRIPT)}"  # whatever the shell of the account is
+    return ["ssh", "-T", *options, *port, "--", host.destination, remote]
 
 
 class HostsWatcher:

@@ -16,6 +16,7 @@ from tuner_tui.view.cells import (
     join_sections,
     line,
     shorten,
+    side_by_side,
     text_width,
     wrapped_rows,
 )
@@ -82,7 +83,7 @@ def host_rows(
     columns: int = 0,
     window: Window = WINDOWS[0],
 ) -> list[Line]:
-    """Return a header, labelled gauges of the GPUs, and the runs; of a host that is silent a row that says why.
+    """Return a header, labelled gauges of the GPUs, and the runs; of a silent host why it is.
 
     With `has_jobs` there is room for what runs on each GPU, even if nothing does. Histories of `recent` samples take
     what is left of `room`.
@@ -91,8 +92,8 @@ def host_rows(
     machine = view.machine
     if machine is None:
         style: Style = "dim" if view.problem is None else "bad"
-        reason = shorten(view.problem or "connecting …", width - text_width(name.text))
-        return [line(name, TextSpan(reason, style))]
+        reason = wrapped_rows(view.problem or "connecting …", width - text_width(name.text), style)
+        return side_by_side([line(name)], reason, text_width(name.text))
     host = machine.sample.host
     ram = f"RAM {format_gib(host.ram_used_bytes, 0)} of {format_gib(host.ram_total_bytes, 0)}"
     load = [gpus_title(machine).removeprefix("GPUs · ")] if machine.sample.gpus else []
