@@ -34,7 +34,7 @@ def test_a_long_list_of_settings_ends_after_a_whole_word(tmp_path: Path, capsys:
     values = {f"setting_{number}": number for number in range(100)}
     end = Finished(t=3.0, outcome="completed", sentence="Completed.")
     [line] = [text for text in followed(tmp_path, capsys, InEffect(t=2.0, values=values), end) if "in effect" in text]
-    assert line.endswith(", …")
+    assert line.endswith(" …")
     assert len(line) <= 212
 
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.redaction import redact_text
+from tuner_tui.core.text import end_at_word
 from tuner_tui.runs.log_parsing.crash_table import CrashPattern
 from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure
 
@@ -91,8 +92,7 @@ def _groups_of(match: re.Match[str] | None) -> dict[str, str]:
 
 def quote_log(text: str, max_chars: int = MAX_CHARS) -> str:
     """A part of the log on one line, without secrets: the log itself is the training's own."""
-    text = redact_text(re.sub(r"\s+", " ", text).strip())
-    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
+    return end_at_word(redact_text(re.sub(r"\s+", " ", text).strip()), max_chars)
 
 
 def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind: str | None) -> Explanation:

@@ -25,6 +25,19 @@ def wrap_text(
     )
 
 
+NEAR_END = 0.6
+"""The part of the room that the words must fill which are kept whole: of a single long word the start is kept."""
+
+
+def end_at_word(text: str, most: int) -> str:
+    """`text` in at most `most` characters, shortened with `…`: at the end of a word, unless that is far away."""
+    if len(text) <= most:
+        return text
+    start = text[: max(0, most - 1)]
+    words = start.rpartition(" ")[0].rstrip(" ,;:·(")
+    return f"{words} …" if len(words) > most * NEAR_END else start.rstrip() + "…" * (most > 0)
+
+
 def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = (), indent: str = "") -> list[str]:
     """Return rows as lines of aligned columns; the columns whose indices are in `right` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -24,7 +24,7 @@ from msgspec.structs import FieldInfo, asdict, fields, replace
 
 from tuner_tui.core.checked_types import Identifier
 from tuner_tui.core.files import read_data_file
-from tuner_tui.core.text import escape_control
+from tuner_tui.core.text import end_at_word, escape_control
 from tuner_tui.settings.errors import FieldError
 
 Precision = Literal["fp32", "fp16", "bf16"]
@@ -302,7 +302,7 @@ def describe_expected(spec: FieldSpec) -> str:
 def shorten_text(text: str, limit: int = 60) -> str:
     """`text` on one line and at most `limit` characters, so that hostile input cannot flood a message."""
     line = escape_control(text[: limit + 1]).replace("\n", "\\n").replace("\t", "\\t")
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return end_at_word(line, limit)
 
 
 def _quoted(value: Any) -> str:

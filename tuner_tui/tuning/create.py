@@ -9,6 +9,7 @@ import time
 from msgspec import Struct, structs
 
 from tuner_tui.core.files import is_locked
+from tuner_tui.core.text import end_at_word
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.detached_process import ProcessSpec, start_detached
 from tuner_tui.runs.launch.prepare import LaunchRequest
@@ -91,7 +92,7 @@ def tuning_title(preset: str | None, job: Job) -> str:
     if preset is not None:
         return preset
     title = shlex.join(job.command) if isinstance(job, CommandJob) else f"built-in {job.task}, {job.model}"
-    return title if len(title) <= MAX_TITLE else title[: MAX_TITLE - 1] + "…"
+    return end_at_word(title, MAX_TITLE)
 
 
 def start_tuning(folder: store.TuningFolder, spec: TunerSpec) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, repeat, zip_longest
 from typing import Literal, NamedTuple, get_args
 
-from tuner_tui.core.text import wrap_text
+from tuner_tui.core.text import end_at_word, wrap_text
 
 GOOD = "✓"
 READING = "reading …"
@@ -74,7 +74,7 @@ def visible_rows(rows: Sequence[Line], top: int, height: int) -> list[Line]:
     shown, below = list(rows[top : top + height]), len(rows) - top - height
     if top and height > 1:
         shown[0] = line(TextSpan(f"↑ {top + 1} more lines", "dim"))
-    if below > 0:
+    if below > 0 and height > 1:
         shown[-1] = line(TextSpan(f"↓ {below + 1} more lines", "dim"))
     return shown
 
@@ -134,9 +134,11 @@ def cut_text(text: str, width: int) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return `text` in at most `width` cells, shortened with `…`."""
+    """Return `text` in at most `width` cells, shortened with `…`, after a word if one ends near."""
     if text_width(text) <= width:
         return text
+    if is_narrow(text):
+        return end_at_word(text, width)
     return "" if width < 1 else cut_text(text, width - 1).rstrip() + "…"
 
 
