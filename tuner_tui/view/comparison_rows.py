@@ -48,6 +48,8 @@ COLUMN_GAP = 3
 MAX_COLUMN_WIDTHS, LEAST_REMARK = (26, 22, 22, 60), 20
 PLOT_COLUMNS, PLOT_ROWS = 21, 10
 MAX_VALUE_WIDTH = 200
+INTERNAL = frozenset({"apply", "dialect", "kind"})
+"""Parts of a job that say nothing of its training: how settings reach it."""
 
 
 class ComparisonScene(NamedTuple):
@@ -122,10 +124,11 @@ def _head(scene: ComparisonScene, width: int) -> list[Line]:
     """Return the verdict on the second run, what came of each, and what the colours mean."""
     named = max(len(name) for name in scene.names) + GAP
     problems = scene.comparison.loss_problems
-    rows = [
-        line(TextSpan(f"{name:<{named}}", style), text.rstrip("."), TextSpan(problem and f" · {problem}", "warn"))
-        for name, text, problem, style in zip(scene.names, scene.statuses, problems, RUN_STYLES, strict=True)
-    ]
+    rows: list[Line] = []
+    for name, text, problem, style in zip(scene.names, scene.statuses, problems, RUN_STYLES, strict=True):
+        parts = " · ".join(filter(None, (text.rstrip("."), problem)))
+        outcome = wrapped_rows(parts, width - named, "warn" if problem else "")
+        rows += side_by_side([line(TextSpan(name, style))], outcome, named)
     verdict = [] if scene.comparison.doubt else _verdict(scene)
     if verdict:
         rows[:0] = flowing_rows((line(part, "," if part is not verdict[-1] else ".") for part in verdict), width, " ")
@@ -290,17 +293,17 @@ def _others(rows: Iterable[Difference]) -> Iterator[Entry]:
     for row in rows:
         if isinstance(row.first, Mapping) and isinstance(row.second, Mapping):
             yield from _others(find_differences(row.first, row.second))
-        else:
+        elif row.name not in INTERNAL and (row.first or row.second):  # what one has not, and the other does without
             values = _from_difference(row.first, row.second)
             first, second = (shorten(format_observed(value), MAX_VALUE_WIDTH) for value in values)
-            yield Entry(row.name, first, second, "")
+            yield Entry(row.name.replace("_", " "), first, second, "")
 
 
 def _from_difference(first: Any, second: Any) -> tuple[Any, Any]:
     """Both values; of two commands the words from the first that differs, which may stand at the end of a long line."""
-    if not (isinstance(first, (list, tuple)) and isinstance(second, (list, tuple))):
+    if not isinstance(first or second, (list, tuple)):
         return first, second
-    pairs = enumerate(zip(first, second, strict=False))
-    same = next((n for n, (left, right) in pairs if left != right), min(len(first), len(second)))
-    before, after = (" ".join(["…"] * bool(same) + [*map(str, words[same:])]) for words in (first, second))
-    return before, after
+    pairs = enumerate(zip(first or (), second or (), strict=False))
+    same = next((n for n, (left, right) in pairs if left != right), min(len(first or ()), len(second or ())))
+    before, after = (" ".join(["…"] * bool(same) + [*map(str, (words or ())[same:])]) for words in (first, second))
+    return before or None, after or None

@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from tuner_tui.cli.console import find_run_or_exit, print_json, print_rows, report_width
 from tuner_tui.cli.options import AsJson, complete_run
+from tuner_tui.runs.events.run_state import strip_allocator_message
 from tuner_tui.runs.read.comparison import compare
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.tuning.followed_remedies import find_doubt
@@ -37,5 +38,7 @@ def diff(
         figures = [{**asdict(figure), "ratio": figure.ratio} for figure in comparison.figures]
         print_json({"runs": [folder.id for folder in folders], **asdict(comparison), "figures": figures})
         return
-    names, statuses = (folders[0].id, folders[1].id), (views[0].status.sentence, views[1].status.sentence)
-    print_rows(comparison_rows(ComparisonScene(names, statuses, comparison), min(report_width(), ONE_COLUMN)))
+    names = folders[0].id, folders[1].id
+    first_status, second_status = (strip_allocator_message(view.status.sentence) for view in views)
+    scene = ComparisonScene(names, (first_status, second_status), comparison)
+    print_rows(comparison_rows(scene, min(report_width(), ONE_COLUMN)))
