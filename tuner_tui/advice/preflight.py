@@ -140,7 +140,7 @@ def host_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
     advice = "A model is loaded into host memory first, and each loader worker needs a few hundred MB."
     yield _space_check("Memory", f"{free / GIB:.1f} GiB of memory are available.", free >= MIN_RAM_BYTES, advice)
     if shm is not None:
-        sentence = f"{shm.free_bytes / 2**20:,.0f} MiB are free in /dev/shm."
+        sentence = f"{format_size(shm.free_bytes)} are free in /dev/shm."
         advice = "Loader workers pass batches through it and crash with a bus error when it is full: "
         enough = shm.free_bytes >= SMALL_SHM_BYTES
         yield _space_check("Shared memory", sentence, enough, f"{advice}docker run --shm-size=8g.")

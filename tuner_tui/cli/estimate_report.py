@@ -161,7 +161,8 @@ def plan_report(plans: Sequence[GpuPlan]) -> list[str]:
     header = ("GPU", "how", "batch", "peak", "verdict", "largest batch", "time", "to make it fit")
     rows = [header, *(_plan_row(plan) for plan in plans)]
     untraced = [plan.not_traced for plan in plans if plan.not_traced is not None]
-    times = list(dict.fromkeys(plan.duration.rests_on for plan in plans if plan.duration is not None))
+    timed = ((plan.gpus.label, plan.duration) for plan in plans)
+    times = [f"Time on {gpus}: {each.rests_on}." for gpus, each in timed if each is not None and each.range_s]
     bases = list(dict.fromkeys(plan.best.rests_on for plan in plans if plan.best is not None))
     return [
         f"{job.task} with {job.model}{_sample_words(job, first.settings)}",
@@ -173,7 +174,7 @@ def plan_report(plans: Sequence[GpuPlan]) -> list[str]:
             f"overhead are assumed. Basis of the rest: {', '.join(bases)}.",
             WIDTH,
         ),
-        *(wrap_text(f"Times: {'; '.join(times)}.", WIDTH) if times else []),
+        *(row for basis in times for row in wrap_text(basis, WIDTH)),
         *(wrap_text(f"Less exact, not traced: {untraced[0]}", WIDTH) if untraced else []),
     ]
 

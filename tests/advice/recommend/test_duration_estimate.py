@@ -120,7 +120,7 @@ def test_a_v100_at_batch_8_had_100_samples_a_second_in_the_notes() -> None:
     assert duration.low_samples_s < 100 < duration.high_samples_s
     text = describe_duration(duration, 1.0)
     assert "not measured here" in text
-    assert text.endswith("there with another micro batch")
+    assert text.endswith(", with another micro batch")
 
 
 def test_a_command_is_timed_by_its_own_runs_and_not_by_the_notes(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_a_good_box_is_told_so() -> None:
 def test_what_is_wrong_has_a_mark_advice_and_an_exit_code() -> None:
     result = call(box(make_gpu("T4", gib=15.0), shm_mib=64), "--set", "precision=bf16")
     assert result.exit_code == 1
-    assert "! Shared memory  64 MiB are free in /dev/shm." in result.stdout
+    assert "! Shared memory  64.0 MiB are free in /dev/shm." in result.stdout
     assert "✗ Settings       NVIDIA T4 (capability 7.5) has no bf16" in result.stdout
     assert "→ --set precision=fp16" in result.stdout
 

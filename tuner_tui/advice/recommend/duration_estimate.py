@@ -186,9 +186,9 @@ def estimate_duration(
         return None
     slowest, fastest, differing = noted_share(noted, settings)
     low, high = noted.samples_s[0] * slowest * (1 - SPREAD), noted.samples_s[1] * fastest * (1 + SPREAD)
-    words = f"; there with another {differing[0]}" if len(differing) == 1 else ""
-    words = f"; there with other {', '.join(differing)}" if len(differing) > 1 else words
-    return DurationEstimate(samples, low, high, 0.0, False, f"not measured here: {fill_in(noted.source)}{words}")
+    words = f", with another {' and another '.join(differing)}" if differing else ""
+    basis = f"not measured here but in the {fill_in(noted.source)}{words}"
+    return DurationEstimate(samples, low, high, 0.0, False, basis)
 
 
 def total_samples(job: Job, settings: Settings, replicas: int, same: Sequence[EarlierRun]) -> float | None:

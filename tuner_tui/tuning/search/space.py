@@ -51,7 +51,7 @@ KNOB_VALUES: dict[str, tuple[Value, ...]] = {
 WORKER_COUNTS = (0, 1, 2, 4, 6, 8, 12, 16)
 SPARE_CORES = 2
 GPU_ONLY = (PIN, "tf32")
-NOT_REACHED = "the command has no place for it (placeholders or --apply inject)"
+NOT_REACHED = "it cannot be passed to this command; only its own code can change it"
 WORKERS_REPEAT = "the data is a stream that does not divide itself: each worker would deliver all samples"
 MAX_CPU_SHARE = 0.2
 """Share of the cores that others may use where a training computes on them: less than one core of four,"""
