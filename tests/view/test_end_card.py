@@ -114,7 +114,7 @@ def test_the_time_is_one_bar_with_its_parts_in_words() -> None:
     for part in ("data 2 %", "compute 85 %", "evaluation 4 %", "saving 1 %", "start-up 8 %"):
         assert part in shown
     contended = "\n".join(lines(scene(findings=(replace(DATA_WAIT, cause="cpu-contended", lost_share=0.6),))))
-    assert "compute or no free core 85 %" in contended, "how much of each is known of the last seconds only"
+    assert "compute with waits 85 %" in contended, "how much of each is known of the last seconds only"
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_the_keys_are_those_that_can_do_something(outcome: str, findings: tuple[
 
 def test_after_out_of_memory_enter_resumes_or_starts_again_and_the_remedy_stands_once() -> None:
     out = scene("out-of-memory", findings=(OUT_OF_MEMORY,))
-    assert next_keys(out)[0] == ("enter", "apply the remedy below and resume")
-    assert next_keys(out._replace(context=RunContext()))[0][1] == "apply the remedy below and start again"
+    assert next_keys(out)[0] == ("enter", "apply the remedy and resume")
+    assert next_keys(out._replace(context=RunContext()))[0][1] == "apply the remedy and start again"
     assert "next time" not in facts(out), "it stands in the findings"
 
 

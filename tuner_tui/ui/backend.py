@@ -290,11 +290,9 @@ class Backend:
         run = RunFolder(folder)
         record = read_record(run)
         completed = read_status(run).outcome == "completed"
-        if completed and (config is None or _length(config) == _length(record)):
-            raise LaunchError(
-                f"{run.id} has completed, and the settings are not for a longer training: t starts a new one."
-            )
         shown = config if config is not None and config.trains(record.job) else None
+        if completed and (shown is None or _length(shown) == _length(record)):
+            raise LaunchError(f"{run.id} has completed. t starts a new run; R continues with more epochs or steps.")
         resolved, job = (None, None) if shown is None else (shown.resolved, shown.job)
         plan = plan_restart(run, resolved=resolved, job=job, allow_from_scratch=not completed)
         return _restart_offer(plan, RunReader(run).poll().state, record)

@@ -406,8 +406,10 @@ def preset_table(
     columns = [column for column in zip(*rows, strict=True) if not {*column[1:]} <= {UNKNOWN, ""}]
     room = int(width * DIALOG_SHARE) - DIALOG_FRAME - max(len(preset.name) for preset in presets)
     table = format_table(list(zip(*columns, strict=True)))
-    has_room = columns[-1][0] or max(map(len, table)) <= room
-    head, *lines = table if has_room else format_table(list(zip(*columns[:-1], strict=True)))
+    while len(columns) > 1 and max(map(len, table)) > room:
+        columns.pop()
+        table = format_table(list(zip(*columns, strict=True)))
+    head, *lines = table
     items = [
         _preset_item(preset, line, differences, _preset_group(preset, judged.get(preset.name), outlooks is None))
         for preset, line in zip(presets, lines, strict=True)

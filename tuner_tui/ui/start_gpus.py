@@ -34,6 +34,10 @@ def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = Non
         return GpuChoice(state)
     job, visible = loaded.job, visible_gpus(inventory)
     by_itself = job.launcher == "plain" and process_count(job, len(visible), state.accelerate) > 1
+    target = target_of(inventory, state.interpreter, job, state.accelerate)
+    if not target.trained_with(editing.current.settings).gpus:
+        spread = f", {job.processes} processes on the CPU" * (job.processes > 1)
+        return GpuChoice(state, f"none: {target.gpu_label.partition(';')[0]}{spread}")
     most = 1 if by_itself else len(visible)
     if count is not None and count <= most:
         launcher = "torchrun" if job.launcher == "plain" and count > 1 else job.launcher
@@ -41,9 +45,6 @@ def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = Non
         state = replace(state, loaded=replace(loaded, job=job))
     target = target_of(inventory, state.interpreter, job, state.accelerate)
     taken = target.trained_with(editing.current.settings).gpus
-    if not taken:
-        spread = f", {job.processes} processes on the CPU" * (job.processes > 1)
-        return GpuChoice(state, f"none: {target.gpu_label.partition(';')[0]}{spread}", most)
     figures = () if sample is None else sample.gpus
     used = {gpu.index: sys.maxsize if gpu.lost else gpu.memory_used_bytes or 0 for gpu in figures}
     busy = [index for index, size in sorted(used.items()) if size > OTHER_PROCESS_BYTES]

@@ -181,7 +181,6 @@ def _joined_cells(cells: Iterable[tuple[str, Style]]) -> Line:
     return line(*(TextSpan("".join([cell for cell, _ in run]), style) for style, run in runs))
 
 
-AREA_SIGN, OVER_SIGN = "▅▅", "╌╌"
 FLAT_SHARE = 0.05
 
 
@@ -221,7 +220,7 @@ def _area_cells(level: int, line_level: int, height: int, style: Style) -> tuple
     for below in range(8 * (height - 1), -1, -8):
         filled = level - below
         if below < line_level <= below + 8 and not 0 < filled <= 8:
-            cells.append((OVER_SIGN[0], f"on-{style}" if filled > 8 else "second"))
+            cells.append(("╌", f"on-{style}" if filled > 8 else "second"))
         else:
             cells.append(("█", f"low-{style}") if filled > 8 else (LEVELS[max(0, filled)], style))
     return tuple(cells)

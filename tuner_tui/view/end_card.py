@@ -273,9 +273,9 @@ def next_keys(scene: EndScene) -> list[tuple[str, str]]:
         title = best[1].title
         if can_retry(*best):
             how = "resume" if can_resume(scene) else "start again"
-            keys.insert(0, ("enter", f"apply the remedy below and {how}"))
+            keys.insert(0, ("enter", f"apply the remedy and {how}"))
         else:
-            keys.append(("a", f"apply “{title}”" if len(title) <= LONGEST_TITLE else "apply the remedy below"))
+            keys.append(("a", f"apply “{title}”" if len(title) <= LONGEST_TITLE else "apply the remedy"))
     if scene.state.outcome not in ("completed", "stopped"):
         keys.append(("E", "log at the error"))
     if scene.state.loss_problem:

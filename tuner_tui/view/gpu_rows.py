@@ -25,7 +25,7 @@ from tuner_tui.view.cells import (
     text_width,
     wrapped_rows,
 )
-from tuner_tui.view.charts import AREA_SIGN, OVER_SIGN, area_lines, axis_text, blocks, gauge, is_flat
+from tuner_tui.view.charts import area_lines, axis_text, blocks, gauge, is_flat
 from tuner_tui.view.sample_history import Columns, drawn_columns, samples_after
 
 if TYPE_CHECKING:
@@ -234,11 +234,11 @@ def _state_style(scene: GpuScene, gpu: GpuSample) -> Style:
 
 
 def _heading(layout: GpuLayout, past_s: float, tallest: int) -> Line:
-    """Return the names of the columns: what is charted with its sign, and how far a history in a row goes back."""
+    """Return the names of the columns: what is charted and as what, and how far a history in a row goes back."""
     names = align_left("GPU", INDEX)
     memory = layout.memory + MEMORY_TEXT if layout.memory else 0
-    names += align_left(f"busy {AREA_SIGN * (tallest > 0)}", layout.busy + BUSY_TEXT)
-    names += align_left(f" memory {OVER_SIGN * (tallest >= OVER_FROM)}", memory)
+    names += align_left(f"busy{' (area)' * (tallest > 0)}", layout.busy + BUSY_TEXT)
+    names += align_left(f" memory{' (line)' * (tallest >= OVER_FROM)}", memory)
     names += align_right("power", layout.power) + " " * layout.heat
     past = f" {axis_text(f'{format_short_duration(past_s)} ago', '', 'now', layout.trace - 1)}" if layout.trace else ""
     return line(TextSpan(names + past, "dim"))

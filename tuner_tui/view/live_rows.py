@@ -205,8 +205,9 @@ def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Line]]:
 NARROWEST_PLOT, SHORTEST_PLOT = 36, 6
 
 
-def plots_rows(history: History, last_step: int | None, width: int, height: int, loss: bool = True) -> list[Line]:
+def plots_rows(history: History, state: RunState | None, width: int, height: int, loss: bool = True) -> list[Line]:
     """Return as many plots as fit, most important first; without the `loss` where that is drawn elsewhere."""
+    last_step, newest_loss = (None, None) if state is None else (state.last_step, state.loss)
 
     def plot(series: Series, number: Callable[[float | None], str], from_zero: bool) -> Sequence[Line]:
         title = ", ".join(filter(None, (series.name, "" if series.unit == "B" else series.unit)))
@@ -225,7 +226,7 @@ def plots_rows(history: History, last_step: int | None, width: int, height: int,
     shown = [each for each in series if each[0].xs] or [series[2]]
     plots: list[Callable[[], Sequence[Line]]] = [partial(plot, *each) for each in shown]
     if loss:
-        scene = LossScene(history.loss, history.eval_loss, last_step)
+        scene = LossScene(history.loss, history.eval_loss, last_step, newest_loss)
         plots.insert(0, lambda: loss_rows(scene, cell_width - 1, cell_height))
     columns = max(1, min(len(plots), width // NARROWEST_PLOT))
     lines = max(1, min(-(-len(plots) // columns), height // SHORTEST_PLOT))

@@ -83,7 +83,7 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
     if earlier is not None and before:
         # One course with what it resumed, and one axis over both.
         past_xs, past_ys = earlier.loss.xs[:before], smooth(earlier.loss.xs[:before], earlier.loss.ys[:before])
-        curves.insert(0, Curve("", (*past_xs, xs[0]), (*past_ys, smoothed[0]), "dim"))
+        curves.insert(0, Curve("", (*past_xs, xs[0]), (*past_ys, smoothed[0]), "dim", "dotted"))
         shown += [y for y in past_ys if y is not None]
         marks.append(Mark(xs[0], math.inf, "resumed ▸", "dim"))
     y_range = loss_range(shown, [y for y in ys if y is not None and math.isfinite(y)]) if shown else None
@@ -114,8 +114,7 @@ def _heading(scene: LossScene, width: int) -> Line:
         at = TextSpan(f" at step {step:,.0f}", "dim")
         parts.append(line(TextSpan(f"{EVALUATION} ", "second"), TextSpan(f"{scene.best} ", "dim"), f.metric(best), at))
     if scene.earlier is not None:
-        sign = SIGNS["line" if scene.earlier.continued else "dotted"]
-        parts.append(line(TextSpan(f"{sign} {scene.earlier.name}", "dim")))
+        parts.append(line(TextSpan(f"{SIGNS['dotted']} {scene.earlier.name}", "dim")))
     if _forecast(scene) is not None:
         parts.append(line(TextSpan(f"{SIGNS['dashed']} forecast", "curve")))
     return flowing_rows(parts, width)[0]

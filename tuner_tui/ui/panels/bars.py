@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str, str]
 """Key label, description and action."""
-RIGHT = ("app.command_palette", "help")
+RIGHT = ("app.leave", "app.command_palette", "help")
 """Actions at the right end, which are always shown."""
 FIRST = tuple(
     f"app.do('{name}')" for name in ("train", "restart", "stop", "checkpoint", "job", "presets", "tune", "runs")
 )
 """Actions shown first, whatever has the focus, before those of the focused panel and the rest; `LAST` at the end."""
-LAST = ("find", "search", "app.leave")
+LAST = ("find", "search")
 
 
 class LabelBar(Widget):

@@ -123,5 +123,5 @@ class PlotsPanel(Canvas, can_focus=True):
         from tuner_tui.runs.events.progress import History  # not needed for the first frame
 
         view = self.view
-        history, last_step = (History(), None) if view is None else (view.history, view.state.last_step)
-        return plots_rows(history, last_step, width, height, self.loss)
+        history, state = (History(), None) if view is None else (view.history, view.state)
+        return plots_rows(history, state, width, height, self.loss)

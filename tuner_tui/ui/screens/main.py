@@ -105,7 +105,7 @@ class MainScreen(FullScreen):
     def on_mount(self) -> None:
         for name in ("findings", "selected"):  # the remedy under the cursor follows from both
             self.watch(self.query_one(TroubleshootingPanel), name, self._show_idle_keys, init=False)
-        for name in ("running", "context", "can_take_back"):
+        for name in ("running", "context", "settings_view"):
             self.watch(self, name, self._show_idle_keys)
         self.query_one(SettingsList).focus()
 
@@ -162,7 +162,7 @@ class MainScreen(FullScreen):
         usable = remedy is not None and remedy.can_apply
         idle.add("" if usable else "app.remedy('apply')")
         idle |= set() if finding is not None else {"app.remedy('retry')", "app.remedy('diff')", "why"}
-        idle.add("" if self.can_take_back else "app.do('take_back')")
+        idle.add("" if self.settings_view is not None and self.settings_view.dirty else "app.do('undo')")
         again = remedy is not None and finding is not None and can_retry(finding, remedy) and not self.running
         enter = "Apply, run again" if again else "Apply" if usable else "Why"
         footer = self.query_one(KeyFooter)

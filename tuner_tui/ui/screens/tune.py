@@ -45,7 +45,7 @@ class TrialsPanel(RowsPanel):
 GAP = 2
 MIN_MINUTES = 0.1
 INVALID_MINUTES = "Enter minutes, such as 9 or 2.5."
-MINUTES_NOTE = "x stops it, keeping what is measured"
+MINUTES_NOTE = "x stops it earlier"
 MINUTES_LABEL, TRIALS_LABEL = "At most", "Trials"
 
 
