@@ -30,7 +30,7 @@ from tuner_tui.settings.model import OriginKind
 from tuner_tui.tuning.trial import Measurement
 from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 from tuner_tui.ui.records import TrialPlacement
-from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, next_minutes, parse_minutes
+from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, parse_minutes
 from tuner_tui.view.cells import line_width, plain_text
 from tuner_tui.view.number_format import gain
 from tuner_tui.view.tuning_rows import LiveTrial, applicable_winner, race_rows, skipped_rows, tuning_rows
@@ -85,7 +85,7 @@ async def test_the_first_tuning_starts_once_what_it_does_and_its_minutes_are_agr
         assert "short real runs" in screen_text(pilot.app)
         await pilot.press(*["backspace"] * 3, "enter")
         await until(pilot, lambda: INVALID_MINUTES in screen_text(pilot.app))
-        await press_until(pilot, lambda: shown(pilot) == under_way(id="t004"), "1", "2", "up", "x", "enter")
+        await press_until(pilot, lambda: shown(pilot) == under_way(id="t004"), "1", "5", "x", "enter")
         assert (box.tuner.asked, box.tuner.minutes) == ([("start", "llama-1b-sft")], [15.0])
 
 
@@ -112,14 +112,6 @@ async def test_trials_may_run_in_parallel_where_there_is_room(steps: int, text: 
         await press_until(pilot, lambda: text in screen_text(pilot.app), "tab", *["right"] * steps)
         await press_until(pilot, lambda: shown(pilot) == under_way(id="t004"), "enter")
         assert box.tuner.placed == [placement]
-
-
-@pytest.mark.parametrize(
-    ("minutes", "up", "then"),
-    [(9, True, 10), (10, True, 15), (12, True, 15), (15, False, 10), (10, False, 9), (2.5, False, 2), (1, False, 1)],
-)
-def test_minutes_step_to_sensible_ones(minutes: float, up: bool, then: float) -> None:
-    assert next_minutes(minutes, up) == then
 
 
 @pytest.mark.parametrize(("typed", "minutes"), [("9", 9.0), ("2.5", 2.5), ("", None), (".", None), ("0", None)])

@@ -209,12 +209,10 @@ def quiet_line(state: UiState) -> str:
     if state.running:
         made_step = state.view is not None and state.view.state.step is not None
         return "No problems found." if made_step else "No problems so far; there was no step yet."
-    if state.folder is None:
-        return "No problems found. t trains with these settings, p loads a preset, ? shows all keys."
     status = None if state.view is None else state.view.status
     if status is not None and status.kind in ("ended", "lost") and status.outcome not in ("completed", "stopped"):
         return UNEXPLAINED
-    return "No problems found in this run. t starts another one."
+    return "No problems found."
 
 
 def exit_message(state: UiState) -> str | None:

@@ -165,14 +165,10 @@ def wrapped_parts(parts: Iterable[str], width: int, most: int) -> list[str]:
     return next(([shorten(row, width) for row in rows] for rows in wrapped if len(rows) <= most), [])
 
 
-def shorten_middle(text: str, width: int) -> str:
-    """Return `text` in at most `width` cells: its start, `…` and its end."""
-    start, total = max(0, width - 1) // 2, text_width(text)
-    return (
-        text
-        if total <= width
-        else f"{cut_text(text, start).rstrip()}…{_crop_text(text, total - (width - 1 - start), total).lstrip()}"
-    )
+def shorten_start(text: str, width: int) -> str:
+    """Return `text` in at most `width` cells, without its start: the end of a path or a command says more."""
+    total = text_width(text)
+    return text if total <= width else f"…{_crop_text(text, total - max(0, width - 1), total)}"
 
 
 def fit(cells: Line, width: int) -> Line:
@@ -180,6 +176,8 @@ def fit(cells: Line, width: int) -> Line:
     missing = width - line_width(cells)
     if missing >= 0:
         return line(*cells, " " * missing) if missing else cells
+    if cells[-1].text.endswith(" ") and cells[-1].style not in FILLED:  # nothing is lost with blanks
+        return fit((*cells[:-1], cells[-1]._replace(text=cells[-1].text.rstrip())), width)
     taken: list[TextSpan] = []
     room = width
     for run in cells:

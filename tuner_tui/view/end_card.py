@@ -18,6 +18,7 @@ from tuner_tui.view.cells import (
     join_sections,
     labelled_rows,
     line,
+    shorten_start,
     side_by_side,
     text_width,
     wrapped_rows,
@@ -315,14 +316,9 @@ def fact_rows(facts: Sequence[Fact], width: int) -> list[Line]:
     rows: list[Line] = []
     labels = max([FACT, *(1 + text_width(fact.label) for fact in facts)])
     for fact in facts:
-        text = shorten_path(fact.text, width - labels) if fact.label == "checkpoint" else fact.text
+        text = shorten_start(fact.text, width - labels) if fact.label == "checkpoint" else fact.text
         rows += labelled_rows(fact.label, text, width, fact.style, labels, MOST_SENTENCE_ROWS)
     return rows
-
-
-def shorten_path(path: str, width: int) -> str:
-    """Return a path in at most `width` cells, cut from the left: its end says more."""
-    return path if text_width(path) <= width else f"…{path[max(0, len(path) - max(0, width - 1)) :]}"
 
 
 def bar_rows(scene: EndScene, width: int) -> list[Line]:

@@ -81,9 +81,9 @@ def _parts(scene: StatusScene, width: int) -> Line:
     if state.finished is not None:
         parts = outcome_parts(state, f"{scene.name} {scene.trains}".rstrip())[:2]
         age_s = scene.now_s - state.finished.t
-        ago = f"   {format_short_duration(age_s)} ago" if age_s >= 60 else ""
-        ended = line(parts[0], "   ", parts[1])
-        return line(*ended, TextSpan(ago, "dim")) if line_width(ended) + len(ago) <= width else ended
+        ago = f"{format_short_duration(age_s)} ago" if age_s >= 60 else ""
+        ended = line(*(TextSpan(f"{text}   ", style) for text, style in parts))
+        return line(*ended, TextSpan(f"{ago}   ", "dim")) if line_width(ended) + len(ago) <= width else ended
     if scene.lost:
         return line(TextSpan(f"{BAD} {scene.name} lost", "bad"), f"  {scene.lost}")
     return _running_line(scene, state, width)

@@ -18,6 +18,7 @@ from tuner_tui.runs.read.reader import RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import await_slurm
 from tuner_tui.runs.store.folder import list_runs, runs_dir
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
+from tuner_tui.view.cells import shorten_start
 
 HEADINGS = ("RUN", "STATUS", "STEP", "AGE", "TIME", "LEFT", "STEPS/S", "LOSS")
 MIN_COMMAND, MAX_COMMAND = 20, 60
@@ -67,8 +68,7 @@ def _command(row: RunRow, room: int) -> str:
     # A command may hold a whole script, with line ends and escape sequences.
     text = row.damage or (f"{row.label}: {row.sentence}" if unsupervised else row.label or row.sentence)
     words = single_line(text)
-    whole = unsupervised or row.damage or len(words) <= room
-    return words if whole else f"…{words[1 - room :]}"
+    return words if unsupervised or row.damage else shorten_start(words, room)
 
 
 def _is_unsupervised(row: RunRow) -> bool:

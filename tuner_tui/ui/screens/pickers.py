@@ -23,7 +23,7 @@ from tuner_tui.core.units import format_short_duration
 from tuner_tui.settings.model import closest_match
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.screens.dialogs import Dialog
-from tuner_tui.view.cells import shorten_middle, text_width
+from tuner_tui.view.cells import shorten_start, text_width
 from tuner_tui.view.number_format import significant
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ RUN_COLUMNS = ("state", "started", "took", "steps/s", "loss")
 def run_table(runs: Sequence[RunRow], columns: int = 80) -> tuple[tuple[str, str], list[PickerItem[Path]]]:
     """Return the names of the columns, and runs as items in them: those of `RUN_COLUMNS`, and the command.
 
-    The command stands without the folder of its program, and is shortened in the middle where a screen of `columns` has
+    The command stands without the folder of its program, and loses its start where a screen of `columns` has
     no room for it. The detail of each is its whole command and its last sentence.
     """
     from tuner_tui.runs.events.run_state import strip_allocator_message
@@ -380,7 +380,7 @@ def _shorten_command(run: RunRow, width: int) -> str:
     if text_width(command) > width and program.rpartition("/")[2].startswith("python"):
         command = options  # a script says more
     room = width - len(remarks)
-    return shorten_middle(command, room) + remarks if room >= MIN_COMMAND_CELLS else shorten_middle(command, width)
+    return shorten_start(command, room) + remarks if room >= MIN_COMMAND_CELLS else shorten_start(command, width)
 
 
 RESUMES = "R resumes it from its last checkpoint, or starts it again at step 0 if it saved none."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -45,7 +44,6 @@ class TrialsPanel(RowsPanel):
 GAP = 2
 MIN_MINUTES = 0.1
 INVALID_MINUTES = "Enter minutes, such as 9 or 2.5."
-MINUTES_NOTE = "x stops it earlier"
 MINUTES_LABEL, TRIALS_LABEL = "At most", "Trials"
 
 
@@ -58,7 +56,7 @@ class TuneStartScreen(Dialog[TuningWish]):
         super().__init__()
         self.heading = heading
         tab = "tab trials · " if len(plan.placements) > 1 else ""
-        self.hint = f"type or ↑ ↓ minutes · {tab}enter start · esc back"
+        self.hint = f"type the minutes · {tab}enter start · esc back"
         self._plan = plan
         self._wish = wish
 
@@ -67,7 +65,7 @@ class TuneStartScreen(Dialog[TuningWish]):
         minutes = LineInput(f"{self._wish.minutes:g}", select=True, id="minutes")
         minutes.restrict = r"[0-9]{0,5}\.?[0-9]{0,2}"
         least = "" if self._plan.least_minutes is None else f", at least {self._plan.least_minutes:g}"
-        note = Label(f"min{least} ({MINUTES_NOTE})", classes="note")
+        note = Label(f"min{least} · x stops it earlier", classes="note")
         yield Horizontal(self._label(MINUTES_LABEL), minutes, note, classes="row")
         placements = self._plan.placements
         if len(placements) > 1:
@@ -82,11 +80,6 @@ class TuneStartScreen(Dialog[TuningWish]):
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
-
-    def action_step(self, by: int) -> None:
-        field = self.query_one(Input)
-        field.value = f"{next_minutes(parse_minutes(field.value) or self._wish.minutes, by > 0):g}"
-        field.cursor_position = len(field.value)
 
     @on(Input.Submitted)
     def action_accept(self) -> None:
@@ -118,12 +111,6 @@ def parse_minutes(text: str) -> float | None:
     except ValueError:
         return None
     return minutes if minutes >= MIN_MINUTES else None
-
-
-def next_minutes(minutes: float, up: bool) -> float:
-    """Return the next step up or down: in steps of 1 up to 10 minutes, of 5 above."""
-    step = 1 if minutes < 10 or (minutes == 10 and not up) else 5
-    return (math.floor(minutes / step) + 1) * step if up else max(1, (math.ceil(minutes / step) - 1) * step)
 
 
 FRAME = 2
