@@ -20,7 +20,7 @@ from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_share, format_size
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
-from tuner_tui.view.cells import READING, Line, TextSpan, crop, line, line_width
+from tuner_tui.view.cells import READING, Line, TextSpan, crop, line, line_width, shorten
 
 if TYPE_CHECKING:
     from tuner_tui.runs.read.log_reader import LogWindow
@@ -198,7 +198,7 @@ def _after(cells: Line, skipped: int) -> Line:
     return line(TextSpan("…", "dim"), crop(cells, skipped + 1, width)) if width > skipped else ()
 
 
-SIDEWAYS = 20
+SIDEWAYS, MOST_NEEDLE = 20, 30
 
 
 class OutputPanel(Vertical, can_focus=True):
@@ -269,7 +269,7 @@ class OutputPanel(Vertical, can_focus=True):
         if window is None or not window.lines:
             return ""
         where = "following" if self._position.follow else f"{self._share(window)} · End follows"
-        searched = f"“{self._needle}” · " if self._needle else ""
+        searched = f"“{shorten(self._needle, MOST_NEEDLE)}” · " if self._needle else ""
         return f"{searched}{format_size(self._stable_size(window.total_bytes))} · {where}"
 
     def _stable_size(self, size_bytes: int) -> int:
