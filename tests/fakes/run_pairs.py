@@ -10,8 +10,7 @@ from tests.runs.builders import view
 from tuner_tui.runs.events.progress import Series
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.ui.followed_run import compare_views
-from tuner_tui.view.comparison_rows import ComparisonScene
+from tuner_tui.view.comparison_rows import ComparisonScene, compare_views
 
 GB = 2**30
 

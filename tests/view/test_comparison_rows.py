@@ -8,9 +8,8 @@ from msgspec.structs import replace
 from tests.fakes.run_pairs import two_jobs, two_runs
 from tests.runs.builders import view
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.ui.followed_run import compare_views
 from tuner_tui.view.cells import line_width, plain_text
-from tuner_tui.view.comparison_rows import ComparisonScene, comparison_rows
+from tuner_tui.view.comparison_rows import ComparisonScene, compare_views, comparison_rows
 
 
 def scene(runs: ComparisonScene) -> ComparisonScene:

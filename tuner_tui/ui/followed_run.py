@@ -16,15 +16,13 @@ from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.situation import LogWindowReader, Situation, build_situation
 from tuner_tui.advice.thresholds import APPEAR_S
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.runs.read.comparison import compare, over_samples
 from tuner_tui.runs.read.log_reader import LogReader, LogWindow
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.run_context import RunContext, read_run_context
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
-from tuner_tui.view.comparison_rows import ComparisonScene
+from tuner_tui.view.comparison_rows import ComparisonScene, compare_views
 from tuner_tui.view.gpu_rows import gpus_in_use
-from tuner_tui.view.run_rows import outcome_sentence
 
 FIRST_LOG_LINES = 200
 LEAST_BETWEEN_S = 1.5
@@ -168,23 +166,6 @@ def compare_runs(first: RunFolder, second: RunFolder) -> Iterator[ComparisonScen
         compared = compare_views((before.id, earlier), (after.id, later), find_doubt(views[0], views[1], measure))
         live = compared.live
         yield compared
-
-
-def compare_views(first: tuple[str, RunView], second: tuple[str, RunView], doubt: str = "") -> ComparisonScene:
-    """Compare a run with a later one; each is given by its id and its view."""
-    (name, before), (later_name, after) = first, second
-    return ComparisonScene(
-        (name, later_name),
-        (_status_sentence(before), _status_sentence(after)),
-        compare(before, after, doubt),
-        (tuple(over_samples(before, before.history.loss)), tuple(over_samples(after, after.history.loss))),
-        before.status.live or after.status.live,
-    )
-
-
-def _status_sentence(view: RunView) -> str:
-    limit_bytes = None if view.record is None else view.record.memory_limit_bytes
-    return outcome_sentence(view.state, limit_bytes) or view.status.sentence
 
 
 def _start_s(view: RunView) -> float:

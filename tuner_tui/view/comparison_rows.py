@@ -15,11 +15,14 @@ from tuner_tui.runs.read.comparison import (
     Difference,
     LossAt,
     MeasuredFigure,
+    compare,
     find_differences,
     format_figure,
     format_loss_difference,
     format_ratio,
+    over_samples,
 )
+from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.model import FIELDS, format_value
 from tuner_tui.view.cells import (
     GAP,
@@ -40,6 +43,7 @@ from tuner_tui.view.cells import (
 )
 from tuner_tui.view.charts import Axes, Curve, Pattern, curve_rows, legend
 from tuner_tui.view.number_format import EQUAL_SPEED, gain, metric, significant
+from tuner_tui.view.run_rows import outcome_sentence
 from tuner_tui.view.settings_form import KNOBS
 
 TWO_COLUMNS = 112
@@ -85,6 +89,23 @@ class Entry(NamedTuple):
     second: str
     remark: str
     tone: Style = ""
+
+
+def compare_views(first: tuple[str, RunView], second: tuple[str, RunView], doubt: str = "") -> ComparisonScene:
+    """Compare a run with a later one; each is given by its id and its view."""
+    (name, before), (later_name, after) = first, second
+    return ComparisonScene(
+        (name, later_name),
+        (_status_sentence(before), _status_sentence(after)),
+        compare(before, after, doubt),
+        (tuple(over_samples(before, before.history.loss)), tuple(over_samples(after, after.history.loss))),
+        before.status.live or after.status.live,
+    )
+
+
+def _status_sentence(view: RunView) -> str:
+    limit_bytes = None if view.record is None else view.record.memory_limit_bytes
+    return outcome_sentence(view.state, limit_bytes) or view.status.sentence
 
 
 def comparison_rows(scene: ComparisonScene | None, width: int, height: int = 0) -> list[Line]:
