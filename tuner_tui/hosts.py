@@ -66,13 +66,6 @@ class HostView(Struct, frozen=True):
     problem: str | None = None
 
 
-class SshConnection(ChildProcess):
-    """A process that reports on `host`: one of ssh, but for this machine."""
-
-    def __init__(self, host: Host) -> None:
-        super().__init__(report_command(host))
-
-
 def report_command(host: Host) -> list[str]:
     """Return the command that prints the reports of `host`; no ssh is needed for this machine."""
     if host.port is None and host.destination in ("localhost", os.uname().nodename):
@@ -89,13 +82,13 @@ class HostsWatcher:
     def __init__(
         self,
         hosts: Sequence[Host],
-        connect: Callable[[Host], SshConnection] = SshConnection,
+        connect: Callable[[Host], ChildProcess] = lambda host: ChildProcess(report_command(host)),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connect = connect
         self._clock = clock
         self._views = {host: HostView(host.name) for host in hosts}
-        self._connections: dict[Host, SshConnection] = {}
+        self._connections: dict[Host, ChildProcess] = {}
         self._end = Event()
 
     def start(self) -> None:

@@ -8,7 +8,8 @@ from threading import Event
 from msgspec.structs import replace
 
 from tests.fakes.watched_box import GPUS, gpuless_view, view
-from tuner_tui.hosts import Host, HostView, SshConnection
+from tuner_tui.core.child_process import ChildProcess
+from tuner_tui.hosts import Host, HostView
 
 HOSTS = (
     HostView("gpu1", view()),
@@ -19,7 +20,7 @@ HOSTS = (
 )
 
 
-class FakeConnection(SshConnection):
+class FakeConnection(ChildProcess):
     """Plays chunks; after the last one it is silent until it is closed, or ends if that is `b""`."""
 
     def __init__(self, chunks: Sequence[bytes], silent: Event) -> None:

@@ -13,7 +13,7 @@ from tuner_tui.advice.situation import situation_of_run
 from tuner_tui.cli.console import ExitCode, control_terminal, print_line, print_note
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.signals import Signals
-from tuner_tui.core.text import end_at_word, format_observed, terminal_notification
+from tuner_tui.core.text import first_line, format_observed, terminal_notification
 from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.progress import phase_at, seconds_left
@@ -130,16 +130,9 @@ def _finished(event: ev.Finished) -> str:
     return f"finished    {strip_allocator_message(event.sentence) or event.outcome}{problem}"
 
 
-MAX_LINE = 200
-
-
 def _pairs(values: Mapping[str, Any]) -> str:
     pairs = (f"{name} {format_observed(value)}" for name, value in values.items() if value is not None)
-    return end_at_word(", ".join(pairs), MAX_LINE)
-
-
-def _first_line(message: str) -> str:
-    return end_at_word(message.strip().partition("\n")[0], MAX_LINE)
+    return first_line(", ".join(pairs))
 
 
 _LINES: dict[type[ev.Event], Callable[[Any], str | None]] = {
@@ -152,10 +145,10 @@ _LINES: dict[type[ev.Event], Callable[[Any], str | None]] = {
     ev.InEffect: _in_effect,
     ev.Injected: _injected,
     ev.StopRequested: lambda event: f"asked       {event.how}",
-    ev.OutOfMemory: lambda event: f"memory      {_first_line(event.message)}",
+    ev.OutOfMemory: lambda event: f"memory      {first_line(event.message)}",
     ev.Profiled: lambda event: f"profiled    {event.sentence}",
     ev.Hung: lambda event: f"stalled     {event.sentence}",
-    ev.Raised: lambda event: f"raised      {event.type}: {_first_line(event.message)}",
+    ev.Raised: lambda event: f"raised      {event.type}: {first_line(event.message)}",
     ev.FellBack: lambda event: f"fell back   {event.number} of {event.most}: {event.sentence}",
     ev.FallbackEnded: lambda event: f"no fallback {event.sentence}",
     ev.Finished: _finished,

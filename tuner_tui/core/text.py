@@ -38,6 +38,11 @@ def end_at_word(text: str, most: int) -> str:
     return f"{words} …" if len(words) > most * NEAR_END else start.rstrip() + "…" * (most > 0)
 
 
+def first_line(text: str) -> str:
+    """The first line of a message, at most 200 characters of it."""
+    return end_at_word(text.strip().partition("\n")[0], 200)
+
+
 def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = (), indent: str = "") -> list[str]:
     """Return rows as lines of aligned columns; the columns whose indices are in `right` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tuner_tui.core.files import LockedError, acquire_lock, append_line, read_data_file
 from tuner_tui.core.procfs import PROC, read_command, read_text
 from tuner_tui.core.redaction import redact_argv, redact_text
-from tuner_tui.core.text import end_at_word
+from tuner_tui.core.text import first_line
 from tuner_tui.hardware.system_info import Cgroups, listening_pids
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
@@ -296,9 +296,9 @@ def _memory_sentence(state: RunState, judgement: Judgement) -> str:
         where = " in the optimizer step" if event.where == "optimizer-step" else f" while {event.where}"
         where = where if event.where else ""
         whose = f" on rank {event.rank}" if len(state.ranks) > 1 and event.rank is not None else ""
-        return f"Out of memory{whose}{where}{_at_step(state)}: {_first_line(event.message)}"
+        return f"Out of memory{whose}{where}{_at_step(state)}: {first_line(event.message)}"
     if judgement.by == "log" and judgement.match is not None:
-        return f"Out of memory{_at_step(state)}: {_first_line(judgement.match.failure.headline)}"
+        return f"Out of memory{_at_step(state)}: {first_line(judgement.match.failure.headline)}"
     return f"Out of memory{_at_step(state)}: {_exception(state)}."
 
 
@@ -353,11 +353,7 @@ def _rank_name(state: RunState, rank: int | None) -> str:
 
 def _exception(state: RunState) -> str:
     assert state.raised is not None
-    return f"{state.raised.type.rpartition('.')[2]}: {_first_line(state.raised.message)}".rstrip(". :")
-
-
-def _first_line(text: str) -> str:
-    return end_at_word(text.strip().partition("\n")[0], 200)
+    return f"{state.raised.type.rpartition('.')[2]}: {first_line(state.raised.message)}".rstrip(". :")
 
 
 def _at_step(state: RunState) -> str:

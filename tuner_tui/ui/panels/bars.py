@@ -30,8 +30,7 @@ RIGHT = ("app.leave", "app.command_palette", "help")
 FIRST = tuple(
     f"app.do('{name}')" for name in ("train", "restart", "stop", "checkpoint", "job", "presets", "tune", "runs")
 )
-"""Actions shown first, whatever has the focus, before those of the focused panel and the rest; `LAST` at the end."""
-LAST = ("find", "search")
+"""Actions shown first, whatever has the focus, before those of the focused panel and the rest."""
 
 
 class LabelBar(Widget):
@@ -109,9 +108,7 @@ class KeyFooter(LabelBar):
 
 
 def _rank(key: Key) -> int:
-    if key[2] in FIRST:
-        return FIRST.index(key[2])
-    return len(FIRST) + (key[2] in LAST)
+    return FIRST.index(key[2]) if key[2] in FIRST else len(FIRST)
 
 
 def _typed(screen: Screen[object], key_text: str) -> bool:
