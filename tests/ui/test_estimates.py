@@ -131,7 +131,7 @@ def test_the_data_has_a_row_of_its_own_that_begins_with_what_a_batch_loses() -> 
     outlook = DataOutlook(SampleLengths((10, 20, 30, 40), 4_000), cut_share=0.03, padding_share=0.21)
     shown = MemoryOutlook(estimated(), data=outlook)
     assert texts(shown, 80)[3] == "data 21 % padding · 3 % cut · half up to 20, longest 40 · 4,000 samples"
-    assert texts(shown, 32)[3] == "data 21 % padding · 3 % cut …"
+    assert texts(shown, 32)[3] == "data 21 % padding · 3 % cut"
     packed = outlook._replace(lengths=replace(outlook.lengths, packed=True))
     assert texts(replace(shown, data=packed), 80)[3].startswith("data packed · 3 % cut")
 

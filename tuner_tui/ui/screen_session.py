@@ -196,7 +196,7 @@ class ScreenSession:
                 self._app.show_note("That is set for the next run already; u undoes it.")
                 return
             if remedy is not None:
-                self._app.show_note(f"“{remedy.title}” is done by hand: it changes no setting of this job.")
+                self._app.show_note("This remedy is done by hand; it changes no setting.")
             self._main.action_why()
         elif action == "retry" and can_retry(choice.finding, choice.remedy) and not self.state.running:
             self._app.serve(self._runs.retry, choice.finding, choice.remedy)

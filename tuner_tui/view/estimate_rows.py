@@ -20,6 +20,7 @@ from tuner_tui.view.cells import (
     line_width,
     plain_text,
     shorten,
+    shorten_phrases,
     text_width,
     wrapped_rows,
 )
@@ -64,7 +65,7 @@ def estimate_rows(shown: MemoryOutlook | None, width: int, ended: str = "") -> l
 def _time_row(expected: DurationEstimate | None, width: int) -> Line:
     from tuner_tui.advice.recommend.duration_estimate import VARIED, summarise_duration
 
-    label, text = TextSpan("time ", "dim"), shorten(summarise_duration(expected), width - 5)
+    label, text = TextSpan("time ", "dim"), shorten_phrases(summarise_duration(expected), width - 5)
     if expected is None:
         return line(label, TextSpan(text, "dim"))
     if expected.range_s is not None and text != VARIED and text_width(text) + text_width(START_UP) <= width - 5:
@@ -80,7 +81,7 @@ def _data_row(data: DataOutlook, width: int) -> Line:
     padding = "packed" if lengths.packed else f"{format_share(data.padding_share)} padding"
     spread = f"half up to {lengths.percentile(0.5):,}, longest {lengths.longest:,}"
     parts = (padding, f"{format_share(data.cut_share)} cut", spread, f"{lengths.total:,} samples")
-    return line(TextSpan("data ", "dim"), shorten(" · ".join(parts), width - 5))
+    return line(TextSpan("data ", "dim"), shorten_phrases(" · ".join(parts), width - 5))
 
 
 def _bar_row(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ended: str) -> Line:

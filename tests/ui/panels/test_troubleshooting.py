@@ -136,5 +136,5 @@ async def test_why_a_remedy_cannot_be_applied_is_said_at_its_key() -> None:
     async with on_screen(busy_box(findings=(by_hand,))) as pilot:
         for key in "ad":
             await press_to(pilot, "Why", key)
-            assert "“use a faster disk” is done by hand" in said(pilot)
+            assert "This remedy is done by hand" in said(pilot)
             await press_to(pilot, "", "escape")

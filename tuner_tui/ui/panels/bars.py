@@ -30,7 +30,8 @@ RIGHT = ("app.leave", "app.command_palette", "help")
 FIRST = tuple(
     f"app.do('{name}')" for name in ("train", "restart", "stop", "checkpoint", "job", "presets", "tune", "runs")
 )
-"""Actions shown first, whatever has the focus, before those of the focused panel and the rest."""
+"""Actions shown first, whatever has the focus, before those of the focused panel and the rest; `LAST` at the end."""
+LAST = ("find", "search")
 
 
 class LabelBar(Widget):
@@ -108,7 +109,7 @@ class KeyFooter(LabelBar):
 
 
 def _rank(key: Key) -> int:
-    return FIRST.index(key[2]) if key[2] in FIRST else len(FIRST)
+    return FIRST.index(key[2]) if key[2] in FIRST else len(FIRST) + (key[2] in LAST)
 
 
 def _typed(screen: Screen[object], key_text: str) -> bool:
