@@ -86,6 +86,9 @@ def _batch_line(recommendation: Recommendation, job: BuiltinJob | CommandJob) ->
     names = "micro batch × accumulation" + (" × GPUs or processes" if recommendation.replicas > 1 else "")
     if isinstance(job, CommandJob) and job.is_unnamed and recommendation.replicas == 1 and "gpus" not in stated:
         names += ", on one GPU: the file says no number"
+    visible = job.env.get("CUDA_VISIBLE_DEVICES", "").count(",") + 1 if isinstance(job, CommandJob) else 1
+    if visible > 1 == recommendation.replicas:
+        names += f"; how the script uses its {visible} GPUs is not known"
     return f"Effective batch  {' × '.join(map(str, parts))} = {recommendation.effective_batch}  ({names})"
 
 

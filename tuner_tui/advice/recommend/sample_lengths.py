@@ -106,7 +106,8 @@ def measure_lengths(job: Job, python: Path, *, cached_only: bool = False) -> Sam
         return None  # nothing says that it trains on text
     folder = Path((job.cwd if isinstance(job, CommandJob) else None) or "")
     names = [name for part in (job.data or "").split(",") if (name := part.strip()) not in BUILT_IN_DATA]
-    here = [name for name in names if is_here(name, folder)]
+    # A tool's own description of its data has no samples itself.
+    here = [name for name in names if not name.endswith((".toml", ".yaml", ".yml")) and is_here(name, folder)]
     if not here:
         return None
     limits = {"most": MOST_SAMPLES, "seconds": MOST_SECONDS}

@@ -41,6 +41,7 @@ from tuner_tui.memory.model_shape import assumes_task, modelled_job, trains_othe
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
+from tuner_tui.settings.command_training import uses_pytorch
 from tuner_tui.settings.distributed import state_sharding
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, Task, named_model
@@ -87,6 +88,10 @@ def estimate(
     of_any_length = built_in.task != "image-classification" and "max_length" not in training.resolved.origins
     if isinstance(command, CommandJob) and of_any_length:
         print_note(f"No max_length is named: samples of {training.resolved.settings.max_length:,} tokens are assumed.")
+    stated = command.stated if isinstance(command, CommandJob) else {}
+    for name in FIELDS.keys() & stated.keys():
+        value = getattr(training.resolved.settings, name)
+        print_note(f"Computed with {name} {value}: {stated[name]} is not modelled.")
     if isinstance(command, CommandJob) and "per_device_train_batch_size" not in training.resolved.origins:
         print_note(f"No micro batch is named: {training.resolved.settings.per_device_train_batch_size} is assumed.")
     resolved, job = plan.assume(settings_to_keep(training), built_in)
@@ -155,10 +160,13 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
     """Return the job whose memory is estimated. Raises `SettingsError` if its model is not known."""
 
     modelled = modelled_job(job)
-    if model is None and job is not None and modelled is None and trains_other_task(job):
+    is_other = job is not None and modelled is None and trains_other_task(job)
+    if model is None and (
+        is_other or (isinstance(job, CommandJob) and not uses_pytorch(job.command, Path(job.cwd or "")))
+    ):
         raise SettingsError(
             f"The memory model does not know this training: it covers {', '.join(get_args(Task))} with models of "
-            "Transformers. Run it for a few steps to measure its memory."
+            "Transformers in PyTorch. Run it for a few steps to measure its memory."
         )
     job = modelled or job
     if model is None and isinstance(job, CommandJob):
@@ -171,10 +179,9 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
             )
         named = "the file" if job.is_unnamed else f"`{shlex.join(redact_argv(job.command))}`"
         raise SettingsError(
-            f"Cannot tell which model {named} trains: neither an argument such as "
-            "--model_name_or_path, a configuration file nor a from_pretrained(...) call in the script names "
-            "one. Name it (--model ID --task causal-lm), or run the command for a few steps to measure its "
-            "memory."
+            f"Cannot tell which model {named} trains: no argument such as --model_name_or_path, no configuration file "
+            "and no from_pretrained(...) call in the script names one that is recognized. Name it (--model ID --task "
+            "causal-lm), or run the command for a few steps to measure its memory."
         )
     if model is None and job is None:
         raise SettingsError("Name a model (--model gpt2 --task causal-lm) or a preset that has a job.")
