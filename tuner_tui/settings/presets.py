@@ -74,7 +74,13 @@ from tuner_tui.settings.dialects.script_search import (
     words_of,
 )
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
-from tuner_tui.settings.dialects.tool_job import program_of, settings_of_sources, training_of_file, with_model_and_data
+from tuner_tui.settings.dialects.tool_job import (
+    open_command,
+    program_of,
+    settings_of_sources,
+    training_of_file,
+    with_model_and_data,
+)
 from tuner_tui.settings.distributed import launcher_in, model_copies, process_count, read_accelerate_config
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
@@ -287,6 +293,8 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         if is_named or file.words:
             settings, training = _with_command(settings, training, file.words, path)
             beside = [name for name in settings if file.words and name not in imported.settings]
+        if is_named and dialect.name == HF and not file.words:  # what scripts call a setting, with one such key
+            settings = {**read_settings(dialects()["own-script"], file.values).settings, **settings}
         if form != "python" and not file.words:
             settings = settings_of_sources(settings, training, flatten(file.values), path)
         if "bf16" not in file.values and settings.get("precision", "fp32") == "fp32":
@@ -508,6 +516,8 @@ def command_to_name(file: Path) -> str:
         if re.search(pattern, read_source(file)):
             return f"the script {name} {service.replace('<name>', name)}, where nothing is watched"
     example = f"tuner-tui run --preset {shlex.quote(name)} -- python train.py"
+    if text := open_command(file):
+        return f"the command for {name} in {text} has values to fill in: give it whole, as in `{example}`"
     return f"which command reads {name} is not known: name it, as in `{example}`"
 
 

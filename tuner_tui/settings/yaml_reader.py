@@ -108,7 +108,9 @@ def _as_preset_errors(source: str, kind: str = "YAML") -> Iterator[None]:
         mark = getattr(error, "problem_mark", None)
         where = f"{source}:{mark.line + 1}" if mark is not None else source
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
-        raise PresetError(f"{where}: is not valid YAML: {shorten_text(str(problem), 120)}") from None
+        raise PresetError(
+            f"{where}: is not valid {'JSON' if source.endswith('.json') else 'YAML'}: {shorten_text(str(problem), 120)}"
+        ) from None
     except _RefusedError as error:
         raise PresetError(f"{source}:{error}") from None
     except RecursionError:
@@ -182,9 +184,9 @@ def _parse_ini(text: str) -> dict[str, Any]:
         *path, last = f"{section}.{key}".strip(".").split(".")
         inner = values
         for name in path:
-            inner = inner.setdefault(name, {})
-            if not isinstance(inner, dict):
-                raise ValueError(f"{name} is a value and a section")
+            if not isinstance(inner.get(name), dict):  # `decay = l2` above `decay.rate = 0.1`
+                inner[name] = {}
+            inner = inner[name]
         value: Any = re.sub(r"%\((\w+)\)s", r"${.\1}", re.sub(r"^%([\w.]+)$", r"${\1}", word))
         with suppress(yaml.YAMLError):  # INI leaves it to the reader whether a word is a number, a list or a switch
             loaded = yaml.safe_load(value) if value[:1] not in "{@" else value

@@ -239,18 +239,15 @@ class _HfImporter(Struct):
                     self._put("warmup_steps", key, ratio)
             case _ if self.values.get(newer := NEWER.get(key, "")) is not None:
                 self.leave(key, f"{newer} is given as well")
+            case _ if isinstance(value, str) and (why := _TABLES["refused"].get(key, {}).get(value)):
+                self.leave(key, why)
             case "activation_checkpointing":
                 self._put("gradient_checkpointing", key, value)
             case "group_by_length":
                 self._put("train_sampling_strategy", key, key if self._flag(key) else "random")
-            case "train_sampling_strategy" if value == "batch_rebalance":
-                self.leave(key, "batch_rebalance is not supported")
             case "evaluation_strategy" | "eval_strategy" | "save_strategy":
-                if value == "best":
-                    self.leave(key, "saving at the best evaluation is not supported")
-                else:
-                    strategy = "save_strategy" if key == "save_strategy" else "eval_strategy"
-                    self._put(strategy, key, "no" if value is False else value)
+                strategy = "save_strategy" if key == "save_strategy" else "eval_strategy"
+                self._put(strategy, key, "no" if value is False else value)
             case "eval_steps" | "save_steps" | "logging_steps":
                 number = self._number(key)
                 if number is not None and 0 < number < 1:

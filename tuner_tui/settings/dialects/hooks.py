@@ -294,6 +294,12 @@ def holds_arguments_only(values: Mapping[str, Any], section: str) -> bool:
     return isinstance(inner, Mapping) and inner.keys() <= KNOWN
 
 
+def script_of_launchers_file(_values: Mapping[str, Any], path: Path) -> str | None:
+    """The script that gives a file of DeepSpeed to its Trainer by name."""
+    script = find_script(path, words_of("trains"), lambda _near, source: names_file(source, path))
+    return None if script is None or needs_launcher(script) else f"python {shlex.quote(str(script))}"
+
+
 def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
     """The command of the script near the file that is shown to read it and trains; None without such a script.
 
@@ -320,7 +326,7 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
         source = read_source(script)
         if needs_launcher(script):
             continue
-        of_package = bool(package_import(script)) or (
+        of_package = package_import(script) == "from ." or (
             (script.parent / "__init__.py").exists() and "__main__" not in source
         )
         # Of a script in another part of the checkout, having the keys shows nothing: its name must say what it does.

@@ -521,14 +521,20 @@ def _known_names(
     return names
 
 
-def _constants(modules: Iterable[str]) -> dict[str, Any]:
-    """The constants, and the fields of classes, that have the same value in all modules that bind them."""
+def _constants(modules: Sequence[str]) -> dict[str, Any]:
+    """The constants, and the fields of classes, that have the same value in all modules that bind them.
+
+    A field that is a section of its own in another class, `model: ModelConfig`, has none.
+    """
     bound: list[tuple[str, Any]] = []
+    classes = {name for text in modules for name in re.findall(r"(?m)^class[ ]+(\w+)", text)}
+    fields = (field for text in modules for field in re.findall(r"(?m)^[ ]+(\w+)[ ]*:[ ]*(\w+)", text))
+    sections = {f"{OWN_NAMES}.{name}" for name, kind in fields if kind in classes}
     for text in modules:
         with suppress(PresetError):
             bound += known_names(text).items()
     last = dict(bound)
-    differing = {name for name, value in bound if value != last[name]}
+    differing = sections | {name for name, value in bound if value != last[name]}
     return {name: last[name] for name in last if name not in differing and (name.isupper() or "." in name)}
 
 

@@ -71,7 +71,7 @@ def find_script(path: Path, marker: str, shown: Shown) -> Path | None:
     """The script near the file whose source has `marker` and that is `shown` to read the file.
 
     Of several in a folder, the one that names the file counts, then the only one with a word of training in its name,
-    then the one whose path shares most words with the file's. None if several are as likely.
+    then the only one that a text starts. None if several are as likely.
     """
     scripts = find_scripts(path, marker, shown)
     return _likeliest(path, scripts) if scripts else None
@@ -179,10 +179,11 @@ def names_other_work(script: PurePath) -> bool:
 def names_file(source: str, path: Path) -> bool:
     """Whether a text in the source is the name of the file, with its suffix or without, or a path that ends so.
 
-    What is commented out does not count.
+    What is commented out does not count. A name such as `train`, which any source has, is one where it is opened.
     """
     source = pattern_of("comment_line").sub("", source)
-    name = rf"[\"']{re.escape(path.stem)}(\.ya?ml)?[\"']|[\"'/]{re.escape(path.name)}[\"']"
+    before = pattern_of("opens_by_name").pattern if path.stem in words_of("of_any_config") else ""
+    name = rf"{before}[\"']{re.escape(path.stem)}[\"']|[\"'/]{re.escape(path.name)}[\"']"
     return re.search(name, source) is not None
 
 
@@ -193,11 +194,18 @@ def needs_launcher(script: Path) -> bool:
 
 
 def package_import(script: Path) -> str:
-    """The beginning of an import from the script's own package, with which its path alone does not start it, or ""."""
-    package = script.absolute().parent
-    marks = (package / package.name, *(package.parent / mark for mark in ("pyproject.toml", "setup.py", "setup.cfg")))
-    absolute = "" if any(path.exists() for path in marks) else rf"|(?:from|import) {re.escape(package.name)}\."
-    match = re.search(rf"^(?:from \.{absolute})", read_source(script), re.MULTILINE)
+    """The beginning of an import from a package that the script is in, with which its path alone does not start it, or
+    "".
+    """
+    package, source = script.absolute().parent, read_source(script)
+    marks = ("pyproject.toml", "setup.py", "setup.cfg")
+    names = [
+        re.escape(folder.name)
+        for folder in _folders_above(script)
+        if not ((package / folder.name).exists() or any((folder.parent / mark).exists() for mark in marks))
+    ]
+    absolute = "" if "sys.path" in source else "".join(rf"|(?:from|import) {name}\." for name in names)
+    match = re.search(rf"^(?:from \.{absolute})", source, re.MULTILINE)
     return "" if match is None else match[0]
 
 
@@ -279,16 +287,4 @@ def _likeliest(path: Path, scripts: dict[Path, str]) -> Path | None:
     shown = "\n".join(pattern_of("comment_line").sub("", read_source(text)) for text in texts_above(path, whole=False))
     starts = r"python[\d.]*[ ]+(?:[\w./-]*/)?"
     by_text = [script for script in trains or scripts if re.search(rf"{starts}{re.escape(script.name)}\b", shown)]
-    if len(by_text) == 1:
-        return by_text[0]
-    wanted = _words(path.stem) | _words(path.absolute().parent.name)
-    scores: dict[tuple[int, int], list[Path]] = {}
-    for likely in named or trains or scripts:
-        words = _words(f"{likely.parent.name} {likely.stem}")
-        scores.setdefault((len(wanted & words), -len(words - wanted)), []).append(likely)
-    shared, best = max(scores.items())
-    return best[0] if len(best) == 1 and shared[0] else None
-
-
-def _words(text: str) -> set[str]:
-    return {word for word in re.split(r"[^a-z]+", text.lower()) if word}
+    return by_text[0] if len(by_text) == 1 else None

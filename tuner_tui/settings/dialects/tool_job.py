@@ -37,7 +37,6 @@ from tuner_tui.settings.dialects.hooks import KNOWN
 from tuner_tui.settings.dialects.hydra import hydra_command
 from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS, is_started
 from tuner_tui.settings.dialects.script_search import (
-    ARGUMENT_CLASSES,
     FOLDERS_UP,
     TRAINING,
     files_in,
@@ -181,10 +180,14 @@ def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = F
         others = []
     if others:  # together with others, of which nothing says which ones
         return UNKNOWN if for_others or all(len(named) > 1 for named in files) else None
-    if for_others:
-        return next(iter(commands), None)
-    # `tool fit` counts before `tool show`.
-    return min(commands, key=lambda row: (TRAINING.search(" ".join(row[0][:4])) is None, len(row[0])), default=None)
+    launchers = words_of("launchers").keys()
+    launched = Counter(launchers.isdisjoint(words) for words, _, _ in commands)  # a launcher that most have is needed
+
+    def rank(row: Started) -> tuple[bool, int, int]:  # `tool fit` counts before `tool show`
+        program = " ".join((*row[0][:4], script_of(row[0]).name))
+        return TRAINING.search(program) is None, -launched[launchers.isdisjoint(row[0])], len(row[0])
+
+    return min(commands, key=rank, default=None)
 
 
 def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -> list[Started]:
@@ -208,9 +211,9 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
         commands = _commands_in(text_file, text, config, programs, for_others)
         folders = [*text_file.absolute().parents[: FOLDERS_UP + 1]]
         top = folders[folders[0].name == "docs"]  # its readers may go to a folder below it: `cd tools`
-        folders += (above for above in config.parents[:FOLDERS_UP] if top in above.parents)
         changed = {folders[0] / name: None for name in pattern_of("changes_folder").findall(text)}
         folders += (inner for inner in changed if inner.is_dir() and inner not in folders)
+        folders += (above for above in config.parents[:FOLDERS_UP] if top in above.parents)
         for written, environment in commands:
             words = [_program_here(word, config) for word in written]
             for folder in folders:
@@ -245,6 +248,19 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
     return lines or cut
 
 
+def open_command(path: Path) -> str:
+    """The text near the file in which a command for training names it with values to fill in; empty without one."""
+    programs = {program for tool in dialects().values() for program in tool.programs} | project_programs(path)
+    for text_file in texts_above(path):
+        text = read_source(text_file)
+        for words, _ in _commands_in(text_file, text, path, programs, True) if path.name in text else ():
+            names_it = any(word.endswith((f"/{path.name}", f"={path.name}")) or word == path.name for word in words)
+            folders = text_file.absolute().parents[:2]
+            if names_it and any(map(_is_open, words)) and any(_starts_training(words, f, programs) for f in folders):
+                return text_file.name
+    return ""
+
+
 def _commands_in(
     text_file: Path, text: str, config: Path, programs: Collection[str], is_any: bool
 ) -> list[tuple[Sequence[str], dict[str, str]]]:
@@ -271,6 +287,10 @@ def _with_launcher(words: tuple[str, ...], path: Path) -> Started:
             if is_same and not launchers.isdisjoint(given[:start]) and not any(map(_is_open, given[:start])):
                 launched.add((tuple(given[:start]), text_file.absolute().parent))
     ((before, folder),) = launched if len(launched) == 1 else ((words[:1], None),)
+    package = package_import(script).rpartition(" ")[2].strip(".") if before == ("python",) else ""
+    if package:
+        root = next(folder.parent for folder in script.parents if folder.name == package)
+        return ("python", "-m", ".".join(script.relative_to(root).with_suffix("").parts), *words[2:]), {}, root
     return (*before, *words[1:]), {}, folder
 
 
@@ -324,7 +344,8 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     modules = (f"{name.replace('.', '/')}.py" for option, name in pairwise(before) if option in MODULE)
     script = next((word for word in before if word.endswith(".py")), next(modules, None))
     config_words = {*re.split(r"[\W_]+", config.stem)} | {*words_of("of_any_config")}
-    if names_other_work(config) or not _methods(" ".join(before)) <= _methods(config.stem):
+    is_other_format = Path(name).suffix in CONFIGURATIONS and other.suffix[:3] != config.suffix[:3]  # `.yml`, `.yaml`
+    if is_other_format or names_other_work(config) or not _methods(" ".join(before)) <= _methods(config.stem):
         return False
     # `options/train/EDVR/a.yml` for `options/train/ECBSR/b.yml`
     is_near = other.parent in config.parents[:2] or other.parent.parent == config.parent.parent != folder
@@ -340,7 +361,7 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
         return False
     option = next((part for part in (word.partition("=")[0], *before[-1:]) if part.startswith("-")), "")
     # `-Y {path_to_config}`, `train.py config/yours.yml`: what is to be filled in says that it is the configuration.
-    is_example = re.search(r"/.*\.(?:ya?ml|json|toml)$", name) and other.parent in config.parents and not other.exists()
+    is_example = re.search(r"/.*\.\w+$", name) and other.parent in config.parents and not other.exists()
     says_config = (_is_open(name) or is_example) and re.search(r"conf|cfg|ya?ml", name, re.IGNORECASE)
     is_option = re.fullmatch(r"-[A-Za-z]", option) or pattern_of("config_options").fullmatch(f'"{option}"')
     is_beside = bool(is_example) and other.parent == config.parent
@@ -391,7 +412,8 @@ def _starts_training(words: Sequence[str], folder: Path, programs: Collection[st
                 return False
             if names_other_work(Path(word)):
                 return bool({"fit", "train"} & {*words})
-            if named_for_training([Path(word)]) or trains(folder / word):
+            of_name = following.isidentifier() and TRAINING.search(following)  # `tool.py train`
+            if of_name or named_for_training([Path(word)]) or trains(folder / word):
                 return True  # else it may start the next one
         if word in MODULE and not following.startswith(LAUNCH_MODULES):
             *packages, module = map(Path, following.split("."))
@@ -486,8 +508,8 @@ def settings_of_sources(
     """The settings with what the job's script itself gives to `TrainingArguments`, and with the type that the sources
     cast to where the file only has a switch for mixed precision.
     """
-    script = next((Path(job.cwd or "", word) for word in job.command if word.endswith(".py")), None)
-    if script is not None and ARGUMENT_CLASSES.search(read_source(script)):
+    script = program_of(job.command, path)
+    if script is not None and re.search(rf"(?:{ARGUMENTS.pattern})\(", read_source(script)):
         values = {key: value for key, value in values_of_file(script).items() if not re.search(r"\.|\(\)$", key)}
         given = {key: value for key, value in values.items() if not TEMPLATE.fullmatch(str(value))}
         settings = {**read_settings(dialects()["hf-python"], given).settings, **settings}
