@@ -30,7 +30,7 @@ def port_ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     evidence = "\n".join(situation.state.exited.evidence) if situation.state.exited is not None else ""
     held, free = HELD.search(evidence), FREE.search(evidence)
     taken = None if held is None else held[1] or held[3]
-    holder, free_port = remedy("end-holder"), remedy("free-port")
+    free_port, holder = _rows("taken-port", situation)
     if held is not None and held[2]:
         holder = replace(holder, why=f"{held[2]} uses port {taken}")
     command = None
@@ -84,7 +84,8 @@ def matching_releases(situation: Situation, where: str | None) -> tuple[Remedy, 
     """How to bring releases together; `where` is a renamed argument, or the packages that take part."""
     if is_renamed_or_removed(where):
         return (*argument_ladder(situation, where), *matching_releases(situation, None))
-    update = "" if where is None else f"`pip install -U {where.replace(',', '')}`, or "
+    names = [] if where is None else [read_table("distributions").get(name, name) for name in where.split(", ")]
+    update = f"`pip install -U {' '.join(names)}`, or " if names else ""
     cache = "; then delete unsloth_compiled_cache" if any("unsloth" in line for line in situation.log) else ""
     return (remedy("matching-releases", packages=where or "the packages of the traceback", update=update, cache=cache),)
 

@@ -101,6 +101,8 @@ WHOLE_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s*File "[^"\n]+", line \d+, in \S')
 BROKEN_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s{0,4}File "[^"\n]{20,400}(?:",?(?: l?i?n?e?(?: \d*)?,?)?(?: i?n?)?)?$')
 PREFIX_STARTS = frozenset("[(+|-*•>0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 """First characters of prefixes; lines that begin otherwise are not searched for one."""
+FORWARDED = re.compile(r"\[rank\d+\]: ?$")
+"""What torch writes before an exception; a level in front of it is of a program that passes the output on."""
 STRAIGHT_QUOTES = str.maketrans("‘’“”", "''\"\"")
 """A web page's quotation marks in place of a program's."""
 MAX_PREFIXES = 4
@@ -196,7 +198,7 @@ def _strip_learned(pieces: list[str], lines: list[LogLine], learned: LearnedPref
                 number,
                 pieces[number][match.end() :],
                 None if rank is None else int(rank["a"] or rank["b"]),
-                None if level is None else level[1][0],
+                None if level is None or FORWARDED.search(match[0]) else level[1][0],
             )
         elif learned.is_blank and pieces[number].strip():
             return
@@ -226,7 +228,7 @@ def _without_prefixes(number: int, text: str) -> LogLine:
         groups = match.groupdict()
         rank = int(groups["rank"]) if groups.get("rank") else rank
         local_rank = int(groups["local"]) if groups.get("local") else local_rank
-        level = (groups["level"] or "")[:1] if groups.get("level") else level
+        level = groups["level"][:1] if groups.get("level") else None if FORWARDED.search(match[0]) else level
         text = text[match.end() :]
     if "‘" in text or "“" in text:
         text = text.translate(STRAIGHT_QUOTES)
@@ -246,13 +248,7 @@ FLAT_EXCEPTION = re.compile(
     r"(?<![\w.'\"])"
     r"((?:[a-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout|Failed|OutOfResources)\b(?=: |$))"
 )
-ERROR_FIELDS = ("exc_info", "exc_text", "exception", "error", "err", "traceback", "stack_trace", "stack", "stacktrace")
-TEXT_FIELDS = ("message", "msg", "event", "text", "textPayload", "log", "data", "line")
-STAMPS = frozenset({"time", "timestamp", "ts", "asctime", "@timestamp", "stream", "stream_name"})
-"""Fields of a record of a log, one of which data does not have as a rule."""
 RECORD = re.compile(r"[\[, ]*\{\"")
-ERROR_LEVELS = frozenset({"error", "critical", "fatal", "err", "40", "50"})
-LEVEL_FIELDS = ("level", "levelname", "severity", "lvl", "log.level")
 OWN_WORDS = frozenset({"Original", "+ Exception Group", "Exception Group", "| Exception Group"})
 MAX_SPAN = 600
 """Lines after a traceback's header in which its prefix is looked for."""
@@ -300,11 +296,12 @@ def _record_text(line: str) -> tuple[str, ...] | None:
         return tuple(record.split("\n")) if record.lstrip().startswith(HEADER) else None
     if not isinstance(record, dict):
         return None
-    level = str(next((record[name] for name in LEVEL_FIELDS if name in record), "")).lower()
-    fields = (*ERROR_FIELDS, *(TEXT_FIELDS if level in ERROR_LEVELS else ()))
+    words: Mapping[str, Sequence[str]] = read_data_file(FILE)["records"]
+    level = str(next((record[name] for name in words["level-fields"] if name in record), "")).lower()
+    fields = (*words["error-fields"], *(words["text-fields"] if level in words["error-levels"] else ()))
     texts = [record[name] for name in fields if isinstance(record.get(name), str) and HEADER in record[name]]
-    if not texts and not STAMPS.isdisjoint(record):  # what a container, a cloud or a notebook keeps of each line
-        texts = [record[name] for name in TEXT_FIELDS if isinstance(record.get(name), str)]
+    if not texts and any(name in record for name in words["stamps"]):  # of a container, a cloud or a notebook
+        texts = [record[name] for name in words["text-fields"] if isinstance(record.get(name), str)]
     return tuple(texts[0].rstrip("\n").split("\n")) if texts else None
 
 
