@@ -29,6 +29,15 @@ def test_the_rank_where_it_began_is_named() -> None:
     assert replay.role == "undefined"
 
 
+def test_a_batch_that_is_not_finite_is_the_answer() -> None:
+    values = TensorRange("float32", (32, 64), ("nan",), -3.5, 3.8, others=64)
+    entered = Operation("forward", "head", "aten.addmm", (RANGE, values), values, entered="data")
+    assert judge_replay(3, 0, [ReplayReport(0, 3, "", entered)], [], []).sentence == (
+        "In step 3, the batch itself is not finite: -3.5 to 3.8, 64 of 2,048 nan in float32; "
+        "it enters head, forward, aten.addmm."
+    )
+
+
 def test_the_rows_are_those_of_the_run() -> None:
     replay = judge_replay(3, 0, [ReplayReport(0, 3, "", LOG)], steps(2.0, 1.0, float("nan")), steps(2.0, 1.0))
     assert replay.rows == (12,)

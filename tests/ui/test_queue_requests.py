@@ -82,7 +82,7 @@ async def test_a_training_is_queued_while_another_run_has_its_hardware() -> None
 
 
 async def test_a_run_that_waited_is_not_shown_in_place_of_one_that_was_opened_since() -> None:
-    box = failed_box(shortage="It trains on the CPU; run r008 comes first.", runs=[other_run("r010")])
+    box = failed_box(shortage="The CPU is taken by run r008.", runs=[other_run("r010")])
     async with on_screen(box) as pilot:
         await press_to(pilot, "Queue", "t")
         await press_until(pilot, lambda: "Queued as r009" in said(pilot), "enter")

@@ -132,8 +132,8 @@ def resolve_name(name: str | None) -> tuple[str | None, Path | None]:
 
     try:
         return None, find_run(name, runs_dir()).path
-    except RunNotFoundError:
-        pass
+    except RunNotFoundError as missing:
+        no_run = str(missing)
     try:
         find_preset(name)
     except PresetError as error:
@@ -141,5 +141,6 @@ def resolve_name(name: str | None) -> tuple[str | None, Path | None]:
 
         command = nearest_command(name, preset_names())
         hint = f"; did you mean the command `tuner-tui {command}`?" if command else f": {error}"
-        fail(f"{name} is not a command, run, preset or file{hint}")
+        is_run = name[:1] == "r" and name[1:].isdecimal()
+        fail(no_run if is_run else f"{name} is not a command, run, preset or file{hint}")
     return name, None

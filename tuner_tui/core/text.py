@@ -25,17 +25,13 @@ def wrap_text(
     )
 
 
-NEAR_END = 0.6
-"""The part of the room that the words must fill which are kept whole: of a single long word the start is kept."""
-
-
 def end_at_word(text: str, most: int) -> str:
-    """`text` in at most `most` characters, shortened with `…`: at the end of a word, unless that is far away."""
+    """`text` in at most `most` characters, shortened with `…`: after a word, unless that fills less than 60 %."""
     if len(text) <= most:
         return text
     start = text[: max(0, most - 1)]
     words = start.rpartition(" ")[0].rstrip(" ,;:·(")
-    return f"{words} …" if len(words) > most * NEAR_END else start.rstrip() + "…" * (most > 0)
+    return f"{words} …" if len(words) > most * 0.6 else start.rstrip() + "…" * (most > 0)
 
 
 def first_line(text: str) -> str:

@@ -77,12 +77,14 @@ class Operation(Struct, frozen=True):
         """Where it was, and what went in and came out."""
         node = f" ({self.node})" if self.node else ""
         where = ", ".join(filter(None, (self.module, self.phase, f"{self.operator or 'unknown operator'}{node}")))
+        if self.is_from_data:
+            values = "".join(f": {each}" for each in self.inputs if each.others)
+            return single_line(f"the batch itself is not finite{values}; it enters {where}")
         ranges = [f"inputs {'; '.join(map(str, self.inputs))}"] if self.inputs else []
         ranges += [f"result {self.output}"] if self.output else []
         ranges += [f"learning rate {self.learning_rate:g}"] if self.learning_rate is not None else []
         if self.entered:
-            source = "the batch" if self.is_from_data else "a constant" if self.entered == "data" else self.entered
-            ranges.append(f"{source} was not finite before")
+            ranges.append(f"{'a constant' if self.entered == 'data' else self.entered} was not finite before")
         return single_line(f"first not finite: {where}" + (f": {', '.join(ranges)}" if ranges else ""))
 
     @property

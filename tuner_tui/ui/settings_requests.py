@@ -379,6 +379,7 @@ UNUSED_GROUP = "fits the GPU (PyTorch here is CPU-only)"
 PRESET_GROUPS = (
     "yours", READING_GROUP, FITTING_GROUP, UNMEASURED_GROUP, "for other machines", "tuning notes", "cannot be read",
 )  # fmt: skip
+WIDEST, SCROLL_BAR = 100, 2
 PRESET_COLUMNS = ("method", "peak / free memory (! tight)", "time here", "")
 
 
@@ -404,7 +405,8 @@ def preset_table(
     rows = [PRESET_COLUMNS, *(_preset_figures(preset, current, judged.get(preset.name), memory) for preset in presets)]
     # Until a run was measured here no time is known.
     columns = [column for column in zip(*rows, strict=True) if not {*column[1:]} <= {UNKNOWN, ""}]
-    room = int(width * DIALOG_SHARE) - DIALOG_FRAME - max(len(preset.name) for preset in presets)
+    name_width = max(len(preset.name) for preset in presets)
+    room = min(WIDEST, int(width * DIALOG_SHARE)) - DIALOG_FRAME - SCROLL_BAR - name_width
     table = format_table(list(zip(*columns, strict=True)))
     while len(columns) > 1 and max(map(len, table)) > room:
         columns.pop()

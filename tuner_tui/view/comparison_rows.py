@@ -42,6 +42,7 @@ from tuner_tui.view.cells import (
     wrapped_rows,
 )
 from tuner_tui.view.charts import Axes, Curve, Pattern, curve_rows, legend
+from tuner_tui.view.loss_chart import smooth
 from tuner_tui.view.number_format import EQUAL_SPEED, gain, metric, significant
 from tuner_tui.view.run_rows import outcome_sentence
 from tuner_tui.view.settings_form import KNOBS
@@ -52,8 +53,7 @@ COLUMN_GAP = 3
 MAX_COLUMN_WIDTHS, LEAST_REMARK = (26, 22, 22, 60), 20
 PLOT_COLUMNS, PLOT_ROWS = 21, 10
 MAX_VALUE_WIDTH = 200
-INTERNAL = frozenset({"apply", "dialect", "kind"})
-"""Parts of a job that say nothing of its training: how settings reach it."""
+HOW_PASSED = frozenset({"apply", "dialect", "kind"})
 
 
 class ComparisonScene(NamedTuple):
@@ -132,7 +132,7 @@ def comparison_rows(scene: ComparisonScene | None, width: int, height: int = 0) 
 
 def _plot(scene: ComparisonScene, width: int, height: int) -> list[Line]:
     curves = tuple(
-        Curve(name, tuple(x for x, _ in curve), tuple(y for _, y in curve), style, pattern)
+        Curve(name, xs := tuple(x for x, _ in curve), smooth(xs, tuple(y for _, y in curve)), style, pattern)
         for name, curve, style, pattern in zip(scene.names, scene.curves, RUN_STYLES, RUN_PATTERNS, strict=True)
     )
     if width < PLOT_COLUMNS or all(len(curve.xs) < 2 for curve in curves):
@@ -228,8 +228,10 @@ def _tone(comparison: Comparison, row: MeasuredFigure | LossAt) -> Style:
 def _settings_section(scene: ComparisonScene, width: int, origins: bool = True) -> list[Line]:
     none = "identical" if all(scene.comparison.observed) else "no known difference"
     entries = (*map(_setting, scene.comparison.settings), *map(_variable, scene.comparison.environment))
-    shown = entries if origins else (entry._replace(remark="") for entry in entries)
-    return _section("Settings", scene, shown, width, none=none)
+    shown = [entry if origins else entry._replace(remark="") for entry in entries if UNKNOWN_KIND not in entry]
+    unknown = ", ".join(entry.name for entry in entries if UNKNOWN_KIND in entry)
+    rows = _section("Settings", scene, shown, width, none="" if unknown else none)
+    return rows + (wrapped_rows(f"not known of one of them: {unknown}", width, "dim") if unknown else [])
 
 
 def _measured(scene: ComparisonScene, width: int) -> list[Line]:
@@ -314,7 +316,7 @@ def _others(rows: Iterable[Difference]) -> Iterator[Entry]:
     for row in rows:
         if isinstance(row.first, Mapping) and isinstance(row.second, Mapping):
             yield from _others(find_differences(row.first, row.second))
-        elif row.name not in INTERNAL and (row.first or row.second):  # what one has not, and the other does without
+        elif row.name not in HOW_PASSED and (row.first or row.second):  # None and off say nothing
             values = _from_difference(row.first, row.second)
             first, second = (shorten(format_observed(value), MAX_VALUE_WIDTH) for value in values)
             yield Entry(row.name.replace("_", " "), first, second, "")

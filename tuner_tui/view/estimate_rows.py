@@ -19,7 +19,6 @@ from tuner_tui.view.cells import (
     line,
     line_width,
     plain_text,
-    shorten,
     shorten_phrases,
     text_width,
     wrapped_rows,
@@ -71,7 +70,7 @@ def _time_row(expected: DurationEstimate | None, width: int) -> Line:
     if expected.range_s is not None and text != VARIED and text_width(text) + text_width(START_UP) <= width - 5:
         text += START_UP
     room = width - 5 - text_width(text) - 3
-    rests_on = f" · {shorten(expected.rests_on, room)}" if room >= LEAST_SOURCE else ""
+    rests_on = f" · {shorten_phrases(expected.rests_on, room)}" if room >= LEAST_SOURCE else ""
     return line(label, text, TextSpan(rests_on, "dim"))
 
 

@@ -188,7 +188,7 @@ def run_description(run: LiveRun | RunRow) -> tuple[str, ...]:
     """Return phase, step, share done and time left of a run."""
     step = "" if run.step is None else f"{run.step:,}/{run.total_steps:,}" if run.total_steps else f"step {run.step:,}"
     share = format_share(run.step / run.total_steps) if run.step is not None and run.total_steps else ""
-    left = "" if run.eta_s is None else f"{format_rough_duration(run.eta_s)} left"
+    left = "" if run.eta_s is None or run.phase == "ending" else f"{format_rough_duration(run.eta_s)} left"
     return ("" if run.phase == "training" else run.phase or "", step, share, left)
 
 

@@ -51,7 +51,7 @@ def test_who_starts_and_on_what(
          "It needs 2 GPUs, 1 free. GPU 0: alice: python train.py."),
         ([applicant("r1"), applicant("r2")], [A], "It needs 1 GPU, 0 free. GPU 0: run r1 is before it."),
         ([applicant("r1", 2)], [taken(A, "lost")], "It needs 2 GPUs, of which 1 are visible now."),
-        ([applicant("r1", 0), applicant("r2", 0)], [], "It trains on the CPU; run r1 comes first."),
+        ([applicant("r1", 0), applicant("r2", 0)], [], "The CPU is taken by run r1."),
     ],
 )  # fmt: skip
 def test_the_last_one_waits_and_says_why(applicants: list[Applicant], gpus: list[GpuOccupancy], reason: str) -> None:

@@ -106,7 +106,7 @@ def test_a_training_is_short_of_the_processor_only_while_a_run_has_it(box: Queue
     folder = box.add("", on_processor)
     assert shortage_now(box.root, on_processor) == ""
     box.waiter(fake_gpus(0), starts).step()
-    assert shortage_now(box.root, on_processor) == "It trains on the CPU; run r001 comes first."
+    assert shortage_now(box.root, on_processor) == "The CPU is taken by run r001."
     os.close(starts.locks["r001"])
     end_waiting(folder, "stopped", "")
     assert shortage_now(box.root, on_processor) == ""

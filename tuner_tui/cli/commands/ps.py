@@ -66,8 +66,7 @@ def _figures(row: RunRow) -> tuple[str, ...]:
 def _command(row: RunRow, room: int) -> str:
     unsupervised = _is_unsupervised(row) or row.status in ("waiting", "pending")
     # A command may hold a whole script, with line ends and escape sequences.
-    text = row.damage or (f"{row.label}: {row.sentence}" if unsupervised else row.label or row.sentence)
-    words = single_line(text)
+    words = single_line(row.damage or (f"{row.label}: {row.sentence}" if unsupervised else row.label or row.sentence))
     return words if unsupervised or row.damage else shorten_start(words, room)
 
 

@@ -49,7 +49,7 @@ def take_turns(
             turns.append(Turn(applicant.run, None, applicant.hindrance))
             continue
         if not applicant.gpus:
-            reason = "" if processor is None else f"It trains on the CPU; {processor} comes first."
+            reason = "" if processor is None else f"The CPU is taken by {processor}."
             turns.append(Turn(applicant.run, () if processor is None else None, reason))
             processor = processor or f"run {applicant.run}"
             continue

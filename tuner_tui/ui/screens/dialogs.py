@@ -32,7 +32,7 @@ from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel, themed_style
 from tuner_tui.view.cells import Line
 from tuner_tui.view.charts import gauge
-from tuner_tui.view.finding_rows import FindingChoice, further_evidence
+from tuner_tui.view.finding_rows import FindingChoice, further_evidence, memory_in_words
 
 if TYPE_CHECKING:
     from tuner_tui.advice.estimate import PeakMemory
@@ -234,7 +234,7 @@ class WhyScreen(Dialog[None]):
         parts: list[tuple[str, str | None]] = [
             ("where", (finding.where or "").replace("-", " ")),
             ("confidence", finding.confidence),
-            *(("evidence", fact) for fact in further_evidence(finding)),
+            *(("evidence", memory_in_words(fact)) for fact in further_evidence(finding)),
         ]
         if remedy is not None:
             parts += [

@@ -69,9 +69,9 @@ def help_groups(keys: Sequence[Binding]) -> list[tuple[str, list[tuple[str, str]
     """Return (group, [(first key, name)]), groups in the order of their first key."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for key in keys:
-        if not _moves(key):
-            group = key.group.description if key.group else ""
-            groups.setdefault(group, []).append((key_label(key.key.split(",")[0]), key.description))
+        entry = key_label(key.key.split(",")[0]), key.description
+        if not _moves(key) and not any(entry in listed for listed in groups.values()):
+            groups.setdefault(key.group.description if key.group else "", []).append(entry)
     return list(groups.items())
 
 

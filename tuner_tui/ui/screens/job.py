@@ -282,7 +282,7 @@ class JobScreen(Dialog["Job"]):
             self.dismiss(parse_job(self._read(), self._before))
         except FieldError as error:
             self.query_one(f"#job-{error.field}").focus()
-            self.call_after_refresh(self._show_message, str(error), True)
+            self._show_preview()
 
     def _read(self) -> dict[str, str]:
         texts = dict(self._texts)
@@ -292,10 +292,8 @@ class JobScreen(Dialog["Job"]):
                     texts[line.name] = widget.value
         return texts
 
-    def _show_message(self, text: str, wrong: bool = False) -> None:
-        message = self.query_one("#message", Label)
-        message.update(text)
-        message.set_class(wrong, "-wrong")
+    def _show_message(self, text: str) -> None:
+        self.query_one("#message", Label).update(text)
 
 
 def _row(line: JobField, texts: dict[str, str]) -> Widget:

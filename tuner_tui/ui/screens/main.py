@@ -252,7 +252,8 @@ class MainScreen(FullScreen):
         self.show_page("output")
         quoted = (each.evidence[0] for each in self.findings if each.severity == "failed" and each.evidence)
         error = next((text for text in quoted if "Error:" in text), "Error:")
-        self.query_one(OutputPanel).search_for(error.partition("…")[0][:SEARCHED], backwards=True)
+        # Once the page has its height, by which the match is brought into view with what stands above it.
+        self.call_after_refresh(self.query_one(OutputPanel).search_for, error.partition("…")[0][:SEARCHED], True)
 
     def action_help(self) -> None:
         from tuner_tui.ui.screens.help import HelpScreen  # the first frame does without
