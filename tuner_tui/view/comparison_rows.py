@@ -284,7 +284,7 @@ def _section(
 def _setting(row: ChangedSetting) -> Entry:
     sides = ((row.first, row.first_origin), (row.second, row.second_origin))
     first, second = (
-        UNKNOWN_KIND if origin.kind == UNKNOWN_KIND else format_value(row.name, value) or "(empty)"
+        UNKNOWN_KIND if origin.kind == UNKNOWN_KIND else format_value(row.name, value) or "none"
         for value, origin in sides
     )
     # A recommendation is named without its reasons, which are long, a remedy without the id of its cause.

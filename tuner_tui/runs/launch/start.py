@@ -204,7 +204,7 @@ def ensure_no_duplicate(request: LaunchRequest) -> None:
             folder == request.parent or _is_same_training(folder, request)
         ):
             raise DuplicateRunError(
-                f"This training is already running as {folder.id}; `tuner-tui logs -f {folder.argument}` follows it."
+                f"This training is already running as {folder.id}: `tuner-tui {folder.argument}`, or r on the screen."
             )
 
 
