@@ -39,7 +39,7 @@ def test_a_good_box_has_nothing_but_good_marks() -> None:
 @pytest.mark.parametrize(
     ("inventory", "name", "state", "expected"),
     [
-        (box(T4, shm_mib=64), "Shared memory", "warning", "64 MiB are free"),
+        (box(T4, shm_mib=64), "Shared memory", "warning", "64.0 MiB are free"),
         (box(T4, disk=Space("/runs", GIB, GIB // 2)), "Disk", "wrong", "0.5 GiB are free in /runs"),
         (box(T4, cores=64, quota=2.0), "Cores", "warning", "2 cores are usable, of 64"),
         (box(T4, cores=2), "Cores", "warning", "competes"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -363,14 +363,18 @@ def named_paths(values: Mapping[str, Any], dialect: Dialect | None = None) -> tu
         # An alias that only some values make a model's name may be that of a folder to write to.
         certain = (key for key in dialect.model_keys if key not in words_of("only_of_value"))
         of_tool = dict.fromkeys(certain, "model") | dict.fromkeys(dialect.data_keys, "data")
-    paths = []
-    for key, value in _leaves(values):
+    paths, leaves = [], [*_leaves(values)]
+    of_root = ((key.rpartition("."), value) for key, value in leaves if isinstance(value, str))
+    roots = {section: value for (section, _, name), value in of_root if re.fullmatch(table["roots"], name)}
+    for key, value in leaves:
         kind = next((of_tool[name] for name in of_tool if leaf_pattern(name).match(key)), None)
         kind = kind or kinds.get(key.rpartition(".")[2])
         if kind is None or not isinstance(value, str):
             continue
         for word in value.split(",") if kind == "data" else (value,):
             path = word.strip().partition("#")[0]  # ms-swift's number of samples
+            if kind == "data" and "/" not in path and path.endswith(ends):
+                path = str(PurePath(roots.get(key.rpartition(".")[0], ""), path))
             if path.startswith(begins) or (path.endswith(ends) and "://" not in path):
                 paths.append(NamedPath(key, path, kind))
     listed = values.get("dataset_dir", "data")
