@@ -78,6 +78,15 @@ def test_saves_of_a_plain_loop_are_pauses(sections: ObservedProcess) -> None:
     assert [(event.step, Path(event.path).name) for event in events_of(events, Saved)][-1] == (3, "last.safetensors")
 
 
+def test_batches_that_cannot_be_read_come_from_a_loader(sections: ObservedProcess) -> None:
+    events = story(sections, "unreadable_batches")
+    final = last_steps(events)
+    assert (final.own_steps, final.epoch_batch, final.epoch_batches, final.samples) == (6, 6, 6, 0)
+    assert settings_in_effect(events)["per_device_train_batch_size"] == 2
+    [plan] = [event for event in events_of(events, Plan) if event.parameters]
+    assert (plan.parameters, plan.trainable_parameters) == (10, 5), "the target network does not train"
+
+
 def test_child_that_raises_says_why(sections: ObservedProcess) -> None:
     events = story(sections, "raising")
     [error] = events_of(events, OutOfMemory)

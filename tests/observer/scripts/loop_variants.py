@@ -520,7 +520,33 @@ def evaluation_in_the_body() -> None:
         optimizer.step()
 
 
+class Graphs:
+    """A batch of graphs, whose `keys` are a property, and whose second half cannot be looked into."""
+
+    keys = ("nodes", "edges")
+
+    def __init__(self, samples: list[torch.Tensor]) -> None:
+        self.nodes = torch.cat(samples)
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        if key == "edges" or self.nodes.mean() > 0.5:
+            raise KeyError(key)
+        return self.nodes
+
+
+def unreadable_batches() -> None:
+    """Learns from batches that nobody else can read, with a network that follows the one that trains."""
+    model = nn.ModuleDict({"network": nn.Linear(4, 1), "target": nn.Linear(4, 1)})
+    optimizer = torch.optim.SGD(model["network"].parameters(), lr=0.1)
+    data = [torch.full((2, 4), float(row >= 6)) for row in range(12)]
+    for graphs in DataLoader(data, batch_size=2, collate_fn=Graphs):
+        optimizer.zero_grad()
+        (model["network"](graphs.nodes) - model["target"](graphs.nodes).detach()).pow(2).mean().backward()
+        optimizer.step()
+
+
 SECTIONS = (
+    unreadable_batches,
     own_optimizer, own_optimizer_without_modes, own_iteration, uneven_optimizers, optimizer_of_the_loss,
     another_optimizer_to_end_with,
     gradients_before_the_training, warm_up_by_hand, evaluation_in_the_body,

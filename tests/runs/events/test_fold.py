@@ -116,6 +116,13 @@ def test_an_evaluation_whose_line_is_read_late_is_not_the_newest() -> None:
     assert fold_all(state, [again]).evaluations[-1] == again, "a second training in the same process"
 
 
+def test_metrics_that_a_logger_gets_one_by_one_are_of_one_evaluation() -> None:
+    values = {"eval_reward": 3.0, "eval_length": 9.0}
+    story = [ev.Evaluated(t=1.0, step=0, source="tensorboard", metrics={name: value}) for name, value in values.items()]
+    [evaluation] = fold_all(RunState(), story).evaluations
+    assert evaluation.metrics == values
+
+
 def test_another_evaluation_of_the_last_step_is_none_of_the_series() -> None:
     """As of the best weights, which were loaded again after the training."""
     losses = [(10, 3.0), (20, 2.0), (30, 2.5), (30, 2.0)]

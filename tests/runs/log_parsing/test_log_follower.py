@@ -251,6 +251,14 @@ LATE = [
             ],
             [(10 * number, {"eval_loss": float(number)}) for number in range(1, 9)],
         ),
+        # no step follows the evaluation that ends the training, so that only its line says that there was one
+        (
+            [
+                (SECOND[0], fold_all(RunState(), [counted(12, 10)])),
+                ("".join(SECOND[1:3]), fold_all(RunState(), [counted(12, 10), counted(30, 20)])),
+            ],
+            [(10 * number, {"eval_loss": float(number)}) for number in (1, 2, 3)],
+        ),
     ],
 )  # fmt: skip
 def test_what_several_looks_find(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -45,7 +45,7 @@ def fold_all(state: RunState, events: Iterable[ev.Event]) -> RunState:
     ranks, last_event_t = state.ranks, state.last_event_t
     for event in events:
         state = _folded(state, event)
-        last_event_t = _latest(last_event_t, event.t)
+        last_event_t = _greater(last_event_t, event.t)
     rates = state.rates if state.ranks is ranks else rates_of(state.ranks.values())
     return replace(state, last_event_t=last_event_t, rates=rates)
 
@@ -203,11 +203,9 @@ def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
     earlier = state.evaluations
     last = len(earlier) - 1
     # Another value of the same step is of the best weights, loaded again after the training, or of other data.
-    if any(
-        (each.step, each.source) == (event.step, event.source) and each.metrics.keys() & event.metrics.keys()
-        for each in earlier[-1:]
-    ):
-        return state
+    for each in earlier[-1:]:
+        if (each.step, each.source) == (event.step, event.source) and each.metrics.keys() & event.metrics.keys():
+            return state
     for index in range(last, max(-1, last - RECENT_EVALUATIONS), -1):
         if _is_same_evaluation(earlier[index], event, newest=index == last):
             best, lesser = sorted(
@@ -228,7 +226,7 @@ def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
 def _is_same_evaluation(before: ev.Evaluated, event: ev.Evaluated, newest: bool) -> bool:
     """Whether one was seen by the observer, logged or printed and the other is the same by another source."""
     if before.source == event.source:
-        return False
+        return event.source is not None and before.step == event.step  # a logger may get one metric at a time
     near = newest and abs(event.t - before.t) <= SAME_EVALUATION_S and bool(before.metrics and event.metrics)
     return before.step == event.step or near
 
@@ -286,7 +284,7 @@ def _stepped(state: RunState, event: ev.Steps) -> dict[str, Any]:
     if event.own_steps < 1:
         return {}
     since = event.t if state.training_since_t is None else state.training_since_t
-    changed: dict[str, Any] = {"last_step_t": _latest(state.last_step_t, event.t), "training_since_t": since}
+    changed: dict[str, Any] = {"last_step_t": _greater(state.last_step_t, event.t), "training_since_t": since}
     if state.hung is not None and event.t > state.hung.t:
         changed["hung"] = None
     if state.first_step_t is None:
@@ -337,11 +335,10 @@ def _step(state: RunState, before: RankState, event: ev.Steps) -> int:
     return event.step if restarted else _greater(state.step, event.step)
 
 
-def _latest(earlier_t: float | None, t: float) -> float:
-    return t if earlier_t is None or not math.isfinite(earlier_t) else max(earlier_t, t)
+Number = TypeVar("Number", int, float)
 
 
-def _greater(current: int | None, value: int) -> int:
+def _greater(current: Number | None, value: Number) -> Number:
     return value if current is None else max(current, value)
 
 

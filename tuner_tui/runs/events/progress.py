@@ -210,8 +210,7 @@ def startup_phase(state: RunState, now: float) -> tuple[str, float] | None:
     """The phase of the start that is under way, and its seconds until `now`; None from the first step on."""
     if not state.startup or state.first_step_t is not None or state.step is not None:
         return None
-    name = state.startup[-1][1]
-    name = STARTUP_NAMES.get(name, name)
+    name = STARTUP_NAMES.get(state.startup[-1][1], state.startup[-1][1])
     return name, dict(startup_phases(state, now))[name]
 
 
@@ -371,10 +370,9 @@ class HistoryBuilder:
     def _add_metrics(self, event: Metrics) -> None:
         if event.rank not in (None, 0):
             return
-        if event.grad_norm is not None:
-            self._series["grad_norm"].add(event.step, finite(event.grad_norm))
-        if event.learning_rate is not None:
-            self._series["learning_rate"].add(event.step, finite(event.learning_rate))
+        for name, value in (("grad_norm", event.grad_norm), ("learning_rate", event.learning_rate)):
+            if value is not None:
+                self._series[name].add(event.step, finite(value))
         # Losses of two sources differ (one batch, a mean of the last hundred), so a plot has only those of the best
         # source.
         new_trust = trust(event.source, event.summary, event.part)

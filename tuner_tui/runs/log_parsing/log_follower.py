@@ -245,20 +245,23 @@ class PrintedEvaluations:
         lines, self.lines = self.lines[:ready], self.lines[ready:]
         self._waited = len(self.lines)
         by_step: dict[int, list[EvaluationLine]] = {}
-        for line, step in zip(lines, self._steps(lines, state), strict=True):
+        for line, step in zip(lines, self._steps(lines, state, over), strict=True):
             by_step.setdefault(step, []).append(line)
         return [event for step, group in by_step.items() if (event := self._added_up(step, group)) is not None]
 
-    def _steps(self, lines: Sequence[EvaluationLine], state: RunState) -> list[int]:
+    def _steps(self, lines: Sequence[EvaluationLine], state: RunState, over: bool) -> list[int]:
         until = state.printed_until
         certain = [next((step for step, end in until if line.end <= end), None) for line in lines]
         last = max([self._taken, *(step for step in certain if step is not None)])
         steps = [step for step in state.evaluation_steps if step > last]
         number, groups = -1, list[int]()
         for before, line, step in zip([None, *lines], lines, certain, strict=False):
-            new = before is None or line.trains or line.epoch != before.epoch
+            repeats = before is not None and line.event.metrics == before.event.metrics
+            new = before is None or line.epoch != before.epoch or (line.trains and not repeats)
             number += step is None and (new or number < 0)
             groups.append(number)
+        if over and number >= len(steps) > 0 and steps[-1] < (state.step or 0):
+            steps.append(state.step or 0)  # no step follows the last evaluation, which would show it
         steps = steps[-number - 1 :] or [last] * bool(state.evaluation_steps)
         return [
             step if step is not None else steps[min(group, len(steps) - 1)] if steps else line.event.step

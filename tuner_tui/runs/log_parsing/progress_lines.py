@@ -261,6 +261,8 @@ _LABEL = re.compile(
 )
 _CAMEL_CASE = re.compile(r"(?<=[nltdv])(?=[A-Z])")
 """Where `TrainLoss`, `ValAcc`, `EvalLoss`, `TestAcc`, `ValidLoss` and `DevLoss` begin their second word."""
+_THRESHOLDS = "@["
+"""`Average Precision (AP) @[ IoU=0.50:0.95 | area=large ] = 0.1`: of a dozen such lines none tells the metric alone."""
 _NUMBERED_SET = re.compile(r"(?<=[a-z])_\d+_(?=[a-z])")
 _NAMED_BY_LABEL = re.compile(r"(?<![\w.])(?P<key>val|valid|test)[:=]\s?(?P<value>\d+\.\d+)%?(?=[,;|\s]|$)")
 """`Loss: 1.2, Train: 0.9, Val: 0.7, Test: 0.7`, as PyTorch Geometric's examples print."""
@@ -303,14 +305,14 @@ def may_have_figures(text: str) -> bool:
 
 FIGURE_WORDS = (
     *("loss", "cost", "acc", "ppl", "perplexity", "f1", "psnr", "bleu", "bpb", "dice", "iou", "val:"),
-    *("auc", "rouge", "recall", "mse", "mae"),
+    *("auc", "rouge", "recall", "mse", "mae", "val=", "valid:", "valid="),
 )
 _METRIC_WORDS = (*FIGURE_WORDS[2:], *("top", "prec", "map", "ssim", "error", "wer", "cer", "bpc"))
 _LABEL_WORDS = ("val", "test", "dev", "heldout", "train")
 
 
 def parse_line(text: str) -> ProgressRecord:
-    text = _NUMBERED_SET.sub("_", _CAMEL_CASE.sub("_", text).lower())
+    text = _NUMBERED_SET.sub("_", _CAMEL_CASE.sub("_", text.partition(_THRESHOLDS)[0]).lower())
     figures = _figures_of(text)
     counters = _EPOCH_AND_BATCH.match(text)
     if counters is None:

@@ -190,13 +190,14 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
     ranks = view.state.counters
     trained = [each for each in ranks if each.train_s > 0]
     step, a_step = view.state.step, samples_a_step(view)
+    peak = allocated_at_failure(view.state) if lacks_gpu_peak(view.state) else _last_value(view.history.memory_bytes)
     rows: list[tuple[str, str, float | None]] = [
         ("throughput", "samples/s", known_sum(each.samples / each.train_s for each in trained)),
         ("tokens", "tokens/s", known_sum(each.tokens / each.train_s for each in trained if each.tokens is not None)),
         ("step time", "s", max((each.train_s / each.own_steps for each in trained if each.own_steps), default=None)),
         ("data wait", "share", mean_rates(view.state.ranks.values()).data_wait_share),
         ("padding", "share", _padding(trained)),
-        ("peak memory", "B", _peak_memory(view)),
+        ("peak memory", "B", peak),
         ("evaluation", "s", max((each.eval_s for each in ranks), default=None)),
         ("saving", "s", max((each.save_s for each in ranks), default=None)),
         ("steps", "steps", None if step is None else float(step)),
@@ -206,10 +207,6 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
     last = view.state.evaluations[-1].metrics if view.state.evaluations else {}
     rows += [(name, "", finite(value)) for name, value in last.items() if _is_quality_metric(name)]
     return rows
-
-
-def _peak_memory(view: RunView) -> float | None:
-    return allocated_at_failure(view.state) if lacks_gpu_peak(view.state) else _last_value(view.history.memory_bytes)
 
 
 def compare_losses(first: RunView, second: RunView, first_series: Series, second_series: Series) -> tuple[LossAt, ...]:

@@ -243,8 +243,7 @@ def _settled(folder: RunFolder, supervision: SupervisorState) -> SupervisorState
 
 
 def _ended(supervision: SupervisorState) -> RunStatus:
-    end = supervision.outcome, supervision.exit_code, supervision.signal
-    return RunStatus("ended", supervision.sentence, *end)
+    return RunStatus("ended", supervision.sentence, supervision.outcome, supervision.exit_code, supervision.signal)
 
 
 def _elsewhere(folder: RunFolder, supervision: SupervisorState, here: Machine) -> RunStatus:

@@ -17,10 +17,14 @@ from .names import LIBRARIES, NAMES
 from .session import Session
 
 
-def count_parameters(*models: Any) -> dict[str, int]:
-    """The parameters of models, which may share some, as fields of a `plan` event."""
+def count_parameters(*models: Any, optimized: list[Any] | None = None) -> dict[str, int]:
+    """The parameters of models, which may share some, as fields of a `plan` event.
+
+    Those that are not `optimized` do not train, such as a target network that follows another one.
+    """
     parameters = list({id(each): each for model in models for each in model.parameters()}.values())
-    trainable = sum(each.numel() for each in parameters if each.requires_grad)
+    trained = set(map(id, parameters if optimized is None else optimized))
+    trainable = sum(each.numel() for each in parameters if each.requires_grad and id(each) in trained)
     return {"parameters": sum(each.numel() for each in parameters), "trainable_parameters": trainable}
 
 
@@ -198,7 +202,7 @@ class SettingsInEffect:
         trained = next(iter(_parameters_of(self._optimizer())), None)
         model = next((each for each in models if any(parameter is trained for parameter in each.parameters())), None)
         if model is not None:
-            self._session.report("plan", **count_parameters(*models))  # of a GAN those of both
+            self._session.report("plan", **count_parameters(*models, optimized=optimized))  # of a GAN both
             self._inspect_model(model)
 
     def check(self, accumulation: int | None = None, optimizers: int = 1) -> None:
@@ -209,9 +213,10 @@ class SettingsInEffect:
         if optimizers > 1 or "optimizers" in self._current:
             self._current["optimizers"] = optimizers
         # Of several that step together, such as one for the parameters of the loss, that of most parameters.
-        main = max(self._constructed, key=_size_of, default=None) if optimizers > 1 else None
-        if main is not None and self._optimizer is not None and main is not self._optimizer():
-            self.optimizer_stepped(main)
+        if optimizers > 1 and self._constructed and self._optimizer is not None:
+            main = max(self._constructed, key=lambda each: sum(part.numel() for part in _parameters_of(each)))
+            if main is not self._optimizer():
+                self.optimizer_stepped(main)
         is_stated = accumulation is not None or ACCUMULATION in self._current  # one that varies later is taken back
         if is_stated and not self._has_arguments and ACCUMULATION not in self._framework:
             self._current[ACCUMULATION] = accumulation
@@ -246,10 +251,6 @@ class SettingsInEffect:
         cuda = self._torch.backends.cuda
         tests = LIBRARIES["sdpa_backends"].items()
         return [name for name, test in tests if hasattr(cuda, test) and getattr(cuda, test)()]
-
-
-def _size_of(optimizer: Any) -> int:
-    return sum(each.numel() for each in _parameters_of(optimizer))
 
 
 def _parameters_of(optimizer: Any) -> list[Any]:

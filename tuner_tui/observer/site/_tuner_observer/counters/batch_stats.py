@@ -162,7 +162,8 @@ def _entries(batch: Any) -> list[tuple[Any, Any]]:
     if hasattr(batch, "shape") and hasattr(batch, "dim"):
         return [(WHOLE_BATCH, batch)]
     if hasattr(batch, "keys") and hasattr(batch, "__getitem__"):
-        return [(key, batch[key]) for key in list(batch.keys())]
+        keys = batch.keys  # a property of the graphs of older releases of PyTorch Geometric
+        return [(key, batch[key]) for key in list(keys() if callable(keys) else keys)]
     if isinstance(batch, (tuple, list)):
         return list(enumerate(batch))
     return []

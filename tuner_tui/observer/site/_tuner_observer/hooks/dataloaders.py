@@ -114,7 +114,7 @@ def loader_settings(loader: Any) -> dict[str, Any]:
         "dataloader_prefetch_factor": loader.prefetch_factor if workers else None,
         "dataloader_pin_memory": bool(loader.pin_memory),
         "dataloader_persistent_workers": bool(getattr(loader, "persistent_workers", False)),
-        "dataloader_drop_last": bool(loader.drop_last),
+        "dataloader_drop_last": bool(loader.drop_last or getattr(_batch_sampler(loader), "drop_last", False)),
     }
 
 
@@ -179,9 +179,11 @@ def _hook_next(iterator_class: Any, counters: StepCounters, on_settings: Setting
                 layout = stats.layout
                 if layout.batch_type is not type(batch):
                     layout = counters.layout_of(stats, batch)
-                records.append((stats, began_s, ended_s, get_ident(), layout.measure(batch, ended_s)))
-                if ended_s >= buffer.due_s or (layout.first and len(records) >= MAX_MASK_RECORDS):
-                    counters.read()
+                measured = layout.measure(batch, ended_s)
             except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
-                stats.layout = EMPTY_LAYOUT
+                layout = stats.layout = EMPTY_LAYOUT
+                measured = layout.measure(batch, ended_s)
+            records.append((stats, began_s, ended_s, get_ident(), measured))
+            if ended_s >= buffer.due_s or (layout.first and len(records) >= MAX_MASK_RECORDS):
+                call_safely(counters.read)
         return batch

@@ -116,10 +116,9 @@ def _is_resumable(torch: Any, obj: Any) -> bool:
 
 
 def _has_weights(torch: Any, part: Any) -> bool:
-    tensors = (
-        isinstance(part, dict) and len(part) > 0 and all(isinstance(value, torch.Tensor) for value in part.values())
-    )
-    return tensors or isinstance(part, torch.nn.Module)
+    if isinstance(part, dict):
+        return len(part) > 0 and all(isinstance(value, torch.Tensor) for value in part.values())
+    return isinstance(part, torch.nn.Module)
 
 
 def hook_save_state(module: Any, files: SavedFiles) -> None:
