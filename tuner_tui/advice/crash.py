@@ -159,7 +159,8 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         remedies = (*remedies, *cause.checks)
     if cause.cause in CAUSES_OF_CALLS:
         remedies = (*_near_name(cause, situation.log), *remedies)
-    remedies = (*facts, *remedies)
+    general = {fact.name: fact for fact in facts if fact.name}
+    remedies = tuple(general.get(each.name, each) for each in remedies) if general else (*facts, *remedies)
     stated = "|".join(_named_groups("already-set", "\n".join((cause.message, *situation.log)))) or "(?!)"
     is_set = re.compile(rf"(?:{stated})(?![\W_]*(?:false|off|none|0))", re.IGNORECASE)  # these come last
     remedies = tuple(sorted(remedies, key=lambda each: bool(is_set.search(each.title.replace(" ", "_")))))
@@ -327,13 +328,13 @@ def _first_form(rows: Iterable[tuple[str, tuple[str, ...]]], text: str) -> tuple
 def facts_in(text: str, log: Sequence[str] = ()) -> tuple[Remedy, ...]:
     """What to do by the numbers and names of a message, and what else the output shows."""
     rows = (
-        (row["form"], (row["title"], row["why"]))
+        (row["form"], (row["title"], row["why"], row.get("instead", "")))
         for row in read_data_file(FACTS)
         if re.search(row["form"], text) and any(map(re.compile(row.get("log", "")).search, (text, *log)))
     )
     texts = _first_form(rows, text)
     source = "the numbers and names of the message"
-    return (Remedy(title=texts[0], why=texts[1], source=source),) if texts else ()
+    return (Remedy(title=texts[0], why=texts[1], name=texts[2], source=source),) if texts else ()
 
 
 def _relation_of_sizes(message: str) -> str | None:
@@ -390,7 +391,7 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
     package = next(iter(_named_groups("installed", inner.file)), None)
     is_release = _pattern("release-errors").search(failure.message) is not None
     title, why = f"look at {_show(inner)} in {inner.place}", "the program's innermost line of the traceback"
-    refuses = failure.refuses and inner == frames[-1]
+    refuses = failure.refuses and inner == frames[-1] and not _pattern("internals").search(inner.name)
     document = read_data_file(FILE)
     forms = ((expand(row["form"], document["fragments"]), (row["why"],)) for row in document["refusals"])
     condition = _pattern("no-condition").sub("", inner.statement)

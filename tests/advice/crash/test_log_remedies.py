@@ -350,10 +350,10 @@ def test_memory_remedies_are_those_of_the_program(before: str, package: str, fir
     ("message", "first"),
     [
         ("The size of tensor a (66) must match the size of tensor b (67) at non-singleton dimension 3", "divisible"),
-        ("The size of tensor a (6) must match the size of tensor b (7) at non-singleton dimension 3", "compare"),
+        ("The size of tensor a (6) must match the size of tensor b (7) at non-singleton dimension 3", "3 equal"),
         ("The size of tensor a (257) must match the size of tensor b (1025) at non-singleton dimension 1", "spectro"),
         ("The size of tensor a (0) must match the size of tensor b (9) at non-singleton dimension 1", "empty"),
-        ("The size of tensor a (4) must match the size of tensor b (3) at non-singleton dimension 0", "compare"),
+        ("The size of tensor a (4) must match the size of tensor b (3) at non-singleton dimension 0", "the batch"),
         ("could not broadcast input array from shape (1,56,0) into shape (1,56,192)", "empty"),
     ],
 )

@@ -64,9 +64,6 @@ class CrashPattern(Struct, frozen=True, kw_only=True):
     topic: str | None = None
     outcome: str | None = None
 
-    def matches(self, text: str) -> bool:
-        return any(regex.search(text) for regex in self.regexes)
-
     def fits(self, role: str | None, statement: str) -> bool:
         """Whether code of a role with this statement is meant: by both, where the pattern has both."""
         in_role = role in self.where if self.where else self.statement is not None
@@ -183,7 +180,7 @@ def _class_names(type_name: str | None) -> Iterator[str]:
 
 
 def first_of(patterns: Iterable[CrashPattern], text: str) -> CrashPattern | None:
-    return next((pattern for pattern in patterns if pattern.matches(text)), None)
+    return next((pattern for pattern in patterns if any(regex.search(text) for regex in pattern.regexes)), None)
 
 
 def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> CrashPattern | None:

@@ -20,7 +20,7 @@ from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any, parse_li
 
 MAX_MESSAGE_LINES = 14
 """Lines kept of one message."""
-TRACEBACK = re.compile(r"^\s*(?P<kind>Original |Exception Group |)Traceback \(most recent call last\):")
+TRACEBACK = re.compile(r"^\s*(?P<kind>Original |Exception Group |[A-Z]\w*Error: |)Traceback \(most recent call last\):")
 FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 DRAWN = re.compile(r"^╭─+ ?Traceback \(most recent call last\)|^(?P<type>[A-Za-z_]\w*) {3,}Traceback \(most recent")
 """The header of a traceback as drawn by Rich or printed by a notebook."""
@@ -38,8 +38,8 @@ MARKS = re.compile(r"\s*([~^]+)\s*$")
 SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
 MAX_DRAWN_LINES = 600
 MAX_INTERJECTED = 20
-ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when calling \S+$|^terminate called after .*")
-"""The end of a first line after which the message proper follows; Keras puts its own words before that."""
+ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when calling \S+$|^(?:terminate called|<stack) .*")
+"""The end of a line after which the message proper follows; Keras puts its own words before that."""
 PROSE = re.compile(r"^\s*$|^\s+(?!File )\S|^(?![\w.-]+: )[A-Z`'\"(-].*[.:;)`'\"]$")
 """The last lines of a log where all of them are of one message: sentences and what is indented below them."""
 NAME_ENDINGS = (
@@ -379,7 +379,8 @@ def native_message(lines: Sequence[LogLine], number: int, *, paragraph: bool) ->
 
 def headline_of(message: Sequence[str]) -> str:
     """The first line of a message, with the next one if it announces it."""
-    first, second = message[0].strip(), next((line.strip() for line in message[1:3] if line.strip()), "")
+    proper = (line.strip() for line in message[1:6] if not ANNOUNCES.search(line))
+    first, second = message[0].strip(), next(filter(None, proper), "")
     if ANNOUNCES.search(first) and re.search(r"\w", second):
         return f"{ANNOUNCES.sub('', first)} {second.removeprefix('what():').strip()}".strip()
     return first

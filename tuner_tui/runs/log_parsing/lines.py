@@ -96,7 +96,7 @@ MAX_LINE_CHARACTERS = 4000
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 BAR = re.compile(r"(\d+)/(\d+|\?) (?:\[[^\]\n]{0,80}\]|\d+:\d\d:\d\d •|[━╸╺]{3}|[\d.]+(?:it/s|s/it)\b)")
 """The count of a progress bar of tqdm, Keras, Rich or Ultralytics."""
-AFTER_BAR = re.compile(r"^(.{0,300}?\d+(?:/(?:\d+|\?)|it) \[[^\]\n]{0,80}\])(\S.*)$")
+AFTER_BAR = re.compile(r"^(.{0,300}?\d+(?:(?:/(?:\d+|\?)|it) \[[^\]\n]{0,80}\]|%\|[▉-▏█#]+(?=[A-Z][a-z])))(\S.*)$")
 WHOLE_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s*File "[^"\n]+", line \d+, in \S')
 BROKEN_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s{0,4}File "[^"\n]{20,400}(?:",?(?: l?i?n?e?(?: \d*)?,?)?(?: i?n?)?)?$')
 PREFIX_STARTS = frozenset("[(+|-*•>0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
