@@ -29,7 +29,7 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished, OutOfMemory
 from tuner_tui.runs.log_parsing.crash_table import KILLED, Confidence, crash_table, explain_signal, first_of
 from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, reports_progress, signal_name
-from tuner_tui.runs.log_parsing.fatal_failure import NEAR, FailureMatch, Judgement, judge, newest_start
+from tuner_tui.runs.log_parsing.fatal_failure import NEAR, NEVER_BEGUN, FailureMatch, Judgement, judge, newest_start
 from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, expand, matches_any, parse_lines
 from tuner_tui.runs.log_parsing.progress_lines import parse_line
@@ -561,7 +561,7 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
     if inner := _own_frame(failure.frames):
         statement = f": {_show(inner)}" if inner.statement else ""
         evidence.append(f"in {inner.function or 'the program'} ({inner.place}){statement}")
-    if (role := role_of(failure.frames)) and role.name not in ("forward", "step"):
+    if (role := role_of(failure.frames)) and role.name not in ("forward", "step") and failure.type not in NEVER_BEGUN:
         evidence.append(role.say)
     if launcher.exit_code:
         evidence.append(f"the launcher reports exit code {launcher.exit_code}")
