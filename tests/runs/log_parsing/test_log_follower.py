@@ -152,6 +152,16 @@ def evaluating(
         ),
         # of many lines the last loss is read although other figures follow
         ("".join(f"loss = {n}.0\n" for n in range(10)) + "accuracy: 0.9\n", stepped(10), (9, 9.0), []),
+        # the program fails in the evaluation that it has printed
+        (
+            "-----\n" * 3
+            + "valid loss 8.5\n"
+            + "  File main.py, line 3, in load\n    load(file)\n" * 9
+            + "ValueError: 2 of 3\n",
+            evaluating(10, 10, output=0),
+            [],
+            [(10, {"eval_loss": 8.5})],
+        ),
         # the result may come before that of each class
         (
             "Accuracy of the network: 50.0 %\n" + "".join(f"Accuracy of class{n}: {n}.0 %\n" for n in range(10)),

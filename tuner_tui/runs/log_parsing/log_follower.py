@@ -103,6 +103,8 @@ _EVALUATION = (b"val", b"test", b"dev", b"acc@", b"accuracy of", b"accuracy on",
 
 
 EVALUATION_LABEL = b"Eval: "
+_LABELLED_FIGURE = re.compile(rb"Eval: .*\d\.\d")
+"""The label alone is no figure: a traceback that follows an evaluation has it in each of its lines."""
 
 
 class PrintedMetrics:
@@ -338,8 +340,9 @@ def _thinned(lines: Sequence[tuple[int, bytes]]) -> list[tuple[float, int, bytes
 
     An evaluation may first print its result, and then many lines, or last, after a line for each batch.
     """
-    figures = [(end, line, lower) for end, line in lines if any(map((lower := line.lower()).__contains__, _FIGURES))]
-    of_evaluation = [any(map(lower.__contains__, _EVALUATION)) for *_, lower in figures]
+    bare = ((end, line, line.removeprefix(EVALUATION_LABEL).lower()) for end, line in lines)
+    figures = [each for each in bare if any(map(each[2].__contains__, _FIGURES)) or _LABELLED_FIGURE.match(each[1])]
+    of_evaluation = [any(map(line.lower().__contains__, _EVALUATION)) for _, line, _ in figures]
     chosen = [index for index, evaluates in enumerate(of_evaluation) if evaluates]
     chosen = [*chosen[:2], *chosen[2:][2 - MAX_LINES :]]
     losses = [index for index, (_, line, _) in enumerate(figures) if not of_evaluation[index] and _LOSS.search(line)]

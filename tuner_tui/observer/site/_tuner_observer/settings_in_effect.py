@@ -18,10 +18,7 @@ from .session import Session
 
 
 def count_parameters(*models: Any, optimized: list[Any] | None = None) -> dict[str, int]:
-    """The parameters of models, which may share some, as fields of a `plan` event.
-
-    Those that are not `optimized` do not train, such as a target network that follows another one.
-    """
+    """The parameters of models, which may share some, as fields of a `plan` event; no target network is `optimized`."""
     parameters = list({id(each): each for model in models for each in model.parameters()}.values())
     trained = set(map(id, parameters if optimized is None else optimized))
     trainable = sum(each.numel() for each in parameters if each.requires_grad and id(each) in trained)
