@@ -145,7 +145,7 @@ def test_after_out_of_memory_the_memory_is_that_of_the_error() -> None:
         "in use. Of the allocated memory 40.00 GiB is allocated by PyTorch, and 16.00 GiB is reserved but unallocated."
     ).replace("reserved but", "reserved by PyTorch but")
     out = scene("out-of-memory", findings=(replace(OUT_OF_MEMORY, evidence=(message, "in forward (train.py:7)")),))
-    assert facts(out)["peak memory"] == "40.0 of 80.0 GiB", "of tensors, as that of any other run"
+    assert facts(out)["peak memory"] == "59.0 of 80.0 GiB, tensors 40.0 GiB"
     assert "2.0 GiB requested, 1.0 GiB free" in " ".join(lines(out)[:2])
     shown = "\n".join(lines(out, height=40))
     assert all(part in shown for part in ("tensors 50 %", "cached 20 %", "other programs 25 %", "context 4 %"))

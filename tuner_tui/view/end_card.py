@@ -210,10 +210,10 @@ def _peak_text(scene: EndScene) -> str:
     from tuner_tui.runs.read.measured_memory import lacks_gpu_peak
 
     figures = error_figures(scene)
-    if figures is None or (used := figures.allocated or figures.in_use or figures.held_by_pytorch) is None:
+    if figures is None or (used := figures.in_use or figures.held_by_pytorch) is None:
         return "" if lacks_gpu_peak(scene.state) else peak_memory(scene.state, scene.sample).removeprefix("peak ")
     of = "" if figures.capacity is None else f" of {f.gib(figures.capacity)}"
-    return f"{f.gib(used)}{of} GiB"
+    return f"{f.gib(used)}{of} GiB" + (f", tensors {f.gib(figures.allocated)} GiB" if figures.allocated else "")
 
 
 def error_figures(scene: EndScene) -> MemoryFigures | None:
