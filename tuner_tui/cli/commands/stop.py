@@ -14,7 +14,7 @@ from tuner_tui.runs.events.run_state import checkpoint_refusal
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.orders import end_leftovers, give_order, wait_ended
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.read.status import await_slurm, live_runs, read_status
+from tuner_tui.runs.read.status import RunStatus, await_slurm, live_runs, read_status
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.supervisor_state import Order
 
@@ -44,46 +44,40 @@ def stop(
         fail(status.sentence)
     if status.kind == "waiting" and checkpoint_only:
         fail("The run has not started yet.", ExitCode.FAILED)
-    if status.kind == "waiting":
-        try:
+    try:
+        if status.kind == "waiting":
             give_order(folder, "stop")
-        except (LaunchError, OSError) as error:
-            fail(f"The run cannot be removed: {error}", ExitCode.FAILED)
-        status = read_status(folder)
-    elif status.live:
-        why_not = checkpoint_refusal(RunReader(folder).poll().state)
-        if checkpoint_only and why_not is not None:
-            fail(why_not, ExitCode.FAILED)
-        order: Order = "checkpoint" if checkpoint_only else "kill" if now else "stop"
-        try:
-            give_order(folder, order, print_note)
-        except (LaunchError, OSError) as error:
-            fail(f"The request could not be sent: {error}", ExitCode.FAILED)
-        if checkpoint_only:
-            print_note(f"Run {folder.id} was asked to save a checkpoint.")
+        elif status.live:
+            _stop(folder, status, checkpoint_only, now)
         else:
-            signalled = not now and why_not is not None and status.kind != "pending"
-            how = " It cannot save on request; SIGTERM ends it." if signalled else ""
-            print_note(
-                f"Stopping run {folder.id}.{how}"
-                + ("" if now else f" `tuner-tui stop --now {folder.argument}` kills it.")
-            )
-            try:
-                wait_ended(folder, order, print_note)
-            except LaunchError as error:
-                fail(str(error), ExitCode.FAILED)
-        status = read_status(folder)
-    else:
-        print_note(f"Run {folder.id} is not running:")
-        try:
+            print_note(f"Run {folder.id} is not running:")
             if not checkpoint_only:
                 end_leftovers(folder, "kill" if now else "stop", print_note)
-        except LaunchError as error:
-            fail(str(error), ExitCode.FAILED)
+    except LaunchError as error:
+        fail(str(error), ExitCode.FAILED)
+    except OSError as error:
+        fail(f"The request could not be sent: {error}", ExitCode.FAILED)
+    status = read_status(folder)
     if as_json:
         print_json({"run": folder.id, **asdict(status)})
     else:
         print_line(status.sentence)
+
+
+def _stop(folder: RunFolder, status: RunStatus, checkpoint_only: bool, now: bool) -> None:
+    """Give a live run its order, and wait until it has ended. Raises `LaunchError` and `OSError`."""
+    why_not = checkpoint_refusal(RunReader(folder).poll().state)
+    if checkpoint_only and why_not is not None:
+        fail(why_not, ExitCode.FAILED)
+    order: Order = "checkpoint" if checkpoint_only else "kill" if now else "stop"
+    give_order(folder, order, print_note)
+    if checkpoint_only:
+        print_note(f"Run {folder.id} was asked to save a checkpoint.")
+        return
+    how = " It cannot save on request; SIGTERM ends it." if why_not and not now and status.kind != "pending" else ""
+    kills = "" if now else f" `tuner-tui stop --now {folder.argument}` kills it."
+    print_note(f"Stopping run {folder.id}.{how}{kills}")
+    wait_ended(folder, order, print_note)
 
 
 def _live_run() -> RunFolder:

@@ -75,25 +75,11 @@ class MainScreen(FullScreen):
 
     def compose(self) -> ComposeResult:
         here = MainScreen
-        yield StatusLine(id="status").data_bind(
-            here.view, here.now_s, here.run_name, here.idle_line, here.request, here.elsewhere
-        )
+        yield _bound(StatusLine(id="status"))
         panels = (
             SettingsPanel(id="settings").data_bind(here.outlook, here.next_run, view=here.settings_view),
-            LivePanel(id="live").data_bind(
-                here.view,
-                here.sample,
-                here.now_s,
-                here.next_training,
-                here.outlook,
-                here.context,
-                here.can_take_back,
-                here.findings,
-                here.run_name,
-            ),
-            TroubleshootingPanel(id="troubles").data_bind(here.findings, here.quiet_line),
-            OutputPanel(id="output").data_bind(here.log_window),
-            PlotsPanel(id="plots").data_bind(here.view),
+            *map(_bound, (LivePanel(id="live"), TroubleshootingPanel(id="troubles"))),
+            *map(_bound, (OutputPanel(id="output"), PlotsPanel(id="plots"))),
         )
         # Before they are mounted: a class that is added later applies all styles a second time.
         for panel in panels:
@@ -261,6 +247,13 @@ class MainScreen(FullScreen):
         tables = ("main", "app", "page", "settings", "troubles", "remedy", "output")
         keys = [key for table in tables for key in KEYS[table]]
         self.app.push_screen(HelpScreen(keys, GLOSSARIES["main"]))
+
+
+def _bound(widget: Widget) -> Widget:
+    """Return the widget with the reactives of its class bound to those of the same names here."""
+    names = vars(type(widget)).keys() & vars(MainScreen).keys()
+    shared = [vars(MainScreen)[name] for name in sorted(names) if isinstance(vars(MainScreen)[name], reactive)]
+    return widget.data_bind(*shared)
 
 
 def _retries(findings: tuple[Finding, ...]) -> bool:
