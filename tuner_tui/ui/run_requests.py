@@ -228,7 +228,11 @@ class RunRequests(Requests):
         folder, view, current = self._state.folder, self._state.view, self._state.current
         if folder is None or view is None:
             return
-        meanwhile = await self._concurrent_tuning() or await self._shortage()
+        meanwhile = await self._concurrent_tuning()
+        if not meanwhile and await self._shortage():
+            live = live_elsewhere(self._state)
+            other = "Another run" if live is None else live.run
+            meanwhile = f"{other} trains now and has the hardware that this run needs."
         if meanwhile and not await self._app.ask(ConfirmScreen("Train", f"{meanwhile} Train anyway?", "train")):
             return
         self._app.show_note(f"{remedy.title}: starting again …")

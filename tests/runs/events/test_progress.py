@@ -47,6 +47,11 @@ def test_time_left_from_the_measured_step_time() -> None:
     assert left == pytest.approx(90.0)
 
 
+def test_a_run_that_is_asked_to_stop_has_no_time_left() -> None:
+    asked = ev.StopRequested(t=9.0, how="stop")
+    assert seconds_left(fold_all(RunState(), [*training(9), asked]), 9.0) is None
+
+
 def test_time_passes_between_two_counters_but_no_further_than_a_step() -> None:
     state = fold_all(RunState(), training(10))
     near, far = seconds_left(state, 10.5), seconds_left(state, 500.0)

@@ -165,10 +165,11 @@ FIRST_STEP_STALL_S = 600.0
 def seconds_left(state: RunState, now: float) -> float | None:
     """Time left at `now` (seconds since the epoch), evaluation and saving included; None before there are enough steps.
 
+    None too for a run that was asked to stop, which makes no more of them.
     Uses the step time of the last seconds; evaluations and checkpoints go on as often as they were so far.
     """
-    rank = state.first_rank
-    if rank is None or rank.latest is None or state.step is None or not state.total_steps or state.finished:
+    rank, ends = state.first_rank, state.finished or state.stop_requested
+    if rank is None or rank.latest is None or state.step is None or not state.total_steps or ends:
         return None
     steps, seconds = (0, 0.0) if not rank.recent else _span(rank.recent[0], rank.recent[-1])
     if steps < MIN_STEPS or seconds <= 0:

@@ -200,6 +200,7 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
         ("peak memory", "B", peak),
         ("evaluation", "s", max((each.eval_s for each in ranks), default=None)),
         ("saving", "s", max((each.save_s for each in ranks), default=None)),
+        ("effective batch", "samples", a_step),
         ("steps", "steps", None if step is None else float(step)),
         ("samples", "samples", None if step is None or a_step is None else step * a_step),  # with those before a resume
         ("loss, last logged", "", None if view.state.loss_problem else _last_value(view.history.loss)),
