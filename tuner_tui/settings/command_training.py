@@ -17,13 +17,7 @@ from msgspec import Struct, structs
 
 from tuner_tui.settings.dialects.dialect import dialect_of_command, flatten
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, values_of_file
-from tuner_tui.settings.dialects.python_source import (
-    declared_options,
-    known_names,
-    parse_python,
-    short_options,
-    unparsed,
-)
+from tuner_tui.settings.dialects.python_source import declared_options, flag_values, known_names, parse_python, unparsed
 from tuner_tui.settings.dialects.script_search import own_modules, pattern_of, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import MODULE, OVERRIDE, read_options
 from tuner_tui.settings.distributed import training_words
@@ -79,7 +73,7 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     """What the command says that is started in `folder`. Files that cannot be read say nothing."""
     scripts, configurations = _files(words, folder)
     sources = [read_source(path) for path in scripts]
-    options = {**_overrides(words), **read_options(tuple(words)), **short_options(words, sources)}
+    options = {**_overrides(words), **read_options(tuple(words)), **flag_values(words, next(iter(scripts), None))}
     files: dict[Path, LoadedPreset] = {}
     for path in (*scripts, *configurations):
         with suppress(SettingsError):

@@ -185,12 +185,6 @@ def process_count(job: Job, gpu_count: int | None = None, accelerate: Accelerate
     return max(1, started) if started != 1 else int(job.stated.get("gpus", 1))
 
 
-def model_copies(job: Job, processes: int) -> int:
-    """The copies of the model that `processes` train, each on samples of its own; some tools split one over several."""
-    split = job.stated.get("model_parallel", 1) if isinstance(job, CommandJob) else 1
-    return max(1, processes // int(split))
-
-
 def training_words(command: tuple[str, ...], folder: Path) -> tuple[str, ...]:
     """The words of the training that a shell script started as a whole starts; else those of the command."""
     if command[0] == "bash" and len(command) > 1:

@@ -55,6 +55,10 @@ class _BaseJob(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, ta
     interpreter: str | None = None
     env: dict[str, str] = {}
 
+    def copies(self, processes: int) -> int:
+        """The copies of the model that `processes` train, each on samples of its own; a tool may split one."""
+        return max(1, processes // int(getattr(self, "stated", {}).get("model_parallel", 1)))
+
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The variables that the job sets; one that names itself extends that of `environ`: `PATH=/opt/bin:$PATH`."""
         return {

@@ -63,16 +63,9 @@ from tuner_tui.settings.dialects.hydra import (
     is_named,
     missing_fields,
 )
-from tuner_tui.settings.dialects.job_files import kind_of_name, parse_config
-from tuner_tui.settings.dialects.python_source import TO_GIVE, required_options, short_options
-from tuner_tui.settings.dialects.script_search import (
-    FOLDERS_UP,
-    find_program,
-    own_modules,
-    pattern_of,
-    read_source,
-    words_of,
-)
+from tuner_tui.settings.dialects.job_files import kind_of_name, parse_config, shares_batch
+from tuner_tui.settings.dialects.python_source import TO_GIVE, flag_values, required_options
+from tuner_tui.settings.dialects.script_search import FOLDERS_UP, find_program, pattern_of, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.tool_job import (
     open_command,
@@ -81,7 +74,7 @@ from tuner_tui.settings.dialects.tool_job import (
     training_of_file,
     with_model_and_data,
 )
-from tuner_tui.settings.distributed import launcher_in, model_copies, process_count, read_accelerate_config
+from tuner_tui.settings.distributed import process_count, read_accelerate_config
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
 from tuner_tui.settings.model import (
@@ -299,7 +292,9 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
             settings = settings_of_sources(settings, training, flatten(file.values), path)
         if "bf16" not in file.values and settings.get("precision", "fp32") == "fp32":
             settings = {**settings, **_of_launcher(training)}
-        training = _with_stated(training, settings, imported.foreign, file.words, path)
+        if "gpus" in training.stated and shares_batch(file.words or training.command, path):
+            training = replace(training, stated={**training.stated, "processes": 1})
+        training = _with_stated(training, settings, imported.foreign)
     job = training if is_named else None
     if job is not None and path is not None:
         settings = {**settings, **_of_global_batch(settings, job, flatten(file.values))}
@@ -350,19 +345,8 @@ def _placeholders(texts: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(shorten_text(text.rpartition("=")[2]) for text in filter(to_fill_in, texts)))
 
 
-def _with_stated(
-    job: CommandJob,
-    settings: Mapping[str, Value],
-    foreign: Mapping[str, str],
-    words: Sequence[str],
-    path: Path | None,
-) -> CommandJob:
+def _with_stated(job: CommandJob, settings: Mapping[str, Value], foreign: Mapping[str, str]) -> CommandJob:
     """The job with what its file states, but for a warm-up that is a setting and the modules of no adapter."""
-    is_alone = int(job.stated.get("gpus", 1)) == 1 or launcher_in(words or job.command) is not None
-    program = None if path is None or is_alone else program_of(words or job.command, path)
-    source = "" if program is None else "\n".join(text for _, text in own_modules(program))
-    if ".backward(" in source and not pattern_of("batch_of_each_gpu").search(source):
-        job = replace(job, stated={**job.stated, "processes": 1})  # its GPUs share a batch, or one is used
     count = process_count(job)
     job = replace(job, stated={"gpus": count, **job.stated}) if count > 1 else job
     twice = {name for name, setting in words_of("no_setting").items() if setting in settings}
@@ -386,7 +370,7 @@ def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mappi
     wholes = {
         int(value) for key, value in values if pattern.search(key) and "val" not in key and str(value).isdecimal()
     }
-    whole, devices = next(iter(wholes), 0), model_copies(job, process_count(job))
+    whole, devices = next(iter(wholes), 0), job.copies(process_count(job))
     if len(wholes) != 1 or "gpus" not in job.stated or whole % devices:
         return {}
     micro, steps = (settings.get(name) for name in ("per_device_train_batch_size", "gradient_accumulation_steps"))
@@ -432,8 +416,7 @@ def _with_command(
     script, overrides = script_of(words).as_posix(), read_overrides(words, of_hydra=True)
     names = (word.rpartition("=")[2] for word in words if word != script)
     named = [folder / name for name in names if name.endswith((*CONFIGURATIONS, ".py")) for folder in folders]
-    texts = [] if program is None else [text for _, text in own_modules(program)]
-    given = {**read_options(words), **short_options(words, texts), **overrides}
+    given = {**read_options(words), **flag_values(words, program), **overrides}
     configured = [inner.resolve() for inner in (*([composed] if composed else []), *named) if inner.is_file()]
     # What the program itself says counts last, the file that it opens by a name of its own before that.
     own = [program] if program is not None and not dialect_of_command(words).programs else []

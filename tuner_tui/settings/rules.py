@@ -21,7 +21,7 @@ from tuner_tui.settings.command_training import takes_arguments
 from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, names_of_transformers
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS, OPTIMIZERS, SCHEDULES, SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.dialects.shell_script import read_options
-from tuner_tui.settings.distributed import model_copies, process_count
+from tuner_tui.settings.distributed import process_count
 from tuner_tui.settings.job import SHAPES, BuiltinJob, CommandJob, Job, named_model
 from tuner_tui.settings.model import FIELDS, Settings, Value, closest_match, shorten_text
 
@@ -154,7 +154,7 @@ def _of_trainer(job: Job | None) -> bool:
 
 
 def _effective_batch(settings: Settings, job: Job | None) -> int:
-    return settings.effective_batch(1 if job is None else model_copies(job, process_count(job)))
+    return settings.effective_batch(1 if job is None else job.copies(process_count(job)))
 
 
 WORDS: Mapping[str, Callable[[Settings, RuleContext], Any]] = {

@@ -24,13 +24,7 @@ from tuner_tui.settings.command_training import own_options, read_command, takes
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.dialects.script_search import words_of
-from tuner_tui.settings.distributed import (
-    AccelerateConfig,
-    devices_per_process,
-    gpus_of_job,
-    model_copies,
-    process_count,
-)
+from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, gpus_of_job, process_count
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings, Value
 from tuner_tui.settings.rules import RuleContext
@@ -162,7 +156,7 @@ def target_of(
     if launched > 1:
         gpus = gpus[:launched]
     return TrainingTarget(
-        inventory, interpreter, job, gpus, model_copies(job, launched) * (each or 1), launched, each is not None
+        inventory, interpreter, job, gpus, job.copies(launched) * (each or 1), launched, each is not None
     )
 
 

@@ -23,8 +23,8 @@ from tuner_tui.settings.dialects.script_search import (
     find_scripts,
     names_file,
     needs_launcher,
-    own_modules,
     read_source,
+    source_of,
     trains,
 )
 from tuner_tui.settings.errors import PresetError
@@ -126,7 +126,7 @@ def compose_with(path: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
 
 def missing_fields(script: Path, flat: Mapping[str, Any]) -> Iterator[str]:
     """The keys that the classes of a program's configuration leave to be given, and the files lack."""
-    text = "\n".join(source for _, source in own_modules(script))
+    text = source_of(script)
     missing = {
         name: re.findall(r"(?m)^\s+(\w+)\s*:[^=\n]+=\s*(?:omegaconf\.)?MISSING\b", body)
         for name, body in re.findall(r"(?ms)^class (\w+)[^\n]*:\n(.*?)(?=^\S|\Z)", text)

@@ -21,6 +21,8 @@ from tuner_tui.settings.dialects.script_search import (
     names_other_work,
     pattern_of,
     read_source,
+    source_of,
+    words_of,
 )
 from tuner_tui.settings.dialects.shell_script import TRAINING_WORDS, read_script, says_to_train, script_of
 from tuner_tui.settings.errors import PresetError
@@ -84,6 +86,14 @@ def kind_of_name(name: str) -> str:
     """What a file of commands is by its name, where that says it; else empty."""
     kinds = read_data_file(KINDS)["names"].items()
     return next((kind for kind, pattern in kinds if re.fullmatch(pattern, name)), "")
+
+
+def shares_batch(words: tuple[str, ...], path: Path) -> bool:
+    """Whether a command starts a loop, without a launcher, whose GPUs share a batch or of which one is used."""
+    names = [script_of(words).with_suffix(".py")] if script_of(words).suffix else []
+    program = find_program(path, names) if words_of("launchers").keys().isdisjoint(words) else None
+    source = "" if program is None else source_of(program)
+    return ".backward(" in source and pattern_of("batch_of_each_gpu").search(source) is None
 
 
 def _command_of_kind(kind: str, text: str, source: str) -> ToolFile | None:

@@ -576,18 +576,17 @@ def declared_options(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, list[
             yield node, [name for name in names if isinstance(name, str)]
 
 
-def short_options(words: Sequence[str], sources: Iterable[str]) -> dict[str, str]:
-    """The values of short options by the long names that the parser of a script has for them: `-e 5` of `--epochs`."""
+def flag_values(words: Sequence[str], script: Path | None) -> dict[str, str]:
+    """The values of short options by the long names that the parser of the script has for them: `-e 5`, `--epochs`."""
     start = next((n for n, word in enumerate(words[:-1], 1) if word in ("-m", "--module")), 0)
     values, options = dict(pairwise(words[start:])), dict[str, str]()
-    for source in sources:
+    for _, source in () if script is None else own_modules(script):
         with suppress(SyntaxError):
             for call, names in declared_options(ast.walk(parse_python(source))):
-                given = [values[name] for name in names if name in values and not name.startswith("--")]
                 is_switch = keyword_value(call, "action") is not None or keyword_value(call, "is_flag") is not None
-                name = max(names, key=len, default="")
-                if given and name.startswith("--") and not is_switch:
-                    options[name[2:].replace("-", "_")] = given[0]
+                *_, name = ("", *sorted(names, key=len))
+                short = [] if is_switch or not name.startswith("--") else values.keys() & {*names}
+                options |= {name[2:].replace("-", "_"): values[word] for word in short if not word.startswith("--")}
     return options
 
 

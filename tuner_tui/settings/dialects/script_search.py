@@ -90,7 +90,7 @@ def reads_keys(path: Path, values: Mapping[str, Any], of_trainer: Collection[str
         methods = {method[:3].lower() for method in pattern_of("methods_of_scripts").findall(f"{script.stem} {source}")}
         if not methods >= {method[:3].lower() for method in pattern_of("methods_of_scripts").findall(path.stem)}:
             return False
-        text = "\n".join(text for _, text in own_modules(script))
+        text = source_of(script)
         needed = names - {*of_trainer} if ARGUMENT_CLASSES.search(text) else names
         missing = needed - set(WORD.findall(text))
         return bool(names) and len(missing) <= MOST_MISSING * len(names)
@@ -142,6 +142,11 @@ def own_modules(script: Path) -> Iterator[tuple[Path, str]]:
                     waiting.append(module)
 
 
+def source_of(script: Path) -> str:
+    """The source of the script and of the modules of its checkout that it imports."""
+    return "\n".join(source for _, source in own_modules(script))
+
+
 def trains(script: Path) -> bool:
     """Whether the script, or a module of its checkout, trains by its source."""
     return any(re.search(words_of("trains"), source) for _, source in own_modules(script))
@@ -189,7 +194,7 @@ def names_file(source: str, path: Path) -> bool:
 
 def needs_launcher(script: Path) -> bool:
     """Whether the script, or a module of its checkout, needs what a launcher sets."""
-    text = "\n".join(source for _, source in own_modules(script))
+    text = source_of(script)
     return bool(pattern_of("needs_launcher").search(text)) and not pattern_of("looks_for_launcher").search(text)
 
 
