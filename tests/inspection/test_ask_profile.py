@@ -155,6 +155,12 @@ def test_a_training_that_makes_no_more_steps(processes: Processes) -> None:
     assert ask(process, patience_s=1.0).refusal == "it makes no steps"
 
 
+def test_a_training_that_ends_while_it_is_recorded(processes: Processes) -> None:
+    process = training(processes, "-c", LOOP + "steps(9)\nwhile not torch.autograd._profiler_enabled(): steps(1)")
+    assert ask(process).refusal == "the training ended before its steps were recorded"
+    assert processes.started[0].wait(TIMEOUT_S) == 0
+
+
 def test_a_process_that_does_not_train(processes: Processes) -> None:
     process = processes.say("import time\nprint('ready', flush=True)\ntime.sleep(600)")
     stat = read_stat(process.pid)

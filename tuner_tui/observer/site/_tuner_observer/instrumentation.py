@@ -238,6 +238,7 @@ class Instrumentation:
 
     def at_exit(self) -> None:
         """Finish a trial that is still being measured; report the last loss and settings that found no place."""
+        call_safely(self._profiler.at_exit)
         call_safely(self._backward_loss.at_exit)
         call_safely(self._batch_log.write_last, self.counters.step, self.counters.unfinished)
         call_safely(self._states.write, wait=True)

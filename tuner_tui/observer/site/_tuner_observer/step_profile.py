@@ -128,6 +128,11 @@ class StepProfiler:
         fcntl.flock(self._file, fcntl.LOCK_UN)
         return False
 
+    def at_exit(self) -> None:
+        """Stop what is being recorded: torch crashes in a process that ends with its profiler on."""
+        if self._recording is not None:
+            self._recording.fail({"refused": "the training ended before its steps were recorded"})
+
     def reset(self) -> None:
         """Forget everything, in a forked child: the files are its parent's."""
         self._history.stop()
@@ -171,7 +176,7 @@ class _Recording:
         try:
             self._advance()
         except Exception as error:  # noqa: BLE001 - private names of torch may have moved
-            self._fail(_failure(self._torch, error))
+            self.fail(_failure(self._torch, error))
 
     def _advance(self) -> None:
         totals = self._counters.totals()
@@ -182,7 +187,7 @@ class _Recording:
             return
         if done == self._wanted:
             if self._torch.autograd._profiler_enabled():
-                self._fail({"refused": OWN_PROFILER})
+                self.fail({"refused": OWN_PROFILER})
                 return
             self._tell({"state": "profiling"})
             self._name_modules()
@@ -276,12 +281,12 @@ class _Recording:
     def _giving_way(self, original: Any) -> Any:
         def start(*args: Any, **kwargs: Any) -> Any:
             if not self._is_starting:
-                call_safely(self._fail, {"refused": OWN_PROFILER})
+                call_safely(self.fail, {"refused": OWN_PROFILER})
             return original(*args, **kwargs)
 
         return start
 
-    def _fail(self, answer: dict[str, Any]) -> None:
+    def fail(self, answer: dict[str, Any]) -> None:
         profile, self._profile = self._profile, None
         self.restore()
         if profile is not None:
