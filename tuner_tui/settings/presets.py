@@ -272,7 +272,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         raise PresetError(f"{source}{'' if line is None else f':{line}'}: {error}") from None
     except SettingsError as error:
         raise PresetError(f"{source}: {error}") from None
-    is_named, beside = training is not None and not training.is_unnamed, list[str]()
+    is_named, from_command = training is not None and not training.is_unnamed, list[str]()
     is_recognised = imported.settings or imported.left_open or dialect.certain_keys
     silent = of_script and is_for_any_program(imported.settings, flatten(file.values))
     says_nothing = of_script and not is_recognised and (training is None or training.model is None)
@@ -285,7 +285,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     if training is not None and path is not None:
         if is_named or file.words:
             settings, training = _with_command(settings, training, file.words, path)
-            beside = [name for name in settings if file.words and name not in imported.settings]
+            from_command = [name for name in settings if file.words and name not in imported.settings]
         if is_named and dialect.name == HF and not file.words:  # what scripts call a setting, with one such key
             settings = {**read_settings(dialects()["own-script"], file.values).settings, **settings}
         if form != "python" and not file.words:
@@ -305,7 +305,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     in_use = {name: value for name, value in settings.items() if not name.startswith(off)}
     preset = Preset(name=_default_name(path), settings=in_use, job=job)
     notes, ignored = imported.notes, imported.ignored
-    notes += (f"by what the command reads or its script says: {', '.join(beside)}",) if beside else ()
+    notes += (f"from the command or its script: {', '.join(from_command)}",) if from_command else ()
     if job is not None or form == "python" or file.words or dialect.of_launcher:
         # The tool reads its other keys from the file: nothing is lost.
         ignored = tuple(key for key in ignored if key not in {*dialect.model_keys, *dialect.data_keys})
