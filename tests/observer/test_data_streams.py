@@ -47,6 +47,14 @@ def test_a_loader_reports_the_stream_that_its_workers_would_repeat() -> None:
     assert "workers_repeat" not in loader_settings(data.DataLoader(streams.Divided()))
 
 
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_a_sampler_of_batches_says_whether_the_last_is_dropped(drop_last: bool) -> None:
+    batches = data.BatchSampler(data.SequentialSampler(range(10)), batch_size=4, drop_last=drop_last)
+    by_sampler = loader_settings(data.DataLoader(range(10), batch_sampler=batches))
+    assert (by_sampler["dataloader_drop_last"], by_sampler["per_device_train_batch_size"]) == (drop_last, 4)
+    assert by_sampler == loader_settings(data.DataLoader(range(10), batch_size=4, drop_last=drop_last))
+
+
 def test_streams_of_packages_divide_themselves() -> None:
     datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_dict({"x": list(range(8))})
