@@ -123,7 +123,7 @@ def test_what_ssh_or_a_shell_would_read_otherwise_is_no_host(word: str) -> None:
 
 
 def test_this_machine_is_read_without_ssh() -> None:
-    assert report_command(Host("localhost"))[0] == sys.executable
+    assert report_command(Host("localhost"))[:2] == [sys.executable, "-P"], "no module in the folder of the user"
     assert report_command(Host(os.uname().nodename))[0] == sys.executable
     assert report_command(Host("localhost", 2222))[0] == "ssh", "which may lead elsewhere"
 

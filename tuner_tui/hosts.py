@@ -69,7 +69,7 @@ class HostView(Struct, frozen=True):
 def report_command(host: Host) -> list[str]:
     """Return the command that prints the reports of `host`; no ssh is needed for this machine."""
     if host.port is None and host.destination in ("localhost", os.uname().nodename):
-        return [sys.executable, "-m", "tuner_tui", "watch", "--json"]
+        return [sys.executable, "-P", "-m", "tuner_tui", "watch", "--json"]  # not what lies in this folder
     options = [word for name, value in SSH_OPTIONS.items() for word in ("-o", f"{name}={value}")]
     port = [] if host.port is None else ["-p", str(host.port)]
     remote = f"sh -c {shlex.quote(REMOTE_SCRIPT)}"  # whatever the shell of the account is
@@ -120,7 +120,7 @@ class HostsWatcher:
         try:
             connection = self._connections[host] = self._connect(host)
         except OSError as error:
-            return f"ssh cannot be started: {error.strerror}"
+            return f"{error.filename or 'ssh'} cannot be started: {error.strerror}"
         try:
             while not self._end.is_set():
                 data = connection.read(heard_s + wait_s - self._clock())
