@@ -13,7 +13,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,17 @@ def open_regular(path: str | os.PathLike[str], *, follow_links: bool = False) ->
 
 
 @contextmanager
-def opened_regular(path: str | os.PathLike[str]) -> Iterator[int]:
-    """A regular file that is open for reading inside the block. Raises `OSError` as `open_regular`."""
-    descriptor = open_regular(path)
+def closing_descriptor(descriptor: int) -> Iterator[int]:
+    """Close the descriptor, and so release a lock that it holds, after the block."""
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def opened_regular(path: str | os.PathLike[str]) -> AbstractContextManager[int]:
+    """A regular file that is open for reading inside the block. Raises `OSError` as `open_regular`."""
+    return closing_descriptor(open_regular(path))
 
 
 def open_to_append(path: str | os.PathLike[str]) -> int:
@@ -53,11 +57,8 @@ def open_to_append(path: str | os.PathLike[str]) -> int:
 
 def overwrite(path: Path, content: bytes) -> None:
     """Write `content` over the beginning of a regular file, which needs no disk space. Raises `OSError`."""
-    descriptor = _opened(path, os.O_WRONLY | os.O_NOFOLLOW)
-    try:
+    with closing_descriptor(_opened(path, os.O_WRONLY | os.O_NOFOLLOW)) as descriptor:
         os.pwrite(descriptor, content, 0)
-    finally:
-        os.close(descriptor)
 
 
 def _opened(path: str | os.PathLike[str], flags: int) -> int:
@@ -151,19 +152,15 @@ def write_durable(path: Path, content: bytes, overwrite: bool) -> None:
             fresh.replace(path)
         else:
             _link_new(fresh, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
+        with closing_descriptor(os.open(path.parent, os.O_RDONLY)) as folder:
             os.fsync(folder)
-        finally:
-            os.close(folder)
     finally:
         fresh.unlink(missing_ok=True)
 
 
 def _take_attributes(fresh: int, path: Path) -> None:
     """Give the open file `fresh` what the file at `path` has besides its content. Raises `OSError` if it cannot."""
-    old = _opened(path, os.O_WRONLY | os.O_NOFOLLOW)
-    try:
+    with closing_descriptor(_opened(path, os.O_WRONLY | os.O_NOFOLLOW)) as old:
         status = os.fstat(old)
         if not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):  # root could write it nevertheless
             raise OSError(errno.EACCES, "it is read-only", str(path))
@@ -181,8 +178,6 @@ def _take_attributes(fresh: int, path: Path) -> None:
                 return
             reason = "its owner, group or extended attributes cannot be kept"
             raise OSError(error.errno, f"{reason} ({error.strerror}); edit it by hand", str(path)) from error
-    finally:
-        os.close(old)
 
 
 def _link_new(fresh: Path, path: Path) -> None:
@@ -232,11 +227,8 @@ class LineAppender:
 
 def append_line(path: Path, line: bytes) -> None:
     """Append one line, as `LineAppender` does. Raises `OSError`."""
-    appender = LineAppender(path)
-    try:
+    with closing(LineAppender(path)) as appender:
         appender.append(line)
-    finally:
-        appender.close()
 
 
 CHUNK_BYTES = 1 << 20
@@ -327,6 +319,11 @@ def acquire_lock(path: Path, timeout_s: float = ACQUIRE_TIMEOUT_S, *, needed: bo
     return descriptor
 
 
+def held_lock(path: Path, timeout_s: float = ACQUIRE_TIMEOUT_S, *, needed: bool = True) -> AbstractContextManager[int]:
+    """A lock that is held inside the block. Raises as `acquire_lock`."""
+    return closing_descriptor(acquire_lock(path, timeout_s, needed=needed))
+
+
 def lacks_locks(folder: Path) -> bool:
     """Whether the file system has no locks, or locks that exclude nobody; tried in the folder or the parent that
     exists."""
@@ -369,11 +366,8 @@ def _excludes(descriptor: int) -> bool:
     Some network file systems and containers answer every request for a lock with success. A lock belongs to the open
     file, not to the process, so that one process can try: its own second opening of the file must be refused.
     """
-    second = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with closing_descriptor(os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)) as second:
         return not _try_lock(second, fcntl.LOCK_EX)
-    finally:
-        os.close(second)
 
 
 def _try_lock(descriptor: int, how: int) -> bool:

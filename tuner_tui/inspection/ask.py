@@ -12,9 +12,11 @@ import os
 import re
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 from msgspec import Struct
 
+from tuner_tui.core.files import closing_descriptor
 from tuner_tui.core.procfs import PROC, ProcessStat, list_pids, read_stat, read_text, send_signal
 from tuner_tui.inspection.process_dump import ProcessDump, parse_collectives, parse_stacks
 
@@ -223,9 +225,5 @@ def _wake(pid: int, descriptor: int) -> None:
         if error.errno not in (errno.ENOENT, errno.ENXIO, errno.EACCES):
             raise
         return
-    try:
+    with suppress(OSError), closing_descriptor(fd):  # the thread may be gone
         os.write(fd, b"?")
-    except OSError:  # the thread is gone
-        return
-    finally:
-        os.close(fd)

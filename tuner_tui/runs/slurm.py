@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tuner_tui.core.checked_types import Identifier, JobId, Time
 from tuner_tui.core.child_process import EndlessOutputError, run_command
 from tuner_tui.core.daemon_thread import daemon_call
-from tuner_tui.core.files import LockedError, acquire_lock, read_data_file, read_regular, write_atomic
+from tuner_tui.core.files import LockedError, held_lock, read_data_file, read_regular, write_atomic
 from tuner_tui.core.json_struct import from_json, to_json
 from tuner_tui.core.redaction import redact_text
 
@@ -252,11 +252,7 @@ def ask(state_dir: Path, run_command: SlurmRunner = run_slurm) -> None:
     """Ask Slurm for all jobs and write the list, unless another process is doing so."""
     # Every screen and every `ps` reads the same file, and one of them refreshes it: a controller for a thousand
     # users is asked once in ASK_EVERY_S for each user, however many runs and screens there are.
-    try:
-        lock = acquire_lock(state_dir / "slurm-jobs.lock", 0.0, needed=False)
-    except (LockedError, OSError):
-        return
-    try:
+    with suppress(LockedError, OSError), held_lock(state_dir / "slurm-jobs.lock", 0.0, needed=False):
         user = f"--user={os.getuid()}"
         command = ["squeue", "--noheader", user, "--states=all", f"--format={SQUEUE_FORMAT}"]
         try:
@@ -265,10 +261,7 @@ def ask(state_dir: Path, run_command: SlurmRunner = run_slurm) -> None:
             job_list = JobList(now, now, "", tuple(jobs))
         except SlurmError as error:
             job_list = replace(_read(state_dir), asked_t=time.time(), problem=str(error))
-        with suppress(OSError):
-            write_atomic(state_dir / LIST_FILE, json.dumps(to_json(job_list)) + "\n")
-    finally:
-        os.close(lock)
+        write_atomic(state_dir / LIST_FILE, json.dumps(to_json(job_list)) + "\n")
 
 
 def _read(state_dir: Path) -> JobList:

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -356,12 +356,9 @@ def open_gpus(record: TuningRecord, folder: TuningFolder, machine: Inventory) ->
 
 def _other_load(inventory: Inventory, spec: TunerSpec) -> OtherLoad:
     """What other processes use of the machine before the first trial."""
-    sampler = open_sampler(state_dir(spec.environ))
-    try:
+    with closing(open_sampler(state_dir(spec.environ))) as sampler:
         sampler.wait_ready(GPU_TIMEOUT_S)
         return measure_other_load(sampler.sample, inventory.cpu.load_cores)
-    finally:
-        sampler.close()
 
 
 class TuningContext(Struct, frozen=True):

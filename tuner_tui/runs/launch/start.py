@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from tuner_tui import __version__
-from tuner_tui.core.files import LockedError, acquire_lock, make_private, write_atomic
+from tuner_tui.core.files import LockedError, acquire_lock, closing_descriptor, make_private, write_atomic
 from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.redaction import redact_env
@@ -190,10 +189,8 @@ def exclusive_launch(root: Path) -> Iterator[None]:
         lock = acquire_lock(root / LAUNCH_LOCK, LOCK_TIMEOUT_S, needed=False)
     except LockedError as error:
         raise LaunchError("Another launch is taking too long; try again later.") from error
-    try:
+    with closing_descriptor(lock):
         yield
-    finally:
-        os.close(lock)
 
 
 def ensure_no_duplicate(request: LaunchRequest) -> None:

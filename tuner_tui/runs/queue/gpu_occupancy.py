@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -124,9 +124,11 @@ def shortage_now(root: Path, need: QueuedRun) -> str:
     """Why a run with this `need` would wait for those that train in `root`; empty if it would not, or none trains."""
     snapshot = ProcessSnapshot()
     runs = _read_all_active(root, snapshot)
-    occupancies = _occupancies_with(runs, root, snapshot) if runs else []
-    applicant = Applicant("", need.gpus, need.allowed)
-    return take_turns([applicant], occupancies, processor_user(runs, occupancies))[0].reason if runs else ""
+    if not runs:
+        return ""
+    occupancies = _occupancies_with(runs, root, snapshot)
+    [turn] = take_turns([Applicant("", need.gpus, need.allowed)], occupancies, processor_user(runs, occupancies))
+    return turn.reason
 
 
 def processor_user(runs: Sequence[ActiveRun], occupancies: Sequence[GpuOccupancy]) -> str | None:
@@ -143,9 +145,6 @@ def _read_all_active(root: Path, snapshot: ProcessSnapshot) -> list[ActiveRun]:
 
 
 def _occupancies_with(runs: Sequence[ActiveRun], root: Path, snapshot: ProcessSnapshot) -> list[GpuOccupancy]:
-    sampler = open_sampler(next(folder for folder in (root, *root.parents) if folder.exists()))
-    try:
+    with closing(open_sampler(next(folder for folder in (root, *root.parents) if folder.exists()))) as sampler:
         sampler.wait_ready(READY_TIMEOUT_S)
         return read_occupancies(sampler, runs, snapshot)
-    finally:
-        sampler.close()

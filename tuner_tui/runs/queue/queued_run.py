@@ -19,7 +19,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tuner_tui.core.checked_types import IDENTIFIER, Count, GpuUuid, Identifier, Time
-from tuner_tui.core.files import acquire_lock, append_line, is_locked, make_private, read_regular, write_atomic
+from tuner_tui.core.files import append_line, held_lock, is_locked, make_private, read_regular, write_atomic
 from tuner_tui.core.json_struct import from_json, to_json
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.runs.store.folder import RunFolder
@@ -97,16 +97,13 @@ def end_waiting(folder: RunFolder, outcome: str, sentence: str) -> bool:
     from tuner_tui.runs.events.types import Finished
     from tuner_tui.runs.store.codec import encode_event
 
-    lock = acquire_lock(folder.lock, needed=False)
-    try:
+    with held_lock(folder.lock, needed=False):
         if not os.path.lexists(folder.queue) or was_started(folder):
             return False
         now = time.time()
         append_line(folder.events, encode_event(Finished(t=now, outcome=outcome, sentence=sentence)))
         ended = SupervisorState(this_machine(), ProcessId(0, 0), now, ended_t=now, outcome=outcome, sentence=sentence)
         write_supervisor_state(folder.state, ended)
-    finally:
-        os.close(lock)
     forget_start(folder)
     return True
 

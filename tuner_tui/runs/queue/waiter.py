@@ -19,7 +19,7 @@ from types import FrameType
 
 from msgspec.structs import replace
 
-from tuner_tui.core.files import LockedError, acquire_lock, is_locked, opened_regular, read_regular, write_atomic
+from tuner_tui.core.files import LockedError, held_lock, is_locked, opened_regular, read_regular, write_atomic
 from tuner_tui.core.ownership import require_unshared
 from tuner_tui.hardware.environment import VISIBLE_DEVICES
 from tuner_tui.hardware.sampler import Sampler, open_sampler
@@ -155,22 +155,18 @@ class Waiter:
         """Start a run on the GPUs `gpu_uuids`, if nobody has taken or ended it meanwhile."""
         # Seen only if it waits again: then its supervisor has failed.
         sentence = f"It did not start, and is tried again; see {folder.supervisor_log}."
-        lock = None
         try:
             # The lock goes to the supervisor as an open file: the folder is locked from before the GPUs are given
             # until the run has ended. Who is killed in between leaves it unlocked and not started, so it waits again.
             require_unshared(folder.path)
-            lock = acquire_lock(folder.lock)
-            queued = None if queued_run.was_started(folder) else queued_run.read_queued(folder)
-            if queued is not None:
-                queued_run.write_queued(folder, replace(queued, gpu_uuids=gpu_uuids))
-                self._start(folder, gpu_uuids, lock)
+            with held_lock(folder.lock) as lock:
+                queued = None if queued_run.was_started(folder) else queued_run.read_queued(folder)
+                if queued is not None:
+                    queued_run.write_queued(folder, replace(queued, gpu_uuids=gpu_uuids))
+                    self._start(folder, gpu_uuids, lock)
         except (OSError, ValueError, LockedError) as error:
             self.log(f"{folder.id}: {error}")
             sentence = f"It did not start, and is tried again: {error}."
-        finally:
-            if lock is not None:
-                os.close(lock)
         self._retries[folder.id] = sentence, self._clock() + RETRY_S
 
 
@@ -216,16 +212,15 @@ def main(argv: list[str]) -> None:
     # was given up: so either this process sees the run, or the other one starts a new waiter.
     while any(queued_run.memory_folder(root).glob("*.start")):
         try:
-            lock = acquire_lock(queued_run.waiter_lock(root))
+            with held_lock(queued_run.waiter_lock(root)):
+                while any(queued_run.memory_folder(root).glob("*.start")):
+                    try:
+                        waiter.step()
+                    except OSError as error:
+                        waiter.log(str(error))
+                    time.sleep(PERIOD_S)
         except LockedError:
             return
-        while any(queued_run.memory_folder(root).glob("*.start")):
-            try:
-                waiter.step()
-            except OSError as error:
-                waiter.log(str(error))
-            time.sleep(PERIOD_S)
-        os.close(lock)
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:

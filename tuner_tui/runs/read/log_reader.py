@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tuner_tui.core.files import open_regular
+from tuner_tui.core.files import closing_descriptor, open_regular
 from tuner_tui.core.text import escape_control
 
 MAX_LINE_CHARACTERS = 2000
@@ -122,10 +122,8 @@ class LogReader:
             descriptor = open_regular(self.path)
         except OSError:
             descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with closing_descriptor(descriptor):
             yield _File(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 class _File:

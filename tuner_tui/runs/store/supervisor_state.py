@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from tuner_tui.core.checked_types import ExitCode, SignalNumber, Time
-from tuner_tui.core.files import open_regular, overwrite, read_regular, write_atomic
+from tuner_tui.core.files import closing_descriptor, open_regular, overwrite, read_regular, write_atomic
 from tuner_tui.core.json_struct import from_json, to_json
 from tuner_tui.core.procfs import Machine, ProcessId, is_alive, send_signal, this_machine
 from tuner_tui.runs.store.folder import RunFolder
@@ -78,13 +78,10 @@ def wait_supervisor_ended(folder: RunFolder, timeout_s: float) -> bool:
     # A descriptor of the process becomes readable when it ends, whoever its parent is, and stays that of this process
     # even if the pid is used again; whether it was opened in time is checked afterwards.
     try:
-        descriptor = os.pidfd_open(supervision.supervisor.pid)
+        with closing_descriptor(os.pidfd_open(supervision.supervisor.pid)) as descriptor:
+            return not is_alive(supervision.supervisor) or bool(select.select([descriptor], [], [], timeout_s)[0])
     except ProcessLookupError:
         return True
-    try:
-        return not is_alive(supervision.supervisor) or bool(select.select([descriptor], [], [], timeout_s)[0])
-    finally:
-        os.close(descriptor)
 
 
 Order = Literal["checkpoint", "stop", "terminate", "kill"]

@@ -11,12 +11,13 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core.files import LockedError, acquire_lock, append_line, read_data_file
+from tuner_tui.core.files import LockedError, acquire_lock, append_line, closing_descriptor, held_lock, read_data_file
 from tuner_tui.core.procfs import PROC, read_command, read_text
 from tuner_tui.core.redaction import redact_argv, redact_text
 from tuner_tui.core.text import first_line
@@ -75,13 +76,10 @@ def cgroup_oom_kills(proc: Path = PROC) -> int | None:
 def kernel_log_oom_kill(pid: int) -> str | None:
     """The line of the kernel log that says it killed `pid` for memory; None if there is none or it cannot be read."""
     try:
-        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        with closing_descriptor(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)) as descriptor:
+            return _find_kill(descriptor, pid)
     except OSError:
         return None
-    try:
-        return _find_kill(descriptor, pid)
-    finally:
-        os.close(descriptor)
 
 
 def read_exit_log(path: Path) -> ExitLog:
@@ -386,7 +384,7 @@ def settle(folder: RunFolder, supervision: SupervisorState, events: list[Event])
         return None  # a supervisor is there after all, or somebody else looks
     except OSError:
         return _state_at_end(folder, supervision, events)
-    try:
+    with closing_descriptor(lock):
         recorded = read_supervisor_state(folder.state)
         if recorded is not None and recorded.outcome is not None:
             return recorded
@@ -394,22 +392,14 @@ def settle(folder: RunFolder, supervision: SupervisorState, events: list[Event])
         if ended is not None:
             _record(folder, ended, events)
         return ended
-    finally:
-        os.close(lock)
 
 
 def record_end(folder: RunFolder, ended: SupervisorState, earlier: str | None = None) -> None:
     """Record the end of a run of which its files say nothing, or only the outcome `earlier`."""
-    try:
-        lock = acquire_lock(folder.lock, 0.0, needed=False)
-    except (LockedError, OSError):
-        return
-    try:
+    with suppress(LockedError, OSError), held_lock(folder.lock, 0.0, needed=False):
         recorded = read_supervisor_state(folder.state)
         if recorded is None or recorded.outcome in (None, earlier):
             _record(folder, ended, [])
-    finally:
-        os.close(lock)
 
 
 def _state_at_end(folder: RunFolder, supervision: SupervisorState, events: list[Event]) -> SupervisorState | None:

@@ -27,7 +27,7 @@ from typing import IO, TypeVar
 
 from msgspec import Struct
 
-from tuner_tui.core.files import LockedError, open_to_append
+from tuner_tui.core.files import LockedError, closing_descriptor, open_to_append
 from tuner_tui.core.procfs import (
     PROC,
     TICKS_PER_S,
@@ -310,8 +310,7 @@ def open_detached(
     The module forks once more after it has imported what it needs: init adopts the second process, so that the starter
     waits for a moment only and leaves no zombie.
     """
-    descriptor = open_to_append(log)
-    try:
+    with closing_descriptor(open_to_append(log)) as descriptor:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", module, *arguments],
             cwd="/",
@@ -323,8 +322,6 @@ def open_detached(
             start_new_session=True,
             pass_fds=pass_fds,
         )
-    finally:
-        os.close(descriptor)
 
 
 START_TIMEOUT_S = 60.0

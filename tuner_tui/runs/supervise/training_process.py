@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from tuner_tui.core.checked_types import VariableName, Word
-from tuner_tui.core.files import open_to_append
+from tuner_tui.core.files import closing_descriptor, open_to_append
 from tuner_tui.core.json_struct import from_json
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
 from tuner_tui.runs.store.supervisor_state import ORDERS, Order
@@ -124,20 +124,16 @@ class StartedTraining(SupervisedTraining):
 
     def __init__(self, spec: LaunchSpec, log: Path) -> None:
         """Start it. Raises `OSError` if the command or its folder does not exist."""
-        descriptor = open_to_append(log)
-        try:
-            with _data_limit(spec.data_limit_bytes):
-                self._child = subprocess.Popen(
-                    spec.argv,
-                    cwd=spec.cwd,
-                    env=dict(spec.env),
-                    stdin=subprocess.DEVNULL,
-                    stdout=descriptor,
-                    stderr=descriptor,
-                    start_new_session=True,
-                )
-        finally:
-            os.close(descriptor)
+        with closing_descriptor(open_to_append(log)) as descriptor, _data_limit(spec.data_limit_bytes):
+            self._child = subprocess.Popen(
+                spec.argv,
+                cwd=spec.cwd,
+                env=dict(spec.env),
+                stdin=subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=descriptor,
+                start_new_session=True,
+            )
         super().__init__(identify_process(self._child.pid) or ProcessId(self._child.pid, 0))
         self.subreaper = os.getpid()
 
