@@ -303,10 +303,8 @@ def operator_name(event: TraceEvent) -> str:
 def _timeline(ordered: Sequence[TraceEvent], calls: _Calls, thread: int | str, steps: _Steps) -> Iterator[_Span]:
     """What the training does, without holes: spans of each part, those without an operator as `own:PART`."""
     marked = [_Span(event.ts, event.end, part) for event in ordered if (part := _part(event, calls, thread))]
-    work, spans = (
-        _union(event for event in ordered if _is_work(event, calls, thread)),
-        list(_without_overlap(_after_closures(marked))),
-    )
+    work = _union(event for event in ordered if _is_work(event, calls, thread))
+    spans = list(_without_overlap(_after_closures(marked)))
     # DistributedDataParallel waits at the end of the backward pass, where no operator says so.
     exchanges = any(event.name.startswith(EXCHANGES) for event in ordered)
     after = AFTER | ({"backward": RANKS} if exchanges else {})

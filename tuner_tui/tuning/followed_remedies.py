@@ -109,12 +109,11 @@ def incomparable(
 def _not_alone(changed: Set[str], variables: Set[str], before: RunMeasurement, after: RunMeasurement) -> str | None:
     """What keeps a difference of two runs from being that of the settings `changed` and the `variables`."""
     first, second = before.situation, after.situation
-    if first.job is not None and second.job is not None and not same_training(first.job, second.job):
+    if first.job is None or second.job is None or not same_training(first.job, second.job):
         return "the command changed, too"
     if ignored := changed & {check.name for check in differing_settings(second)}:
         return f"not in effect in {after.id}: {', '.join(FIELDS[name].label for name in sorted(ignored))}"
-    env = [{} if situation.job is None else situation.job.env for situation in (first, second)]
-    others = sorted({name for name, _ in env[0].items() ^ env[1].items()} - variables)
+    others = [*({name for name, _ in first.job.env.items() ^ second.job.env.items()} - variables)]
     for name in FIELDS.keys() - NEUTRAL - changed:
         values = [getattr(situation.settings, name, None) for situation in (first, second)]
         if None not in values and values[0] != values[1]:  # one without a value follows from others, as prefetch does

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import statistics
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +13,7 @@ from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.settings_check import differing_settings
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.text import format_observed
+from tuner_tui.runs.events.progress import Figure
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import TrialMeasured
 from tuner_tui.settings.model import Settings
@@ -21,7 +21,6 @@ from tuner_tui.tuning.fallback import out_of_memory_finding
 from tuner_tui.tuning.search.space import MICRO
 from tuner_tui.tuning.trial import Measurement, StepBreakdown, Trial, TrialOutcome
 
-Figure = TypeVar("Figure", int, float)
 MIN_MEASURED_STEPS = 2
 KILL_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 """Signals sent by others; the remaining ones are the program's own faults."""
@@ -57,8 +56,7 @@ class FinishedTrial(Struct, frozen=True):
 def measure_trial(finished: FinishedTrial, trial: Trial) -> Measurement:
     if finished.aborted:
         return _no_figures(finished, "aborted", finished.aborted)
-    memory = out_of_memory_finding(finished.situation)
-    if memory is not None:
+    if out_of_memory_finding(finished.situation) is not None:
         return _no_figures(finished, "out-of-memory", _sentence(finished))
     if finished.stop_reason:
         return replace(_no_figures(finished, "no-step", finished.stop_reason), passing=finished.transient)
@@ -229,25 +227,25 @@ def _share(part: float | None, seconds: float) -> float | None:
 
 def _wrong_batch(finished: FinishedTrial, settings: Settings) -> str | None:
     """Return a sentence if the training did not use the micro batch that was passed to it."""
-    situation, asked = finished.situation, settings.per_device_train_batch_size
+    situation, micro = finished.situation, settings.per_device_train_batch_size
     if situation.chosen is not None and MICRO not in situation.chosen:
         return None
     arguments = situation.state.in_effect.get(MICRO)
     if situation.state.accepts_orders and type(arguments) is int:
-        return None if arguments == asked else f"A micro batch of {asked} was requested, but it uses {arguments}."
-    wrong = [size for rank in finished.measured if (size := _odd_size(rank, asked, situation)) is not None]
-    return f"A micro batch of {asked} was requested, but batches of {wrong[0]} were observed." if wrong else None
+        return None if arguments == micro else f"A micro batch of {micro} was requested, but it uses {arguments}."
+    wrong = [size for rank in finished.measured if (size := _odd_size(rank, micro, situation)) is not None]
+    return f"A micro batch of {micro} was requested, but batches of {wrong[0]} were observed." if wrong else None
 
 
-def _odd_size(rank: TrialMeasured, asked: int, situation: Situation) -> int | None:
+def _odd_size(rank: TrialMeasured, micro: int, situation: Situation) -> int | None:
     """Return the observed batch size if it is neither the requested one, nor its multiple for all GPUs of one process,
     nor the last batch of an epoch."""
     if not rank.batch_shape:
         return None
     size, samples = rank.batch_shape[0], rank.dataset_samples
     gpus = 1 if situation.inventory is None else max(1, len(situation.inventory.gpus))
-    rest = None if samples is None else samples % (asked * gpus)
-    return None if size in (asked, asked * gpus, rest) else size
+    rest = None if samples is None else samples % (micro * gpus)
+    return None if size in (micro, micro * gpus, rest) else size
 
 
 def _too_few(finished: FinishedTrial) -> str:

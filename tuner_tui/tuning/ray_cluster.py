@@ -204,12 +204,12 @@ def _take_workers(ray: Any, record: TuningRecord, folder: TuningFolder) -> RayWo
     # Ray has no call for "which of my actors will get a place": those that answer have one. After the first has come
     # the others get MORE_S, since waiting longer costs more than an additional worker gains. Ray ends the actors that
     # are not kept.
-    asked = {actor.describe.remote(folder, record): actor for actor in _start_actors(ray)}
-    answered, refs = [], list(asked)
+    questions = {actor.describe.remote(folder, record): actor for actor in _start_actors(ray)}
+    answered, refs = [], list(questions)
     if refs and ray.wait(refs, timeout=START_S)[0]:
         for ref in ray.wait(refs, num_returns=len(refs), timeout=MORE_S)[0]:
             with suppress(ray.exceptions.RayActorError):
-                answered.append((ray.get(ref), asked[ref]))
+                answered.append((ray.get(ref), questions[ref]))
     workers = choose_workers(answered, record.most_gpus)
     least = min((worker for worker, _ in workers.values()), key=lambda worker: worker.memory_bytes)
     return RayWorkers(ray, {name: actor for name, (_, actor) in workers.items()}, least.inventory)

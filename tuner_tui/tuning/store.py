@@ -14,6 +14,7 @@ from msgspec import Struct, convert, to_builtins
 from tuner_tui.core.checked_types import AbsolutePath, GpuUuid, Identifier, ProgramPath, Time
 from tuner_tui.core.files import NumberedFolders, acquire_lock, is_locked, read_regular, write_atomic
 from tuner_tui.core.json_struct import checked
+from tuner_tui.core.text import first_line
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.folder import FolderFile, state_dir
 from tuner_tui.runs.store.record import RecordError, parse_record, resolved_from_json
@@ -191,4 +192,4 @@ def read_tuning_record(folder: TuningFolder) -> TuningRecord:
     try:
         return checked(convert({**data, "job": without_hydra(data.get("job"))}, TuningRecord))
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{folder.record} is damaged: {str(error).splitlines()[0]}.") from error
+        raise RecordError(f"{folder.record} is damaged: {first_line(str(error))}.") from error

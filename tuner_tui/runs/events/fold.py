@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
 from tuner_tui.runs.events import types as ev
-from tuner_tui.runs.events.progress import rates_of, with_counters
+from tuner_tui.runs.events.progress import Figure, rates_of, with_counters
 from tuner_tui.runs.events.run_state import NO_MINIMA, LossTrend, RankState, RunState, with_value
 
 MAX_EVALUATIONS = 400
@@ -335,10 +335,7 @@ def _step(state: RunState, before: RankState, event: ev.Steps) -> int:
     return event.step if restarted else _greater(state.step, event.step)
 
 
-Number = TypeVar("Number", int, float)
-
-
-def _greater(current: Number | None, value: Number) -> Number:
+def _greater(current: Figure | None, value: Figure) -> Figure:
     return value if current is None else max(current, value)
 
 

@@ -23,6 +23,7 @@ from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import (
     Order,
+    SupervisorState,
     read_order,
     read_supervisor_state,
     send_order,
@@ -89,7 +90,7 @@ def pass_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
             note(f"No new supervisor could be started ({str(error).rstrip('.')}); sending signals instead.")
             _end_directly(folder, order)
             return
-    if hangs and _is_confirmed(folder):
+    if hangs and _wait_until(lambda: _is_confirmed(folder), PATIENCE_S):
         return
     if order == "checkpoint":
         raise LaunchError(f"{problem}.")
@@ -137,9 +138,7 @@ def wait_ended(folder: RunFolder, order: Order, note: Callable[[str], None]) -> 
             note("Some processes of the run are left; sending SIGKILL.")
             _kill(folder)
             deadline = time.monotonic() + KILL_MARGIN_S
-    supervision, written = read_supervisor_state(folder.state), read_order(folder.control)
-    taken = supervision is not None and written is not None and supervision.order_ns == written[1]
-    if not taken or order == "kill":
+    if not _has_taken(read_supervisor_state(folder.state), folder) or order == "kill":
         # The run ended before its supervisor took the order, or before SIGKILL was due for what the training has left.
         end_leftovers(folder, order, note)
     job = read_job(folder.path)
@@ -180,9 +179,7 @@ def end_leftovers(folder: RunFolder, order: Order, note: Callable[[str], None]) 
         return
     note(f"The run has ended and left processes running, which get SIGTERM: {remaining.names()}.")
     signal_processes(remaining.members, signal.SIGTERM)
-    deadline = time.monotonic() + DEFAULT_TIMEOUTS.kill_s
-    while remaining.names() and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+    _wait_until(lambda: not remaining.names(), DEFAULT_TIMEOUTS.kill_s)
     if order == "kill":
         _kill(folder)
     elif remaining.names():
@@ -190,16 +187,23 @@ def end_leftovers(folder: RunFolder, order: Order, note: Callable[[str], None]) 
 
 
 def _is_confirmed(folder: RunFolder) -> bool:
-    """Whether the supervisor takes the order in the file, or ends, within the time."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        supervision, written = read_supervisor_state(folder.state), read_order(folder.control)
-        if supervision is not None and (
-            supervision.outcome is not None or (written is not None and supervision.order_ns == written[1])
-        ):
-            return True
+    """Whether the supervisor has taken the order in the file, or ended."""
+    supervision = read_supervisor_state(folder.state)
+    return _has_taken(supervision, folder) or (supervision is not None and supervision.outcome is not None)
+
+
+def _has_taken(supervision: SupervisorState | None, folder: RunFolder) -> bool:
+    """Whether the order in the file is the one that the supervisor took last."""
+    written = read_order(folder.control)
+    return supervision is not None and written is not None and supervision.order_ns == written[1]
+
+
+def _wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Whether the condition is met within the time."""
+    deadline = time.monotonic() + timeout_s
+    while not (met := condition()) and time.monotonic() < deadline:
         time.sleep(POLL_S)
-    return False
+    return met
 
 
 def _end_directly(folder: RunFolder, order: Order) -> None:
@@ -218,9 +222,7 @@ def _end_directly(folder: RunFolder, order: Order) -> None:
 
 
 def _kill_later(folder: RunFolder) -> None:
-    deadline = time.monotonic() + DEFAULT_TIMEOUTS.kill_s
-    while time.monotonic() < deadline and read_status(folder).live:
-        time.sleep(POLL_S)
+    _wait_until(lambda: not read_status(folder).live, DEFAULT_TIMEOUTS.kill_s)
     _kill(folder)
 
 

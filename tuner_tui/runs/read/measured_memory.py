@@ -94,16 +94,18 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
 
 def lacks_gpu_peak(state: RunState) -> bool:
     """Whether the memory of a GPU ran out, but only that of the host was measured: the run's peak is not known."""
-    words = _out_of_memory_words([event for event in (state.finished, state.out_of_memory) if event is not None])
     measured = any(counters.allocated_peak_bytes is not None for counters in state.counters)
-    return any(map(ON_GPU.search, words)) and not measured
+    return any(map(ON_GPU.search, _words_at_failure(state))) and not measured
 
 
 def allocated_at_failure(state: RunState) -> int | None:
     """Return what the tensors took of the GPU whose memory ran out, by its message; None where it does not say it."""
-    words = _out_of_memory_words([event for event in (state.finished, state.out_of_memory) if event is not None])
-    named = (match for text in words if (match := ALLOCATED.search(text)) is not None)
-    return next((parse_size(match[1]) for match in named), None)
+    matches = filter(None, map(ALLOCATED.search, _words_at_failure(state)))
+    return next((parse_size(match[1]) for match in matches), None)
+
+
+def _words_at_failure(state: RunState) -> Sequence[str]:
+    return _out_of_memory_words([event for event in (state.finished, state.out_of_memory) if event is not None])
 
 
 def _last_events(path: Path) -> list[Event]:
@@ -130,15 +132,15 @@ def _memory_that_ran_out(words: Sequence[str], last: Steps | None) -> Literal["g
 
 def _capacity(words: Sequence[str]) -> int | None:
     """The memory of the smallest GPU that ran out, where its message says it."""
-    capacities = [match for text in words if (match := CAPACITY.search(text)) is not None]
-    return min((round(float(match[1] or match[2]) * GIB) for match in capacities), default=None)
+    matches = filter(None, map(CAPACITY.search, words))
+    return min((round(float(match[1] or match[2]) * GIB) for match in matches), default=None)
 
 
 def _reached(words: Sequence[str], last: Steps | None) -> int | None:
     """The most host memory that there can have been for a process of which an allocation failed."""
     # A limit of the process (`ulimit -d`, `ulimit -v`) is far below the memory of the machine, of which such a run says
     # nothing.
-    requests = [int(match[1]) for text in words if (match := HOST_REQUEST.search(text)) is not None]
+    requests = [int(match[1]) for match in filter(None, map(HOST_REQUEST.search, words))]
     if last is None or last.rss_peak_bytes is None or not requests:
         return None
     return OTHERS_SHARE * (last.rss_peak_bytes + max(requests))

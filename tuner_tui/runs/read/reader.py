@@ -171,7 +171,7 @@ class RunRow(Struct, frozen=True):
     """One run of the list. `created_t` is in seconds since the epoch; `tuning` is the tuning whose trial it is.
 
     `age_s` is the time since the run was created, `duration_s` from its start to its end or, while it runs, to now.
-    `steps_s` is the current speed of a live run, and the mean speed of an ended one. `what` is its preset or command.
+    `steps_s` is the current speed of a live run, and the mean speed of an ended one. `title` is its preset or command.
     `damage` says which file of the run cannot be read; empty if all can. `remedy` says whether the remedy that it was
     started with did what was promised.
     """

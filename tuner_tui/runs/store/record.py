@@ -15,6 +15,7 @@ from tuner_tui.core.checked_types import AbsolutePath, HostName, Identifier, Pat
 from tuner_tui.core.files import read_regular, write_atomic
 from tuner_tui.core.json_struct import checked, to_json
 from tuner_tui.core.redaction import redact_argv, redact_env
+from tuner_tui.core.text import first_line
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
@@ -133,7 +134,7 @@ def read_record(folder: RunFolder) -> RunRecord:
         resolved = resolved_from_json(stored.settings, stored.origins, stored.remedies)
         return checked(convert({**data, "job": without_hydra(data.get("job")), "resolved": resolved}, RunRecord))
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{folder.record} is damaged: {_reason(error)}.") from error
+        raise RecordError(f"{folder.record} is damaged: {first_line(str(error))}.") from error
 
 
 def readable_record(folder: RunFolder) -> RunRecord | None:
@@ -151,14 +152,10 @@ def parse_record(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path} is damaged: {_reason(error)}.") from error
+        raise RecordError(f"{path} is damaged: {first_line(str(error))}.") from error
     if not isinstance(data, dict):
         raise RecordError(f"{path} is damaged: it contains no JSON object.")
     return data
-
-
-def _reason(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
