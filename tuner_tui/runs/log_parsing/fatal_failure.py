@@ -207,7 +207,7 @@ def newest_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     logged = (line.number for line in lines[: first.first] if len(words) > PECULIAR_CHARS and words in line.text)
     before = Counter(texts[: next(logged, first.first)])
     written = (text for text in islice(filter(None, before), OPENING_LINES) if before[text] == 1 and len(text) > NEAR)
-    openings = {text for text in written if not matches_any("success", text)}
+    openings = {text for text in written if re.search(r"[^\W\d_]", text) and not matches_any("success", text)}
     is_launched = parse_launcher_report(lines).reported_failure
     begin = 0
     for end, following in zip_longest(ends, ends[1:]):
