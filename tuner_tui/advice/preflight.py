@@ -173,7 +173,7 @@ def settings_checks(
         state: CheckState = "wrong" if problem.severity == "error" else "warning"
         yield PreflightCheck("Settings", state, problem.sentence, right)
     if not problems:
-        yield PreflightCheck("Settings", "good", "The settings are consistent and suit this machine.")
+        yield PreflightCheck("Settings", "good", "No conflict among the settings or with this machine was found.")
 
 
 CHOOSE_INTERPRETER = Remedy(
