@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tuner_tui.inspection.slow_step import judge_step
 from tuner_tui.inspection.step_trace import CallTime, PartTime, StepTimes
@@ -30,6 +31,8 @@ def test_the_rank_that_decides_and_the_others(width: int) -> None:
     assert "Modules inside torch.compile are not timed one by one." in text
     assert "1 step evaluated; the training lost 0.4 s, the time of 2 steps." in text
     assert text.endswith("The trace could not be saved: full.")
+    quicker = drawn(RunProfile((replace(rank, lost_s=-0.4),)), width)  # as its speed varies by more than that
+    assert "1 step evaluated; no measurable loss of time." in quicker
 
 
 def test_a_step_without_a_profiler() -> None:

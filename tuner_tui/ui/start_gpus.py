@@ -43,7 +43,7 @@ def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = Non
         launcher = "torchrun" if job.launcher == "plain" and count > 1 else job.launcher
         job = replace(job, launcher=launcher, processes=count)
         state = replace(state, loaded=replace(loaded, job=job))
-    target = target_of(inventory, state.interpreter, job, state.accelerate)
+        target = target_of(inventory, state.interpreter, job, state.accelerate)
     taken = target.trained_with(editing.current.settings).gpus
     figures = () if sample is None else sample.gpus
     used = {gpu.index: sys.maxsize if gpu.lost else gpu.memory_used_bytes or 0 for gpu in figures}

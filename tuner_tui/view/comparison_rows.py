@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from tuner_tui.core.text import format_observed
@@ -199,8 +200,8 @@ def _verdict(scene: ComparisonScene) -> list[TextSpan]:
 
 def _is_alike(comparison: Comparison) -> bool:
     """Whether nothing that is recorded of the runs differs: then speed says something of the machine's load only."""
-    known = comparison.settings, comparison.environment, comparison.in_effect, comparison.versions, comparison.code
-    return not comparison.doubt and not any(known)
+    changes = comparison.settings, comparison.environment, comparison.in_effect, comparison.versions, comparison.code
+    return not comparison.doubt and not any(changes)
 
 
 EQUAL_PEAK = 0.01
@@ -326,7 +327,7 @@ def _from_difference(first: Any, second: Any) -> tuple[Any, Any]:
     """Both values; of two commands the words from the first that differs, which may stand at the end of a long line."""
     if not isinstance(first or second, (list, tuple)):
         return first, second
-    pairs = enumerate(zip(first or (), second or (), strict=False))
-    same = next((n for n, (left, right) in pairs if left != right), min(len(first or ()), len(second or ())))
-    before, after = (" ".join(["…"] * bool(same) + [*map(str, (words or ())[same:])]) for words in (first, second))
+    commands = [list(map(str, words or ())) for words in (first, second)]
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*commands, strict=False)))
+    before, after = (" ".join(["…"] * bool(same) + words[same:]) for words in commands)
     return before or None, after or None

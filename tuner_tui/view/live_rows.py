@@ -23,7 +23,7 @@ from tuner_tui.view.gpu_rows import (
 )
 from tuner_tui.view.host_rows import host_gauges, host_rows
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
-from tuner_tui.view.run_bars import MARKS_ROW, memory_rows, step_rows
+from tuner_tui.view.run_bars import MARKS_ROW, memory_rows, step_rows, waits_for_core
 from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows, slowest_rank, times_of_ranks
 from tuner_tui.view.sample_history import WINDOWS, Window, shown_past
 
@@ -168,7 +168,7 @@ def _parts(scene: LiveScene, width: int, height: int) -> Parts:
         trains = state.finished is None and state.phase == "training"
         in_step = "slow-rank" in scene.causes
         ranks, differ = rank_rows(state, width, in_step), slowest_rank(times_of_ranks(state, in_step)) is not None
-    step = [] if state is None else step_rows(state, scene.causes, width)
+    step = [] if state is None else step_rows(state, scene.causes, width, waits_for_core(scene.recent))
     memory = memory_rows(state, sample, scene.outlook, width)
     if sample is None:
         return Parts(scene, width, step, memory, run, ranks, differ, charted, None, [], [])

@@ -35,10 +35,10 @@ def profile_rows(profile: RunProfile, width: int) -> list[Line]:
     operators = [(row.name, row.seconds, _calls(row.calls)) for row in times.operators[:MAX_TABLE]]
     rows += _table("Operator", operators, times, width)
     saved = first.problem or f"Trace for ui.perfetto.dev: {first.trace}"
-    steps = f"the time of {first.lost_s / times.step_s:.0f} steps"
     counted = "1 step" if times.steps == 1 else f"{times.steps} steps"
-    lost = f"{counted} evaluated; the training lost {first.lost_s:.2g} s, {steps}."
-    return [*rows, (), *wrapped_rows(lost, width, "dim"), *wrapped_rows(saved, width, "dim")]
+    lost = f"the training lost {first.lost_s:.2g} s, the time of {first.lost_s / times.step_s:.0f} steps"
+    lost = lost if first.lost_s > 0 else "no measurable loss of time"
+    return [*rows, (), *wrapped_rows(f"{counted} evaluated; {lost}.", width, "dim"), *wrapped_rows(saved, width, "dim")]
 
 
 def _verdict_rows(profile: RankProfile, several: bool, width: int) -> Iterable[Line]:

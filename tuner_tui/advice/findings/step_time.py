@@ -126,11 +126,11 @@ def slow_rank(situation: Situation) -> Finding | None:
     late = _find_slow_rank(situation)
     if late is None or late.by_data:
         return None
-    own, computing = "in the loop's own code after the optimizer step", "in its forward pass or optimizer"
+    between, computing = "in the loop's own code after the optimizer step", "in its forward pass or optimizer"
     lost_share = late.lost_share * training_share(situation)
     return finding(
         "slow-rank", situation, *late.evidence, lost_share=lost_share, rank=late.slow.rank,
-        what=own if late.is_late_after_step else computing, share=format_share(late.lost_share),
+        what=between if late.is_late_after_step else computing, share=format_share(late.lost_share),
     )  # fmt: skip
 
 
