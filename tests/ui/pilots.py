@@ -52,7 +52,8 @@ def settled(pilot: ScreenPilot, box: FakeBox) -> Callable[[], bool]:
     def is_settled() -> bool:
         settings = None not in (main.settings_view, *main.machine, main.outlook)
         run = box.view is None or (main.view is not None and main.log_window is not None)
-        diagnosed = all(finding in main.findings for finding in (box.findings if box.view else ()))
+        causes = {finding.cause for finding in main.findings}  # a sentence may name the run
+        diagnosed = causes.issuperset(finding.cause for finding in (box.findings if box.view else ()))
         return settings and run and main.sample is not None and diagnosed
 
     return is_settled

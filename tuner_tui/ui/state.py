@@ -168,27 +168,25 @@ class UiState(Struct, frozen=True):
         return () if record is None else record.resolved.last_remedies
 
     @property
-    def before_remedies(self) -> Mapping[str, Value]:
-        """The values that these remedies replaced."""
-        return {name: value for remedy in self.remedies for name, value in remedy.before.items()}
+    def _before_remedies(self) -> tuple[Mapping[str, Value], Mapping[str, str | None]]:
+        """The values and the variables that these remedies replaced."""
+        values = {name: value for remedy in self.remedies for name, value in remedy.before.items()}
+        return values, {name: value for remedy in self.remedies for name, value in remedy.env_before.items()}
 
     @property
     def changes_taken_back(self) -> tuple[SettingChange, ...]:
         """What changes if these remedies are taken back."""
-        return (*self.changes_to(self.before_remedies), *self._env_changes(self._env_before_remedies))
-
-    @property
-    def _env_before_remedies(self) -> Mapping[str, str | None]:
-        return {name: value for remedy in self.remedies for name, value in remedy.env_before.items()}
+        values, env = self._before_remedies
+        return (*self.changes_to(values), *self._env_changes(env))
 
     def with_remedies_taken_back(self) -> UiState:
         """Return to the values and variables that the remedies of the followed run replaced."""
         if self.loaded is None or not self.remedies:
             return self
-        env = {**self.loaded.job.env, **self._env_before_remedies}
-        job = replace(self.loaded.job, env={name: value for name, value in env.items() if value is not None})
+        values, replaced = self._before_remedies
+        env = {name: value for name, value in {**self.loaded.job.env, **replaced}.items() if value is not None}
         origin = Origin(OriginKind.EDITED, f"as in {self.remedies[0].run}")
-        return self.with_job(job).with_changes(self.before_remedies, origin)
+        return self.with_job(replace(self.loaded.job, env=env)).with_changes(values, origin)
 
     @property
     def job_edited(self) -> bool:

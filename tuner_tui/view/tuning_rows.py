@@ -368,16 +368,14 @@ def _lane_line(lane: Lane, speed: str, peak: str, columns: Sequence[int], bar: i
 def _finished_lane(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> Lane:
     trial, measurement = completed.trial, completed.measurement
     state, style = _trial_state(view, standing, completed)
-    result = standing.results.get(trial.settings)
-    if result is not None and len(result.rates) > 1 and standing.rate_of_trial(completed) == result.throughput:
+    result, rate = standing.results.get(trial.settings), standing.rate_of_trial(completed)
+    if result is not None and len(result.rates) > 1 and rate == result.throughput:
         state = ", ".join(filter(None, (state, f"mean of {len(result.rates)} runs")))
     winner = None if view.verdict is None else view.verdict.winner
     bar_style: Style = "good" if style == "good" else "dim" if trial.settings == standing.given else "gauge"
-    changes, reason = format_changes(trial, standing.given, winner), measurement.sentence or ""
-    lane = Lane(
-        str(trial.number), changes, standing.rate_of_trial(completed), measurement.peak_bytes, state, style, bar_style
-    )
-    return lane._replace(reason=reason if measurement.outcome in ("failed", "no-step", "other-data") else "")
+    changes, peak_bytes = format_changes(trial, standing.given, winner), measurement.peak_bytes
+    reason = measurement.sentence if measurement.outcome in ("failed", "no-step", "other-data") else None
+    return Lane(str(trial.number), changes, rate, peak_bytes, state, style, bar_style, reason=reason or "")
 
 
 MARKS: Mapping[str, tuple[str, Style]] = {"out-of-memory": (f"{BAD} ", "bad"), "aborted": ("", "dim")}
