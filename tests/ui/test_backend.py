@@ -125,7 +125,7 @@ def test_a_completed_run_is_continued_only_by_a_longer_training(tmp_path: Path) 
     backend = Backend()
     shown = backend.open_run(folder.path)
     for config in (None, shown):
-        with pytest.raises(BackendError, match=r"r001 has completed.*t starts a new one"):
+        with pytest.raises(BackendError, match=r"r001 has completed.*t starts a new run"):
             backend.offer_restart(folder.path, config)
     longer = replace(shown, resolved=Resolved(shown.resolved.settings.changed(max_steps=900)))
     with pytest.raises(BackendError, match="checkpoint"):
