@@ -56,7 +56,7 @@ PART = 2
 """Order of a loss whose name is that of a part of the training's, such as `losses/value_loss`."""
 
 LOSS, METRIC, EVALUATION, IGNORED = "loss", "metric", "evaluation", ""
-_WORDS = re.compile(r"(?:[^a-z0-9@]|(?<![a-z0-9.])\d+\.)+")
+_WORDS = re.compile(r"(?:[^a-z0-9@]|(?<![a-z0-9@.])\d+\.(?=[a-z]))+")
 """What is between words: also the number in `1.train_loss`, which orders the charts."""
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
