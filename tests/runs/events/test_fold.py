@@ -123,6 +123,15 @@ def test_metrics_that_a_logger_gets_one_by_one_are_of_one_evaluation() -> None:
     assert evaluation.metrics == values
 
 
+def test_evaluations_of_the_next_training_in_a_process_are_their_own() -> None:
+    """As of the folds of a cross-validation, which count their steps anew."""
+    story = [
+        ev.Evaluated(t=60.0 * n, step=step, source="log lines", metrics={"eval_loss": 9.0 - n})
+        for n, step in enumerate((10, 20, 10, 20))
+    ]
+    assert fold_all(RunState(), story).evaluations == tuple(story)
+
+
 def test_another_evaluation_of_the_last_step_is_none_of_the_series() -> None:
     """As of the best weights, which were loaded again after the training."""
     losses = [(10, 3.0), (20, 2.0), (30, 2.5), (30, 2.0)]
