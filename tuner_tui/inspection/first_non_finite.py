@@ -78,8 +78,8 @@ class Operation(Struct, frozen=True):
         node = f" ({self.node})" if self.node else ""
         where = ", ".join(filter(None, (self.module, self.phase, f"{self.operator or 'unknown operator'}{node}")))
         if self.is_from_data:
-            values = "".join(f": {each}" for each in self.inputs if each.others)
-            return single_line(f"the batch itself is not finite{values}; it enters {where}")
+            values = " and ".join(str(each) for each in self.inputs if each.others)
+            return single_line(f"the batch itself is not finite{': ' * bool(values)}{values}; it enters {where}")
         ranges = [f"inputs {'; '.join(map(str, self.inputs))}"] if self.inputs else []
         ranges += [f"result {self.output}"] if self.output else []
         ranges += [f"learning rate {self.learning_rate:g}"] if self.learning_rate is not None else []
@@ -157,11 +157,12 @@ class Replay(Struct, frozen=True):
     def facts(self) -> tuple[str, ...]:
         start = f"the checkpoint at step {self.resumed_at:,}" if self.resumed_at else "the start"
         compared = f"{self.compared:,} losses since {start} are those of the run" if self.compared else ""
-        facts = [
+        facts = (
             compared if self.differs is None else REPEATABLE,
             single_line(self.report.consequence) if self.report else "",
-        ]
-        return tuple(filter(None, (*facts, name_rows(self.rows) if self.rows else "")))
+            name_rows(self.rows) if self.rows else "",
+        )
+        return tuple(filter(None, facts))
 
 
 def judge_replay(
