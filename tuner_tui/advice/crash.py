@@ -123,7 +123,6 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         reading = explain_figures(figures, has_own_limit=limit is not None)
         sentence, evidence = reading.sentence or sentence, (*evidence, *reading.evidence)
         remedies = reading.remedies if reading.is_whole else (*reading.remedies, *remedies)
-        remedies = (*remedies[:1], *reading.second, *remedies[1:])
         if limit is not None and figures.allowed is not None:
             sentence = limit_reached(limit, "the GPU's")
             remedies = (*remedies, remedy("raise-limit", limit=format_limit(limit)))
@@ -163,7 +162,9 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     remedies = tuple(general.get(each.name, each) for each in remedies) if general else (*facts, *remedies)
     stated = "|".join(_named_groups("already-set", "\n".join((cause.message, *situation.log)))) or "(?!)"
     is_set = re.compile(rf"(?:{stated})(?![\W_]*(?:false|off|none|0))", re.IGNORECASE)  # these come last
-    remedies = tuple(sorted(remedies, key=lambda each: bool(is_set.search(each.title.replace(" ", "_")))))
+    env = {} if situation.job is None else situation.job.env
+    effective = [each for each in remedies if not each.env or not each.env.items() <= env.items()]
+    remedies = tuple(sorted(effective, key=lambda each: bool(is_set.search(each.title.replace(" ", "_")))))
     location = LEAK_LOCATIONS.get(cause.cause)
     leak = None if location is None else leak_before_oom(situation, location)
     growth = None if peak is None else peak.growth

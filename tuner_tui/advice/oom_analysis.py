@@ -24,6 +24,8 @@ MANY_BYTES = 6 * GIB
 """What a process holds outside of PyTorch's allocator without cause; context, NCCL and graphs take less. Judgement."""
 NEARLY = 0.9
 """A memory fraction of at least this share of the GPU limits nothing."""
+WITH_SEGMENTS = {"cuda", "hip", None}
+"""Back ends whose allocator reads PYTORCH_ALLOC_CONF."""
 NONSENSE_BYTES = 2**50
 """Containers report such sizes of other processes, and PyTorch such a limit where none is set."""
 
@@ -89,8 +91,6 @@ class MemoryReading(Struct, frozen=True):
     evidence: tuple[str, ...] = ()
     sentence: str | None = None
     is_whole: bool = False
-    second: tuple[Remedy, ...] = ()
-    """Come after the first of all remedies."""
 
 
 @cache
@@ -137,6 +137,8 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
     if others := () if allowed is not None else other_processes(figures):
         remedies.append(remedy("end-other-process"))
         evidences += others
+    if tried and (figures.cached or 0) >= tried and figures.backend in WITH_SEGMENTS:
+        remedies.append(remedy("expandable-segments"))  # changes neither the results nor the speed
     held, used = figures.held_by_pytorch, figures.in_use
     if used is not None and held is not None and used - held > MANY_BYTES:
         remedies.append(remedy("outside-pytorch"))
@@ -144,12 +146,11 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
     if figures.by_metal is not None and figures.allocated is not None and figures.by_metal > figures.allocated:
         remedies.append(remedy("metal-cache"))
         evidences.append(f"Metal's caches or others hold {format_limit(figures.by_metal)} besides PyTorch's tensors")
-    second = (remedy("expandable-segments"),) if tried and (figures.cached or 0) >= tried else ()
     if others or allowed is not None or tried is None or free is None or free < max(4 * tried, GIB):
-        return MemoryReading(tuple(remedies), tuple(evidences), second=second)
+        return MemoryReading(tuple(remedies), tuple(evidences))
     evidences.append(f"the driver refused it although {format_limit(free)} are free")
     refusal = "The driver refused GPU memory although enough is free"
-    return MemoryReading((*remedies, remedy("free-but-refused")), tuple(evidences), refusal, True, second)
+    return MemoryReading((remedy("free-but-refused"), *remedies), tuple(evidences), refusal, True)
 
 
 def other_processes(figures: MemoryFigures) -> tuple[str, ...]:

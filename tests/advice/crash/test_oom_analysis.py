@@ -19,6 +19,7 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.inspection.peak_memory import RecordedPeak, RecordedStack
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 
 MESSAGE = (
@@ -26,6 +27,7 @@ MESSAGE = (
     "GiB of which 211.06 MiB is free. Process 811 has 9.50 GiB memory in use. Of the allocated memory 12.1 GiB is "
     "allocated by PyTorch, and {} is reserved by PyTorch but unallocated."
 )
+ALONE = MESSAGE.replace("Process 811 has 9.50 GiB memory in use. ", "").replace("23.68", "14.00")
 
 
 @pytest.mark.parametrize("row", read_yaml(FILE)["examples"], ids=lambda row: f"{row['source']}: {row['message'][:40]}")
@@ -37,8 +39,7 @@ def test_the_figures_of_a_message_and_what_they_say(row: dict[str, Any]) -> None
     }
     assert {name: value for name, value in asdict(figures).items() if name in sizes} == sizes
     reading = explain_figures(figures)
-    for offers, part in ((reading.remedies, "first"), (reading.second, "second")):
-        assert [offer.title for offer in offers] == [remedy(name).title for name in row.get(part, [])]
+    assert [offer.title for offer in reading.remedies] == [remedy(name).title for name in row.get("first", [])]
     assert reading.is_whole == row.get("whole", False)
     assert len(reading.evidence) + (reading.sentence is not None) >= len(reading.remedies) - 1
 
@@ -62,8 +63,11 @@ def titles(message: str) -> list[str]:
     return [remedy.title for remedy in read(message)[0].remedies]
 
 
-def test_fragmentation_comes_second_where_the_figures_show_it() -> None:
-    assert "expandable_segments" in titles(MESSAGE.format("1.40 GiB"))[1]
+def test_fragmentation_comes_first_where_the_figures_show_it() -> None:
+    assert "expandable_segments" in titles(ALONE.format("1.40 GiB"))[0]
+    first, second, *_ = titles(MESSAGE.format("1.40 GiB"))
+    assert "other process" in first
+    assert "expandable_segments" in second
     assert not any("expandable_segments" in title for title in titles(MESSAGE.format("88.41 MiB")))
 
 
@@ -75,11 +79,10 @@ def test_others_on_the_gpu_are_evidence() -> None:
 @pytest.mark.parametrize(
     # 512 MiB were asked for.
     ("unallocated", "position"),
-    [("1.40 GiB", 1), ("512.00 MiB", 1), ("511.00 MiB", None), ("0 bytes", None)],
+    [("1.40 GiB", 0), ("512.00 MiB", 0), ("511.00 MiB", None), ("0 bytes", None)],
 )
 def test_as_much_held_unused_as_was_asked_for_is_fragmented(unallocated: str, position: int | None) -> None:
-    message = MESSAGE.replace("Process 811 has 9.50 GiB memory in use. ", "").replace("23.68", "14.00")
-    offered = ["expandable_segments" in title for title in titles(message.format(unallocated))]
+    offered = ["expandable_segments" in title for title in titles(ALONE.format(unallocated))]
     assert (offered.index(True) if any(offered) else None) == position
 
 
@@ -134,6 +137,7 @@ def out_of_memory_finding(
     limit: int | None = 6 * GIB,
     peaks: tuple[RecordedPeak, ...] = (),
     where: str = "training",
+    job: CommandJob | None = None,
     **exited: Any,
 ) -> Finding:
     state = RunState(
@@ -142,8 +146,18 @@ def out_of_memory_finding(
         finished=Finished(t=9.0, outcome="out-of-memory"),
         out_of_memory=OutOfMemory(t=8.0, message=message, where=where, step=7),
     )
-    (finding,) = crash_findings(Situation(state, 10.0, Settings(), inventory, memory_limit_bytes=limit, peaks=peaks))
+    (finding,) = crash_findings(
+        Situation(state, 10.0, Settings(), inventory, memory_limit_bytes=limit, peaks=peaks, job=job)
+    )
     return finding
+
+
+def test_a_variable_that_the_job_sets_already_is_no_remedy() -> None:
+    job = CommandJob(command=("python", "bake.py"))
+    offer, *others = out_of_memory_finding(ALONE.format("1.40 GiB"), box(make_gpu()), None, job=job).remedies
+    assert "expandable_segments" in offer.title
+    again = out_of_memory_finding(ALONE.format("1.40 GiB"), box(make_gpu()), None, job=offer.applied_to(job))
+    assert list(again.remedies) == others
 
 
 @pytest.mark.parametrize(("message", "inventory"), [(HOST, box()), (CAPPED, box(make_gpu()))], ids=["host", "gpu"])
