@@ -19,7 +19,7 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.inspection.peak_memory import RecordedPeak, RecordedStack
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory
-from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import Settings
 
 MESSAGE = (
@@ -137,7 +137,7 @@ def out_of_memory_finding(
     limit: int | None = 6 * GIB,
     peaks: tuple[RecordedPeak, ...] = (),
     where: str = "training",
-    job: CommandJob | None = None,
+    job: Job | None = None,
     **exited: Any,
 ) -> Finding:
     state = RunState(

@@ -38,7 +38,7 @@ MARKS = re.compile(r"\s*([~^]+)\s*$")
 SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
 MAX_DRAWN_LINES = 600
 MAX_INTERJECTED = 20
-ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when calling \S+$|^(?:terminate called|<stack) .*")
+ANNOUNCES = re.compile(r"(?<=:)$|(?<= )Exception encountered when calling \S+$|^(?:terminate called after|<stack) .*")
 """The end of a line after which the message proper follows; Keras puts its own words before that."""
 PROSE = re.compile(r"^\s*$|^\s+(?!File )\S|^(?![\w.-]+: )[A-Z`'\"(-].*[.:;)`'\"]$")
 """The last lines of a log where all of them are of one message: sentences and what is indented below them."""
