@@ -22,6 +22,7 @@ from tuner_tui.view.cells import (
     line_width,
     plain_text,
     shorten,
+    shorten_start,
     text_width,
 )
 
@@ -47,6 +48,12 @@ def test_text_is_set_to_exact_widths(text: str, width: int) -> None:
     assert cell_len(align_left(text, width)) == width
     assert cell_len(align_right(text, width)) == width
     assert cell_len(shorten(text, width)) <= width
+    assert cell_len(shorten_start(text, width)) <= width
+
+
+def test_without_any_room_nothing_is_shown() -> None:
+    assert (shorten("peak memory", -1), shorten_start("peak memory", -1)) == ("", "")
+    assert fit((), -1) == fit(line("peak memory"), -1) == ()
 
 
 @given(TEXTS | st.sampled_from(["⚠\ufe0f careful", "👩\u200d🚀 launched", "🤗 Trainer", "e\u0301t\u0301"]))

@@ -231,8 +231,8 @@ class RunRequests(Requests):
         meanwhile = await self._concurrent_tuning()
         if not meanwhile and await self._shortage():
             live = live_elsewhere(self._state)
-            other = "Another run" if live is None else live.run
-            meanwhile = f"{other} trains now and has the hardware that this run needs."
+            name = "Another run" if live is None else live.run
+            meanwhile = f"{name} trains now and has the hardware that this run needs."
         if meanwhile and not await self._app.ask(ConfirmScreen("Train", f"{meanwhile} Train anyway?", "train")):
             return
         self._app.show_note(f"{remedy.title}: starting again …")

@@ -137,9 +137,9 @@ def shorten(text: str, width: int) -> str:
     """Return `text` in at most `width` cells, shortened with `…`, after a word if one ends near."""
     if text_width(text) <= width:
         return text
-    if is_narrow(text):
-        return end_at_word(text, width)
-    return "" if width < 1 else cut_text(text, width - 1).rstrip() + "…"
+    if width < 1:
+        return ""
+    return end_at_word(text, width) if is_narrow(text) else cut_text(text, width - 1).rstrip() + "…"
 
 
 PHRASE_STARTS = (" than ", " as the ", ": ", ", ", " · ", "; ", " (")
@@ -168,7 +168,7 @@ def wrapped_parts(parts: Iterable[str], width: int, most: int) -> list[str]:
 def shorten_start(text: str, width: int) -> str:
     """Return `text` in at most `width` cells, without its start: the end of a path or a command says more."""
     total = text_width(text)
-    return text if total <= width else f"…{_crop_text(text, total - max(0, width - 1), total)}"
+    return text if total <= width else "…" * (width > 0) + _crop_text(text, total - max(0, width - 1), total)
 
 
 def fit(cells: Line, width: int) -> Line:
@@ -176,7 +176,7 @@ def fit(cells: Line, width: int) -> Line:
     missing = width - line_width(cells)
     if missing >= 0:
         return line(*cells, " " * missing) if missing else cells
-    if cells[-1].text.endswith(" ") and cells[-1].style not in FILLED:  # nothing is lost with blanks
+    if cells and cells[-1].text.endswith(" ") and cells[-1].style not in FILLED:  # nothing is lost with blanks
         return fit((*cells[:-1], cells[-1]._replace(text=cells[-1].text.rstrip())), width)
     taken: list[TextSpan] = []
     room = width

@@ -170,10 +170,9 @@ def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int) -> lis
     parts = [part for part in (remedy.gain, remedy.rests_on) if part]
     details = " · ".join(parts)
     room = width - 4 - len(keys) - text_width(first) - len(GAP)
-    fits = text_width(details) <= room
+    is_in_line = not more and text_width(details) <= room
     # The selected remedy is about to be applied: its effect and its peak are shown in full, below it.
-    is_in_line = fits and not more
-    below = [] if not details or is_in_line else wrapped_parts(parts, width - 4, MOST_DETAILS if selected else 1)
+    below = [] if is_in_line else wrapped_parts(parts, width - 4, MOST_DETAILS if selected else 1)
     has_room = details and not below and not more and room > ROOM_FOR_DETAILS
     head = line(mark, first, TextSpan(GAP + shorten_phrases(details, room) if has_room else "", "dim"))
     rows = [_with_keys(head, keys, width), *(line(f"    {part}") for part in more)]

@@ -48,11 +48,9 @@ def step_shares(state: RunState) -> tuple[dict[str, float], str]:
     """
     ranks = ((rank, rank.latest) for rank in state.ranks.values() if rank.latest)
     shares = ((_rank_shares(rank, latest, state.finished is not None), rank.rank) for rank, latest in ranks)
-    known = [(max(each[DATA], each[REST]), -number, each) for each, number in shares if each]
-    if not known:
-        return {}, ""
-    _, number, most = max(known, key=lambda each: each[:2])
-    return most, f"rank {-number}" if len(known) > 1 else ""
+    measured = [(max(each[DATA], each[REST]), -number, each) for each, number in shares if each]
+    _, number, most = max(measured, key=lambda each: each[:2], default=(0.0, 0, {}))
+    return most, f"rank {-number}" if len(measured) > 1 else ""
 
 
 def _rank_shares(rank: RankState, latest: Steps, whole: bool) -> dict[str, float]:

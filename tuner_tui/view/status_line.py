@@ -100,7 +100,7 @@ def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:
     name = line(TextSpan(f"  {scene.trains}", "dim")) if scene.trains else ()
     doing = line("  ", TextSpan(_phase_words(state, phase, scene.now_s), "bad" if stalled else ""))
     request = "SIGTERM received" if state.stop_requested == SIGNALLED else f"{state.stop_requested} requested"
-    asked = line(TextSpan(f"  {WARN} {request}", "warn")) if state.stop_requested else ()
+    stopping = line(TextSpan(f"  {WARN} {request}", "warn")) if state.stop_requested else ()
     done = f.share_of(state.step, state.total_steps)
     share = line(TextSpan(align_right(format_share(done), 6), "strong")) if done is not None else ()
     steps = _steps(state)
@@ -111,11 +111,11 @@ def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:
     loss = line("  ", TextSpan(loss_text, finite_style(state.loss))) if state.loss is not None else ()
     speed = line(f"  {align_right(f.significant(state.rates.steps_s), 5)} steps/s") if state.rates.steps_s else ()
     room = width - NARROWEST_BAR - 2 if done is not None else width
-    shown = _fitting({"head": head, "doing": doing, "asked": asked, "share": share, "left": left, "loss": loss,
+    shown = _fitting({"head": head, "doing": doing, "stopping": stopping, "share": share, "left": left, "loss": loss,
                       "steps": steps, "name": name, "speed": speed}, room)  # fmt: skip
     bar_width = min(WIDEST_BAR, width - sum(map(line_width, shown.values())) - 1)
     bar = line(" ", *progress_bar(done, bar_width, tone)) if done is not None else ()
-    order = ("head", "name", "doing", "asked", "bar", "share", "steps", "left", "loss", "speed")
+    order = ("head", "name", "doing", "stopping", "bar", "share", "steps", "left", "loss", "speed")
     return line(*({**shown, "bar": bar}.get(part, ()) for part in order))
 
 

@@ -78,13 +78,9 @@ class KeyFooter(LabelBar):
         keys: dict[str, Key] = {}
         for active in screen.active_bindings.values():
             binding = active.binding
-            if (
-                binding.show
-                and active.enabled
-                and binding.action not in keys
-                and not _typed(screen, binding.key_display or "")
-            ):
-                keys[binding.action] = (self.app.get_key_display(binding), binding.description, binding.action)
+            if binding.show and active.enabled and not _typed(screen, binding.key_display or ""):
+                key = self.app.get_key_display(binding), binding.description, binding.action
+                keys.setdefault(binding.action, key)
         self.shown = tuple(sorted(keys.values(), key=_rank))
 
     def clicked(self, target: str) -> None:

@@ -273,11 +273,8 @@ class JobScreen(Dialog["Job"]):
             self._show_message(lines[name].help)
 
     @on(Input.Submitted)
-    def _submitted(self) -> None:
-        """Accept on Enter in a line. A binding of the screen could overtake keys still queued for the input."""
-        self.action_accept()
-
     def action_accept(self) -> None:
+        """Accept, also on Enter in a line: a binding of the screen could overtake keys still queued for the input."""
         try:
             self.dismiss(parse_job(self._read(), self._before))
         except FieldError as error:
