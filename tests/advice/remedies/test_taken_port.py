@@ -40,3 +40,10 @@ def test_the_remedy_can_be_applied_and_names_the_holder() -> None:
     assert "process 7 of run r003" in holder.why
     unknown = remedies_for("port-in-use", situation(job=CommandJob(command=("python", "t.py"))))
     assert [name.can_apply for name in unknown] == [False, False]
+
+
+def test_under_srun_no_node_gets_a_training_of_its_own() -> None:
+    job = CommandJob(command=("srun", "torchrun", "t.py"))
+    free, _ = remedies_for("port-in-use", situation(job=job, log=("srun: error: n7: task 3: Exited with exit code 1",)))
+    assert not free.can_apply
+    assert "one launcher on each node" in free.title

@@ -34,7 +34,7 @@ def port_ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     if held is not None and held[2]:
         holder = replace(holder, why=f"{held[2]} uses port {taken}")
     command = None
-    if isinstance(situation.job, CommandJob):
+    if isinstance(situation.job, CommandJob) and free_port.name == "free-port":
         command = command_with_free_port(situation.job.command, taken, None if free is None else free[1])
     if command is None:
         return (free_port, holder)
@@ -53,18 +53,14 @@ def command_with_free_port(command: Sequence[str], taken: str | None, free: str 
         number = re.compile(rf"(?<!\d){taken}(?!\d)")
         if any(map(number.search, words)):
             return tuple(number.sub(free, word) for word in words)
-    launcher = next((index for index, word in enumerate(words) if _is_torchrun(words, index)), None)
-    if launcher is not None:
-        kept = remove_options(words[launcher + 1 :], PORT_OPTIONS)
-        return (*words[: launcher + 1], "--standalone", *kept)
+    before = zip(("", *words), words, strict=False)
+    starts = (PurePath(word).name == "torchrun" or (flag == "-m" and word in TORCHRUN_MODULES) for flag, word in before)
+    if launcher := next((end for end, is_start in enumerate(starts, 1) if is_start), None):
+        return (*words[:launcher], "--standalone", *remove_options(words[launcher:], PORT_OPTIONS))
     if any(PurePath(word).name == "accelerate" for word in words[:2]) and "launch" in words[:3]:
         at = words.index("launch") + 1
         return (*words[:at], "--main_process_port", "0", *remove_options(words[at:], ("main_process_port",)))
     return None
-
-
-def _is_torchrun(words: Sequence[str], index: int) -> bool:
-    return PurePath(words[index]).name == "torchrun" or (words[index] in TORCHRUN_MODULES and words[index - 1] == "-m")
 
 
 def is_renamed_or_removed(name: str | None) -> bool:
