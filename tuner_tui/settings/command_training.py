@@ -17,9 +17,16 @@ from msgspec import Struct, structs
 
 from tuner_tui.settings.dialects.dialect import dialect_of_command, flatten
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, values_of_file
-from tuner_tui.settings.dialects.python_source import declared_options, flag_values, known_names, parse_python, unparsed
-from tuner_tui.settings.dialects.script_search import own_modules, pattern_of, read_source, words_of
-from tuner_tui.settings.dialects.shell_script import MODULE, OVERRIDE, read_options
+from tuner_tui.settings.dialects.python_source import (
+    declared_options,
+    flag_values,
+    is_switch,
+    known_names,
+    parse_python,
+    unparsed,
+)
+from tuner_tui.settings.dialects.script_search import MODULE, own_modules, pattern_of, read_source, words_of
+from tuner_tui.settings.dialects.shell_script import OVERRIDE, read_options
 from tuner_tui.settings.distributed import training_words
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.job import CommandJob, Job, Task, model_among, task_of_source
@@ -187,18 +194,10 @@ def uses_pytorch(command: tuple[str, ...], cwd: Path) -> bool:
 
 def _options(tree: ast.Module) -> Iterator[tuple[str, bool]]:
     """The aliases of each option, and whether it is a switch: `add_argument` of argparse, `option` of click."""
-    for node, given in declared_options(ast.walk(tree)):
-        words = [word for spelling in given for word in spelling.split("/") if word.startswith("-") and " " not in word]
-        values = {
-            keyword.arg: unparsed(keyword.value).strip("'\"")
-            for keyword in node.keywords
-            if keyword.arg in ("action", "is_flag")
-        }
-        action = values.get("action", "")
-        is_switch = action.startswith(("store_", "count", "version")) or action.endswith("BooleanOptionalAction")
-        is_switch = is_switch or values.get("is_flag") == "True" or any("/" in spelling for spelling in given)
+    for call, names in declared_options(ast.walk(tree)):
+        words = [word for spelling in names for word in spelling.split("/") if word.startswith("-") and " " not in word]
         if words:
-            yield " ".join(words), is_switch
+            yield " ".join(words), is_switch(call, names)
 
 
 def _loads_existing(node: ast.AST) -> bool:

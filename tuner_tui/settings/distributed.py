@@ -278,9 +278,8 @@ def _deepspeed_processes(options: Mapping[str, str], env: Mapping[str, str], gpu
     included = options.get("include")
     if included:
         return sum(len(slots.split(",")) for _, _, slots in (host.partition(":") for host in included.split("@")))
-    return _parse_process_count(options.get("num_gpus", "auto"), gpu_count) * _parse_node_count(
-        options.get("num_nodes") or env.get("PET_NNODES", "1")
-    )
+    nodes = _parse_node_count(options.get("num_nodes") or env.get("PET_NNODES", "1"))
+    return nodes * _parse_process_count(options.get("num_gpus", "auto"), gpu_count)
 
 
 def _parse_process_count(word: str, gpu_count: int | None) -> int:

@@ -63,7 +63,7 @@ from tuner_tui.settings.dialects.hydra import (
     is_named,
     missing_fields,
 )
-from tuner_tui.settings.dialects.job_files import kind_of_name, parse_config, shares_batch
+from tuner_tui.settings.dialects.job_files import kind_of_name, parse_config
 from tuner_tui.settings.dialects.python_source import TO_GIVE, flag_values, required_options
 from tuner_tui.settings.dialects.script_search import FOLDERS_UP, find_program, pattern_of, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
@@ -71,6 +71,7 @@ from tuner_tui.settings.dialects.tool_job import (
     open_command,
     program_of,
     settings_of_sources,
+    shares_batch,
     training_of_file,
     with_model_and_data,
 )
@@ -192,7 +193,7 @@ ABSENT = ", which the command needs, is not there"
 OF_ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:(\w+)\}")
 MOST_NAMED = 8
 """Of more keys that are no settings, the number is said."""
-PRESET_SUFFIXES = (".yaml", ".yml", "")
+SUFFIXES = (".yaml", ".yml")
 PRESET_KEYS = frozenset({field.encode_name for field in structs.fields(Preset)} | {"hosts"})
 
 
@@ -228,7 +229,7 @@ def load_preset(path: Path, options: Mapping[str, object] = MappingProxyType({})
     Raises `PresetError` with file and line.
     """
     text = read_file_text(path)
-    if path.suffix.lower() in PRESET_SUFFIXES:
+    if path.suffix.lower() in (*SUFFIXES, ""):
         return parse_preset(text, str(path), path)
     return import_tool_file(parse_file(text, path, options), str(path), path)
 
@@ -367,9 +368,8 @@ def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mappi
     """The micro batch or the accumulation by a batch of all devices together, where their number is known."""
     pattern = leaf_pattern(words_of("global_batch"))
     values = without_other_meanings(flat).items()
-    wholes = {
-        int(value) for key, value in values if pattern.search(key) and "val" not in key and str(value).isdecimal()
-    }
+    texts = (str(value) for key, value in values if pattern.search(key) and "val" not in key)
+    wholes = {int(text) for text in texts if text.isdecimal()}
     whole, devices = next(iter(wholes), 0), job.copies(process_count(job))
     if len(wholes) != 1 or "gpus" not in job.stated or whole % devices:
         return {}
@@ -424,11 +424,11 @@ def _with_command(
         texts = pattern_of("opened_files").findall(read_source(own[0]))
         opened = {inner for name in texts if (inner := find_program(path, [Path(name)])) is not None}
         configured = [*opened] if len(opened) == 1 else []
+    options = {key: f"<{value}>" if "$" in value else value for key, value in given.items()}
     for inner in dict.fromkeys((*configured, *own)):
         if inner.suffix == ".py" and inner not in own and pattern_of("of_programs").search(read_source(inner)):
             continue
         with suppress(SettingsError):
-            options = {key: f"<{value}>" if "$" in value else value for key, value in given.items()}
             file = parse_file(read_file_text(inner), inner, options)
             tool = tool_of_file(file, inner)
             if inner == composed:  # an override that only the shell knows is unknown, not the default below it
@@ -494,8 +494,7 @@ def command_to_name(file: Path) -> str:
         return (
             f"a notebook is started in Jupyter, or as a script: `jupyter nbconvert --to script {name}`, then {script}"
         )
-    services = words_of("of_services").items() if name.endswith(".py") else ()
-    for service, pattern in services:
+    for service, pattern in words_of("of_services").items() if name.endswith(".py") else ():
         if re.search(pattern, read_source(file)):
             return f"the script {name} {service.replace('<name>', name)}, where nothing is watched"
     example = f"tuner-tui run --preset {shlex.quote(name)} -- python train.py"
@@ -642,7 +641,6 @@ def _read_job(texts: dict[str, Any]) -> Job:
     return parse_section(CommandJob, texts, "job") if kind == "command" else parse_section(BuiltinJob, texts, "job")
 
 
-SUFFIXES = (".yaml", ".yml")
 TOOL_FILE_SUFFIXES = (*CONFIGURATIONS, *SCRIPT_FORMS, "MLproject")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -173,19 +174,15 @@ WORDS: Mapping[str, Callable[[Settings, RuleContext], Any]] = {
     "model": lambda _, context: _model(context),
     "random_weights": lambda _, context: isinstance(context.job, BuiltinJob) and context.job.model in SHAPES,
     "overflows_fp16": lambda _, context: overflows_fp16(_model(context)),
-    "by_bitsandbytes": lambda _, context: (
-        not isinstance(context.job, CommandJob) or context.job.dialect not in OWN_QUANTIZATION
-    ),
+    "by_bitsandbytes": lambda _, context: getattr(context.job, "dialect", "") not in OWN_QUANTIZATION,
     "bitsandbytes_optimizer": lambda settings, _: settings.optim in BITSANDBYTES_OPTIMIZERS,
     "warms_up": lambda settings, _: settings.warmup_steps > 0,
-    "warmup_never_ends": lambda settings, _: (
-        settings.max_steps is not None and settings.warmup_steps >= max(1, settings.max_steps)
-    ),
+    "warmup_never_ends": lambda settings, _: settings.warmup_steps >= (settings.max_steps or inf),
     "fraction_of_steps": lambda settings, _: settings.warmup_steps >= 1 and not settings.warmup_steps.is_integer(),
     "whole_warmup": lambda settings, _: float(int(settings.warmup_steps)),
     "prefetches": lambda settings, _: settings.dataloader_prefetch_factor is not None,
     "too_many_workers": lambda settings, context: (
-        context.cores is not None and settings.dataloader_num_workers > WORKERS_PER_CORE * context.cores
+        settings.dataloader_num_workers > WORKERS_PER_CORE * (context.cores or inf)
     ),
     "fewer_workers": lambda _, context: max(1, min(MAX_WORKERS, (context.cores or 0) - SPARE_CORES)),
     "cores": lambda _, context: "1 usable core" if context.cores == 1 else f"{context.cores} usable cores",
@@ -195,16 +192,12 @@ WORDS: Mapping[str, Callable[[Settings, RuleContext], Any]] = {
     "samples": lambda _, context: _samples(context.job),
     "effective_batch": lambda settings, context: _effective_batch(settings, context.job),
     "batch_exceeds_data": lambda settings, context: (
-        (samples := _samples(context.job)) is not None and _effective_batch(settings, context.job) > samples
+        _effective_batch(settings, context.job) > (_samples(context.job) or inf)
     ),
     "names_eval_steps": lambda settings, context: settings.eval_steps is not None and _of_trainer(context.job),
     "of_trainer": lambda _, context: _of_trainer(context.job),
-    "never_evaluates": lambda settings, _: (
-        settings.max_steps is not None and settings.eval_steps is not None and settings.eval_steps > settings.max_steps
-    ),
-    "saves_unevaluated": lambda settings, _: (
-        settings.eval_steps is not None and settings.save_steps % settings.eval_steps != 0
-    ),
+    "never_evaluates": lambda settings, _: (settings.eval_steps or 0) > (settings.max_steps or inf),
+    "saves_unevaluated": lambda settings, _: settings.save_steps % (settings.eval_steps or 1) != 0,
     "evaluated_save_steps": lambda settings, _: max(
         settings.eval_steps or 1, settings.save_steps - settings.save_steps % (settings.eval_steps or 1)
     ),

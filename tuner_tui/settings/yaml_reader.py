@@ -102,15 +102,14 @@ def _texts(node: yaml.Node, path: tuple[str, ...], lines: dict[tuple[str, ...], 
 @contextmanager
 def _as_preset_errors(source: str, kind: str = "YAML") -> Iterator[None]:
     """Raise what the parsers of YAML, JSON and TOML raise as `PresetError`."""
+    kind = "JSON" if source.endswith(".json") else kind  # which may be read as YAML
     try:
         yield
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{source}:{mark.line + 1}" if mark is not None else source
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
-        raise PresetError(
-            f"{where}: is not valid {'JSON' if source.endswith('.json') else 'YAML'}: {shorten_text(str(problem), 120)}"
-        ) from None
+        raise PresetError(f"{where}: is not valid {kind}: {shorten_text(str(problem), 120)}") from None
     except _RefusedError as error:
         raise PresetError(f"{source}:{error}") from None
     except RecursionError:
@@ -154,11 +153,8 @@ def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     kind = {".json": "JSON", ".toml": "TOML", **dict.fromkeys(INI, "INI")}.get(suffix, "YAML")
     kind = "INI" if kind == "YAML" and INI_SECTION.match(text) else kind
     with _as_preset_errors(source, kind):
-        if kind == "YAML":
-            file = _parse_tool_yaml(text, source)
-        else:
-            read: Any = {"JSON": json.loads, "TOML": tomllib.loads, "INI": _parse_ini}[kind]
-            file = ToolFile(read(text))
+        read: Any = {"JSON": json.loads, "TOML": tomllib.loads, "INI": _parse_ini}.get(kind)
+        file = _parse_tool_yaml(text, source) if read is None else ToolFile(read(text))
         if isinstance(file.values, dict):  # `on:` is true in YAML 1.1
             on: Any = True
             words = {"on" if key is on else key: value for key, value in file.values.items()}

@@ -85,15 +85,15 @@ def estimate(
         print_note(f"What {built_in.model} is trained for is not said: computed as {built_in.task} (--task).")
     if (sharding := state_sharding(command, os.environ, Path.cwd())) is not None:
         print_note(f"Computed without sharding: by {sharding} the processes split what is counted here in each.")
-    of_any_length = built_in.task != "image-classification" and "max_length" not in training.resolved.origins
-    if isinstance(command, CommandJob) and of_any_length:
-        print_note(f"No max_length is named: samples of {training.resolved.settings.max_length:,} tokens are assumed.")
-    stated = command.stated if isinstance(command, CommandJob) else {}
-    for name in FIELDS.keys() & stated.keys():
-        value = getattr(training.resolved.settings, name)
-        print_note(f"Computed with {name} {value}: {stated[name]} is not modelled.")
-    if isinstance(command, CommandJob) and "per_device_train_batch_size" not in training.resolved.origins:
-        print_note(f"No micro batch is named: {training.resolved.settings.per_device_train_batch_size} is assumed.")
+    if isinstance(command, CommandJob):
+        settings, origins = training.resolved.settings, training.resolved.origins
+        if built_in.task != "image-classification" and "max_length" not in origins:
+            print_note(f"No max_length is named: samples of {settings.max_length:,} tokens are assumed.")
+        for name in (setting for setting in FIELDS if setting in command.stated):
+            computed, stated = getattr(settings, name), command.stated[name]
+            print_note(f"Computed with {name} {computed}: {stated} is not modelled.")
+        if "per_device_train_batch_size" not in origins:
+            print_note(f"No micro batch is named: {settings.per_device_train_batch_size} is assumed.")
     resolved, job = plan.assume(settings_to_keep(training), built_in)
     if plan.gpus is not None and (capacity is not None or limit is not None):
         raise SettingsError("--gpu already sets the memory; leave out --memory and --memory-limit.")

@@ -54,8 +54,9 @@ class Dialect(Struct, frozen=True):
     it, or has one of its `certain_keys`; without these, each key must be Transformers' or match `only_keys`. With
     `nested`, a key such as `optimizer.lr` is in a section. Settings in `whole` are whole numbers.
 
-    `command` starts the tool, one of whose `programs` it is, empty where the user's own script reads the file;
-    `choose_command` gives another by the values and the path of the file, or None. `model_keys` and `data_keys` name
+    `command` starts the tool, one of whose `programs` it is, empty where the user's own script reads the file; the
+    first of the rows `commands` that fits the file comes before it, and before that what `choose_command` gives for the
+    values and the path of the file. `model_keys` and `data_keys` name
     model and dataset, the first that is given counts. A key of `environment` needs a variable and its value.
 
     Where files of a tool are free in their sections, `leaves` holds how a key may end (`optimizer.lr` for
@@ -73,6 +74,7 @@ class Dialect(Struct, frozen=True):
     name: str
     tool: str
     command: str
+    commands: Sequence[Mapping[str, Any]] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     programs: Sequence[str] = ()
     values: Mapping[str, Mapping[Value, WrittenKeys]] = field(default_factory=dict)
@@ -369,18 +371,16 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
         name = settings.get(key, key)
         if key in flat and _suits(name, flat[key]):
             continue
-        others = "|".join(
-            [words_of("other_use"), *elsewhere.get(name, ()), *([] if "eval" in name else [words_of("evaluation")])]
-        )
+        evaluation = [] if "eval" in name else [words_of("evaluation")]
+        others = "|".join([words_of("other_use"), *elsewhere.get(name, ()), *evaluation])
+        is_switch = name in FIELDS and FIELDS[name].kind == "bool"
         # Leaves are in order of certainty, and the first that occurs decides: `optimizer.lr` before `lr`. Several keys
         # with that ending are no place, since nobody knows which one trains, unless all but one repeat it in a variant,
         # or one alone is in a section of the training or of the setting, or nearest to the top.
         for leaf in leaves:
             if leaf in only_with and not any(re.search(only_with[leaf], text) for text in texts):
                 continue
-            ends = leaf_pattern(
-                f"(?:{leaf})(?:.(?:{switch}))?" if name in FIELDS and FIELDS[name].kind == "bool" else leaf
-            )
+            ends = leaf_pattern(f"(?:{leaf})(?:.(?:{switch}))?" if is_switch else leaf)
             ending = [
                 path
                 for path, snake in spelled.items()
@@ -686,12 +686,12 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
     of_user = _keys_of_own_script(values)
     if scores[best] >= (2 if form in files else 1):
         # A file of which a script's names say more than the tool's is the script's: `base_model` is anybody's key.
-        tools = (dialects()[best], dialects()["own-script"])
-        of_tool, of_script = (len(read_settings(tool, values).settings) for tool in tools)
-        is_sure = (
-            (scores[best] >= CERTAIN and 2 * of_tool >= of_script) or not (tools[0].programs or tools[0].of_launcher)
-        ) and not (tools[0].form == "json" and form == "yaml")  # GPT-NeoX has DeepSpeed's keys among its own
-        return dialects()[best] if is_sure or of_tool >= of_script else dialects()["hf-sections"]
+        tool = dialects()[best]
+        of_tool, of_script = (len(read_settings(each, values).settings) for each in (tool, dialects()["own-script"]))
+        is_certain = scores[best] >= CERTAIN and 2 * of_tool >= of_script
+        is_other_form = tool.form == "json" and form == "yaml"  # GPT-NeoX has DeepSpeed's keys among its own
+        is_sure = (is_certain or not (tool.programs or tool.of_launcher)) and not is_other_form
+        return tool if is_sure or of_tool >= of_script else dialects()["hf-sections"]
     if form == "python" and of_user and "()" not in "".join(keys):
         return dialects()["own-script"]
     if form not in files:

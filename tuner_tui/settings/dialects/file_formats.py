@@ -56,10 +56,9 @@ from tuner_tui.settings.yaml_reader import (
     read_text,
 )
 
+SHELL = ".sh .bash .zsh .slurm .sbatch .sb .pbs .lsf .qsub .bsub .job .sub .args"
 SCRIPT_FORMS: Mapping[str, Form] = {
-    ".py": "python", ".ipynb": "python", ".sh": "arguments", ".bash": "arguments", ".slurm": "arguments",
-    ".sbatch": "arguments", ".args": "arguments", ".pbs": "arguments", ".lsf": "arguments", ".qsub": "arguments",
-    ".bsub": "arguments", ".job": "arguments", ".sub": "arguments", ".sb": "arguments", ".zsh": "arguments",
+    **dict.fromkeys((".py", ".ipynb"), "python"), **dict.fromkeys(SHELL.split(), "arguments")
 }  # fmt: skip
 MOST_BYTES = {".py": 2**20, ".ipynb": 2**26}  # a notebook holds pictures
 
@@ -265,12 +264,10 @@ def file_changes(
 
 def _is_default(key_path: str, value: Any, flat: Mapping[str, Any]) -> bool:
     """Whether a key that the file lacks is without effect: fp16 is off in every tool; bf16 is on in some."""
-    off = key_path.rpartition(".")[2] == "fp16" or key_path in ("fp16.enabled", "bf16.enabled")
-    return (
-        bool(flat)
-        and flat.get(key_path) is None
-        and ((off and value is False) or (key_path == "warmup_steps" and value == 0))
-    )
+    if not flat or flat.get(key_path) is not None:
+        return False
+    is_precision = key_path.rpartition(".")[2] == "fp16" or key_path in ("fp16.enabled", "bf16.enabled")
+    return value is False if is_precision else key_path == "warmup_steps" and bool(value == 0)
 
 
 def _no_place(dialect: Dialect, file_values: Mapping[str, Any], key_path: str) -> str | None:

@@ -246,8 +246,7 @@ class _HfImporter(Struct):
             case "group_by_length":
                 self._put("train_sampling_strategy", key, key if self._flag(key) else "random")
             case "evaluation_strategy" | "eval_strategy" | "save_strategy":
-                strategy = "save_strategy" if key == "save_strategy" else "eval_strategy"
-                self._put(strategy, key, "no" if value is False else value)
+                self._put(key.replace("evaluation", "eval"), key, "no" if value is False else value)
             case "eval_steps" | "save_steps" | "logging_steps":
                 number = self._number(key)
                 if number is not None and 0 < number < 1:

@@ -92,14 +92,6 @@ LITGPT_ACCUMULATION = "train.accumulation"
 """Stands for accumulation until the global batch is known; in no file."""
 
 
-def litgpt_command(values: Mapping[str, Any], _path: Path) -> str:
-    """The training whose arguments the file has; the checkpoint is the command's first argument."""
-    if "model_name" in values or "initial_checkpoint_dir" in values:
-        return f"litgpt pretrain {shlex.quote(str(values.get('model_name') or ''))} --config {{config}}"
-    kind = "finetune_lora" if "lora_r" in values else "finetune_full"
-    return f"litgpt {kind} {shlex.quote(str(values.get('checkpoint_dir') or ''))} --config {{config}}"
-
-
 def read_litgpt_training(values: Mapping[str, Any]) -> Mapping[str, Value]:
     """LoRA for a file with its rank, since the command says how to train; accumulation from the global batch.
 
@@ -128,20 +120,6 @@ def name_global_batch(values: Mapping[str, Any]) -> Mapping[str, Any]:
 def _samples_at_once(values: Mapping[str, Any]) -> int | None:
     micro, devices = values.get("train.micro_batch_size", 1), values.get("devices", 1)
     return micro * devices if isinstance(micro, int) and isinstance(devices, int) and micro * devices > 0 else None
-
-
-def llama_factory_command(values: Mapping[str, Any], _path: Path) -> None:
-    """The usual command. Raises `SettingsError` for a file of its other commands."""
-    if "export_dir" in values:
-        raise SettingsError("is for `llamafactory-cli export`, which merges a model and does not train")
-    if values.keys().isdisjoint(words_of("llama_factory_training")):
-        raise SettingsError("is for `llamafactory-cli chat`, `webchat` or `api`, which do not train")
-
-
-def swift_command(values: Mapping[str, Any], path: Path) -> str:
-    """`swift rlhf` for a file that says how to learn from preferences, `swift pt` by the file's name, else `sft`."""
-    kind = "rlhf" if "rlhf_type" in values else "pt" if path.stem.split("_")[0] in ("pt", "pretrain") else "sft"
-    return f"swift {kind} {{config}}"
 
 
 def read_swift_training(values: Mapping[str, Any]) -> Mapping[str, Value]:

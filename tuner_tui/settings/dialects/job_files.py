@@ -21,8 +21,6 @@ from tuner_tui.settings.dialects.script_search import (
     names_other_work,
     pattern_of,
     read_source,
-    source_of,
-    words_of,
 )
 from tuner_tui.settings.dialects.shell_script import TRAINING_WORDS, read_script, says_to_train, script_of
 from tuner_tui.settings.errors import PresetError
@@ -86,14 +84,6 @@ def kind_of_name(name: str) -> str:
     """What a file of commands is by its name, where that says it; else empty."""
     kinds = read_data_file(KINDS)["names"].items()
     return next((kind for kind, pattern in kinds if re.fullmatch(pattern, name)), "")
-
-
-def shares_batch(words: tuple[str, ...], path: Path) -> bool:
-    """Whether a command starts a loop, without a launcher, whose GPUs share a batch or of which one is used."""
-    names = [script_of(words).with_suffix(".py")] if script_of(words).suffix else []
-    program = find_program(path, names) if words_of("launchers").keys().isdisjoint(words) else None
-    source = "" if program is None else source_of(program)
-    return ".backward(" in source and pattern_of("batch_of_each_gpu").search(source) is None
 
 
 def _command_of_kind(kind: str, text: str, source: str) -> ToolFile | None:
@@ -206,9 +196,8 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str, by_name: bool =
     several = f"it starts {len(by_words)} trainings: {shorten_text(names, LONGEST_NAMES)}"
     first, *others = (file for _, file in reversed(by_words.values()))
     shared = dict(item for item in first.values.items() if all(item in file.values.items() for file in others))
-    is_same = all(
-        script_of(file.words) == script_of(first.words) for file in others
-    )  # else a file serves each otherwise
+    # A file that commands of several programs name has no one use.
+    is_same = {script_of(file.words) for file in others} == {script_of(first.words)}
     words = tuple(word for word in first.words if is_same and all(word in file.words for file in others))
     return replace(first, values=shared, words=words or first.words[:1], command=(), incomplete=(several,))
 
@@ -230,9 +219,8 @@ def _scripts(node: Any, environment: Mapping[str, str], name: str, source: Path)
     if isinstance(given.get("command"), str) and isinstance(node.get("parameters"), Mapping):  # MLflow's
         for parameter, value in node["parameters"].items():
             default = value.get("default") if isinstance(value, Mapping) else None  # else it is the name of a type
-            given["command"] = given["command"].replace(
-                f"{{{parameter}}}", f"${parameter}" if default is None else str(default)
-            )
+            text = f"${parameter}" if default is None else str(default)
+            given["command"] = given["command"].replace(f"{{{parameter}}}", text)
     image = _of_image(node, source)
     given = {key: image[key] for key in table["words"] if key in image} | given if "entrypoint" not in node else given
     if "command" in given and pattern_of("wrappers").search(_text(given.get("entrypoint", ""))):
@@ -318,7 +306,6 @@ def _variables(entries: Any) -> dict[str, str]:
 def _text(words: Any) -> str:
     """The words of a command as a shell reads them; a text is a line of a shell already."""
     if isinstance(words, list):
-        return " ".join(
-            str(word) if re.fullmatch(r"\$\{?\w+\}?", str(word)) else shlex.quote(str(word)) for word in words
-        )
+        texts = map(str, words)
+        return " ".join(text if re.fullmatch(r"\$\{?\w+\}?", text) else shlex.quote(text) for text in texts)
     return str(words)

@@ -23,7 +23,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.settings.dialects.script_search import WORD, own_modules, pattern_of, read_source, words_of
+from tuner_tui.settings.dialects.script_search import MODULE, WORD, own_modules, pattern_of, read_source, words_of
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import MAX_NODES, ToolFile
@@ -576,16 +576,23 @@ def declared_options(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, list[
             yield node, [name for name in names if isinstance(name, str)]
 
 
+def is_switch(call: ast.Call, names: Collection[str]) -> bool:
+    """Whether an option takes no value: `--amp/--no-amp` of click as well."""
+    given = (keyword_value(call, name) for name in ("action", "is_flag"))
+    action, is_flag = ("" if value is None else unparsed(value).strip("'") for value in given)
+    without_value = re.fullmatch(r"(?:store_|count|version|help).*|.*BooleanOptionalAction", action)
+    return bool(without_value) or is_flag == "True" or any("/" in name for name in names)
+
+
 def flag_values(words: Sequence[str], script: Path | None) -> dict[str, str]:
     """The values of short options by the long names that the parser of the script has for them: `-e 5`, `--epochs`."""
-    start = next((n for n, word in enumerate(words[:-1], 1) if word in ("-m", "--module")), 0)
+    start = next((n for n, word in enumerate(words[:-1], 1) if word in MODULE), 0)
     values, options = dict(pairwise(words[start:])), dict[str, str]()
     for _, source in () if script is None else own_modules(script):
         with suppress(SyntaxError):
             for call, names in declared_options(ast.walk(parse_python(source))):
-                is_switch = keyword_value(call, "action") is not None or keyword_value(call, "is_flag") is not None
                 *_, name = ("", *sorted(names, key=len))
-                short = [] if is_switch or not name.startswith("--") else values.keys() & {*names}
+                short = [] if is_switch(call, names) or not name.startswith("--") else values.keys() & {*names}
                 options |= {name[2:].replace("-", "_"): values[word] for word in short if not word.startswith("--")}
     return options
 

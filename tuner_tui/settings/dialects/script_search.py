@@ -24,6 +24,7 @@ MOST_MODULES = 40
 MOST_MISSING = 0.2
 """The share of a file's keys that its script may lack: what it hands over as a whole."""
 WORD = re.compile(r"[A-Za-z_]\w*")
+MODULE = ("-m", "--module")
 IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+)?import[ \t]+([\w., \t]+|\*|\([^)]*\))", re.MULTILINE
 )
@@ -73,8 +74,18 @@ def find_script(path: Path, marker: str, shown: Shown) -> Path | None:
     Of several in a folder, the one that names the file counts, then the only one with a word of training in its name,
     then the only one that a text starts. None if several are as likely.
     """
-    scripts = find_scripts(path, marker, shown)
-    return _likeliest(path, scripts) if scripts else None
+    scripts, text = find_scripts(path, marker, shown), read_source(path)
+    named = [script for script in scripts if re.search(rf"\b{re.escape(script.name)}\b", text)]  # in its comments
+    named = named or [script for script, source in scripts.items() if names_file(source, path)]
+    likely = named_for_training(scripts)
+    for certain in (named, scripts, likely):
+        if len(certain) == 1:
+            return next(iter(certain))
+    texts = (read_source(text_file) for text_file in (texts_above(path, whole=False) if scripts else ()))
+    commands = "\n".join(pattern_of("comment_line").sub("", text) for text in texts)
+    starts = r"python[\d.]*[ ]+(?:[\w./-]*/)?"
+    started = [script for script in likely or scripts if re.search(rf"{starts}{re.escape(script.name)}\b", commands)]
+    return started[0] if len(started) == 1 else None
 
 
 def reads_keys(path: Path, values: Mapping[str, Any], of_trainer: Collection[str]) -> Shown:
@@ -199,9 +210,7 @@ def needs_launcher(script: Path) -> bool:
 
 
 def package_import(script: Path) -> str:
-    """The beginning of an import from a package that the script is in, with which its path alone does not start it, or
-    "".
-    """
+    """The beginning of an import from the script's own package, with which its path does not start it; else empty."""
     package, source = script.absolute().parent, read_source(script)
     marks = ("pyproject.toml", "setup.py", "setup.cfg")
     names = [
@@ -225,13 +234,12 @@ def read_source(path: Path) -> str:
 
 def console_script(scripts: Collection[Path]) -> str | None:
     """The program that a project installs from the package of these scripts, if it is its only one: `terratorch`."""
-    for root, programs in _installed(min(scripts, default=Path("/x"))):
-        if len(programs) != 1:
-            return None
-        ((name, target),) = programs.items()
-        package = str(target).partition(".")[0]
-        return str(name) if all(package in script.relative_to(root).parts[:2] for script in scripts) else None
-    return None
+    root, programs = next(_installed(min(scripts, default=Path("/x"))), (Path(), {}))
+    if len(programs) != 1:
+        return None
+    ((name, target),) = programs.items()
+    package = str(target).partition(".")[0]
+    return str(name) if all(package in script.relative_to(root).parts[:2] for script in scripts) else None
 
 
 def project_programs(path: Path) -> set[str]:
@@ -278,18 +286,3 @@ def _whole_checkout(folder: Path) -> list[Path]:
     skipped = pattern_of("skipped")
     kept = (script for script in inner if not any(map(skipped.match, script.relative_to(folder).parts)))
     return list(islice(kept, MOST_SCRIPTS))
-
-
-def _likeliest(path: Path, scripts: dict[Path, str]) -> Path | None:
-    text = read_source(path)
-    named = [script for script in scripts if re.search(rf"\b{re.escape(script.name)}\b", text)]  # in its comments
-    named = named or [script for script, source in scripts.items() if names_file(source, path)]
-    if len(named) == 1 or len(scripts) == 1:
-        return next(iter(named or scripts))
-    trains = named_for_training(scripts)
-    if len(trains) == 1:
-        return trains[0]
-    shown = "\n".join(pattern_of("comment_line").sub("", read_source(text)) for text in texts_above(path, whole=False))
-    starts = r"python[\d.]*[ ]+(?:[\w./-]*/)?"
-    by_text = [script for script in trains or scripts if re.search(rf"{starts}{re.escape(script.name)}\b", shown)]
-    return by_text[0] if len(by_text) == 1 else None

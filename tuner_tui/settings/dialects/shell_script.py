@@ -24,6 +24,7 @@ from tuner_tui.settings.dialects.dialect import dialects, is_for_other_work, lea
 from tuner_tui.settings.dialects.python_source import evaluate_literal
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
+    MODULE,
     TRAINING,
     find_program,
     named_for_training,
@@ -54,7 +55,6 @@ _MASK, _UNMASK = str.maketrans("<>#", "\ue000\ue001\ue002"), str.maketrans("\ue0
 _REST = "\0"
 """Stands for what follows a redirection or begins a comment."""
 _CUT = "it ends before the options in the next lines, which are not passed"
-MODULE = ("-m", "--module")
 TRAINING_WORDS = frozenset({"train", "fit", "finetune"})
 ONLY_SETS = "it only sets variables, for the script that sources it"
 LAUNCH_MODULES = ("torch.distributed", "accelerate.commands", "pip", "venv", "pytest", "unittest", "http.server")
@@ -416,10 +416,9 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
         best = (started or [best])[-1]
     # A command of the same script, or with nearly as much of a training, is lost where only the best one is started.
     script, score = script_of(best.words), _score(best.words)
-    rivals = [
-        command for command in started if script_of(command.words) == script or 2 * _score(command.words) >= score
-    ]
-    if len({command.words for command in (*rivals, best)}) > 1:
+    trainings = [command.words for command in started]
+    rivals = [words for words in trainings if script_of(words) == script or 2 * _score(words) >= score]
+    if len({*rivals, best.words}) > 1:
         best = replace(best, reasons=(*best.reasons, f"it has {len(rivals)} commands, of which this is one"))
     return best
 
@@ -442,7 +441,7 @@ def _starts_script(words: tuple[str, ...]) -> bool:
 
 
 @cache
-def _programs() -> frozenset[str]:
+def tool_programs() -> frozenset[str]:
     """The programs of known tools."""
     return frozenset(program for tool in dialects().values() for program in tool.programs)
 
@@ -450,7 +449,7 @@ def _programs() -> frozenset[str]:
 def _program_of(words: tuple[str, ...]) -> str:
     """The known tool that a command starts, or a program that trains by its name, such as `nnUNetv2_train`."""
     by_name = pattern_of("programs_that_train").match(" ".join(words))
-    tools = (word for word in words[:4] if PurePosixPath(word).name in _programs())
+    tools = (word for word in words[:4] if PurePosixPath(word).name in tool_programs())
     return next(tools, by_name[1] if by_name else "")
 
 
@@ -485,7 +484,7 @@ def says_to_train(words: tuple[str, ...], folder: str, file: Path) -> bool | Non
         return False
     if not TRAINING_WORDS.isdisjoint(words):
         return True
-    if not {*words_of("launchers_of_trainings"), *_programs()}.isdisjoint(words[:6]):
+    if not {*words_of("launchers_of_trainings"), *tool_programs()}.isdisjoint(words[:6]):
         return True
     names = (script.with_suffix(".py"), script / "__main__.py") if script.name else ()
     others = [[PurePosixPath(word)] for word in words if word.endswith(".py")]  # a launcher's argument is a script too
@@ -504,11 +503,8 @@ def _does_other_work(words: tuple[str, ...]) -> bool:
     """Whether the options are those of an evaluation, of generating or serving, or of a trial of the program itself."""
     given = _given(words)
     evaluates = any(given.get(name, "false").lower() != "false" for name in ("do_eval", "do_predict"))
-    return (
-        (evaluates and "do_train" not in given)
-        or any(map(pattern_of("tries").match, words))
-        or is_for_other_work(given)
-    )
+    is_trial = any(map(pattern_of("tries").match, words))
+    return (evaluates and "do_train" not in given) or is_trial or is_for_other_work(given)
 
 
 def script_of(words: tuple[str, ...]) -> PurePosixPath:
@@ -549,7 +545,7 @@ def _score(words: tuple[str, ...]) -> int:
     """How much of a training a command says: its options, or the file of a known tool."""
     options = sum(map(is_known_option, read_options(words))) + len(read_overrides(words))
     reads_file = any(word.endswith((".yaml", ".yml")) for word in words)
-    return options + (FILE_SCORE if reads_file and not _programs().isdisjoint(words[:4]) else 0)
+    return options + (FILE_SCORE if reads_file and not tool_programs().isdisjoint(words[:4]) else 0)
 
 
 def read_overrides(words: tuple[str, ...], of_hydra: bool = False) -> dict[str, str]:
@@ -593,8 +589,10 @@ def split_commands(line: str) -> list[tuple[str, ...]]:
     masked = pattern_of("quoted").sub(lambda text: text[0].translate(_MASK), line)
     words: list[str] = []
     for text in (masked, _without_comment(line)):  # where a comment has an apostrophe, quotes do not end
+        lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|")
+        lexer.whitespace_split, lexer.commenters = True, ""
         with suppress(ValueError):
-            words = _split(text)
+            words = list(lexer)
             break
     commands: list[list[str]] = [[]]
     for word in words:
@@ -606,12 +604,6 @@ def split_commands(line: str) -> list[tuple[str, ...]]:
             break
     starts = words_of("before_commands")
     return [tuple(dropwhile(starts.__contains__, (word for word in row if word != _REST))) for row in commands if row]
-
-
-def _split(line: str) -> list[str]:
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|")
-    lexer.whitespace_split, lexer.commenters = True, ""
-    return list(lexer)
 
 
 def _computed(line: str, variables: Mapping[str, str]) -> str:

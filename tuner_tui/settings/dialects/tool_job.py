@@ -38,6 +38,7 @@ from tuner_tui.settings.dialects.hydra import hydra_command
 from tuner_tui.settings.dialects.python_source import ARGUMENTS, CLASS, is_started
 from tuner_tui.settings.dialects.script_search import (
     FOLDERS_UP,
+    MODULE,
     TRAINING,
     files_in,
     find_program,
@@ -52,17 +53,18 @@ from tuner_tui.settings.dialects.script_search import (
     project_programs,
     read_source,
     reads_keys,
+    source_of,
     texts_above,
     trains,
     words_of,
 )
 from tuner_tui.settings.dialects.shell_script import (
     LAUNCH_MODULES,
-    MODULE,
     ONLY_SETS,
     read_options,
     script_of,
     split_commands,
+    tool_programs,
 )
 from tuner_tui.settings.dialects.stated import stated_in
 from tuner_tui.settings.errors import SettingsError
@@ -141,7 +143,8 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
     if dialect.form == "overrides" and not dialect.programs:
         command = None if file.incomplete else hydra_command(path)
     else:
-        command = (dialect.choose_command and dialect.choose_command(file.values, path)) or dialect.command
+        chosen = dialect.choose_command and dialect.choose_command(file.values, path)
+        command = chosen or _usual_command(dialect, file.values, path)
     of_script = not dialect.programs and dialect.form != "python"
     flat = flatten(file.values)
     names = {setting_of_argument(key.rpartition(".")[2]) for key in flat}
@@ -164,6 +167,20 @@ def _command_of_file(dialect: Dialect, file: ToolFile, path: Path) -> Started:
     places = {"{folder}": str(path.absolute().parent), "{stem}": path.stem}
     words = (places.get(word, word.replace("{config}", str(path.absolute()))) for word in shlex.split(command) if word)
     return _with_launcher(tuple(words), path)
+
+
+def _usual_command(dialect: Dialect, values: Mapping[str, Any], path: Path) -> str:
+    """The tool's command for a file with these keys and this name. Raises `SettingsError` for a file of another use."""
+
+    def given(key: re.Match[str]) -> str:
+        return key[0] if key[1] == "config" else shlex.quote(str(values.get(key[1]) or ""))
+
+    for row in dialect.commands:
+        if not values.keys().isdisjoint(row.get("with", values)) and re.match(row.get("name", ""), path.stem):
+            if "refused" in row:
+                raise SettingsError(row["refused"])
+            return re.sub(r"\{(\w+)\}", given, row["command"])
+    return dialect.command
 
 
 def _written_command(path: Path, values: Mapping[str, Any], for_others: bool = False) -> Started | None:
@@ -197,7 +214,7 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
     Where all add an option with which a script for training does something else, they count without what they add.
     """
     config = path.absolute()
-    programs = {program for tool in dialects().values() for program in tool.programs} | project_programs(path)
+    programs = tool_programs() | project_programs(path)
     likely = re.compile(
         rf"\b(?:{'|'.join(re.escape(above.name) for above in config.parents[:2])})/"
         r"|-cn |--[\w-]*(?:config|cfg|conf|yaml|params|args[_-])|[/{<_](?:config|cfg)(?![a-z])"
@@ -250,7 +267,7 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
 
 def open_command(path: Path) -> str:
     """The text near the file in which a command for training names it with values to fill in; empty without one."""
-    programs = {program for tool in dialects().values() for program in tool.programs} | project_programs(path)
+    programs = tool_programs() | project_programs(path)
     for text_file in texts_above(path):
         text = read_source(text_file)
         for words, _ in _commands_in(text_file, text, path, programs, True) if path.name in text else ():
@@ -277,7 +294,7 @@ def _commands_in(
 
 def _with_launcher(words: tuple[str, ...], path: Path) -> Started:
     """The command of a script which has the file by default, with the launcher that all texts start it by."""
-    script, launchers = Path(words[1] if len(words) > 1 else ""), words_of("launchers").keys()
+    script, launchers = Path(words[1] if len(words) > 1 else "").absolute(), words_of("launchers").keys()
     launched = set[tuple[tuple[str, ...], Path]]()
     texts = texts_above(path, whole=False) if names_file(read_source(script), path) else ()
     for text_file, text in ((file, read_source(file)) for file in texts):
@@ -451,17 +468,12 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     mode: ApplyMode = "placeholders" if of_hydra and not is_script else default_apply_mode(file.command)
     if mode == "inject" and any("." in key and key.isupper() for key in file.values):
         mode = "none"  # keys and values of yacs, where an option of another name is an error
-    spelled = {
-        **{name: key for key, name in RENAMED.items() if key in without_other_meanings(flat)},
-        **keys_in_file(dialect, flat),
-    }
+    keys = without_other_meanings(flat).keys()
+    spelled = {name: key for key, name in RENAMED.items() if key in keys} | keys_in_file(dialect, flat)
     given = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in file.words if word.startswith("--")}
     is_python = bool(tool.programs or script_of(file.command).suffix) or not {*MODULE}.isdisjoint(file.command)
-    aliases = {
-        name: key
-        for name, key in spelled.items()
-        if name in FIELDS and key in given and not is_other_library(name, flat.get(key))
-    }
+    named = ((name, key) for name, key in spelled.items() if name in FIELDS and key in given)
+    aliases = {name: key for name, key in named if not is_other_library(name, flat.get(key))}
     return CommandJob(
         command=file.command,
         apply="hf-args" if mode == "inject" and is_python and not is_script and (given or not file.values) else mode,
@@ -482,6 +494,13 @@ def program_of(words: Sequence[str], path: Path) -> Path | None:
     """The script that a command near the file starts, where it is there."""
     name = _script_file(words)
     return find_program(path, [Path(name), Path(name).with_suffix("") / "__main__.py"]) if name else None
+
+
+def shares_batch(words: Sequence[str], path: Path) -> bool:
+    """Whether a command starts a loop, without a launcher, whose GPUs share a batch or of which one is used."""
+    program = program_of(words, path) if words_of("launchers").keys().isdisjoint(words) else None
+    source = "" if program is None else source_of(program)
+    return ".backward(" in source and pattern_of("batch_of_each_gpu").search(source) is None
 
 
 def _folder_of_program(words: Sequence[str], path: Path) -> str | None:
