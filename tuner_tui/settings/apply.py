@@ -154,12 +154,10 @@ class _Application(Struct, frozen=True):
             in_tool_words = self.tool.form == "overrides" and len(written) == 1
             value = written[0] if in_tool_words else getattr(self.settings, name)
             key = self.aliases[name]
-            given = (word.partition("=") for word in words)
-            at = [index for index, (left, equals, _) in enumerate(given) if equals and left.lstrip("+") == key]
-            if at:
-                words[at[0]] = f"{words[at[0]].partition('=')[0]}={format_override(value)}"
-            else:
-                words.append(f"{key}={format_override(value)}")
+            given = (index for index, word in enumerate(words) if word.lstrip("+").startswith(f"{key}="))
+            at = next(given, len(words))
+            spelled = (*words, key)[at].partition("=")[0]
+            words[at : at + 1] = [f"{spelled}={format_override(value)}"]
         return AppliedCommand(tuple(words), not_applied=_in_field_order(without_place - self.aliases.keys()))
 
     def hf_args(self) -> AppliedCommand:

@@ -573,9 +573,7 @@ def update_tool_file(
     why = f"is auto in {path.name}, so that the Trainer puts its own in: give it to the training script"
     after, left_out = before, [f"{name} {why}" for name in of_trainer]
     # One at a time, so that one that the file cannot take is reported alone; `kept` too, which may share a key with it.
-    for name in FIELDS:
-        if name not in names and name not in kept:
-            continue
+    for name in (setting for setting in FIELDS if setting in names or setting in kept):
         changes = file_changes(tool, parse_file(after, path).values, wanted, [name], targets)
         left_out += changes.notes
         try:

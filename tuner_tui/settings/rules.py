@@ -20,7 +20,7 @@ from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.command_training import takes_arguments
 from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, names_of_transformers
-from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS, OPTIMIZERS, SCHEDULES, SCRIPT_FIELDS, to_hf
+from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS, LIBRARY_NAMES, SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.distributed import process_count
 from tuner_tui.settings.job import SHAPES, BuiltinJob, CommandJob, Job, named_model
@@ -242,7 +242,7 @@ def _problem(row: Mapping[str, Any], words: _Words) -> Problem:
 
 def _unknown_names(settings: Settings) -> Iterator[Problem]:
     """Optimizers and schedules that Transformers does not have."""
-    for name, names in (("optim", OPTIMIZERS), ("lr_scheduler_type", SCHEDULES)):
+    for name, names in LIBRARY_NAMES.items():
         word, likely = getattr(settings, name), FIELDS[name].suggestions
         if word not in names:
             longer = next((suggestion for suggestion in likely if suggestion.startswith(word)), None)

@@ -161,9 +161,8 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
 
     modelled = modelled_job(job)
     is_other = job is not None and modelled is None and trains_other_task(job)
-    if model is None and (
-        is_other or (isinstance(job, CommandJob) and not uses_pytorch(job.command, Path(job.cwd or "")))
-    ):
+    is_other = is_other or (isinstance(job, CommandJob) and not uses_pytorch(job.command, Path(job.cwd or "")))
+    if model is None and is_other:
         raise SettingsError(
             f"The memory model does not know this training: it covers {', '.join(get_args(Task))} with models of "
             "Transformers in PyTorch. Run it for a few steps to measure its memory."

@@ -286,15 +286,13 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     for name in FIELDS:
         spellings = _spellings(dialect, name)
         own_key = dialect.names.get(name, name)
-        is_plain = (
-            name not in dialect.values and _word_of(dialect, own_key, values.get(own_key)) in FIELDS[name].choices
-        )
+        word = _word_of(dialect, own_key, values.get(own_key))
+        is_plain = name not in dialect.values and word in FIELDS[name].choices
         for value, written in () if is_plain else spellings:
             if _says(values, written, dialect.assumed):
                 read[name] = value  # a later entry is more specific: DoRA is LoRA with one more key
-        for key in {key for _, written in spellings for key in written}:
-            if name in read:
-                plain.pop(key, None)
+        for key in (key for _, written in spellings for key in written if name in read):
+            plain.pop(key, None)
     left_open = {key: why for key, value in plain.items() if (why := _left_open(key, value)) is not None}
     settings_keys = {key for name in FIELDS for key in dialect_keys(dialect, name)}
     for key, why in ((key, why) for key, why in left_open.items() if key in settings_keys):

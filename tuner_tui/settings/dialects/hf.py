@@ -33,6 +33,7 @@ SCRIPT_FIELDS = frozenset[str](_TABLES["script_settings"])
 OPTIMIZERS: Sequence[str] = _TABLES["optimizers"]
 BITSANDBYTES_OPTIMIZERS: Collection[str] = _TABLES["bitsandbytes_optimizers"]
 SCHEDULES: Sequence[str] = _TABLES["schedules"]
+LIBRARY_NAMES: Mapping[str, Sequence[str]] = {"optim": OPTIMIZERS, "lr_scheduler_type": SCHEDULES}
 RENAMED: Mapping[str, str] = _TABLES["renamed"]
 PRESET_SPELLINGS: Mapping[str, str] = _TABLES["preset_spellings"]
 IGNORED_ARGUMENTS: Mapping[str, str] = {name: row["why"] for row in _TABLES["ignored"] for name in row["arguments"]}
@@ -143,9 +144,7 @@ def argument_names(name: str) -> tuple[str, ...]:
 
 def library_word(name: str, value: Any) -> Any:
     """The name that Transformers has for an optimizer or schedule of another library or its class; else `value`."""
-    names, words = (
-        (OPTIMIZERS, _TABLES["optimizer_words"]) if name == "optim" else (SCHEDULES, _TABLES["schedule_words"])
-    )
+    names, words = LIBRARY_NAMES.get(name, ()), _TABLES["library_words"].get(name, {})
     if not isinstance(value, str) or value in names:
         return value
     bare = re.sub(r"[\W_]|(?<=[a-z])(?:lr)?(?:scheduler|schedule)$|^get", "", value.rpartition(".")[2].lower())
@@ -156,8 +155,7 @@ def library_word(name: str, value: Any) -> Any:
 
 def is_other_library(name: str, value: object) -> bool:
     """Whether an optimizer or schedule is named as another library does, which takes no name of Transformers."""
-    names = {"optim": OPTIMIZERS, "lr_scheduler_type": SCHEDULES}.get(name)
-    return names is not None and value is not None and value not in names
+    return value is not None and name in LIBRARY_NAMES and value not in LIBRARY_NAMES[name]
 
 
 def setting_of_argument(argument: str) -> str:

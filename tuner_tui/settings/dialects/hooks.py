@@ -180,11 +180,11 @@ def trl_command(values: Mapping[str, Any], path: Path) -> str | None:
     others = {*words_of("trl_methods")} - {method}
     of_trl = {key for key in values if key in KNOWN or pattern_of("trl_arguments").fullmatch(key)}
 
+    reads = reads_keys(path, dict.fromkeys(values), {*of_trl, *words_of("handbook")})
+
     def shown(script: Path, source: str) -> bool:
-        words = {*_words_in(script.stem)}
-        return reads_keys(path, dict.fromkeys(values), {*of_trl, *words_of("handbook")})(script, source) and not (
-            method and words & others
-        )
+        is_other = method is not None and not others.isdisjoint(_words_in(script.stem))
+        return not is_other and reads(script, source)
 
     parses = words_of("trl_parses")
     named = find_script(path, parses, lambda near, text: method in _words_in(near.stem) and shown(near, text))
@@ -304,15 +304,13 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
         source = read_source(script)
         if needs_launcher(script):
             continue
-        of_package = package_import(script) == "from ." or (
-            (script.parent / "__init__.py").exists() and "__main__" not in source
-        )
+        is_module = (script.parent / "__init__.py").exists() and "__main__" not in source
         # Of a script in another part of the checkout, having the keys shows nothing: its name must say what it does.
         is_far = script.parent not in path.absolute().parents and not named_for_training([script])
         is_far = is_far and not names_file(source, path)
         # A subcommand says what to do with the file; what the parser requires is not known.
         others = re.sub(rf"add_argument\([^()]*?{option}[^()]*\)", "", source)
-        if of_package or is_far or pattern_of("needs_more").search(others):
+        if is_module or package_import(script) == "from ." or is_far or pattern_of("needs_more").search(others):
             continue
         words = f"python {shlex.quote(str(script))}"
         of_file = rf"[\"'](--[\w-]+)[\"'][^()]*\bdefault\s*=\s*[\"'](?:[\w./-]*/)?{re.escape(path.name)}[\"']"

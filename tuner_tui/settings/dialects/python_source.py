@@ -271,12 +271,11 @@ def read_python(
     of_loop = of_loop and whole
     if of_loop and UNSLOTH not in values:
         values |= {f"{OWN_NAMES}{CALLED}": True, **_own_names(sources, names)}
-    count = 0
     without = {} if of_loop else words_of("calls_of_loops")
-    for section, call in (call for call in calls if call[0] not in without):
-        count += len(call.keywords)
-        if count > MAX_NODES:
-            raise PresetError(f"{source}: has more than {MAX_NODES:,} arguments, too many for a training script")
+    calls = [(section, call) for section, call in calls if section not in without]
+    if sum(len(call.keywords) for _, call in calls) > MAX_NODES:
+        raise PresetError(f"{source}: has more than {MAX_NODES:,} arguments, too many for a training script")
+    for section, call in calls:
         keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
         positional = {**words_of("calls"), **words_of("calls_of_loops")}.get(section, ())
         keywords = dict(zip(positional, call.args, strict=False)) | keywords
@@ -647,7 +646,7 @@ def evaluate_literal(node: ast.expr, names: Mapping[str, Any]) -> Any:
 
 
 _TYPES: Mapping[str, Callable[[Any], Any]] = {"int": int, "float": float, "str": str, "bool": bool}
-_ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
+_WITH_DEFAULT = re.compile(r"(?:os\.)?(?:environ\.get|getenv)\(|getattr\(torch, ")
 
 
 def _evaluated(node: Any, names: Mapping[str, Any]) -> Any:
@@ -668,9 +667,7 @@ def _evaluated(node: Any, names: Mapping[str, Any]) -> Any:
             return name  # torch.bfloat16, which the libraries take as text, too
         case ast.Attribute(value=owner, attr=key) | ast.Subscript(value=owner, slice=ast.Constant(value=key)):
             return value(owner)[key]
-        case ast.Call(func=function, args=[_, word]) if ast.unparse(function) in _ENVIRONMENT or (
-            ast.unparse(node).startswith("getattr(torch, ")
-        ):
+        case ast.Call(args=[_, word]) if _WITH_DEFAULT.match(ast.unparse(node)):
             return value(word)
         case ast.Call(func=ast.Attribute(value=owner, attr="get"), args=[key, *default]):
             section = value(owner)

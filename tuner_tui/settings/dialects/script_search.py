@@ -145,9 +145,8 @@ def own_modules(script: Path) -> Iterator[tuple[Path, str]]:
             names = re.findall(r"(?<!\bas )\b(?!as\b)[\w.]+", imported)
             of_package = [f"{name}.{inner}".strip(".") for inner in names]
             parts = [part.replace(".", "/") for part in ([name, *of_package] if name or dots else names) if part]
-            for module in (
-                base / f"{part}{end}" for base in bases for part in parts for end in (".py", "/__init__.py")
-            ):
+            files = (base / f"{part}{end}" for base in bases for part in parts for end in (".py", "/__init__.py"))
+            for module in files:
                 if module not in seen and len(seen) < MOST_MODULES and module.is_file():
                     seen.add(module)
                     waiting.append(module)
