@@ -119,6 +119,14 @@ def test_the_failure_of_a_run_is_said_of_its_own_settings_only() -> None:
     assert state.with_edit(BATCH, "8").failure == ""
 
 
+def test_loading_a_preset_can_be_undone_though_nothing_was_changed_since() -> None:
+    first = UiState().with_config(opened())
+    assert not first.can_undo
+    assert first.with_edit(BATCH, "8").can_undo
+    loaded = first.with_config(replace(opened(), preset="other"))
+    assert (loaded.dirty, loaded.can_undo, loaded.with_undo().can_undo) == (False, True, False)
+
+
 def test_seen_values_are_neither_a_change_nor_passed_to_the_next_run() -> None:
     state = following({BATCH: 16}).with_seen(UiState())
     assert state.editing is not None

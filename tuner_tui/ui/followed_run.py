@@ -151,12 +151,10 @@ def compare_runs(first: RunFolder, second: RunFolder) -> Iterator[ComparisonScen
     ended: dict[str, RunMeasurement] = {}
 
     def measure(run: RunFolder, view: RunView) -> RunMeasurement:
-        if run.id not in ended:
-            measured = measure_run(run, view)
-            if view.state.finished is None:
-                return measured
+        measured = ended.get(run.id) or measure_run(run, view)
+        if view.state.finished is not None:
             ended[run.id] = measured
-        return ended[run.id]
+        return measured
 
     readers = [RunReader(run) for run in (first, second)]
     live = True

@@ -193,6 +193,11 @@ class UiState(Struct, frozen=True):
         return self.loaded is not None and self.loaded.job != self.saved_job
 
     @property
+    def can_undo(self) -> bool:
+        """Whether there is a change to undo, or what was shown before something was loaded."""
+        return bool(self.past) or (self.editing is not None and self.editing.can_undo)
+
+    @property
     def dirty(self) -> bool:
         return self.job_edited or (self.editing is not None and self.editing.dirty)
 
@@ -266,8 +271,7 @@ class UiState(Struct, frozen=True):
         same_script = getattr(job, "command", ())[:2] == getattr(self.loaded.job, "command", ())[:2]
         cwd = self.loaded.cwd if same_script else None  # another command is one of the folder of the screen
         past = (*self.past, LoadedSettings(self.loaded, self.editing, self.saved_job))[-LOAD_LIMIT:]
-        before = replace(self, past=past, future=())
-        loaded, current = replace(self.loaded, job=job, cwd=cwd), self.editing.current
+        loaded, current, given = replace(self.loaded, job=job, cwd=cwd), self.editing.current, None
         if job.env != self.loaded.job.env:  # what was set by a remedy may be gone
             current = replace(current, env_remedies=())
         editing = replace(self.editing, current=current, past=(), future=())
@@ -277,8 +281,8 @@ class UiState(Struct, frozen=True):
                 dropped, loaded = dropped | {OriginKind.PRESET}, replace(loaded, preset=None, base=None)
             editing = editing.map(lambda resolved: _without(resolved, dropped))
             of_env = replace(job, env=self.loaded.job.env) == self.loaded.job
-            return replace(before, loaded=loaded, editing=editing, given=self.given if of_env else None)
-        return replace(before, loaded=loaded, editing=editing, given=None)
+            given = self.given if of_env else None
+        return replace(self, loaded=loaded, editing=editing, given=given, past=past, future=())
 
     def with_seen(self, before: UiState) -> UiState:
         """Show the values that this command names itself, and those seen in its followed run, in place of defaults."""

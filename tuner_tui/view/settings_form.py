@@ -47,7 +47,8 @@ class ValueInEffect(NamedTuple):
 class SettingsView(Struct, frozen=True):
     """The contents of the settings panel.
 
-    `saved` is what the preset holds; `spread` multiplies the batch; `check` finds the problems of other settings.
+    `saved` is what the preset holds; with `dirty` settings or job differ from it. `can_undo`: there is a change, or a
+    preset loaded, to go back from. `spread` multiplies the batch; `check` finds the problems of other settings.
     `in_effect` has what the followed run uses in place of the values shown, where these differ. `unknown` are the
     fields whose value only the command knows; it is still `reading` them where that is set. `ended` says how the
     followed run, which had these settings, failed.
@@ -60,17 +61,12 @@ class SettingsView(Struct, frozen=True):
     preset: str | None = None
     spread: DataParallel = SINGLE_DEVICE
     check: Callable[[Settings], tuple[Problem, ...]] = lambda settings: ()
-    job_edited: bool = False
+    dirty: bool = False
+    can_undo: bool = False
     in_effect: Mapping[str, ValueInEffect] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
     reading: bool = False
     ended: str = ""
-
-    @property
-    def dirty(self) -> bool:
-        """True if settings or job differ from the preset."""
-        now, then = self.resolved, self.saved
-        return self.job_edited or (now.settings, now.given) != (then.settings, then.given)
 
 
 class FormRow(NamedTuple):

@@ -148,7 +148,7 @@ class MainScreen(FullScreen):
         usable = remedy is not None and remedy.can_apply
         idle.add("" if usable else "app.remedy('apply')")
         idle |= set() if finding is not None else {"app.remedy('retry')", "app.remedy('diff')", "why"}
-        idle.add("" if self.settings_view is not None and self.settings_view.dirty else "app.do('undo')")
+        idle.add("" if self.settings_view is not None and self.settings_view.can_undo else "app.do('undo')")
         again = remedy is not None and finding is not None and can_retry(finding, remedy) and not self.running
         enter = "Apply, run again" if again else "Apply" if usable else "Why"
         footer = self.query_one(KeyFooter)
