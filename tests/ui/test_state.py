@@ -122,7 +122,7 @@ def test_the_failure_of_a_run_is_said_of_its_own_settings_only() -> None:
 def test_loading_a_preset_can_be_undone_though_nothing_was_changed_since() -> None:
     first = UiState().with_config(opened())
     assert not first.can_undo
-    assert first.with_edit(BATCH, "8").can_undo
+    assert first.with_edit(BATCH, "24").can_undo
     loaded = first.with_config(replace(opened(), preset="other"))
     assert (loaded.dirty, loaded.can_undo, loaded.with_undo().can_undo) == (False, True, False)
 
