@@ -9,12 +9,14 @@ import os
 import signal
 import socket
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from tuner_tui.core.checked_types import HostName, Pid, StartTicks
+from tuner_tui.core.files import closing_descriptor
 
 PROC = Path("/proc")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -129,27 +131,17 @@ def send_signal(process: ProcessId | ProcessStat, number: int) -> None:
     """Signal this very process: not one that got its pid. Does nothing where it is gone or belongs to another user."""
     # The pid may be reused between the check and the signal. A pidfd refers to the process that had the pid when it
     # was opened, so: open it, check that this is the process that is meant, then signal through it.
-    try:
-        descriptor = os.pidfd_open(process.pid)
-    except OSError:
-        return
-    try:
+    with suppress(OSError), closing_descriptor(os.pidfd_open(process.pid)) as descriptor:
         if is_alive(process):
             signal.pidfd_send_signal(descriptor, number)
-    except (ProcessLookupError, PermissionError):
-        return
-    finally:
-        os.close(descriptor)
 
 
 def end_group(group: int) -> None:
     """Kill the process group of this number; does nothing where there is none, or none of this user."""
     if group <= 1:  # the kernel takes 0 for the own group and 1 for all processes
         return
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def children_by_parent(proc: str | Path = PROC) -> dict[int, list[ProcessStat]]:

@@ -10,6 +10,7 @@ import heapq
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -80,19 +81,16 @@ def sampled_lines(path: Path, size: int, files: int = 1, sampling: Sampling = HI
     Empty if the file cannot be read.
     """
     share = sampling.shared_by(files)
-    try:
-        with opened_regular(path) as descriptor:
-            if size <= share.whole_bytes:
-                yield from os.pread(descriptor, size, 0).split(b"\n")
-                return
-            block = os.pread(descriptor, CHUNK_BYTES, max(0, size - share.end_bytes))
-            end = max(0, size - share.end_bytes) + block.find(b"\n") + 1
-            if share.story:
-                parts = heapq.merge(_story(descriptor, end), _probes(descriptor, end, share.probes))
-                yield from (line for _, line in parts)
-            yield from os.pread(descriptor, size - end, end).split(b"\n")
-    except OSError:
-        return
+    with suppress(OSError), opened_regular(path) as descriptor:
+        if size <= share.whole_bytes:
+            yield from os.pread(descriptor, size, 0).split(b"\n")
+            return
+        block = os.pread(descriptor, CHUNK_BYTES, max(0, size - share.end_bytes))
+        end = max(0, size - share.end_bytes) + block.find(b"\n") + 1
+        if share.story:
+            parts = heapq.merge(_story(descriptor, end), _probes(descriptor, end, share.probes))
+            yield from (line for _, line in parts)
+        yield from os.pread(descriptor, size - end, end).split(b"\n")
 
 
 def last_line_end(path: Path) -> int:

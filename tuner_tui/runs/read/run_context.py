@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -153,18 +154,15 @@ def _startup_s(folder: RunFolder) -> float | None:
 
 def _spread_samples(path: Path) -> Iterator[Sample]:
     """Samples at even distances of the whole file, oldest first; all of a short one."""
-    try:
-        with opened_regular(path) as descriptor:
-            size = os.fstat(descriptor).st_size
-            if size <= SAMPLE_BLOCKS * BLOCK_BYTES:
-                lines: Iterable[bytes] = os.pread(descriptor, size, 0).split(b"\n")
-            else:
-                offsets = (size * number // SAMPLE_BLOCKS for number in range(SAMPLE_BLOCKS))
-                blocks = (os.pread(descriptor, BLOCK_BYTES, offset).split(b"\n")[1:-1][:1] for offset in offsets)
-                lines = (line for block in blocks for line in block)
-            yield from (sample for line in lines if (sample := decode_sample(line)) is not None)
-    except OSError:
-        return
+    with suppress(OSError), opened_regular(path) as descriptor:
+        size = os.fstat(descriptor).st_size
+        if size <= SAMPLE_BLOCKS * BLOCK_BYTES:
+            lines: Iterable[bytes] = os.pread(descriptor, size, 0).split(b"\n")
+        else:
+            offsets = (size * number // SAMPLE_BLOCKS for number in range(SAMPLE_BLOCKS))
+            blocks = (os.pread(descriptor, BLOCK_BYTES, offset).split(b"\n")[1:-1][:1] for offset in offsets)
+            lines = (line for block in blocks for line in block)
+        yield from (sample for line in lines if (sample := decode_sample(line)) is not None)
 
 
 def gpu_energy_kwh(samples: Iterable[Sample], training_gpus: Callable[[Sample], frozenset[int]]) -> float | None:

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,11 +114,9 @@ class RunWriter:
 
 def log_line(text: str) -> None:
     """Write a line to the supervisor's log, if possible."""
-    try:
+    with suppress(OSError):
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
-    except OSError:
-        return
 
 
 class TrainingMonitor:

@@ -419,11 +419,9 @@ def _state_at_end(folder: RunFolder, supervision: SupervisorState, events: list[
 def _record(folder: RunFolder, ended: SupervisorState, events: list[Event]) -> None:
     """Record the outcome. On a full disk or in a folder of another user it is found again by the next who looks."""
     assert ended.outcome is not None
-    try:
+    with suppress(OSError):
         if not any(isinstance(event, Finished) for event in events):
             state = fold_all(RunState(), events)
             finished = finished_event(time.time(), RunOutcome(ended.outcome, ended.sentence), state)
             append_line(folder.events, encode_event(finished))
         write_supervisor_state(folder.state, ended)
-    except OSError:
-        return

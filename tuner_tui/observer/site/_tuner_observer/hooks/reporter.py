@@ -209,14 +209,10 @@ class ControlFile:
             descriptor = os.open(
                 self._agreed_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
             )
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(f"{request} {step}".ljust(RESERVED_BYTES - 1).encode("ascii") + b"\n")
         except OSError:
             return
-        try:
-            os.pwrite(descriptor, f"{request} {step}".ljust(RESERVED_BYTES - 1).encode("ascii") + b"\n", 0)
-        except OSError:
-            return
-        finally:
-            os.close(descriptor)
         self._agreed = (request, step)
 
     def _listen(self) -> None:

@@ -89,10 +89,7 @@ def _callback_class(module: Any, reporter: FrameworkReporter) -> type:
         method = getattr(reporter, name)
 
         def handler(_: object, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            try:
-                method(args, state, control, **kwargs)
-            except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
-                return
+            call_safely(method, args, state, control, **kwargs)
 
         return handler
 
