@@ -153,11 +153,10 @@ def target_of(
         gpus = ()
     launched = process_count(job, len(gpus), accelerate)
     each = devices_per_process(job, launched, len(gpus))
+    replicas = job.copies(launched) * (each or 1)
     if launched > 1:
         gpus = gpus[:launched]
-    return TrainingTarget(
-        inventory, interpreter, job, gpus, job.copies(launched) * (each or 1), launched, each is not None
-    )
+    return TrainingTarget(inventory, interpreter, job, gpus, replicas, launched, each is not None)
 
 
 def select_gpus(gpus: Sequence[Gpu]) -> str:

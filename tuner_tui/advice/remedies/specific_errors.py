@@ -105,9 +105,7 @@ def _other_precision(situation: Situation, where: str | None) -> Remedy:
     if where == "both" and situation.inventory is None:
         wanted = "bf16"
     tf32 = settings is not None and bool(settings.tf32) and situation.supports("tf32") is not True
-    change: dict[str, str | None] = {"precision": wanted}
-    if tf32:
-        change["tf32"] = None
+    change: dict[str, str | None] = {"precision": wanted, **({"tf32": None} if tf32 else {})}
     unknown = situation.inventory is None and wanted == "fp16"
     return remedy(
         "other-precision",
