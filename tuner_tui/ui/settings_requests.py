@@ -407,11 +407,8 @@ def preset_table(
     columns = [column for column in zip(*rows, strict=True) if not {*column[1:]} <= {UNKNOWN, ""}]
     name_width = max(len(preset.name) for preset in presets)
     room = min(WIDEST, int(width * DIALOG_SHARE)) - DIALOG_FRAME - SCROLL_BAR - name_width
-    table = format_table(list(zip(*columns, strict=True)))
-    while len(columns) > 1 and max(map(len, table)) > room:
-        columns.pop()
-        table = format_table(list(zip(*columns, strict=True)))
-    head, *lines = table
+    tables = [format_table(list(zip(*columns[:count], strict=True))) for count in range(len(columns), 0, -1)]
+    head, *lines = next((table for table in tables if max(map(len, table)) <= room), tables[-1])
     items = [
         _preset_item(preset, line, differences, _preset_group(preset, judged.get(preset.name), outlooks is None))
         for preset, line in zip(presets, lines, strict=True)

@@ -6,19 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.units import format_duration, format_rough_duration, format_share, format_short_duration
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import (
-    BAD,
-    WARN,
-    Line,
-    Style,
-    TextSpan,
-    align_left,
-    align_right,
-    fit,
-    line,
-    line_width,
-    shorten,
-)
+from tuner_tui.view.cells import BAD, WARN, Line, Style, TextSpan, align_left, align_right, fit, line, line_width
 from tuner_tui.view.charts import gauge
 from tuner_tui.view.run_rows import PHASES, finite_style, outcome_parts
 
@@ -57,16 +45,18 @@ def status_line(scene: StatusScene, width: int) -> Line:
     """Return the line in `width` cells. Where there is no room, the least important parts are left out."""
     request = line(TextSpan(f"{scene.request}  ", "curve")) if scene.request else ()
     room = width - line_width(request)
-    parts = _parts(scene, room)
-    return fit((*request, *(_with_news(parts, scene.elsewhere, room) if scene.elsewhere else parts)), width)
+    return fit((*request, *_with_news(_parts(scene, room), scene.elsewhere, room)), width)
 
 
 def _with_news(parts: Line, elsewhere: str, width: int) -> Line:
     """Return the parts that fit before what trains elsewhere, at least the first one, and the key that opens it."""
+    if not elsewhere:
+        return parts
     fixed = line_width(line(f"{RUNNING} {OPEN_IT}"))
     while len(parts) > 1 and line_width(parts) + fixed + (len(elsewhere) if len(parts) > 2 else LEAST_NEWS) > width:
         parts = parts[:-1]
-    text = shorten(elsewhere, max(LEAST_NEWS, width - line_width(parts) - fixed))
+    room = max(LEAST_NEWS, width - line_width(parts) - fixed)
+    text = align_left(elsewhere, min(len(elsewhere), room))
     return line(*parts, TextSpan(f"{RUNNING} {text}", "good"), OPEN_IT)
 
 
