@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from msgspec import Struct, structs
 
 import tuner_tui
@@ -26,7 +24,7 @@ from tuner_tui.settings.dialects.dialect import (
     set_nested,
     write_settings,
 )
-from tuner_tui.settings.dialects.file_formats import file_changes, format_override, to_arguments
+from tuner_tui.settings.dialects.file_formats import dump_config, file_changes, format_override, to_arguments
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, Job
@@ -219,16 +217,6 @@ def find_config_argument(argv: Sequence[str], tool: Dialect) -> int | None:
 def path_of_argument(word: str) -> str:
     """The path in an argument: `my.yaml`, `--config=my.yaml`, `config=my.yaml`."""
     return re.sub(r"^(--)?[A-Za-z_][\w.-]*=", "", word)
-
-
-def dump_config(values: Mapping[str, Any], *, as_json: bool = False) -> str:
-    """`values` as YAML; floats have a decimal point (`1.0e-05`), so that YAML 1.1 readers see numbers.
-
-    `as_json` keeps JSON for a script that reads nothing else; a reader of YAML takes it as well.
-    """
-    if as_json:
-        return json.dumps(values, indent=2, ensure_ascii=False)
-    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
 
 
 def _builtin_command(

@@ -80,12 +80,8 @@ def _matches(spellings: Sequence[str], name: str) -> bool:
 def _replace_value(words: list[str], name: str, spellings: Collection[str]) -> bool:
     for index, word in enumerate(words):
         flag, equals, _ = word.partition("=")
-        if not (flag in spellings or (flag.startswith("-") and _matches([flag], name))):
-            continue
-        if equals:
-            words[index] = f"{flag}={{{name}}}"
-            return True
-        if index + 1 < len(words) and not words[index + 1].startswith("--"):
-            words[index + 1] = f"{{{name}}}"
+        is_flag = flag in spellings or (flag.startswith("-") and _matches([flag], name))
+        if is_flag and (equals or not (*words, "--")[index + 1].startswith("--")):
+            words[index if equals else index + 1] = f"{flag}={{{name}}}" if equals else f"{{{name}}}"
             return True
     return False

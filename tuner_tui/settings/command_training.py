@@ -13,7 +13,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from tuner_tui.settings.dialects.dialect import dialect_of_command, flatten
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, values_of_file
@@ -55,10 +55,6 @@ class CommandTraining:
     def in_effect(self) -> Mapping[str, Value]:
         """The settings that the command names; it evaluates only where it or its tool says so."""
         return {"eval_strategy": self.eval_strategy, **self.settings}
-
-    def complete(self, job: CommandJob) -> CommandJob:
-        """The job of this command with its model and task, where the job does not say them."""
-        return structs.replace(job, model=job.model or self.model, task=job.task or self.task)
 
 
 def own_options(job: Job) -> Mapping[str, object]:

@@ -134,7 +134,8 @@ def resolve_planned(options: LaunchOptions) -> Training:
     if not isinstance(job, CommandJob):
         return training
     written = read_command(job.command, Path(job.cwd or ""))
-    return structs.replace(training, job=written.complete(job), resolved=training.resolved.with_own(written.in_effect))
+    job = structs.replace(job, model=job.model or written.model, task=job.task or written.task)
+    return structs.replace(training, job=job, resolved=training.resolved.with_own(written.in_effect))
 
 
 def resolve(

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.checkpoints import SavedCheckpoint
-from tuner_tui.settings.apply import AppliedCommand, dump_config
+from tuner_tui.settings.apply import AppliedCommand
 from tuner_tui.settings.command_training import read_training_script
 from tuner_tui.settings.dialects.dialect import dialect_by_name
+from tuner_tui.settings.dialects.file_formats import dump_config
 from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 

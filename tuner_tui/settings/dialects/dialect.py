@@ -398,9 +398,8 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = Fal
                 literal = [path for path in literal if path.count(".") == highest]
             if len(literal) == 1 or (agreeing and len({str(flat[path]) for path in literal}) == 1):
                 keys[key] = min(literal, key=lambda path: re.search(words_of("of_training"), path.lower()) is None)
-                break
             if ending:
-                break  # several, of which none is known to be meant
+                break  # of several, none is known to be meant
     return keys
 
 

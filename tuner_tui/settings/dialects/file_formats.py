@@ -158,7 +158,7 @@ def render_export(dialect: Dialect, carried: ExportedSettings) -> str:
 
 
 def render_file(dialect: Dialect, values: Mapping[str, Any]) -> str:
-    """`values` in the dialect's form; floats in YAML have a decimal point, so that YAML 1.1 readers see numbers."""
+    """`values` in the dialect's form."""
     match dialect.form:
         case "python" if dialect.calls:
             return render_calls(values, dialect.calls)
@@ -171,9 +171,17 @@ def render_file(dialect: Dialect, values: Mapping[str, Any]) -> str:
             return " ".join(f"{key}={format_override(value)}" for key, value in values.items())
     complete = {**dialect.required, **values}
     nested = unflatten(complete) if dialect.nested else complete
-    if dialect.form == "json":
-        return json.dumps(nested, indent=2, ensure_ascii=False)
-    return str(yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)).rstrip()
+    return dump_config(nested, as_json=dialect.form == "json").rstrip()
+
+
+def dump_config(values: Mapping[str, Any], *, as_json: bool = False) -> str:
+    """`values` as YAML; floats have a decimal point (`1.0e-05`), so that YAML 1.1 readers see numbers.
+
+    `as_json` keeps JSON for a script that reads nothing else; a reader of YAML takes it as well.
+    """
+    if as_json:
+        return json.dumps(values, indent=2, ensure_ascii=False)
+    return str(yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))
 
 
 def to_arguments(values: Mapping[str, Any]) -> list[str]:
