@@ -256,7 +256,8 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     for key, value in [*flat.items()] if dialect.nested else ():  # kohya's `optimizer_args = ["weight_decay=0.1"]`
         words = value if isinstance(value, list) and all(isinstance(word, str) for word in value) else []
         flat |= {f"{key}.{name}": text for name, equals, text in (word.partition("=") for word in words) if equals}
-    flat = without_other_meanings(flat)
+    of_tool = {*dialect.names.values()} if dialect.programs else set()  # with one meaning, whatever stands next to it
+    flat = without_other_meanings(flat) | {key: value for key, value in flat.items() if key in of_tool}
     switched: Mapping[str, Value] = {}
     if dialect.read_more is hooks.read_scripts_own:
         flat, switched = _apply_switches(flat)
