@@ -419,14 +419,14 @@ def _with_command(
     given = {**read_options(words), **flag_values(words, program), **overrides}
     configured = [inner.resolve() for inner in (*([composed] if composed else []), *named) if inner.is_file()]
     # What the program itself says counts last, the file that it opens by a name of its own before that.
-    own = [program] if program is not None and not dialect_of_command(words).programs else []
-    if own and not configured:
-        texts = pattern_of("opened_files").findall(read_source(own[0]))
+    programs = [program] if program is not None and not dialect_of_command(words).programs else []
+    if programs and not configured:
+        texts = pattern_of("opened_files").findall(read_source(programs[0]))
         opened = {inner for name in texts if (inner := find_program(path, [Path(name)])) is not None}
         configured = [*opened] if len(opened) == 1 else []
     options = {key: f"<{value}>" if "$" in value else value for key, value in given.items()}
-    for inner in dict.fromkeys((*configured, *own)):
-        if inner.suffix == ".py" and inner not in own and pattern_of("of_programs").search(read_source(inner)):
+    for inner in dict.fromkeys((*configured, *programs)):
+        if inner.suffix == ".py" and inner not in programs and pattern_of("of_programs").search(read_source(inner)):
             continue
         with suppress(SettingsError):
             file = parse_file(read_file_text(inner), inner, options)

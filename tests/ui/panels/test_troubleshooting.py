@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY, FakeBox, busy_box, ended, failed_box, running
 from tests.runs.builders import record
 from tests.ui.pilots import app_of, dialog, on_screen, press_to, press_until, said, screen_text, until, value
+from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.model import AppliedRemedy, Origin, OriginKind, Resolved, Settings
 from tuner_tui.ui.panels.arrangement import TROUBLES_MOST_ROWS
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
@@ -34,11 +35,15 @@ async def test_a_remedy_is_applied_and_undone_as_a_whole() -> None:
         assert not value(pilot, "dataloader_persistent_workers")
 
 
+def remedied(name: str, cause: str) -> RunView:
+    """A run with 8 workers, 2 before, by a remedy since r006."""
+    remedy = AppliedRemedy(name, "workers 2 → 8", cause, "r006", {WORKERS: 2})
+    resolved = Resolved(Settings(dataloader_num_workers=8), {WORKERS: Origin(OriginKind.REMEDY, cause, remedy)})
+    return replace(running(), record=replace(record(), resolved=resolved))
+
+
 async def test_a_remedy_that_did_not_help_is_taken_back_with_one_key() -> None:
-    remedy = AppliedRemedy("more-workers", "workers 2 → 8", "data-wait", "r006", {WORKERS: 2})
-    resolved = Resolved(Settings(dataloader_num_workers=8), {WORKERS: Origin(OriginKind.REMEDY, "data-wait", remedy)})
-    view = replace(running(), record=replace(record(), resolved=resolved))
-    async with on_screen(busy_box(view=view)) as pilot:
+    async with on_screen(busy_box(view=remedied("more-workers", "data-wait"))) as pilot:
         await press_until(pilot, lambda: value(pilot, WORKERS) == 2, "U")
         assert "Taken back: workers 8 → 2. t tries it; u undoes it." in said(pilot)
         await press_until(pilot, lambda: "those of before workers 2 → 8 already" in said(pilot), "U")
@@ -48,10 +53,7 @@ async def test_a_remedy_that_did_not_help_is_taken_back_with_one_key() -> None:
 
 
 async def test_a_batch_that_ran_out_of_memory_is_not_taken_back_without_a_word() -> None:
-    remedy = AppliedRemedy("smaller-batch", "workers 2 → 8", "gpu-oom", "r006", {WORKERS: 2})
-    resolved = Resolved(Settings(dataloader_num_workers=8), {WORKERS: Origin(OriginKind.REMEDY, "gpu-oom", remedy)})
-    view = replace(running(), record=replace(record(), resolved=resolved))
-    async with on_screen(busy_box(view=view)) as pilot:
+    async with on_screen(busy_box(view=remedied("smaller-batch", "gpu-oom"))) as pilot:
         await press_until(pilot, lambda: value(pilot, WORKERS) == 2, "U")
         assert "r006 ran out of memory with that." in said(pilot)
 
