@@ -95,6 +95,23 @@ def test_a_signal_that_ends_it_restores_the_terminal(watch: Watch, number: int) 
     assert watch.crash_reports() == []
 
 
+WRITER = """
+import os, signal, termios, threading
+from tuner_tui.ui.terminal.shell_modes import restore_terminal_on_signals
+restore_terminal_on_signals(termios.tcgetattr(0))
+threading.Thread(target=lambda: os.write(1, b"x" * 1_000_000), daemon=True).start()
+signal.pause()
+"""
+
+
+def test_a_signal_during_a_write_restores_the_terminal(tmp_path: Path) -> None:
+    """A terminal takes no second write meanwhile, although the reader has bytes of the first already."""
+    with Watch(tmp_path, program=[sys.executable, "-c", WRITER]) as terminal:
+        assert b"x" in terminal.wait_for(b"x")
+        os.kill(terminal.pid, signal.SIGQUIT)
+        assert LEFT in terminal.wait_for(LEFT)
+
+
 def cpu_s(pid: int) -> float:
     """Processor time spent so far, which is the same on a busy machine."""
     stat = read_stat(pid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import termios
+import time
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -27,9 +28,20 @@ def restore_terminal_on_signals(attributes: list[Any]) -> None:
         with suppress(OSError, termios.error):
             os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # no frame after this
             if os.tcgetpgrp(STDIN) == os.getpgrp():  # not in the background, where the terminal is the shell's
-                os.write(os.open("/dev/tty", os.O_WRONLY | os.O_NONBLOCK), LEAVE_SCREEN)
                 termios.tcsetattr(STDIN, termios.TCSANOW, attributes)
+                _write_without_blocking(os.open("/dev/tty", os.O_WRONLY | os.O_NONBLOCK), LEAVE_SCREEN)
         os._exit(128 + number)  # what a shell reports for a process that a signal has ended
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, leave)
+
+
+def _write_without_blocking(terminal: int, text: bytes) -> None:
+    """Write `text`, or nothing to a terminal that takes none for two seconds; raises OSError where it is gone."""
+    for _ in range(100):
+        try:
+            os.write(terminal, text)
+        except BlockingIOError:  # also while a thread is in a write, of which the reader may have all bytes already
+            time.sleep(0.02)
+        else:
+            return
