@@ -279,6 +279,7 @@ class FakeBackend(Backend):
         interpreter: Interpreter | None,
         job: Job,
         trace: object = None,
+        earlier: object = (),
     ) -> Resolved:
         return resolved
 

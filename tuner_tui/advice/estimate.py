@@ -247,6 +247,12 @@ class MemoryEstimator:
         self._runs: tuple[MeasuredRun, ...] = ()
         self._timed: tuple[EarlierRun, ...] = ()
 
+    def earlier_runs(self, job: Job) -> tuple[EarlierRun, ...]:
+        """The speeds of the runs of a job that are there now."""
+        with self._lock:
+            self._read_runs(job)
+            return self._timed
+
     def quick(self, request: EstimateRequest) -> MemoryOutlook:
         """The estimate known without a trace. For a new job it reads what earlier runs measured."""
         with self._lock:

@@ -12,6 +12,7 @@ import typer
 from msgspec import Struct, structs
 from msgspec.structs import fields, replace
 
+from tuner_tui.advice.recommend.duration_estimate import earlier_runs
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import limit_gpu_memory
 from tuner_tui.cli.console import ExitCode, fail, print_note
@@ -41,6 +42,7 @@ from tuner_tui.runs.launch.prepare import (
 )
 from tuner_tui.runs.launch.start import DuplicateRunError
 from tuner_tui.runs.slurm import SlurmError
+from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import MAX_FALLBACKS, BuiltinJob, CommandJob, Task
@@ -227,7 +229,8 @@ def launch_request(options: LaunchOptions, read_machine: ReadMachine) -> LaunchR
     def recommend(resolved: Resolved, job: BuiltinJob) -> Resolved:
         machine = read_machine(options.interpreter)
         inventory = limit_gpu_memory(machine.inventory, options.memory_limit_bytes)
-        return with_recommended(resolved, inventory, machine.interpreter, job)
+        earlier = earlier_runs(job, runs_dir())
+        return with_recommended(resolved, inventory, machine.interpreter, job, earlier=earlier)
 
     return build_request(options, recommend)
 

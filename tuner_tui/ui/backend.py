@@ -236,14 +236,15 @@ class Backend:
         return read_inventory(state_dir())
 
     def read_job(self, job: Job) -> JobFacts:
-        """Find the Python that trains `job`, and read the files that its command names."""
+        """Find the Python that trains `job`, and read the files that its command names and its runs here."""
         cwd = job.cwd if job.kind == "command" else None
         python = training_python(job, os.environ, Path(Path.cwd(), cwd or ""))
         training = read_command(job.command, Path(cwd or "")) if job.kind == "command" else CommandTraining()
         # Only of a Trainer it is known that it does not evaluate unless it was told to.
         is_trainer = job.kind == "command" and may_use_trainer(job.command, Path(cwd or ""))
         values = training.in_effect if is_trainer else training.settings
-        return JobFacts(python, read_accelerate_config(job, os.environ, Path.cwd()), values, training.sources)
+        accelerate, earlier = read_accelerate_config(job, os.environ, Path.cwd()), self.estimates.earlier_runs(job)
+        return JobFacts(python, accelerate, values, training.sources, earlier)
 
     def probe_interpreter(self, python: Path, versions_only: bool) -> Interpreter:
         """Ask `python` for the versions of its packages, or for everything, which may take seconds."""

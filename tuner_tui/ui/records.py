@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tuner_tui.advice.estimate import MemoryOutlook
+from tuner_tui.advice.recommend.duration_estimate import EarlierRun
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
@@ -92,13 +93,14 @@ class TrainingConfig(Struct, frozen=True):
 class JobFacts(NamedTuple):
     """The Python that trains a job, the file with which accelerate starts it, and the values that it names itself.
 
-    `sources` are the names of the files in which these values are.
+    `sources` are the names of the files in which these values are, `earlier` the speeds of its runs on this machine.
     """
 
     python: Path
     accelerate: AccelerateConfig | None
     given: Mapping[str, Value]
     sources: Mapping[str, str] = MappingProxyType({})
+    earlier: tuple[EarlierRun, ...] = ()
 
 
 class LaunchOffer(NamedTuple):

@@ -150,7 +150,10 @@ class ScreenSession:
         if news.view != self.state.view:
             self._hardware.watched = () if news.view.status.pid is None else (news.view.status.pid,)
             self._use_sample(news.view)
+            ran = self.state.running
             self._runs.show_view(news.view)
+            if ran and not self.state.running and self.state.loaded is not None:
+                self._app.run_task(self.settings.read_job, self.state.loaded.job)  # it has measured a speed
         self._main.log_window = news.log
         if (news.findings, news.context) != (self.state.findings, self.state.context):
             self._store.update(replace(self.state, findings=news.findings, context=news.context))

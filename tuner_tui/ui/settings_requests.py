@@ -44,7 +44,7 @@ class SettingsRequests(Requests):
 
     def load(self, config: TrainingConfig) -> None:
         self._store.update(self._state.with_config(config))
-        self._app.run_task(self._probe_interpreter, config.job)
+        self._app.run_task(self.read_job, config.job)
         if config.notes and config.resolved.chosen:  # what is only read of a script is left as it is
             self._app.show_note("\n".join(config.notes), severity="warning")
 
@@ -92,12 +92,16 @@ class SettingsRequests(Requests):
         self._kept = *name, draft
         await to_daemon_thread(lambda: self._backend.keep_draft(opened, draft))
 
-    async def _probe_interpreter(self, job: Job) -> None:
-        """Find the Python that trains `job`, and ask it for its versions first, then for everything."""
-        python, accelerate, given, sources = await to_daemon_thread(lambda: self._backend.read_job(job))
+    async def read_job(self, job: Job) -> None:
+        """Read what is known of `job`, and ask a new Python for its versions first, then for everything."""
+        facts = await to_daemon_thread(lambda: self._backend.read_job(job))
         if self._state.loaded is None or self._state.loaded.job != job:  # another one is shown meanwhile
             return
-        self._store.update(replace(self._state, accelerate=accelerate, given=given, sources=sources))
+        state, python = self._state, facts.python
+        earlier = state.earlier if state.earlier == facts.earlier else facts.earlier
+        self._store.update(
+            replace(state, accelerate=facts.accelerate, given=facts.given, sources=facts.sources, earlier=earlier)
+        )
         if python == self._python:
             return
         # The versions come first, as they are read without importing a package and are enough for most rules. Until
@@ -190,7 +194,7 @@ class SettingsRequests(Requests):
         before, loaded = self._state.loaded, state.loaded
         self._store.update(state)
         if loaded is not None and before is not None and loaded.job != before.job:
-            self._app.run_task(self._probe_interpreter, loaded.job)
+            self._app.run_task(self.read_job, loaded.job)
 
     # remedies
 

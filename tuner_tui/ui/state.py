@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tuner_tui.advice.batch_scaling import effective_batch_note
 from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.recommend.duration_estimate import EarlierRun
 from tuner_tui.advice.recommend.target import target_of
 from tuner_tui.advice.settings_check import differing_settings
 from tuner_tui.advice.situation import effective_settings, observed_values, situation_of_state
@@ -73,11 +74,11 @@ class UiState(Struct, frozen=True):
 
     What was not read yet is None. `loaded` is what was loaded or saved last, `editing` the history of settings since
     then; they are read together with `folder`, that of the followed run, which is None where none is. `view` and
-    `findings` are those of this run, `context` are earlier ones. `given` are the settings that the command names,
-    and `sources` the files in which they are. `accelerate` is the file with which accelerate starts the job. `tuning`
-    is the one that runs, or the last one until its result was looked at. `past` and `future` are what was shown before
-    and after presets were loaded, newest last. `saved_job` is the job as it was loaded or saved. `recent` are the
-    newest runs. `request` names what is done for the user and takes a while.
+    `findings` are those of this run, `context` are earlier ones. `given` are the settings that the command names, and
+    `sources` the files in which they are. `accelerate` is the file with which accelerate starts the job, `earlier` are
+    its runs. `tuning` is the one that runs, or the last one until its result was looked at. `past` and `future` are
+    what was shown before and after presets were loaded, newest last. `saved_job` is the job as it was loaded or saved.
+    `recent` are the newest runs. `request` names what is done for the user and takes a while.
     """
 
     loaded: TrainingConfig | None = None
@@ -92,6 +93,7 @@ class UiState(Struct, frozen=True):
     given: Mapping[str, Value] | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     accelerate: AccelerateConfig | None = None
+    earlier: tuple[EarlierRun, ...] = ()
     tuning: TuningView | None = None
     past: tuple[LoadedSettings, ...] = ()
     future: tuple[LoadedSettings, ...] = ()
@@ -228,7 +230,7 @@ class UiState(Struct, frozen=True):
 
     def form_differs(self, other: UiState) -> bool:
         """Whether the settings form looks different. It does not for the news of a run, which come every second."""
-        parts = ("loaded", "editing", "inventory", "interpreter", "accelerate")
+        parts = ("loaded", "editing", "inventory", "interpreter", "accelerate", "earlier")
         if any(getattr(self, part) is not getattr(other, part) for part in parts):
             return True
         if self.is_reading_values != other.is_reading_values or self.failure != other.failure:

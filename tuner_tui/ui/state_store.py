@@ -104,8 +104,9 @@ class StateStore:
         inventory, interpreter, loaded, editing = state.inventory, state.interpreter, state.loaded, state.editing
         if inventory is None or interpreter is None or loaded is None or editing is None or loaded.as_it_ran:
             return state
+        earlier = () if state.given is None else state.earlier  # those of another job until its own are read
         current, saved = (
-            self._backend.recommend(resolved, inventory, interpreter, loaded.job)
+            self._backend.recommend(resolved, inventory, interpreter, loaded.job, earlier=earlier)
             for resolved in (editing.current, editing.saved)
         )
         return replace(state, editing=replace(editing, current=current, saved=saved))

@@ -15,8 +15,8 @@ from tuner_tui.advice.recommend.duration_estimate import (
     EarlierRun,
     describe_duration,
     earlier_run,
+    earlier_runs,
     estimate_duration,
-    expected_duration,
     summarise_duration,
 )
 from tuner_tui.runs.events.progress import Series
@@ -125,7 +125,7 @@ def test_a_v100_at_batch_8_had_100_samples_a_second_in_the_notes() -> None:
 
 def test_a_command_is_timed_by_its_own_runs_and_not_by_the_notes(tmp_path: Path) -> None:
     job = CommandJob(command=("python", "train.py"), apply="inject")
-    assert expected_duration(job, Settings(), 1, ("Tesla T4",), tmp_path) is None
+    assert estimate_duration(job, Settings(), 1, earlier_runs(job, tmp_path), ("Tesla T4",)) is None
 
 
 def test_the_notes_speed_of_gemma_on_a_3090() -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tests.fakes.inventories import GIB, OLD_NAMES, box, make_gpu, python
 from tuner_tui.advice.recommend.batch_and_learning_rate import largest_batch
+from tuner_tui.advice.recommend.duration_estimate import EarlierRun
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation, recommend
 from tuner_tui.advice.recommend.target import RecommendationDraft, TrainingTarget, target_of
 from tuner_tui.advice.recommend.workload import Trace, workload_of
@@ -243,6 +244,34 @@ def test_loader(inventory, workers, prefetch, expected):
     assert settings.dataloader_persistent_workers is (workers > 0)
     assert expected in reason(recommended, "dataloader_num_workers")
     assert settings.dataloader_pin_memory is bool(inventory.gpus)
+
+
+def timed(workers: int, samples_s: float, name: str = "r001", **changes: Any) -> EarlierRun:
+    """A run of the default job with `workers`, at ± 5 %."""
+    settings = Settings(dataloader_num_workers=workers)
+    return replace(EarlierRun(name, DEFAULT_JOB, settings, samples_s * 0.95, samples_s * 1.05), **changes)
+
+
+@pytest.mark.parametrize(
+    ("inventory", "earlier", "workers"),
+    [
+        (box(cores=4), (timed(0, 100), timed(4, 150, "r002")), 4),
+        (box(cores=4), (timed(0, 100), timed(2, 200, "r002"), timed(4, 150, "r003")), 2),
+        (box(T4, cores=16), (timed(8, 100), timed(2, 150, "r002")), 2),
+        (box(T4, shm_mib=0), (timed(0, 100), timed(2, 150, "r002")), 2),
+        # Within the spread, of other settings, compared with nothing, ended by an error: the rule stays.
+        (box(cores=4), (timed(0, 100), timed(4, 108, "r002")), 0),
+        (box(cores=4), (timed(0, 100), timed(4, 150, settings=Settings(dataloader_num_workers=4, max_length=64))), 0),
+        (box(cores=4), (timed(2, 100), timed(4, 150, "r002")), 0),
+        (box(cores=4), (timed(0, 100), timed(4, 150, "r002", failed=True)), 0),
+    ],
+)
+def test_what_runs_here_measured_of_workers_outranks_the_rule(inventory, earlier, workers):
+    recommended = recommend(inventory, python(), earlier=earlier)
+    assert recommended.settings.dataloader_num_workers == workers
+    assert recommended.settings.dataloader_persistent_workers is (workers > 0)
+    measured = "measured here: r002 trained at least" in reason(recommended, "dataloader_num_workers")
+    assert measured is any(run.id == "r002" and run.settings.dataloader_num_workers == workers for run in earlier)
 
 
 def test_processes_share_the_cores():

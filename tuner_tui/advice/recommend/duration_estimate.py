@@ -55,6 +55,7 @@ class EarlierRun(Struct, frozen=True):
     `settings` are those in effect; a command may train another number of epochs than the `requested_epochs`, which are
     the default where nobody chose. `overhead_share` is None for a trial, which does neither; `samples_an_epoch` is None
     if unknown. Where the samples were not `counted`, they are the steps times the batch of the settings.
+    `failed`: it ended with an error, so that its settings are no example.
     """
 
     id: str
@@ -66,6 +67,7 @@ class EarlierRun(Struct, frozen=True):
     samples_an_epoch: float | None = None
     counted: bool = True
     requested_epochs: float | None = None
+    failed: bool = False
 
 
 class NotedSpeed(Struct, frozen=True):
@@ -103,13 +105,6 @@ class DurationEstimate(Struct, frozen=True):
     def range_s(self) -> tuple[float, float] | None:
         """Shortest and longest time of this training, in seconds; None if its samples are unknown."""
         return None if self.samples is None else self.seconds(self.samples)
-
-
-def expected_duration(
-    job: Job, settings: Settings, replicas: int, gpus: Sequence[str], root: Path
-) -> DurationEstimate | None:
-    """`estimate_duration` with the runs in the folder `root`."""
-    return estimate_duration(job, settings, replicas, earlier_runs(job, root), gpus)
 
 
 def earlier_runs(job: Job, root: Path) -> tuple[EarlierRun, ...]:
@@ -260,7 +255,8 @@ def earlier_run(view: RunView, command_settings: Mapping[str, Value] = MappingPr
     # How often a command that names no number of epochs passes its data is only known at its end.
     is_open = _total_steps(view) is None and chosen is not None and "num_train_epochs" not in {*chosen, *in_effect}
     epoch = None if is_open else run.samples_an_epoch
-    return replace(run, samples_an_epoch=epoch, requested_epochs=resolved.settings.num_train_epochs)
+    failed = view.state.outcome not in (None, "completed", "stopped")
+    return replace(run, samples_an_epoch=epoch, requested_epochs=resolved.settings.num_train_epochs, failed=failed)
 
 
 def _measured_speed(view: RunView, record: RunRecord, settings: Settings) -> EarlierRun | None:
@@ -304,6 +300,19 @@ def _earlier_trial(view: RunView, record: RunRecord, settings: Settings) -> Earl
         samples = planned * sum(rank.samples / rank.steps for rank in ranks) / settings.num_train_epochs
     # As a factor: a spread of more than the mean leaves a speed above zero.
     return EarlierRun(record.id, record.job, settings, mean / (1 + doubt), mean * (1 + doubt), samples_an_epoch=samples)
+
+
+def faster_workers(earlier: Sequence[EarlierRun], count: int) -> tuple[EarlierRun, EarlierRun] | None:
+    """The run that gained most over an otherwise equal one with `count` workers, and that; None if none was faster."""
+    bases = [run for run in earlier if run.settings.dataloader_num_workers == count]
+    pairs = [
+        (run, base)
+        for run in earlier
+        for base in bases
+        if not run.failed and run.low_samples_s > base.high_samples_s
+        if _is_as_fast(run.settings.changed(dataloader_num_workers=count), base.settings)
+    ]
+    return max(pairs, key=lambda pair: pair[0].low_samples_s / pair[1].high_samples_s, default=None)
 
 
 def _is_as_fast(earlier: Settings, planned: Settings) -> bool:

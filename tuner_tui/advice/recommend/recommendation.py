@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.advice.recommend import batch_and_learning_rate
+from tuner_tui.advice.recommend.duration_estimate import EarlierRun, faster_workers
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import (
     ConsideredValue,
     RecommendationDraft,
-    TrainingTarget,
     describe_gpus,
     occupied_gpus,
     select_gpus,
     target_of,
 )
 from tuner_tui.advice.recommend.workload import Trace, Workload, workload_of
-from tuner_tui.core.units import GIB
+from tuner_tui.core.units import GIB, format_share
 from tuner_tui.hardware.capabilities import FP16_SLOW, has_tensor_cores
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
@@ -116,9 +116,9 @@ BYTES_PER_TOKEN = 3 * 8
 """input_ids, attention_mask, and token_type_ids or labels, 64 bits each."""
 
 
-def recommend_data_loading(draft: RecommendationDraft) -> None:
+def recommend_data_loading(draft: RecommendationDraft, earlier: Sequence[EarlierRun]) -> None:
     prefetch, reason = _prefetch(draft)
-    _workers(draft, prefetch)
+    _workers(draft, prefetch, earlier)
     if draft.settings.dataloader_num_workers > 0:
         draft.advise("dataloader_prefetch_factor", prefetch, *draft.why(reason))
         draft.advise("dataloader_persistent_workers", True, *draft.why("persistent-workers"))
@@ -126,7 +126,7 @@ def recommend_data_loading(draft: RecommendationDraft) -> None:
     draft.advise("dataloader_pin_memory", on_gpu, *draft.why("pinned-memory" if on_gpu else "pinned-memory-on-cpu"))
 
 
-def _workers(draft: RecommendationDraft, prefetch: int) -> None:
+def _workers(draft: RecommendationDraft, prefetch: int, earlier: Sequence[EarlierRun]) -> None:
     target = draft.target
     count, (reason, source) = _workers_by_cores(draft)
     # At 1 GiB each.
@@ -137,6 +137,11 @@ def _workers(draft: RecommendationDraft, prefetch: int) -> None:
     shm = _workers_by_shm(draft, prefetch)
     if shm is not None and shm[0] < count:
         count, (reason, source) = shm
+    if (pair := faster_workers(earlier, count)) is not None:
+        fast, slow = pair
+        gain = format_share(fast.low_samples_s / slow.high_samples_s - 1)
+        why = draft.why("measured-workers", fast=fast.id, slow=slow.id, count=count, gain=gain)
+        count, (reason, source) = fast.settings.dataloader_num_workers, why
     needed = any(draft.given.get(name) for name in ("dataloader_prefetch_factor", "dataloader_persistent_workers"))
     if count == 0 and needed:
         count, reason, source = 1, f"prefetch and persistent workers need at least one; otherwise 0: {reason}", source
@@ -223,30 +228,32 @@ def recommend(
     accelerate: AccelerateConfig | None = None,
     lengths: SampleLengths | None = None,
     trace: Trace | None = None,
+    earlier: Sequence[EarlierRun] = (),
 ) -> Recommendation:
     """Recommends settings for a training on this machine. `given` values stay, and the rest is fitted to them.
 
     `accelerate` is the configuration found for `accelerate launch`, `lengths` those of the data's samples. By `trace`
-    images, speech and sequence to sequence get a batch, too.
+    images, speech and sequence to sequence get a batch, too. What `earlier` runs of the job measured outranks a rule.
     """
     target = target_of(inventory, interpreter, job, accelerate)
+    draft = RecommendationDraft(target, given or {})
     if isinstance(job, BuiltinJob) and target.processes == 1 < target.replicas:
         # Many GPUs get no less than one: what one alone is recommended decides whether one process uses several.
-        settings = _recommend(target.alone, given or {}, lengths, trace).settings
+        settings = _recommend(draft.of(target.alone), lengths, trace, earlier).settings
         if target.trained_with(settings) != target:
-            return _recommend(target.alone, given or {}, lengths, trace, len(target.gpus))
-    return _recommend(target, given or {}, lengths, trace)
+            return _recommend(draft.of(target.alone), lengths, trace, earlier, len(target.gpus))
+    return _recommend(draft, lengths, trace, earlier)
 
 
 def _recommend(
-    target: TrainingTarget,
-    given: Mapping[str, Value],
+    draft: RecommendationDraft,
     lengths: SampleLengths | None,
     trace: Trace | None,
+    earlier: Sequence[EarlierRun],
     of_gpus: int = 1,
 ) -> Recommendation:
-    """The recommendation for `target`, one of `of_gpus` equal GPUs."""
-    draft, job = RecommendationDraft(target, given), target.job
+    """The recommendation for the target of an empty `draft`, one of `of_gpus` equal GPUs."""
+    target, job = draft.target, draft.target.job
     if of_gpus > 1 and isinstance(job, BuiltinJob):
         draft.note("one-gpu-of-several", count=of_gpus, model=job.model)
     _note_interpreter(draft)
@@ -260,6 +267,7 @@ def _recommend(
         _recommend_for_other_task(draft, replace(workload, trace=trace))
     else:
         _recommend_for_text(draft, workload)
+    recommend_data_loading(draft, earlier)
     if not trains_other_task(job):
         batch_and_learning_rate.sampling(draft, lengths)
         if lengths is not None:
@@ -282,7 +290,6 @@ def _recommend_for_other_task(draft: RecommendationDraft, workload: Workload) ->
         draft.notes.append(str(error))
     is_known = name == "other-task-traced" or trains_other_task(draft.target.job)
     draft.note(name if is_known else "task-unknown")
-    recommend_data_loading(draft)
 
 
 def _recommend_for_text(draft: RecommendationDraft, workload: Workload) -> None:
@@ -295,7 +302,6 @@ def _recommend_for_text(draft: RecommendationDraft, workload: Workload) -> None:
     batch_and_learning_rate.optimizer(draft, workload)
     batch_and_learning_rate.checkpointing(draft, workload)
     batch_and_learning_rate.recommend_batch(draft, workload)
-    recommend_data_loading(draft)
     batch_and_learning_rate.learning_rate(draft, workload)
     batch_and_learning_rate.warmup(draft)
     if not draft.target.on_gpu and isinstance(draft.target.job, BuiltinJob) and workload.is_large:
@@ -303,7 +309,12 @@ def _recommend_for_text(draft: RecommendationDraft, workload: Workload) -> None:
 
 
 def with_recommended(
-    resolved: Resolved, inventory: Inventory, interpreter: Interpreter | None, job: Job, trace: Trace | None = None
+    resolved: Resolved,
+    inventory: Inventory,
+    interpreter: Interpreter | None,
+    job: Job,
+    trace: Trace | None = None,
+    earlier: Sequence[EarlierRun] = (),
 ) -> Resolved:
     """`resolved` with recommended values in place of defaults, each with its reason as origin.
 
@@ -313,7 +324,7 @@ def with_recommended(
     if isinstance(job, CommandJob):
         return resolved
     given = resolved.given
-    recommendation = recommend(inventory, interpreter, job, given, trace=trace)
+    recommendation = recommend(inventory, interpreter, job, given, trace=trace, earlier=earlier)
     origins = {advised.name: Origin(OriginKind.RECOMMENDED, advised.reason) for advised in recommendation.advised}
     return Resolved(recommendation.settings, {**origins, **{name: resolved.origins[name] for name in given}})
 

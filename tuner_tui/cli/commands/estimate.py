@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -14,7 +15,7 @@ from msgspec import structs
 from msgspec.structs import asdict
 
 from tuner_tui.advice.estimate import JobMemoryEstimator, limited_target, training_device
-from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expected_duration
+from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, EarlierRun, earlier_runs, estimate_duration
 from tuner_tui.advice.recommend.gpu_plan import GpuPlan, plan_gpus
 from tuner_tui.advice.recommend.memory_breakdown import KEYS
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
@@ -105,13 +106,14 @@ def estimate(
     # Of a command only the model may be known: its launcher decides what is recommended, and its runs correct the
     # estimate; `job` is the built-in job that computes as much.
     launched = training.job if isinstance(training.job, CommandJob) else job
-    estimator, settings = prepare(machine, resolved, launched, job, capacity, limit)
+    earlier = earlier_runs(launched, runs_dir())
+    estimator, settings = prepare(machine, resolved, launched, job, capacity, limit, earlier)
     if by is not None:
         print_breakdown(estimator, settings, by, as_json)
         return
     target = target_of(machine.inventory, machine.interpreter, launched).trained_with(settings)
     gpus = [gpu.name for gpu in target.gpus]
-    expected = expected_duration(launched, settings, target.replicas, gpus, runs_dir())
+    expected = estimate_duration(launched, settings, target.replicas, earlier, gpus)
     print_estimate(estimator, settings, expected, measured_lengths(training.job or job, machine), as_json)
 
 
@@ -197,10 +199,11 @@ def prepare(
     job: BuiltinJob,
     capacity: int | None,
     limit: int | None = None,
+    earlier: Sequence[EarlierRun] = (),
 ) -> tuple[JobMemoryEstimator, Settings]:
     """Return the estimator for `job`, corrected by runs of `launched`, and the settings completed as `run` would."""
     inventory = limit_gpu_memory(machine.inventory, limit)
-    settings = with_recommended(resolved, inventory, machine.interpreter, launched).settings
+    settings = with_recommended(resolved, inventory, machine.interpreter, launched, earlier=earlier).settings
     left_open = [name for name in FIELDS if name not in resolved.origins] if isinstance(launched, CommandJob) else []
     if left_open:
         advised = recommend(inventory, machine.interpreter, job, resolved.given).values

@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 
 from tuner_tui.advice.batch_scaling import BatchChange, batch_change
 from tuner_tui.advice.estimate import estimate_by_trace
-from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expected_duration
+from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, earlier_runs, estimate_duration
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
 from tuner_tui.advice.recommend.recommendation import recommend as recommend_settings
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths
@@ -206,12 +206,15 @@ def print_recommendations(
     given = {name: getattr(resolved.settings, name) for name in names}
     accelerate = read_accelerate_config(job, os.environ, Path.cwd())
     trace = partial(estimate_by_trace, before=cache(partial(print_tracing, named_model(job))))
-    documents = []
+    documents, runs = [], earlier_runs(job, runs_dir())
     for label, machine in machines:
+        earlier = runs if label is None else ()
         lengths = measured_lengths(job, machine)
-        advice = recommend_settings(machine.inventory, machine.interpreter, job, given, accelerate, lengths, trace)
+        advice = recommend_settings(
+            machine.inventory, machine.interpreter, job, given, accelerate, lengths, trace, earlier
+        )
         change = None if preset is None else preset_batch_change(machine, job, preset, advice)
-        expected = expected_duration(job, advice.settings, advice.replicas, advice.gpus, runs_dir())
+        expected = estimate_duration(job, advice.settings, advice.replicas, runs, advice.gpus)
         if as_json:
             times = {"expected_time": time_document(expected), "batch_change": change}
             head = {} if label is None else {"gpu": label}
