@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tuner_tui.advice.diagnose import FindingHysteresis
-from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.finding import Finding, Remedy
 
 WAIT = Finding("data-wait", "warning", "waits", (), "certain")
 CRASH = Finding("gpu-oom", "failed", "full", (), "certain")
@@ -66,6 +66,12 @@ def test_findings_that_cost_about_as_much_keep_their_places() -> None:
     shown = after((0, (waits, queues)), (4, (waits, queues)))
     assert after((60, (queues, waits)), (120, (queues, waits)), start=shown).shown == (waits, queues)
     assert after((60, (more, waits)), start=shown).shown == (more, waits)
+    workers = Remedy("workers 0 → 4", "it helps", change={"dataloader_num_workers": 4}, speed=(1.0, 1.3))
+    helped = replace(waits, cause="slow-disk", remedies=(workers,))
+    assert after((60, (helped, more)), (64, (helped, more)), start=after((0, (more,)), (4, (more,)))).shown == (
+        helped,
+        more,
+    )
 
 
 def test_a_location_that_changes_to_and_fro_does_not_flicker() -> None:

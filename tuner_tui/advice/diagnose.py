@@ -84,10 +84,10 @@ def _at_its_last_step(situation: Situation) -> Situation | None:
 
 
 def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Sorts findings by severity; those with a measured cost by `lost_share`, highest first, among themselves.
+    """Sorts findings by severity; those with a measured cost by `_cost`, highest first, among themselves.
 
     Findings without a measured cost keep their places. So contention by other programs, which costs a little
-    everywhere, does not hide a larger loss inside the training.
+    everywhere, does not hide a loss inside the training that is larger or has a remedy with an expected gain.
     """
     # Those with a cost are sorted among the places that they have, so that the order of `RULES` holds for the others.
     ordered = sorted(findings, key=lambda finding: SEVERITY_RANK[finding.severity])
@@ -95,7 +95,7 @@ def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
         places = [
             n for n, finding in enumerate(ordered) if finding.severity == severity and finding.lost_share is not None
         ]
-        dearest = sorted((ordered[n] for n in places), key=lambda finding: -(finding.lost_share or 0.0))
+        dearest = sorted((ordered[n] for n in places), key=lambda finding: -_cost(finding))
         for index, finding in zip(places, dearest, strict=True):
             ordered[index] = finding
     return tuple(ordered)
@@ -172,11 +172,17 @@ class FindingHysteresis(Struct, frozen=True):
         return TrackedFinding(finding, since_s, now_s, shown or lasts)
 
 
+def _cost(finding: Finding) -> float:
+    """`lost_share`, above that of any finding whose remedies promise nothing if one here can be applied and does."""
+    gains = any(remedy.speed is not None and remedy.speed[1] > 1 for remedy in finding.remedies if remedy.can_apply)
+    return (finding.lost_share or 0.0) + gains
+
+
 def _costs_more(finding: Finding, than: Finding) -> bool:
     """Whether a finding that ranks above another does so clearly: between close costs places would change for ever."""
     if finding.lost_share is None or than.lost_share is None:
         return True
-    return finding.lost_share >= than.lost_share + thresholds.ORDER_SHARE
+    return _cost(finding) >= _cost(than) + thresholds.ORDER_SHARE
 
 
 def finding_key(finding: Finding) -> tuple[str, str | None]:

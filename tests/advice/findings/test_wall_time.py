@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.fakes.situations import GB, PID, box, samples, situation, training
 from tuner_tui.advice.diagnose import diagnose, rank_findings
-from tuner_tui.advice.finding import Finding, FindingSeverity
+from tuner_tui.advice.finding import Finding, FindingSeverity, Remedy
 from tuner_tui.advice.findings.step_time import worker_warning
 from tuner_tui.hardware.sample import ProcessSample, Sample
 from tuner_tui.runs.events import types as ev
@@ -44,8 +44,13 @@ def causes_and_locations(**changes: Any) -> list[tuple[str, str | None]]:
     return [(finding.cause, finding.where) for finding in diagnose(situation(inventory=box(cores=2), **changes))]
 
 
-def costing(cause: str, lost_share: float | None, severity: FindingSeverity = "warning") -> Finding:
-    return Finding(cause, severity, cause, (), "certain", lost_share=lost_share)
+def costing(cause: str, lost_share: float | None, severity: FindingSeverity = "warning", **remedy: Any) -> Finding:
+    remedies = (Remedy("a change", "it helps", **remedy),) if remedy else ()
+    return Finding(cause, severity, cause, (), "certain", lost_share=lost_share, remedies=remedies)
+
+
+THREADS: dict[str, Any] = {"env": {"OMP_NUM_THREADS": "2"}}
+WORKERS: dict[str, Any] = {"change": {"dataloader_num_workers": 4}, "speed": (1.0, 1.3)}
 
 
 @pytest.mark.parametrize(
@@ -55,6 +60,9 @@ def costing(cause: str, lost_share: float | None, severity: FindingSeverity = "w
         ((costing("a", None), costing("b", 0.3), costing("c", None), costing("d", 0.6)), "adcb"),
         ((costing("a", 0.9, "hint"), costing("b", 0.3)), "ba"),
         ((costing("a", 0.5), costing("b", 0.5)), "ab"),
+        ((costing("a", 0.6, **THREADS), costing("b", 0.3, **WORKERS)), "ba"),
+        ((costing("a", 0.6, **WORKERS), costing("b", 0.3, **WORKERS)), "ab"),
+        ((costing("a", 0.6), costing("b", 0.3, speed=(1.0, 1.3))), "ab"),  # it is done by hand
     ],
 )
 def test_of_one_severity_the_dearest_comes_first(findings: tuple[Finding, ...], order: str) -> None:
