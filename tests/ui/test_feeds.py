@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 
 import pytest
+from msgspec.structs import replace
 
+from tests.fakes import live_run
 from tests.fakes.ui_backend import DATA_WAIT, FakeLog, FakeSampler, ended, running
+from tests.runs.builders import record
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.read.reader import RunReader, RunView
+from tuner_tui.settings.model import AppliedRemedy, Origin, OriginKind, Resolved, Settings
 from tuner_tui.ui.feeds import BackendError, HardwareFeed, poll, seconds_to_tick
 from tuner_tui.ui.followed_run import FollowedRun
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
@@ -73,6 +78,24 @@ def test_a_run_is_read_with_its_log_and_its_findings() -> None:
     first, second = next(news), next(news)
     assert (first.view, first.log.lines, first.findings) == (running(), ("line",), (DATA_WAIT,))
     assert second.view.status.outcome == "failed"
+
+
+def note_step(steps: list[int | None], view: RunView) -> None:
+    steps.append(view.state.step)
+
+
+def test_what_a_remedy_did_is_judged_again_when_the_steps_have_doubled() -> None:
+    remedy = AppliedRemedy("more-workers", "workers 2 → 8", "data-wait", "r006", {"dataloader_num_workers": 2})
+    origin = Origin(OriginKind.REMEDY, "data-wait", remedy)
+    resolved = Resolved(Settings(dataloader_num_workers=8), {"dataloader_num_workers": origin})
+    for chosen, expected in ((resolved, [8, 16, 40]), (Resolved(Settings()), [8])):
+        run, read = replace(record(), resolved=chosen), list[int | None]()
+        views = [replace(running(replace(live_run.running(), step=step)), record=run) for step in (8, 9, 16, 17, 40)]
+        feed = followed(*views)
+        feed.read_context = partial(note_step, read)
+        for _ in zip(range(6), feed.news(), strict=False):
+            pass
+        assert read == expected
 
 
 def test_windows_and_hits_of_the_log_are_shown_from_then_on() -> None:

@@ -14,6 +14,7 @@ from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Samp
 from tuner_tui.runs.events.progress import History
 from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Steps
+from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, RemedyVerdict
 from tuner_tui.view.cells import LABEL, Line, fit, line_width, plain_text
 from tuner_tui.view.gpu_rows import GpuScene, gpu_rows, gpus_in_use
 from tuner_tui.view.host_rows import core_rows
@@ -281,6 +282,24 @@ def test_the_rank_that_waits_most_for_data_is_named() -> None:
     state = replace(usual, ranks=ranks)
     shown = plain_text(rank_rows(state, 90)[0])
     assert "data wait 5 % … 31 % (rank 1)" in shown
+
+
+@pytest.mark.parametrize(
+    ("speed", "verdict", "words"),
+    [
+        ((1.31, 1.2, 1.4), "kept", "31 % faster than r006 by workers 2 → 8"),
+        ((1.05, 0.9, 1.2), "unknown", "as fast as r006 by workers 2 → 8"),
+        (None, "not comparable", "workers 2 → 8: not judged"),
+    ],
+)
+def test_what_a_remedy_does_is_said_while_the_run_trains(
+    speed: tuple[float, float, float] | None, verdict: RemedyVerdict, words: str
+) -> None:
+    outcome = RemedyOutcome(("more-workers",), "workers 2 → 8", "r006", "r007", verdict, "promised", speed)
+    for width, height in ((78, 14), (120, 30)):
+        assert words in text(scene(running())._replace(remedy=outcome), width, height)
+    too_few_steps = replace(outcome, verdict="unknown", speed=None)
+    assert "workers 2 → 8" not in text(scene(running())._replace(remedy=too_few_steps), 120, 30)
 
 
 def test_padding_that_was_estimated_says_so() -> None:

@@ -84,7 +84,7 @@ class FollowedRun:
     read_context: Callable[[RunView], RunContext | None] = lambda view: None
 
     def __post_init__(self) -> None:
-        self._context: tuple[bool, RunContext | None] | None = None
+        self._context: tuple[object, RunContext | None] | None = None
         self._part = LogWindowWanted(None, FIRST_LOG_LINES)
         self._lock = Lock()  # the readers are for one thread at a time
 
@@ -96,10 +96,13 @@ class FollowedRun:
                 context = None if self._context is None else self._context[1]
                 news = RunNews(view, self._log_window(), self.diagnose(view, self.inventory), context)
             yield news
-            # After the run itself was shown: other runs are read once when it is opened and once when it has ended.
-            ended = view.state.finished is not None
-            if view.record is not None and (self._context is None or self._context[0] != ended):
-                self._context = ended, self.read_context(view)
+            # After the run itself was shown: other runs are read when it is opened and when it has ended, and to judge
+            # a remedy whenever its steps have doubled.
+            if view.record is not None:
+                judged = (view.state.step or 0).bit_length() if view.record.resolved.last_remedies else 0
+                stage = view.state.finished is not None, judged
+                if self._context is None or self._context[0] != stage:
+                    self._context = stage, self.read_context(view)
 
     def find(self, request: LogWindowWanted | LogSearchWanted) -> LogWindow | str:
         """Return another part of the log, which `news` has from then on; or a sentence if there is no match.
@@ -135,8 +138,6 @@ def follow_run(run: RunFolder) -> FollowedRun:
         context = read_run_context(
             run, view.record, ended, partial(gpus_in_use, device=view.state.in_effect.get("device"))
         )
-        if not ended:
-            return context
         from tuner_tui.tuning.followed_remedies import follow_remedies
 
         return replace(context, remedy=follow_remedies(run))

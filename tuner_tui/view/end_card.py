@@ -28,7 +28,7 @@ from tuner_tui.view.gpu_rows import gpus_in_use
 from tuner_tui.view.loss_chart import EVALUATION as EVALUATION_SIGN
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
 from tuner_tui.view.run_bars import START_UP, full_memory_rows, step_shares, time_rows
-from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sentence, peak_memory
+from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sentence, peak_memory, speed_against
 from tuner_tui.view.settings_form import KNOBS
 
 if TYPE_CHECKING:
@@ -148,10 +148,7 @@ def speed_against_earlier(scene: EndScene) -> TextSpan | None:
     fastest, speed = scene.context.fastest, mean_rates(scene.state.ranks.values()).samples_s
     if fastest is None or not fastest.samples_s or speed is None:
         return None
-    ratio = speed / fastest.samples_s
-    if abs(ratio - 1) < f.EQUAL_SPEED:
-        return TextSpan(f"as fast as {fastest.id}", "dim")
-    return TextSpan(f"{f.gain(ratio)} than {fastest.id}", "good" if ratio > 1 else "warn")
+    return speed_against(speed / fastest.samples_s, fastest.id)
 
 
 def end_facts(scene: EndScene) -> list[Fact]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.progress import History, Series
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.run_context import EarlierLoss
+    from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
     from tuner_tui.view.end_card import EndScene
 
 LEAST_LOSS_ROWS, LEAST_LOSS_SHARE, WANTED_LOSS_SHARE = 6, 0.4, 0.55
@@ -50,7 +51,7 @@ class LiveScene(NamedTuple):
     texts, shown while there is no run. `end` is how the run ended, `usual_startup_s` how long earlier ones took until
     their first step. `outlook` is the memory that the next run needs, `causes` are those of the findings, most
     important first, with the share of the time that each costs, `earlier` is the loss of an earlier run of the same
-    training. `window` is the past that histories show.
+    training, `remedy` what the one that the run was started with did. `window` is the past that histories show.
     """
 
     now_s: float
@@ -65,6 +66,7 @@ class LiveScene(NamedTuple):
     outlook: MemoryOutlook | None = None
     causes: Mapping[str, float | None] = MappingProxyType({})
     earlier: EarlierLoss | None = None
+    remedy: RemedyOutcome | None = None
     window: Window = WINDOWS[0]
 
 
@@ -163,7 +165,7 @@ def _parts(scene: LiveScene, width: int, height: int) -> Parts:
         charted, trains, ranks, differ = False, False, [], False
     else:
         charted = loss_scene(scene) is not None
-        shown = RunScene(state, sample, scene.now_s, scene.limit_bytes, scene.usual_startup_s, charted)
+        shown = RunScene(state, sample, scene.now_s, scene.limit_bytes, scene.usual_startup_s, charted, scene.remedy)
         run = run_rows(shown, width)
         trains = state.finished is None and state.phase == "training"
         in_step = "slow-rank" in scene.causes

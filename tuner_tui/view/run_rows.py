@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.events.types import Steps
+    from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
 
 
 def outcome_sentence(state: RunState, limit_bytes: int | None) -> str:
@@ -75,7 +76,7 @@ class RunScene(NamedTuple):
     """A run at `now_s` (seconds since the epoch); `limit_bytes` is its memory limit.
 
     `usual_startup_s` is how long earlier runs of the same training took until their first step. `charted`: its loss is
-    shown in a chart with a heading of its own.
+    shown in a chart with a heading of its own. `remedy` is what the remedy that it was started with did until now.
     """
 
     state: RunState
@@ -84,6 +85,7 @@ class RunScene(NamedTuple):
     limit_bytes: int | None = None
     usual_startup_s: float | None = None
     charted: bool = False
+    remedy: RemedyOutcome | None = None
 
 
 def run_rows(scene: RunScene, width: int) -> list[Line]:
@@ -177,6 +179,7 @@ def _figure_rows(scene: RunScene, width: int) -> list[Line]:
     rows = []
     if rates.steps_s is not None:
         speeds = [
+            *_remedy_words(scene.remedy),
             _amount(rates.tokens_s, "tokens/s"),
             _amount(rates.samples_s, "samples/s"),
             _padding(rates.padding_share, state.counters),
@@ -197,6 +200,20 @@ def _figure_rows(scene: RunScene, width: int) -> list[Line]:
         parts = [f"{name} {f.metric(value)}" for name, value in state.loss_parts.items()]
         rows.append(labelled_row("parts", join_fitting(parts, width - LABEL)))
     return rows
+
+
+def _remedy_words(outcome: RemedyOutcome | None) -> list[str]:
+    if outcome is not None and outcome.speed is not None:
+        ratio, low, high = outcome.speed
+        return [f"{speed_against(1.0 if low <= 1 <= high else ratio, outcome.before).text} by {outcome.title}"]
+    return [f"{outcome.title}: not judged"] if outcome is not None and outcome.verdict == "not comparable" else []
+
+
+def speed_against(ratio: float, run: str) -> TextSpan:
+    """Return `12 % faster than r007`, or that it is as fast."""
+    if abs(ratio - 1) < f.EQUAL_SPEED:
+        return TextSpan(f"as fast as {run}", "dim")
+    return TextSpan(f"{f.gain(ratio)} than {run}", "good" if ratio > 1 else "warn")
 
 
 def epoch_text(state: RunState) -> str:

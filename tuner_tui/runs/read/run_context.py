@@ -59,7 +59,8 @@ class RunContext(Struct, frozen=True):
     that ended lowest, or of those that the run resumed.
 
     `checkpoint` is where a new run would go on, `energy_kwh` what the GPUs of the training took, and `cost` its price
-    in words. They are read once the run has ended. `remedy` is what came of the remedy that it was started with.
+    in words. They are read once the run has ended. `remedy` is what came of the remedy that it was started with until
+    now.
     """
 
     past: tuple[PastRun, ...] = ()

@@ -100,7 +100,8 @@ class LivePanel(Canvas, can_focus=True):
         context = self.context
         if context is None:
             return scene
-        return scene._replace(usual_startup_s=context.usual_startup_s, earlier=context.earlier_loss)
+        startup_s, earlier = context.usual_startup_s, context.earlier_loss
+        return scene._replace(usual_startup_s=startup_s, earlier=earlier, remedy=context.remedy)
 
     def _is_behind(self, sample: Sample) -> bool:
         """True if the samples of the run's supervisor have stopped; until then they are shown instead of our own."""
