@@ -34,7 +34,6 @@ from tuner_tui.tuning.trial_log import (
     TuningEnded,
     TuningReader,
     TuningStarted,
-    read_entries,
 )
 from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner
 from tuner_tui.tuning.tuned_preset import run_preset
@@ -92,7 +91,7 @@ class Bench:
         return ended
 
     def history(self) -> TrialHistory:
-        return TrialHistory.from_entries(TRAINING.start, read_entries(self.folder))
+        return TrialHistory.from_entries(TRAINING.start, TuningReader(self.folder).entries())
 
 
 @pytest.fixture
@@ -151,7 +150,7 @@ def test_a_gpu_that_vanishes_loses_its_trial_which_runs_on_another(bench: Bench)
     assert bench.tune(gpus).status == "finished"
     position = next(position for position, (_, trial) in enumerate(gpus.ran) if trial is lost[0])
     assert all(gpu != "GPU-b" for gpu, _ in gpus.ran[position + 1 :])
-    completed = [entry.tried for entry in read_entries(bench.folder) if isinstance(entry, TrialCompleted)]
+    completed = [entry.tried for entry in TuningReader(bench.folder).entries() if isinstance(entry, TrialCompleted)]
     assert all(entry.measurement.outcome != "failed" for entry in completed)
     assert (lost[0].settings, "GPU-b") not in [(entry.trial.settings, entry.trial.gpu) for entry in completed]
 

@@ -55,7 +55,6 @@ from tuner_tui.tuning.trial_log import (
     TuningStarted,
     decode_entry,
     encode_entry,
-    read_entries,
 )
 from tuner_tui.tuning.trial_runner import TrialReport
 from tuner_tui.tuning.tuner import TrialHistory, Tuner, TuningContext, estimate_prior
@@ -83,7 +82,7 @@ class Bench:
         return ended
 
     def known(self) -> TrialHistory:
-        return TrialHistory.from_entries(START, read_entries(self.folder))
+        return TrialHistory.from_entries(START, TuningReader(self.folder).entries())
 
     def resumed(self, busy: str = "") -> TrialHistory:
         """The history that a tuner started now goes on from."""
@@ -287,7 +286,7 @@ def test_a_trial_is_predicted_before_it_starts_and_limited_once_one_was_measured
     log = TrialLog(bench.folder)
     search, clock = ListedSearch.after, lambda: bench.time
     Tuner(bench.folder, log, runner, RUNNER, search, bench.deadline, clock, predicted_s=12.0).tune(TrialHistory(START))
-    started = [entry for entry in read_entries(bench.folder) if isinstance(entry, TrialStarted)]
+    started = [entry for entry in TuningReader(bench.folder).entries() if isinstance(entry, TrialStarted)]
     assert [trial.expected_s for trial in started[:2]] == [12.0, 20.0]
     assert [(trial.expected_s, trial.give_up_s) for trial in runner.callbacks[:2]] == [(12.0, None), (20.0, 80.0)]
 
@@ -322,9 +321,9 @@ def test_a_torn_and_an_unknown_line_are_not_there(bench: Bench) -> None:
     whole = bench.folder.trials.read_bytes()
     torn = whole.splitlines(keepends=True)[2][:40]
     bench.folder.trials.write_bytes(whole + b'{"kind":"of-the-future","v":9}\n' + torn)
-    assert read_entries(bench.folder) == [decode_entry(line) for line in whole.splitlines()]
+    assert TuningReader(bench.folder).entries() == [decode_entry(line) for line in whole.splitlines()]
     TrialLog(bench.folder).add(TuningStarted(t=1.0))
-    assert read_entries(bench.folder)[-1] == TuningStarted(t=1.0), "a line after a torn one is whole"
+    assert TuningReader(bench.folder).entries()[-1] == TuningStarted(t=1.0), "a line after a torn one is whole"
 
 
 def test_a_tuning_that_nobody_works_on_and_that_did_not_end_was_killed(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.tuning.create import create_tuning
-from tuner_tui.tuning.store import TuningFolder, TuningOptions, create_tuning_folder, read_tuning_record
+from tuner_tui.tuning.store import TUNINGS, TuningFolder, TuningOptions, read_tuning_record
 from tuner_tui.tuning.trial_log import TrialCompleted, TrialLog, TuningEnded, TuningStarted
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.records import TrainingConfig, TrialPlacement, TuningWish
@@ -39,7 +39,7 @@ def tuning(job: BuiltinJob | CommandJob | None = None) -> TuningFolder:
 
 def test_a_tuning_whose_creation_was_interrupted_is_not_listed(tmp_path: Path) -> None:
     complete = tuning()
-    create_tuning_folder(tmp_path / "tunings")
+    TUNINGS.create(tmp_path / "tunings")
     assert [each.folder for each in Tunings().list_newest()] == [complete.path]
 
 

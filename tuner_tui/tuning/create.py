@@ -38,7 +38,7 @@ def create_tuning(request: LaunchRequest, options: store.TuningOptions) -> store
     job = redact_job(request.job)
     try:
         store.ensure_no_other_tuning(store.tunings_dir(request.environ))
-        folder = store.create_tuning_folder(store.tunings_dir(request.environ))
+        folder = store.TuningFolder(store.TUNINGS.create(store.tunings_dir(request.environ)))
         record = store.TuningRecord(
             id=folder.id,
             title=tuning_title(request.preset, job),

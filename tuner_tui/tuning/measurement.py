@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import statistics
 from collections.abc import Callable, Sequence
@@ -206,19 +207,15 @@ def _breakdown(ranks: Sequence[TrialMeasured], situation: Situation) -> StepBrea
 
 def _cpu_busy(situation: Situation) -> float | None:
     """Share of the usable cores that the run used while it trained."""
-    if situation.inventory is None:
+    since_t, until_t = situation.state.training_since_t, situation.state.last_event_t or math.inf
+    if situation.inventory is None or since_t is None:
         return None
     shares = [
         sum(process.cpu_pct or 0.0 for process in sample.processes) / 100 / situation.inventory.cpu.load_cores
         for sample in situation.samples
-        if sample.processes and _is_training_at(sample.time_s, situation)
+        if sample.processes and since_t <= sample.time_s <= until_t
     ]
     return statistics.fmean(shares) if shares else None
-
-
-def _is_training_at(time_s: float, situation: Situation) -> bool:
-    since = situation.state.training_since_t
-    return since is not None and since <= time_s <= (situation.state.last_event_t or time_s)
 
 
 def _share(part: float | None, seconds: float) -> float | None:

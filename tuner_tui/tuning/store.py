@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +14,7 @@ from tuner_tui.core.files import NumberedFolders, acquire_lock, is_locked, read_
 from tuner_tui.core.json_struct import checked
 from tuner_tui.core.text import first_line
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.store.folder import FolderFile, state_dir
+from tuner_tui.runs.store.folder import FolderFile, StateFolder, state_dir
 from tuner_tui.runs.store.record import RecordError, parse_record, resolved_from_json
 from tuner_tui.settings.job import Job, without_hydra
 from tuner_tui.settings.model import Resolved
@@ -36,29 +34,13 @@ class AlreadyTuningError(LaunchError):
     """Another tuning is running on this machine; the message names it."""
 
 
-class TuningFolder(Struct, frozen=True):
-    """The files of one tuning."""
-
-    path: Path
-
-    @property
-    def id(self) -> str:
-        """The name of the tuning, such as `t003`."""
-        return self.path.name
-
-    @property
-    def argument(self) -> str:
-        """The word that names the tuning in a command: its id, or its path if it is not one of this shell's."""
-        return self.id if self.path.parent == tunings_dir(os.environ) else shlex.quote(str(self.path))
+class TuningFolder(StateFolder, frozen=True):
+    """The files of one tuning, whose process is the tuner."""
 
     record = FolderFile("tuning.json")
     """`TuningRecord` as JSON, written once before the first trial."""
     trials = FolderFile("trials.jsonl")
     """The log: one JSON object per line, append-only."""
-    lock = FolderFile("lock")
-    """Lock of the tuner process."""
-    control = FolderFile("control")
-    """Order to the tuner process: one word."""
     preset = FolderFile("winner.yaml")
     """The winner's preset as it is checked, before it is saved among the user's."""
     log = FolderFile("tuner.log")
@@ -87,11 +69,6 @@ class TuningFolder(Struct, frozen=True):
 
 def tunings_dir(environ: Mapping[str, str]) -> Path:
     return state_dir(environ) / "tunings"
-
-
-def create_tuning_folder(root: Path) -> TuningFolder:
-    """Create an empty tuning folder in `root`, private to the user. Raises `OSError`."""
-    return TuningFolder(TUNINGS.create(root))
 
 
 def list_tunings(root: Path) -> list[TuningFolder]:

@@ -149,11 +149,6 @@ def resumed_trials(
     return trials[:1] if compared == trials else compared
 
 
-def read_entries(folder: TuningFolder) -> list[LogEntry]:
-    """Return all entries; none if there is no file. Raises `OSError`."""
-    return TuningReader(folder).entries()
-
-
 TuningStatus = Literal["running", "finished", "aborted", "failed", "killed"]
 """`killed`: the tuner process is gone without having finished; the tuning can be resumed."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from tuner_tui.advice.situation import Situation, effective_settings, situation_of_run
@@ -70,7 +70,6 @@ class TrialRunner(Struct, frozen=True):
 
     base: LaunchRequest
     protocol: TrialProtocol
-    extra_environ: Mapping[str, str] = field(default_factory=lambda: dict(TRACKING_DISABLED))
 
     def run(self, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
         """Run a trial to its end. Raises `LaunchError` if the command cannot be started."""
@@ -100,7 +99,7 @@ class TrialRunner(Struct, frozen=True):
     def request(self, settings: Settings) -> LaunchRequest:
         """Return the launch request of a trial. Settings that differ from the start count as chosen by the tuning."""
         resolved = with_tuned_origins(self.base.resolved, settings)
-        environ = {**self.base.environ, **self.extra_environ, TRIAL_VARIABLE: self.protocol.to_json()}
+        environ = {**self.base.environ, **TRACKING_DISABLED, TRIAL_VARIABLE: self.protocol.to_json()}
         job = structs.replace(self.base.job, fallback=0)
         return replace(self.base, job=job, resolved=resolved, environ=environ, stop_timeouts=STOP_TIMEOUTS, parent=None)
 

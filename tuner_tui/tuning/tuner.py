@@ -450,7 +450,7 @@ def _save_winner(
     conclusion, record = ended.verdict, context.record
     if ended.status != "finished" or conclusion is None or not (conclusion.best and conclusion.best.throughput):
         return ended
-    history = TrialHistory.from_entries(record.resolved.settings, trial_log.read_entries(folder))
+    history = TrialHistory.from_entries(record.resolved.settings, trial_log.TuningReader(folder).entries())
     if conclusion.winner == history.start:
         return structs.replace(ended, sentence=f"No preset was saved. {ended.sentence}".rstrip())
     # A finished tuning that is resumed keeps its preset.

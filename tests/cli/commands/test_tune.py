@@ -23,7 +23,7 @@ from tuner_tui.runs.store.folder import list_runs, runs_dir
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.presets import load_preset
 from tuner_tui.tuning.store import TuningFolder, tunings_dir
-from tuner_tui.tuning.trial_log import TrialCompleted, TuningReader, read_entries
+from tuner_tui.tuning.trial_log import TrialCompleted, TuningReader
 
 __all__ = ["shell"]
 
@@ -263,7 +263,7 @@ def test_a_killed_tuner_goes_on_from_its_folder(tuner: Shell) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=300)
     assert process.returncode == 143
-    assert not any(isinstance(entry, TrialCompleted) for entry in read_entries(folder))
+    assert not any(isinstance(entry, TrialCompleted) for entry in TuningReader(folder).entries())
 
 
 def kill_holder(lock: Path) -> None:

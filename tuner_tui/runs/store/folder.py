@@ -31,20 +31,29 @@ class FolderFile:
         return path
 
 
-class RunFolder(Struct, frozen=True):
-    """The files of one run."""
+class StateFolder(Struct, frozen=True):
+    """The folder of a run or tuning, which a detached process owns."""
 
     path: Path
 
     @property
     def id(self) -> str:
-        """The id of the run, such as `r007`."""
+        """Its name, such as `r007`."""
         return self.path.name
 
     @property
     def argument(self) -> str:
-        """The word that names the run in a command: its id, or its path if it is not one of the runs of this shell."""
-        return self.id if self.path.parent == runs_dir() else shlex.quote(str(self.path))
+        """The word that names it in a command: its id, or its path if it is in another state directory."""
+        return self.id if self.path.parent.parent == state_dir() else shlex.quote(str(self.path))
+
+    lock = FolderFile("lock")
+    """Locked by the process while it lives."""
+    control = FolderFile("control")
+    """The order to the process: one word."""
+
+
+class RunFolder(StateFolder, frozen=True):
+    """The files of one run, whose process is its supervisor."""
 
     record = FolderFile("run.json")
     """`run.json`: what was launched; written once, before the training starts."""
@@ -58,12 +67,8 @@ class RunFolder(Struct, frozen=True):
     """Processes and outcome, written by the supervisor."""
     queue = FolderFile("queue.json")
     """What the run waits or waited for; only of a run that was queued."""
-    control = FolderFile("control")
-    """The order sent to the run: one word."""
     agreed = FolderFile("agreed")
     """The order and the step at which all ranks follow it, written by rank 0."""
-    lock = FolderFile("lock")
-    """Locked by the supervisor while it lives."""
     fallback_lock = FolderFile("fallback.lock")
     """Locked by the fallback process until it has continued the run after an out-of-memory, or decided not to."""
     config = FolderFile("config.yaml")

@@ -189,7 +189,10 @@ class BatchSearch(Struct, frozen=True):
             proposed = BatchProposal(self._by_prior(self.prior), "the estimate, corrected by the first trial")
         else:
             proposed = BatchProposal(self._likely(last), "likely to fit: little memory depends on the batch")
-        proved = BatchProposal(self._proved(last), "shown to be safe by the last trial")
+        # Sound without any model: what is resident does not grow, so each further sample takes at most what one of the
+        # samples measured takes of the rest.
+        more = int((self.limit_bytes - last.line_bytes) / (last.steepest_slope or last.line_bytes / last.batch))
+        proved = BatchProposal(last.batch + max(0, more), "shown to be safe by the last trial")
         return max(proved, proposed, key=lambda proposal: proposal.batch)
 
     def _below_failed(self) -> BatchProposal:
@@ -238,11 +241,3 @@ class BatchSearch(Struct, frozen=True):
         elif steepest is None:  # the smaller size may lie on the floor, so the slope is between these two
             usual = math.sqrt(secant * last.line_bytes / last.batch)
         return min(last.batch + int(room / usual), MAX_LIKELY_GROWTH * last.batch)
-
-    def _proved(self, point: PeakPoint) -> int:
-        """Return the size that one run proves to fit: no sample takes more than its share of what is not resident."""
-        # Sound without any model: what is resident does not grow, so each further sample takes at most what one of the
-        # samples measured takes of the rest.
-        slope = point.steepest_slope or point.line_bytes / point.batch
-        proved = point.batch + int((self.limit_bytes - point.line_bytes) / slope)
-        return max(proved, point.batch)

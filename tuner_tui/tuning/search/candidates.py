@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from tuner_tui.core.units import format_share
-from tuner_tui.settings.model import FIELDS, Settings, Value
+from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.tuning.search import knobs
 from tuner_tui.tuning.search.baseline import fields_not_applied
 from tuner_tui.tuning.search.knobs import KnobChange, knob_changes, loader_changes
@@ -150,7 +150,7 @@ class JointMoves(Struct, frozen=True):
 
     def changes(self) -> Iterator[KnobChange]:
         """Yield other micro batches for the best knobs and for knobs that could overtake them, and joint changes."""
-        sizes = self._sizes(self.best)
+        sizes = MicroBatchSizes(self.context, self.best)
         for size in (sizes.larger(), sizes.doubled(), sizes.smaller()):
             if size is not None:
                 yield self._change(MICRO, sizes.with_micro(size.micro), size.bound, size.reason)
@@ -160,7 +160,7 @@ class JointMoves(Struct, frozen=True):
 
     def skipped(self) -> tuple[SkippedChange, ...]:
         """Return the micro batches that cannot be tried, and why."""
-        sizes, space = self._sizes(self.best), self.context.space
+        sizes, space = MicroBatchSizes(self.context, self.best), self.context.space
         if space.capacity_bytes is None and sizes.micro < sizes.largest:
             why = "the memory limit is unknown; set --memory-limit"
             return (SkippedChange(knob=MICRO, value=f"above {sizes.micro}", reason=why),)
@@ -173,9 +173,6 @@ class JointMoves(Struct, frozen=True):
             return (SkippedChange(knob=MICRO, value=f"above {sizes.micro}", reason=why),)
         return ()
 
-    def _sizes(self, result: SettingsResult) -> MicroBatchSizes:
-        return MicroBatchSizes(self.context, result)
-
     def _overtaking(self) -> Iterator[KnobChange]:
         """Larger sizes, and a faster loader, for knobs that were slower than the best at the sizes tried so far."""
         # Changing one knob at a time ends in a local optimum: bf16 at micro batch 8 may be slower than fp32 at 32,
@@ -187,7 +184,7 @@ class JointMoves(Struct, frozen=True):
             if fastest is None or knobs_of(fastest.settings) == knobs_of(self.best.settings):
                 continue
             yield from self._faster_loader(fastest)
-            sizes = self._sizes(fastest)
+            sizes = MicroBatchSizes(self.context, fastest)
             size = sizes.larger()
             if size is not None:
                 bound = None if size.bound is None else self._ratio_to_best(fastest) * (1 + size.bound) - 1
@@ -212,7 +209,9 @@ class JointMoves(Struct, frozen=True):
         memory_limits = search is not None and search.propose() is None and search.best is not None
         if not memory_limits or sizes.micro >= sizes.largest:
             return
-        if self.best.settings.gradient_checkpointing or not self._is_candidate(CHECKPOINTING, True):
+        if self.best.settings.gradient_checkpointing or True not in self.context.space.candidates.get(
+            CHECKPOINTING, ()
+        ):
             return
         micro = max(sizes.micro, self._size_with_checkpointing(sizes))
         after = sizes.with_micro(micro).changed(**{CHECKPOINTING: True})
@@ -229,7 +228,9 @@ class JointMoves(Struct, frozen=True):
 
     def _checkpointing_off(self, sizes: MicroBatchSizes) -> Iterator[KnobChange]:
         """No recomputing, with the micro batch that fits when activations are kept."""
-        if not self.best.settings.gradient_checkpointing or not self._is_candidate(CHECKPOINTING, False):
+        if not self.best.settings.gradient_checkpointing or False not in self.context.space.candidates.get(
+            CHECKPOINTING, ()
+        ):
             return
         model, micro = sizes.memory_model(), sizes.micro
         if model is not None and self.context.space.limit_bytes is not None:
@@ -255,9 +256,6 @@ class JointMoves(Struct, frozen=True):
     @property
     def _limit_bytes(self) -> float:
         return self.context.space.limit_bytes or 0.0
-
-    def _is_candidate(self, name: str, value: Value) -> bool:
-        return value in self.context.space.candidates.get(name, ())
 
     def _ratio_to_best(self, result: SettingsResult) -> float:
         return (result.speed or 0.0) / (self.best.speed or 1.0)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tuner_tui.advice.batch_scaling import batch_change
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.baseline import refused_trial
-from tuner_tui.tuning.search.paired_test import MAX_PAIRS, MIN_PAIRS, PairedTest
+from tuner_tui.tuning.search.paired_test import MIN_PAIRS, PairedTest
 from tuner_tui.tuning.search.results import SearchContext, SettingsResult, throughputs
 from tuner_tui.tuning.trial import Measurement, Trial, TuningConclusion
 
@@ -39,13 +39,6 @@ class Confirmation(Struct, frozen=True):
         test = PairedTest(self.context, winner.settings)
         settings = None if test.decided else test.next(gpu, under_way)
         return None if settings is None else _trial(settings, "current settings and winner, alternating")
-
-    def trials_left(self) -> tuple[int, int]:
-        """Return the minimum and maximum number of confirming trials still needed."""
-        done = sum(completed.trial.purpose == "confirm" for completed in self.context.trials)
-        winner = self.candidate
-        needed = winner is not None and winner.settings != self.context.start
-        return max(0, 2 * MIN_PAIRS - done) if needed else 0, max(0, 2 * MAX_PAIRS - done)
 
     @property
     def candidate(self) -> SettingsResult | None:

@@ -17,7 +17,7 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.baseline import next_baseline_trial, refused_trial
 from tuner_tui.tuning.search.candidates import Candidates
 from tuner_tui.tuning.search.conclusion import Confirmation
-from tuner_tui.tuning.search.paired_test import MAX_PAIRS
+from tuner_tui.tuning.search.paired_test import MAX_PAIRS, MIN_PAIRS
 from tuner_tui.tuning.search.results import SearchContext
 from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion
@@ -124,10 +124,12 @@ class Search(Struct, frozen=True, dict=True):
         return () if last is None else (last,)
 
     def _trials_left(self) -> tuple[int, int]:
-        following = self.propose()
+        following, winner = self.propose(), self._confirmation.candidate
         if following is None:
             return 0, 0
-        low, high = self._confirmation.trials_left()
+        confirmed = sum(completed.trial.purpose == "confirm" for completed in self.trials)
+        is_change = winner is not None and winner.settings != self._context.start
+        low, high = max(0, 2 * MIN_PAIRS - confirmed) if is_change else 0, max(0, 2 * MAX_PAIRS - confirmed)
         if following.purpose == "confirm":
             return low, high
         baseline = 1 if following.purpose in ("start", "noise") else 0
