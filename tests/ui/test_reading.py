@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fakes.ui_backend import FakeBox, FakeEstimates, opened, running
-from tests.ui.pilots import SIZE, app_of, dialog, screen_text, settled, until
+from tests.ui.pilots import SIZE, app_of, dialog, press_until, said, screen_text, settled, until
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.backend import Backend
@@ -120,3 +120,18 @@ async def test_q_leaves_a_screen_that_never_finishes_reading() -> None:
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("q")
         await until(pilot, lambda: not app.is_running)
+
+
+async def test_of_a_run_that_is_still_read_nobody_says_that_it_does_not_train() -> None:
+    box = script_box(follows=True)
+    gates = Gates(box)
+    app = gates.app(Path("/runs/r007"))
+    async with app.run_test(size=SIZE) as pilot:
+        gates.gates["open_run"].set()
+        for key in ("W", "F", "c", "s"):
+            await press_until(pilot, lambda: "r007 is still being read" in said(pilot), key)
+            app.clear_notifications()
+        gates.let_all_through()
+        await until(pilot, settled(pilot, box))
+        await press_until(pilot, lambda: box.orders, "c")
+        assert "No training is running" not in said(pilot)

@@ -67,6 +67,13 @@ class RunRequests(Requests):
         self._queued: set[Path] = set()
         """The runs queued here, which are followed in turn until the user opens another run."""
 
+    def _refuse(self, refusal: str) -> None:
+        """Say why a request is not served: the run that it is about is still being read, or the `refusal`."""
+        folder, view = self._state.folder, self._state.view
+        if folder is not None and view is None:
+            refusal = f"{folder.name} is still being read; try again in a moment."
+        self._app.show_note(refusal, severity="warning")
+
     # following
 
     def follow(self, folder: Path | None) -> None:
@@ -212,7 +219,7 @@ class RunRequests(Requests):
 
     async def restart(self) -> None:
         if self._state.folder is None:
-            self._app.show_note("No run is open.", severity="warning")
+            self._refuse("No run is open.")
             return
         await self._restart(self._state.folder, self._state.current)
 
@@ -252,7 +259,7 @@ class RunRequests(Requests):
         """Write the report of the followed run, which has ended, to a file that the user names."""
         folder, view, findings = self._state.folder, self._state.view, self._state.findings
         if folder is None or view is None or findings is None or view.state.finished is None:
-            self._app.show_note("There is a report once a run has ended.", severity="warning")
+            self._refuse("There is a report once a run has ended.")
             return
         scene = end_scene(folder.name, view, self._state.context, findings)
         about = f"A file in {Path.cwd()}: .md is Markdown, .svg a picture, .html a web page"
@@ -268,7 +275,7 @@ class RunRequests(Requests):
         """Put the path of the newest checkpoint of the followed run on the clipboard, else that of its folder."""
         folder, view = self._state.folder, self._state.view
         if folder is None or view is None:
-            self._app.show_note("No run is open.", severity="warning")
+            self._refuse("No run is open.")
             return
         path = checkpoint_path(end_scene(folder.name, view, self._state.context, ())) or str(folder)
         copied = self._app.copy_text(path)
@@ -280,7 +287,7 @@ class RunRequests(Requests):
         """Stop the followed run: each further request is stronger, and each asks first."""
         question = next_stop_question(self._state)
         if question is None or self._state.folder is None:
-            self._app.show_note("There is no training to stop.", severity="warning")
+            self._refuse("There is no training to stop.")
             return
         folder = self._state.folder
         if await self._app.ask(ConfirmScreen(question.heading, question.question, question.order)):
@@ -289,7 +296,7 @@ class RunRequests(Requests):
     async def save_checkpoint(self) -> None:
         folder = self._state.folder
         if folder is None or not self._state.running:
-            self._app.show_note("There is no training to save.", severity="warning")
+            self._refuse("There is no training to save.")
             return
         reason = None if self._state.view is None else checkpoint_refusal(self._state.view.state)
         if reason is not None:
@@ -324,7 +331,7 @@ class RunRequests(Requests):
         folder = self._state.folder
         screen = self._unseen.pop((title, folder), None)
         if folder is None or (screen is None and live and not self._state.running):
-            self._app.show_note("No training is running.", severity="warning")
+            self._refuse("No training is running.")
             return
         if screen is None:
             request = f"{doing} {folder.name} …"
