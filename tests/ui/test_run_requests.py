@@ -14,7 +14,7 @@ from textual.events import Key
 from textual.widgets import Input, Label
 
 from tests.fakes import live_run
-from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeSampler, busy_box, ended, opened
+from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeSampler, busy_box, ended, opened, presetted
 from tests.ui.pilots import (
     ScreenPilot,
     app_of,
@@ -37,7 +37,7 @@ from tuner_tui.runs.events.types import FellBack
 from tuner_tui.runs.read.live_inspection import RankProfile, RunProfile
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.supervise.stall import Inspection
-from tuner_tui.settings.job import CommandJob, Job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.records import LaunchOffer, TrainingConfig
@@ -92,6 +92,20 @@ async def test_a_second_training_can_wait_in_the_queue_while_one_runs() -> None:
         assert "already training" in said(pilot)
         await press_to(pilot, "", "escape")
         assert not box.launched
+
+
+async def test_a_start_on_two_gpus_keeps_the_effective_batch_and_so_does_the_next_one() -> None:
+    job = BuiltinJob(task="causal-lm", model="meta-llama/Llama-3.2-1B")
+    box = FakeBox(opened=replace(presetted(), job=job))
+    async with on_screen(box) as pilot:
+        await press_to(pilot, "Train", "t")
+        await until(pilot, lambda: "64 = 16 × 4" in screen_text(pilot.app))
+        await press_until(
+            pilot, lambda: "64 = 16 × 2 × 2 processes, as before: accumulation 4 → 2" in screen_text(pilot.app), "2"
+        )
+        await press_until(pilot, lambda: box.launched, "enter")
+        assert box.launched[0].resolved.settings.gradient_accumulation_steps == 2
+        await until(pilot, lambda: value(pilot, "gradient_accumulation_steps") == 2)
 
 
 async def test_stopping_asks_first() -> None:

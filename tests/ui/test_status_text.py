@@ -19,7 +19,7 @@ from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.read.status import RunStatus
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.screens.pickers import run_table
@@ -169,6 +169,35 @@ def test_a_start_takes_free_gpus_and_names_those_that_others_use(
     current = choice.state.current
     assert current is not None
     assert (current.job.processes, current.launch_request().visible_gpus) == (launched, visible)
+
+
+LARGE = BuiltinJob(task="causal-lm", model="meta-llama/Llama-3.2-1B")
+
+
+@pytest.mark.parametrize(
+    ("job", "values", "accumulation", "words"),
+    [
+        (LARGE, (16, 4), 2, "as before: accumulation 4 → 2"),
+        (LARGE, (16, 1), 1, "before 16: the learning rate may need another value"),
+        (replace(SCRIPT, apply="hf-args"), (16, None), 1, ""),  # a Trainer uses both GPUs in one process, too
+        (replace(SCRIPT, apply="none"), (16, 4), 4, "before 64: the learning rate may need another value"),
+        (SCRIPT, (None, None), 1, "2 × as large as before, unless the script divides it"),
+        (replace(SCRIPT, launcher="torchrun", processes=2), (16, 4), 4, ""),
+    ],
+)
+def test_on_two_gpus_the_effective_batch_is_kept_or_said_to_be_another(
+    job: Job, values: tuple[int | None, int | None], accumulation: int, words: str
+) -> None:
+    names = ("per_device_train_batch_size", "gradient_accumulation_steps")
+    given = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    machine = box(make_gpu(index=0), make_gpu(index=1))
+    state = UiState(inventory=machine, interpreter=INTERPRETER).with_config(replace(opened(None, **given), job=job))
+    choice = gpus_of_start(state, None, 2).with_batch_of(state)
+    assert choice.batch == words
+    assert choice.change == ({names[1]: accumulation} if words.startswith("as before") else {})
+    current = choice.state.current
+    assert current is not None
+    assert current.resolved.settings.gradient_accumulation_steps == accumulation
 
 
 async def test_settings_that_cannot_train_are_not_recommended_for_it() -> None:

@@ -107,7 +107,8 @@ class LaunchOffer(NamedTuple):
     """A prepared run: a sentence and labelled lines on what it will do, and the call that starts or queues it.
 
     The call returns its folder, that of a restart once the old run has ended. It can be asked for again with one of
-    `most_gpus`; `job` is then that with a process for each. `heading` replaces that of the dialog.
+    `most_gpus`; `job` is then that with a process for each, and `change` keeps the effective batch. `heading` replaces
+    that of the dialog.
     """
 
     sentence: str
@@ -116,6 +117,7 @@ class LaunchOffer(NamedTuple):
     most_gpus: int = 1
     job: Job | None = None
     heading: str = ""
+    change: Mapping[str, Value] = MappingProxyType({})
 
 
 TrialPlacement = Literal["sequential", "gpus", "ray"]

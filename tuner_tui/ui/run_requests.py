@@ -15,6 +15,7 @@ from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.runs.events.run_state import RunState, checkpoint_refusal
 from tuner_tui.runs.read.reader import RunRow, RunView
 from tuner_tui.settings.job import OF_RUNTIME
+from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import UNREADABLE, BackendError, poll
 from tuner_tui.ui.records import LaunchOffer, TrainingConfig
@@ -179,7 +180,8 @@ class RunRequests(Requests):
         self._app.show_note("Queueing …" if heading == "Queue" else "Starting …")
         folder, loaded = await to_daemon_thread(offer.start), self._state.loaded
         if offer.job is not None and loaded is not None and loaded.job != offer.job:
-            self._store.update(replace(self._state, loaded=replace(loaded, job=offer.job)))
+            state = replace(self._state, loaded=replace(loaded, job=offer.job))
+            self._store.update(state.with_changes(offer.change, Origin(OriginKind.EDITED)))
         return folder
 
     async def _prepare(
@@ -203,13 +205,13 @@ class RunRequests(Requests):
         if outlook is not None and outlook.estimate is not None and outlook.estimate.verdict == "too large":
             problems.append(("Problem", f"It runs out of memory by the estimate: {figures_of(outlook.estimate)}."))
         batch = "" if view is None else effective_batch(view, self._app.size.width)
-        batch = batch.removeprefix("effective ").removeprefix("batch ")
+        batch = ", ".join(filter(None, (batch.removeprefix("effective ").removeprefix("batch "), choice.batch)))
         env = [f"{name}={value}" for name, value in current.job.env.items() if name in OF_RUNTIME]
         live = None if queued or meanwhile else live_elsewhere(self._state)
         meanwhile = meanwhile if live is None else f"{recent_text(live)}; both may be slower."
         more = ("GPUs", choice.taken), ("Effective batch", batch), ("With", ", ".join(env)), ("Meanwhile", meanwhile)
         lines = [*problems, *offer.lines, *(pair for pair in more if pair[1])]
-        return LaunchOffer(sentence, lines, offer.start, choice.most, current.job)
+        return LaunchOffer(sentence, lines, offer.start, choice.most, current.job, change=choice.change)
 
     async def _concurrent_tuning(self) -> str:
         """Return what a training does to the tuning that runs; empty without one."""

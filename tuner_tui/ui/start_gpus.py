@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -12,16 +14,45 @@ from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
 from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_gpus
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.settings.distributed import process_count
+from tuner_tui.settings.model import Origin, OriginKind, Value
 from tuner_tui.ui.state import UiState
 from tuner_tui.view.gpu_rows import format_indices
 
+MICRO, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+
 
 class GpuChoice(NamedTuple):
-    """The state of a start with its GPUs, which of them it takes in words, and how many there are to choose from."""
+    """The state of a start with its GPUs, which of them it takes in words, and how many there are to choose from.
+
+    `batch` says what becomes of the effective batch on another number of GPUs, `change` is what keeps it.
+    """
 
     state: UiState
     taken: str = ""
     most: int = 1
+    batch: str = ""
+    change: Mapping[str, Value] = MappingProxyType({})
+
+    def with_batch_of(self, before: UiState) -> GpuChoice:
+        """Keep the effective batch of `before` by another accumulation, where the job takes one and it divides."""
+        first, current = before.current, self.state.current
+        old, new = (state.data_parallel for state in (before, self.state))
+        count, copies = old.processes * old.gpu_count, new.processes * new.gpu_count
+        if first is None or current is None or count == copies:
+            return self
+        if MICRO in self.state.unknown_values:
+            return self._replace(batch=f"{copies / count:g} × as large as before, unless the script divides it")
+        wanted, settings = first.resolved.settings.effective_batch(count), current.resolved.settings
+        accumulation, left = divmod(wanted, settings.per_device_train_batch_size * copies)
+        if accumulation == settings.gradient_accumulation_steps and not left:
+            return self
+        is_taken = ACCUMULATION not in self.state.unknown_values and getattr(current.job, "apply", "") != "none"
+        if left or not is_taken or old.perhaps > 1:
+            return self._replace(batch=f"before {wanted}: the learning rate may need another value")
+        change = {ACCUMULATION: accumulation}
+        batch = f"as before: accumulation {settings.gradient_accumulation_steps} → {accumulation}"
+        state = self.state.with_changes(change, Origin(OriginKind.EDITED, f"on {copies} GPUs"))
+        return self._replace(state=state, batch=batch, change=change)
 
 
 def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = None) -> GpuChoice:

@@ -83,9 +83,11 @@ class StateStore:
         return self._screen.outlook
 
     def choose_gpus(self, count: int | None) -> GpuChoice:
-        """Return the start on `count` GPUs, with the values that are recommended for them."""
+        """Return the start on `count` GPUs, with the values recommended for them and the effective batch kept."""
         choice = gpus_of_start(self.state, self._screen.sample, count)
-        return choice if choice.state is self.state else choice._replace(state=self._with_recommended(choice.state))
+        if choice.state is self.state:
+            return choice
+        return choice._replace(state=self._with_recommended(choice.state)).with_batch_of(self.state)
 
     def request_estimate(self, state: UiState | None = None) -> None:
         """Ask for the memory of the settings in `state`, or of those shown; the answer is shown later."""
