@@ -33,7 +33,6 @@ def gpu_sample(index: int, time_s: float, **changes: object) -> GpuSample:
         power_limit_w=700.0,
         temperature_c=round(wave(time_s, 68, 4, 120, index)),
         clock_sm_mhz=round(wave(time_s, 1950, 30, 11, index)),
-        clock_memory_mhz=2619,
     )
     return replace(shown, **changes)
 

@@ -25,7 +25,7 @@ def make_gpu(index: int, busy: float, used_gib: float, throttle: tuple[str, ...]
         return GpuSample(index, "NVIDIA H100 80GB HBM3", memory_total_bytes=80 * GIB, lost=True, age_s=252.0)
     return GpuSample(
         index, "NVIDIA H100 80GB HBM3", busy, int(used_gib * GIB), 80 * GIB, 90 + 6 * busy, 700.0, 35 + busy / 3, None,
-        1755, 2619, throttle,
+        1755, throttle,
     )  # fmt: skip
 
 

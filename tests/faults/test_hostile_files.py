@@ -22,7 +22,7 @@ from tuner_tui.hardware.interpreter import Interpreter, ProbeCacheEntry, interpr
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.hosts import parse_machine
 from tuner_tui.runs.events.types import Checkpoint, Exited, FellBack, Launched, Saved, Started
-from tuner_tui.runs.launch.detached_process import ProcessSpec
+from tuner_tui.runs.launch.start import ProcessSpec
 from tuner_tui.runs.queue.queued_run import QueuedRun, QueueError, read_queued, write_queued
 from tuner_tui.runs.queue.waiter import bound_fallback
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint, newest_checkpoint, read_checkpoint

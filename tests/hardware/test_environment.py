@@ -10,7 +10,6 @@ from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware.environment import (
     allocated_gpus,
     detect_container,
-    detect_multiplexer,
     hides_all_gpus,
     sees_host_pids,
     visible_indexes,
@@ -24,11 +23,6 @@ CASES = read_data_file(Path(__file__).with_name("environment.yaml"))
 def test_containers(case: dict[str, Any], tmp_path: Path):
     root = write_tree(tmp_path, case.get("files", {}))
     assert detect_container(case.get("variables", {}), root) == case.get("container")
-
-
-@pytest.mark.parametrize(("environment", "name"), CASES["multiplexers"])
-def test_multiplexers(environment: dict[str, str], name: str | None):
-    assert detect_multiplexer(environment) == name
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tuner_tui.core.child_guard import COMM
 from tuner_tui.core.files import read_data_file
-from tuner_tui.hardware.processes import HostProcess, find_jobs, find_trainings, looks_like_training
+from tuner_tui.hardware.processes import HostProcess, find_jobs, looks_like_training
 
 PYTHON = "/env/bin/python"
 TABLES = read_data_file(Path(__file__).with_name("jobs.yaml"))
@@ -52,4 +52,3 @@ def test_jobs(table: dict[str, Any]):
 )
 def test_what_looks_like_a_training(candidate: HostProcess, is_training: bool):
     assert looks_like_training(candidate) is is_training
-    assert find_trainings({5: candidate}) == ((5,) if is_training else ())

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.inspection.activity import TABLE, find_activity
+from tuner_tui.inspection.hang import TABLE, find_activity
 from tuner_tui.inspection.process_dump import ProcessDump, StackFrame, ThreadStack
 
 ENTRIES = read_data_file(TABLE)

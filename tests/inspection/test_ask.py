@@ -15,8 +15,8 @@ import pytest
 
 from tests.observer.observed_process import SITE
 from tuner_tui.core.procfs import all_processes, descendants_in, read_stat
-from tuner_tui.inspection.activity import find_activity
 from tuner_tui.inspection.ask import ask_processes
+from tuner_tui.inspection.hang import find_activity
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.stall import Inspection, inspect_run

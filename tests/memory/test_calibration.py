@@ -18,7 +18,14 @@ from tuner_tui.memory.calibration import (
     estimate_from_runs,
 )
 from tuner_tui.memory.closed_form import MemoryPhase
-from tuner_tui.memory.device import CPU_SLACK_SHARE, RESERVED_BYTES, RESERVED_UNCERTAINTY_BYTES, Device, ImportFootprint
+from tuner_tui.memory.device import (
+    CPU_SLACK_SHARE,
+    RESERVED_BYTES,
+    RESERVED_UNCERTAINTY_BYTES,
+    Device,
+    ImportFootprint,
+    runtime_overhead,
+)
 from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, MemoryEstimate, estimate, estimate_from_phases
 from tuner_tui.settings.model import Settings
 
@@ -212,7 +219,7 @@ def test_a_compiled_run_that_was_measured_leaves_no_possible_saving(on_gpu: bool
 def test_on_a_gpu_the_context_is_added_to_what_the_allocator_held() -> None:
     estimated = estimate_from_runs((gpu_run(1, 8, 9000),), GIVEN, GPU_DEVICE)
     assert isinstance(estimated, MeasuredEstimate)
-    assert estimated.estimate.total_bytes == 9000 * MEBIBYTE + GPU_DEVICE.context_bytes
+    assert estimated.estimate.total_bytes == 9000 * MEBIBYTE + runtime_overhead(GPU_DEVICE).context_bytes
 
 
 def test_runs_with_other_settings_or_of_another_device_say_nothing() -> None:

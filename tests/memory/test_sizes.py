@@ -7,7 +7,7 @@ from msgspec import convert
 
 from tuner_tui.core.units import MIB
 from tuner_tui.memory.closed_form import OptimizerBytes, embedding_states_bytes, optimizer_bytes, quantized_bytes
-from tuner_tui.memory.device import Device, ImportFootprint, RuntimeOverhead, interpolate
+from tuner_tui.memory.device import Device, ImportFootprint, RuntimeOverhead, interpolate, runtime_overhead
 from tuner_tui.settings.model import Settings
 
 EIGHT_BIT = 1 + 4 / 256
@@ -110,10 +110,10 @@ MEASURED = ImportFootprint(resident_bytes=300 * MIB, private_bytes=900 * MIB)
 def test_what_a_process_takes_besides_tensors(
     device: Device, context: int, reserved: int, context_doubt: int, reserved_doubt: int
 ) -> None:
-    assert device.context_bytes == context * MIB
-    assert device.reserved_bytes == reserved * MIB
-    assert device.context_uncertainty_bytes == context_doubt * MIB
-    assert device.reserved_uncertainty_bytes == reserved_doubt * MIB
+    assert runtime_overhead(device).context_bytes == context * MIB
+    assert runtime_overhead(device).reserved_bytes == reserved * MIB
+    assert runtime_overhead(device).context_uncertainty_bytes == context_doubt * MIB
+    assert runtime_overhead(device).reserved_uncertainty_bytes == reserved_doubt * MIB
 
 
 @pytest.mark.parametrize(

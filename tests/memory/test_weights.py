@@ -50,7 +50,7 @@ def test_a_model_that_is_traced_by_its_name_has_its_published_size(name: str, mi
     skip_without("transformers")
     from tests.gpu.measure_memory import quiet
     from tuner_tui.trainer.job_file import JobArguments
-    from tuner_tui.trainer.memory_tracer.training_step import build_meta_model
+    from tuner_tui.trainer.memory_tracer.tracer import build_meta_model
 
     task = usual_task(name)
     assert task is not None

@@ -30,8 +30,7 @@ from tuner_tui.runs.events.types import Finished
 from tuner_tui.runs.log_parsing.lines import read_head_and_tail, read_tail
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.read.reader import RunReader, RunView
-from tuner_tui.runs.read.recorded_batches import read_peaks, read_replay, read_suspects
-from tuner_tui.runs.read.resumed_run import read_resume_check
+from tuner_tui.runs.read.recorded_batches import read_peaks, read_replay, read_resume_check, read_suspects
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import RunRecord, readable_record
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, read_outcomes

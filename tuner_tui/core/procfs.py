@@ -144,12 +144,8 @@ def end_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def children_by_parent(proc: str | Path = PROC) -> dict[int, list[ProcessStat]]:
-    """All processes by the pid of their parent. Reads the whole of /proc: not for every second."""
-    return _by_parent(all_processes(proc))
-
-
-def _by_parent(processes: Iterable[ProcessStat]) -> dict[int, list[ProcessStat]]:
+def children_by_parent(processes: Iterable[ProcessStat]) -> dict[int, list[ProcessStat]]:
+    """The processes by the pid of their parent."""
     children: dict[int, list[ProcessStat]] = {}
     for stat in processes:
         children.setdefault(stat.parent, []).append(stat)
@@ -158,7 +154,7 @@ def _by_parent(processes: Iterable[ProcessStat]) -> dict[int, list[ProcessStat]]
 
 def descendants_in(processes: Iterable[ProcessStat], pids: Iterable[int]) -> list[ProcessStat]:
     """Those of `processes` that run below one of `pids`, parents before children."""
-    children = _by_parent(processes)
+    children = children_by_parent(processes)
     descendants: list[ProcessStat] = []
     pending = list(pids)
     # `pop` also ends a cycle: the processes are not read at one moment, and a reused pid may be its own ancestor.

@@ -144,3 +144,22 @@ def name_ranks(ranks: Iterable[int]) -> str:
     if numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) > 2:
         return f"ranks {numbers[0]} to {numbers[-1]}"
     return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+REPORT_WIDTH = 100
+"""Columns of a report."""
+
+
+def join_sections(sections: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of all sections that have any, with a blank line between two sections."""
+    return "\n\n".join("\n".join(section) for section in sections if section).split("\n")
+
+
+def titled_section(title: str, lines: Sequence[str]) -> list[str]:
+    """Return `lines` below their title; nothing without lines."""
+    return [title, *lines] if lines else []
+
+
+def hanging_lines(first: str, text: str, width: int = REPORT_WIDTH) -> list[str]:
+    """Wrap `text` behind `first`; the following lines are indented by the length of `first`."""
+    return wrap_text(text, width, initial_indent=first, subsequent_indent=" " * len(first))

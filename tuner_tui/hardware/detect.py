@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.hardware.capabilities import abilities
 from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable, gpu_problem
-from tuner_tui.hardware.environment import detect_container, detect_multiplexer, logout_warning, sees_host_pids
+from tuner_tui.hardware.environment import detect_container, logout_warning, sees_host_pids
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, Inventory
 from tuner_tui.hardware.known_gpus import known_gpu
 from tuner_tui.hardware.nvml import NvmlReader
@@ -48,7 +48,6 @@ def read_inventory(disk_folder: Path, timeout_s: float = TIMEOUT_S) -> Inventory
         shm=read_space(SHM),
         disk=read_space(disk_folder),
         container=detect_container(os.environ),
-        multiplexer=detect_multiplexer(os.environ),
         cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         logout_warning=logout_warning(),
     )

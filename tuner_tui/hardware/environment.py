@@ -22,7 +22,6 @@ from tuner_tui.hardware.inventory import Gpu, Inventory
 CGROUP_MARKERS = (("kubepods", "kubernetes"), ("libpod", "podman"), ("docker", "docker"), ("lxc", "lxc"))
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 MIG = "MIG-"
-MULTIPLEXERS = (("TMUX", "tmux"), ("STY", "screen"), ("ZELLIJ", "zellij"))
 
 
 def detect_container(environment: Mapping[str, str], root: Path = Path("/")) -> str | None:
@@ -40,11 +39,6 @@ def detect_container(environment: Mapping[str, str], root: Path = Path("/")) -> 
     return by_cgroup or environment.get("container") or ("slurm" if "SLURM_JOB_ID" in environment else None)
 
 
-def detect_multiplexer(environment: Mapping[str, str]) -> str | None:
-    """The terminal multiplexer, by the variable it sets: `tmux`, `screen`, `zellij`; None outside of one."""
-    return next((name for variable, name in MULTIPLEXERS if environment.get(variable)), None)
-
-
 def visible_indexes(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple[int, ...]:
     """The driver's indexes of the GPUs that CUDA makes visible to a training, in CUDA's order.
 
@@ -55,8 +49,11 @@ def visible_indexes(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tu
     if cuda_visible_devices is None:
         return tuple(gpu.index for gpu in gpus)
     entries = [entry.strip() for entry in cuda_visible_devices.split(",")]
-    if entries[0].startswith(MIG):
-        return gpu_of_mig_slice(entries[0], gpus)
+    if (name := entries[0]).startswith(MIG):  # a slice; older drivers call it `MIG-GPU-<uuid>/1/0`
+        sliced = [gpu for gpu in gpus if gpu.mig]
+        named = [gpu.index for gpu in sliced if any((mig.uuid or "").startswith(name) for mig in gpu.slices)]
+        named += [gpu.index for gpu in sliced if gpu.uuid and name.removeprefix(MIG).startswith(f"{gpu.uuid}/")]
+        return tuple(named or [gpu.index for gpu in sliced])[:1]
     # The rules of CUDA's own parser (CUDA programming guide, CUDA_VISIBLE_DEVICES): entries before an invalid one
     # count, those after it do not; a duplicate makes the whole list invalid.
     seen: list[int] = []
@@ -92,7 +89,6 @@ def with_slice(gpu: Gpu, named: str | None) -> Gpu:
         uuid=chosen.uuid,
         memory_total_bytes=chosen.memory_total_bytes,
         memory_used_bytes=chosen.memory_used_bytes,
-        memory_reserved_bytes=None,
         mig=None if chosen.memory_total_bytes else True,
     )
 
@@ -103,14 +99,6 @@ def gpu_index(entry: str, gpus: Sequence[Gpu]) -> int | None:
         return int(entry) if int(entry) < len(gpus) else None
     matches = [gpu.index for gpu in gpus if entry and (gpu.uuid or "").startswith(entry)]
     return matches[0] if len(matches) == 1 else None
-
-
-def gpu_of_mig_slice(entry: str, gpus: Sequence[Gpu]) -> tuple[int, ...]:
-    """The GPU of a MIG slice: the named one (`MIG-GPU-<uuid>/1/0`, older drivers), else the first with MIG enabled."""
-    sliced = [gpu for gpu in gpus if gpu.mig]
-    named = [gpu.index for gpu in sliced if any((mig.uuid or "").startswith(entry) for mig in gpu.slices)]
-    named += [gpu.index for gpu in sliced if gpu.uuid and entry.removeprefix(MIG).startswith(f"{gpu.uuid}/")]
-    return tuple(named or [gpu.index for gpu in sliced])[:1]
 
 
 def allocated_gpus(environment: Mapping[str, str]) -> frozenset[int] | None:

@@ -60,7 +60,9 @@ class HostSampler:
         per_core_pct = self._per_core()
         memory = read_meminfo(self._proc)
         rates = self._rates(elapsed_s, swap=bool(memory.get("SwapTotal")))
-        quota_used = rates.get("quota_used")
+        cpu_pct = sum(per_core_pct) / len(per_core_pct) if per_core_pct else None
+        if "quota_used" in rates:
+            cpu_pct = min(100.0, 100 * rates["quota_used"])
         if self._ticks % DISK_SPACE_EVERY == 0:  # a network disk may be slow
             self._free = (free_disk_bytes(self._disk_folder), free_disk_bytes(self._shm))
         self._ticks += 1
@@ -71,7 +73,7 @@ class HostSampler:
             used, total = self._memory.used_bytes(), self._memory.limit_bytes
         swap_total, swap_free = memory.get("SwapTotal"), memory.get("SwapFree")
         return HostSample(
-            cpu_pct=mean(per_core_pct) if quota_used is None else min(100.0, 100 * quota_used),
+            cpu_pct=cpu_pct,
             per_core_pct=per_core_pct,
             ram_used_bytes=used,
             ram_total_bytes=total,
@@ -123,10 +125,6 @@ def core_times(stat: str, allowed: frozenset[int] | None) -> dict[int, tuple[int
             total = sum(ticks)
             times[core] = (total - ticks[3] - ticks[4], total)
     return times
-
-
-def mean(values: tuple[float, ...]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def busy_pct(part: int, whole: int) -> float:

@@ -64,7 +64,7 @@ PROBLEM_KINDS = {
     GPU_NOT_FOUND: GpuProblemKind.GPU_LOST,
 }
 LOST_CODES = frozenset({GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
-CLOCK_SM, CLOCK_MEMORY, SENSOR_GPU = 1, 2, 0
+CLOCK_SM, SENSOR_GPU = 1, 0
 MEMORY_V2 = 0x02000028
 EVENT_XID = 0x8
 MAX_XIDS = 64
@@ -118,7 +118,7 @@ class NvmlGpu:
 
     def describe(self) -> Gpu:
         """The GPU, without its abilities. Raises `GpuUnavailable`, as `fast` and `slow` do."""
-        total, reserved, used = self._memory()
+        total, used = self._memory()
         capability = self._query("nvmlDeviceGetCudaComputeCapability")
         mig = self._query("nvmlDeviceGetMigMode")
         return Gpu(
@@ -128,11 +128,8 @@ class NvmlGpu:
             architecture=ARCHITECTURES.get(self._query("nvmlDeviceGetArchitecture")),
             capability=None if capability is None else (int(capability[0]), int(capability[1])),
             memory_total_bytes=total,
-            memory_reserved_bytes=reserved,
             memory_used_bytes=used,
             power_limit_w=to_watts(self._query("nvmlDeviceGetPowerManagementLimit")),
-            clock_sm_max_mhz=self._query("nvmlDeviceGetMaxClockInfo", CLOCK_SM),
-            clock_memory_max_mhz=self._query("nvmlDeviceGetMaxClockInfo", CLOCK_MEMORY),
             mig=None if mig is None else bool(mig[0]),
             processes=self._processes() or (),
             slices=tuple(self._slices()) if mig is not None and mig[0] else (),
@@ -162,7 +159,7 @@ class NvmlGpu:
     def fast(self) -> GpuSample:
         """The figures for every second, which cost the driver microseconds."""
         rates = self._query("nvmlDeviceGetUtilizationRates")
-        total, _, used = self._memory()
+        total, used = self._memory()
         return GpuSample(
             self.index,
             f"GPU {self.index}",
@@ -171,7 +168,6 @@ class NvmlGpu:
             memory_total_bytes=total,
             power_w=to_watts(self._query("nvmlDeviceGetPowerUsage")),
             clock_sm_mhz=self._query("nvmlDeviceGetClockInfo", CLOCK_SM),
-            clock_memory_mhz=self._query("nvmlDeviceGetClockInfo", CLOCK_MEMORY),
             throttle=throttle_reasons(int(self._newest(THROTTLE_CALLS) or 0)),
         )
 
@@ -204,13 +200,10 @@ class NvmlGpu:
         self._nvml.nvmlDeviceRegisterEvents(self._handle, EVENT_XID, events)
         return events
 
-    def _memory(self) -> tuple[int | None, int | None, int | None]:
-        """Total, reserved and used bytes. Version 1 of the interface counts reserved memory as used."""
-        memory = self._query("nvmlDeviceGetMemoryInfo", MEMORY_V2)
-        if memory is not None:
-            return int(memory.total), int(memory.reserved), int(memory.used)
-        memory = self._query("nvmlDeviceGetMemoryInfo")
-        return (None, None, None) if memory is None else (int(memory.total), None, int(memory.used))
+    def _memory(self) -> tuple[int | None, int | None]:
+        """Total and used bytes. Version 1 of the interface, for older drivers, counts reserved memory as used."""
+        memory = self._query("nvmlDeviceGetMemoryInfo", MEMORY_V2) or self._query("nvmlDeviceGetMemoryInfo")
+        return (None, None) if memory is None else (int(memory.total), int(memory.used))
 
     def _newest(self, functions: Sequence[str], *arguments: Any) -> Any:
         """The answer to the first of `functions` that the driver has, newest first; None without any."""

@@ -19,6 +19,7 @@ from tuner_tui.core.procfs import (
     PROC,
     TICKS_PER_S,
     ProcessStat,
+    all_processes,
     children_by_parent,
     list_pids,
     read_command,
@@ -155,6 +156,7 @@ QUEUE_TIME_ROLES = (Role.MAIN, Role.WORKER)
 """Roles whose wait for a core delays the training; launchers and data servers may wait."""
 ROLE_ORDER = {role: order for order, role in enumerate(Role)}
 RANK = re.compile(r"(?:^|\0)RANK=([0-9]{1,6})(?:\0|$)")
+"""In the environment of each trainer that torchrun or accelerate started."""
 
 
 class TrainingProcess(Struct, frozen=True):
@@ -229,26 +231,22 @@ def find_training_processes(proc: Path, roots: Sequence[int]) -> tuple[TrainingP
     training: dict[int, TrainingProcess] = {}
     pending: list[tuple[int, TrainingProcess | None]] = [(root, None) for root in roots]
     # The kernel's list of the children of each thread would cost more: a trainer has a hundred threads.
-    children = children_by_parent(proc)
+    children = children_by_parent(all_processes(proc))
     while pending:
         pid, parent = pending.pop()
         stat = read_stat(pid, proc)
         if stat is not None and stat.is_running and pid not in training:
             command = read_command(pid, proc)
             role = role_of(command, stat.comm, None if parent is None else (parent.command, parent.role))
-            inherited = None if parent is None else parent.rank  # a worker has the rank of its trainer
-            rank = read_rank(proc, pid) if role is Role.MAIN else inherited
+            rank = None if parent is None else parent.rank  # a worker has the rank of its trainer
+            if role is Role.MAIN:
+                match = RANK.search(read_text(proc / str(pid) / "environ"))
+                rank = None if match is None else int(match[1])
             process = training[pid] = TrainingProcess(pid, command, role, rank)
             pending += [(child.pid, process) for child in children.get(pid, ())]
     return tuple(
         sorted(training.values(), key=lambda process: (ROLE_ORDER[process.role], process.rank or 0, process.pid))
     )
-
-
-def read_rank(proc: Path, pid: int) -> int | None:
-    """The rank that torchrun and accelerate set in the environment; None in a training of one process."""
-    match = RANK.search(read_text(proc / str(pid) / "environ"))
-    return None if match is None else int(match[1])
 
 
 def read_queued_s(proc: Path, pid: int) -> float | None:
@@ -554,11 +552,6 @@ def build_tree(
         below = [child for child in children.get(pid, ()) if child not in tops]
         pending += [(child, (process.command, role)) for child in reversed(below)]
     return JobTree(oldest_first[0], roots[oldest_first[0]], tuple(members))
-
-
-def find_trainings(processes: Mapping[int, HostProcess]) -> tuple[int, ...]:
-    """The pids of processes that look like trainings, for machines whose driver reports no processes."""
-    return tuple(pid for pid, process in processes.items() if looks_like_training(process))
 
 
 def looks_like_training(process: HostProcess) -> bool:

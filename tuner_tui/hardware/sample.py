@@ -27,7 +27,6 @@ class GpuSample(Struct, frozen=True):
     temperature_c: float | None = None
     fan_pct: float | None = None
     clock_sm_mhz: int | None = None
-    clock_memory_mhz: int | None = None
     throttle: tuple[str, ...] = ()
     processes: tuple[GpuProcess, ...] | None = None
     lost: bool = False

@@ -77,7 +77,16 @@ class GpuMonitor:
             self._sample = replace(lost, memory_total_bytes=self._sample.memory_total_bytes)
             self._slow, self._ticks = lost, 0
         else:
-            self._publish(fast)
+            slow = self._slow
+            self._sample = replace(
+                fast,
+                name=self._name,
+                power_limit_w=self._power_limit_w,
+                temperature_c=slow.temperature_c,
+                fan_pct=slow.fan_pct,
+                processes=slow.processes,
+            )
+            self._read_s = self._clock()
         if reads_slow or self._sample.lost:
             self._read_xids()
         self.answered.set()
@@ -106,18 +115,6 @@ class GpuMonitor:
         keeps = self._xid is not None and xid_meaning(self._xid[0]).fault == "gpu"
         if of_gpu or not keeps:
             self._xid = ((of_gpu or xids)[-1], self._clock())
-
-    def _publish(self, fast: GpuSample) -> None:
-        slow = self._slow
-        self._sample = replace(
-            fast,
-            name=self._name,
-            power_limit_w=self._power_limit_w,
-            temperature_c=slow.temperature_c,
-            fan_pct=slow.fan_pct,
-            processes=slow.processes,
-        )
-        self._read_s = self._clock()
 
 
 REOPEN_S = 5.0

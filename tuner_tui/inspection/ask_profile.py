@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -23,6 +24,8 @@ LOOK_EVERY_S = 0.1
 PATIENCE_S = 20.0
 """Seconds without any progress, in addition to those that the steps take, until a process is given up."""
 MAX_TRACE_BYTES = 2**31
+OPERATORS = re.compile(r"/torch/.*(?<!serialization\.py)$")
+"""Files of torch that call operators."""
 
 
 class ProfileAnswer(Struct, frozen=True):
@@ -156,19 +159,15 @@ def watch_lines(
 
 def _lines(dump: ProcessDump) -> Iterator[tuple[LineOf, StackFrame]]:
     inside = dump.in_data_set().main
-    in_loader = len(inside.frames) < len(dump.main.frames)
+    in_loader, innermost = len(inside.frames) < len(dump.main.frames), next(iter(dump.main.frames), None)
     frame = (inside if in_loader else dump.main).named_frame
     if in_loader:
         waits_for_workers = any(each.function == "_try_get_data" for each in dump.main.frames)
         frame = frame or (None if waits_for_workers else next(iter(inside.frames), None))
-    elif dump.main.frames and _is_in_operator(dump.main.frames[0]):
+    elif innermost is not None and innermost.is_library and OPERATORS.search(innermost.file):
         return  # the profiler says more of it
     if frame is not None:
         yield ("data" if in_loader else "training"), frame
-
-
-def _is_in_operator(frame: StackFrame) -> bool:
-    return "/torch/" in frame.file and frame.is_library and not frame.file.endswith("serialization.py")
 
 
 def _hot_lines(

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.memory.closed_form import MemoryPhase
-from tuner_tui.memory.device import Device, RuntimeOverhead
+from tuner_tui.memory.device import Device, RuntimeOverhead, runtime_overhead
 from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate, RanOut
 from tuner_tui.memory.fit import PeakPoint, fit
 from tuner_tui.settings.model import Settings
@@ -155,11 +155,12 @@ def estimate_from_runs(
     run come from the model fitted to at least two sizes above the floor.
     """
     comparable = [run for run in runs if run.is_comparable(settings)]
+    overhead = runtime_overhead(device)
     newest: dict[int, tuple[MeasuredRun, int]] = {}
     for run in comparable:
         held = (run.reserved_bytes or run.tensor_bytes) if device.on_gpu else run.resident_bytes
         if held is not None and not run.ran_out:
-            peak = held + (device.context_bytes if device.on_gpu else device.reserved_bytes)
+            peak = held + round(overhead.context_bytes if device.on_gpu else overhead.reserved_bytes)
             newest.setdefault(run.settings.per_device_train_batch_size, (run, peak))
     last_batch = comparable[0].settings.per_device_train_batch_size if comparable else None
     refuted = _with_ran_out(_estimate_from_peak(batch or last_batch or 1, 0, 0.0, "", device), comparable)
@@ -194,5 +195,7 @@ def estimate_from_runs(
 
 def _estimate_from_peak(batch: int, peak: int, uncertainty: float, words: str, device: Device) -> MemoryEstimate:
     whole = MemoryPhase("the run", 0.0, 0.0, 0.0, float(peak), 0.0)
-    unknown = RuntimeOverhead(0.0, 0.0, 0.0, reserved_uncertainty_bytes=device.reserved_uncertainty_bytes)
+    unknown = RuntimeOverhead(
+        0.0, 0.0, 0.0, reserved_uncertainty_bytes=runtime_overhead(device).reserved_uncertainty_bytes
+    )
     return MemoryEstimate(batch, (whole,), device.on_gpu, unknown, uncertainty, words, device.capacity_bytes)

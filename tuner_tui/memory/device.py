@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.units import MIB
 from tuner_tui.hardware.capabilities import least_capability
@@ -28,11 +29,6 @@ class ImportFootprint(Struct, frozen=True):
     resident_bytes: int
     private_bytes: int
 
-    @property
-    def reserved_bytes(self) -> int:
-        """Memory reserved and not touched."""
-        return max(0, self.private_bytes - self.resident_bytes)
-
 
 class Device(Struct, frozen=True):
     """A GPU or the processor. `capacity_bytes` is what this training may use of it; None where unknown.
@@ -53,32 +49,6 @@ class Device(Struct, frozen=True):
     def flash(self) -> bool:
         """Whether torch's flash attention runs here in 16 bit; assumed for a GPU of unknown capability."""
         return self.on_gpu and (self.capability is None or self.capability >= least_capability("flash"))
-
-    @property
-    def context_bytes(self) -> int:
-        """Memory of the process before the first tensor."""
-        if self.on_gpu:
-            return CONTEXT_BYTES
-        return WORKING_BYTES + (
-            IMPORTED_BYTES if self.import_footprint is None else self.import_footprint.resident_bytes
-        )
-
-    @property
-    def reserved_bytes(self) -> int:
-        """Reserved memory that a limit counts in addition; 0 without a limit."""
-        if self.on_gpu or not self.limited:
-            return 0
-        return RESERVED_BYTES if self.import_footprint is None else self.import_footprint.reserved_bytes
-
-    @property
-    def context_uncertainty_bytes(self) -> int:
-        """The uncertainty of the context, in both directions."""
-        return 0 if self.on_gpu else WORKING_UNCERTAINTY_BYTES
-
-    @property
-    def reserved_uncertainty_bytes(self) -> int:
-        """The uncertainty of the reserved memory; 0 where it was measured."""
-        return RESERVED_UNCERTAINTY_BYTES if self.reserved_bytes and self.import_footprint is None else 0
 
 
 SLACK_SHARE = 0.03
@@ -129,9 +99,15 @@ def interpolate(points: Sequence[tuple[int, float]], batch: int) -> float:
 
 
 def runtime_overhead(device: Device) -> RuntimeOverhead:
-    if not device.on_gpu:
-        return RuntimeOverhead(
-            device.context_bytes, CPU_SLACK_SHARE, 0.0,
-            device.context_uncertainty_bytes, device.reserved_bytes, device.reserved_uncertainty_bytes,
-        )  # fmt: skip
-    return RuntimeOverhead(device.context_bytes, SLACK_SHARE, SEGMENT_BYTES, device.context_uncertainty_bytes)
+    """What a process takes of the device besides its tensors; what a limit counts in addition only under a limit."""
+    if device.on_gpu:
+        return RuntimeOverhead(CONTEXT_BYTES, SLACK_SHARE, SEGMENT_BYTES)
+    imports = device.import_footprint
+    imported, reserved, uncertainty = IMPORTED_BYTES, RESERVED_BYTES, RESERVED_UNCERTAINTY_BYTES
+    if imports is not None:  # measured
+        imported, uncertainty = imports.resident_bytes, 0
+        reserved = max(0, imports.private_bytes - imports.resident_bytes)
+    overhead = RuntimeOverhead(WORKING_BYTES + imported, CPU_SLACK_SHARE, 0.0, WORKING_UNCERTAINTY_BYTES)
+    if not device.limited:
+        return overhead
+    return replace(overhead, reserved_bytes=reserved, reserved_uncertainty_bytes=uncertainty)

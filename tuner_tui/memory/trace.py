@@ -82,11 +82,6 @@ class QuantizableWeights(Struct, frozen=True):
     rows: int = 0
     largest: int = 0
 
-    @property
-    def computed_bytes(self) -> int:
-        """The largest matrix in 16 bit: each is dequantized when it computes."""
-        return 2 * self.largest
-
     def saved_bytes(self, settings: Settings) -> int:
         """What `settings.quantization` saves of them; 0 without it."""
         if settings.quantization == "none" or not self.rows:
@@ -246,7 +241,7 @@ def estimate_from_trace(trace: MemoryTrace, settings: Settings, device: Device, 
     if not saved:
         estimate = estimate_from_phases(phases, settings, device, TRACED_UNCERTAINTY, "traced")
         return replace(estimate, overhead=replace(estimate.overhead, traced_slack=trace.slack))
-    computed = trace.quantizable.computed_bytes
+    computed = 2 * trace.quantizable.largest  # the largest matrix in 16 bit: each is dequantized when it computes
     quantized = tuple(
         replace(line, weights=line.weights - saved, temporary=line.temporary + (computed if line.sample else 0))
         for line in phases
@@ -329,7 +324,7 @@ def _quantize(parts: list[MemoryPart], weights: QuantizableWeights, settings: Se
     kept = [replace(frozen, size=frozen.size - weights.total_bytes) if part is frozen else part for part in parts]
     kept.append(MemoryPart("", WEIGHTS, settings.quantization, weights.total_bytes - saved))
     if phase == "batch":
-        kept.append(MemoryPart("", "weights as they compute", settings.precision, weights.computed_bytes))
+        kept.append(MemoryPart("", "weights as they compute", settings.precision, 2 * weights.largest))
     return [part for part in kept if part.size > 0]
 
 

@@ -11,8 +11,8 @@ from msgspec import Struct, structs
 from tuner_tui.core.files import is_locked
 from tuner_tui.core.text import end_at_word
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.detached_process import ProcessSpec, start_detached
 from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.launch.start import ProcessSpec, start_detached
 from tuner_tui.runs.store.record import redact_job, resolved_to_json
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job

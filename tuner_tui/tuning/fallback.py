@@ -30,9 +30,8 @@ from tuner_tui.core.files import acquire_lock, append_line, wait_unlocked
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.types import FallbackEnded, FellBack
 from tuner_tui.runs.launch.command import MEMORY_HISTORY, LaunchError
-from tuner_tui.runs.launch.detached_process import ProcessSpec
 from tuner_tui.runs.launch.restart import plan_restart, restart
-from tuner_tui.runs.launch.start import adopt, start_supervisor
+from tuner_tui.runs.launch.start import ProcessSpec, adopt, start_supervisor
 from tuner_tui.runs.log_parsing.fatal_failure import OUT_OF_MEMORY_CAUSES
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tuner_tui.core.units import format_percent
-from tuner_tui.inspection.activity import find_activity
+from tuner_tui.inspection.hang import find_activity
 from tuner_tui.inspection.process_dump import ProcessDump, ThreadStack
 from tuner_tui.runs.supervise.stall import Inspection
 from tuner_tui.view.cells import WARN, Line, Style, TextSpan, line, shorten, wrapped_rows

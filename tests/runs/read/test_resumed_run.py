@@ -15,7 +15,7 @@ from tests.inspection.test_faithful_resume import SAVED_AT, child, parent
 from tests.runs.store.test_record import record
 from tuner_tui.inspection.faithful_resume import RankHistory
 from tuner_tui.runs.events.types import Saved
-from tuner_tui.runs.read.resumed_run import read_resume_check
+from tuner_tui.runs.read.recorded_batches import read_resume_check
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.record import write_record

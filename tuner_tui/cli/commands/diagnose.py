@@ -16,9 +16,8 @@ from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.settings_check import SettingCheck, verify_settings
 from tuner_tui.advice.situation import Situation, situation_of_run
 from tuner_tui.cli.console import fail, print_json, print_line
-from tuner_tui.cli.report_text import join_sections
 from tuner_tui.core.json_struct import to_json
-from tuner_tui.core.text import format_observed
+from tuner_tui.core.text import format_observed, join_sections
 from tuner_tui.inspection.faithful_resume import ResumeCheck
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.log_parsing import lines

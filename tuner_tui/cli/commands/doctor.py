@@ -16,8 +16,8 @@ from tuner_tui.cli.commands.diagnose import diagnose
 from tuner_tui.cli.console import ExitCode, print_json, print_line, print_rows, report_width
 from tuner_tui.cli.machine import ReadMachine, read_local_machine, start_reading_inventory
 from tuner_tui.cli.options import AsJson, InterpreterPath, PresetName, SettingValues
-from tuner_tui.cli.report_text import hanging_lines
 from tuner_tui.core.ownership import sharing_problem
+from tuner_tui.core.text import hanging_lines
 from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
 from tuner_tui.hardware.environment import visible_indexes
 from tuner_tui.hardware.interpreter import default_interpreter, find_incompatibilities, probe_versions
@@ -118,7 +118,7 @@ def _print_hardware(interpreter: Path | None, as_json: bool) -> None:
             }
         )
     else:
-        print_line(" · ".join(filter(None, (inventory.hostname, inventory.container, inventory.multiplexer))))
+        print_line(" · ".join(filter(None, (inventory.hostname, inventory.container))))
         print_rows(hardware_rows(inventory, python, report_width()))
 
 

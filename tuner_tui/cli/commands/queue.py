@@ -12,8 +12,7 @@ import typer
 
 from tuner_tui.cli.console import ExitCode, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson
-from tuner_tui.cli.report_text import hanging_lines
-from tuner_tui.core.text import format_table, single_line
+from tuner_tui.core.text import format_table, hanging_lines, single_line
 from tuner_tui.core.units import format_rough_duration
 from tuner_tui.view.cells import shorten
 

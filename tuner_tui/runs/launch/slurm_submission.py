@@ -11,7 +11,6 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -66,21 +65,13 @@ def submit(
 ) -> tuple[RunFolder, str]:
     """Submit the launch; return the run folder and the id of its job. Raises `LaunchError`: then there is neither."""
     env = {name: value for name, value in prepared.request.environ.items() if name != RUN_VARIABLE}
-    hidden = _hidden(prepared)
-    if hidden:
-        env[SECRETS_VARIABLE] = json.dumps(hidden)
+    job, argv, added = prepared.request.job, prepared.argv, dict(prepared.added_env)
+    if (redact_job(job), redact_argv(argv), redact_env(added)) != (job, argv, added):
+        env[SECRETS_VARIABLE] = json.dumps({"argv": argv, "env": added, "job": to_builtins(job)})
     runner = run_command or partial(run_slurm, environ=env, cwd=str(prepared.cwd))
     job_ids: list[str] = []
     folder = launch(prepared, refuse_duplicate=True, start=partial(_submit, options, runner, job_ids))
     return folder, job_ids[0]
-
-
-def _hidden(prepared: PreparedLaunch) -> Mapping[str, object]:
-    """What the record of the run hides, and the job needs."""
-    job, argv, env = prepared.request.job, prepared.argv, dict(prepared.added_env)
-    if redact_job(job) == job and redact_argv(argv) == argv and redact_env(env) == env:
-        return {}
-    return {"argv": argv, "env": env, "job": to_builtins(job)}
 
 
 def _submit(

@@ -20,7 +20,7 @@ from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.queue.queued_run import QueuedRun, QueueError, read_queued
 from tuner_tui.runs.queue.turns import Applicant, GpuOccupancy, take_turns
 from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
+from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
 
 READY_TIMEOUT_S = 15.0
@@ -46,8 +46,12 @@ def read_active(folder: RunFolder, snapshot: ProcessSnapshot) -> ActiveRun | Non
     """The run in `folder` if it is alive: by its locks, or by processes that outlived its supervisor. Raises
     `OSError`."""
     state = read_supervisor_state(folder.state)
-    if not is_locked(folder.lock) and not is_locked(folder.fallback_lock) and not _outlived(folder, state, snapshot):
-        return None
+    if not is_locked(folder.lock) and not is_locked(folder.fallback_lock):
+        if state is None or state.training is None or state.outcome is not None or state.machine != this_machine():
+            return None
+        processes = find_processes(folder.path, state.training, snapshot=snapshot, recorded=state.apart)
+        if not (processes.members or processes.detached):
+            return None
     try:
         queued = read_queued(folder)
     except QueueError:  # it may hold any GPU that it can see
@@ -56,13 +60,6 @@ def read_active(folder: RunFolder, snapshot: ProcessSnapshot) -> ActiveRun | Non
     if state is None:
         return ActiveRun(folder.id, gpu_uuids)
     return ActiveRun(folder.id, gpu_uuids, state.training, state.started_t)
-
-
-def _outlived(folder: RunFolder, state: SupervisorState | None, snapshot: ProcessSnapshot) -> bool:
-    if state is None or state.training is None or state.outcome is not None or state.machine != this_machine():
-        return False
-    processes = find_processes(folder.path, state.training, snapshot=snapshot, recorded=state.apart)
-    return bool(processes.members or processes.detached)
 
 
 def read_occupancies(sampler: Sampler, runs: Sequence[ActiveRun], snapshot: ProcessSnapshot) -> list[GpuOccupancy]:

@@ -15,9 +15,8 @@ from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_gpus
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.detached_process import ProcessSpec
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare
-from tuner_tui.runs.launch.start import launch, spec_of
+from tuner_tui.runs.launch.start import ProcessSpec, launch, spec_of
 from tuner_tui.runs.queue.queued_run import QueuedRun, QueueError, keep_start, write_queued
 from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run
 from tuner_tui.runs.store.record import read_record

@@ -28,7 +28,7 @@ from tuner_tui.hardware.processes import (
     ProcessTable,
     Role,
     find_jobs,
-    find_trainings,
+    looks_like_training,
 )
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
@@ -163,7 +163,7 @@ class MachineMonitor:
             before, self._processes = self._processes, self._table.processes
             changed = before != self._processes
             if changed:
-                self._trainings = frozenset(find_trainings(self._processes))
+                self._trainings = frozenset(pid for pid, each in self._processes.items() if looks_like_training(each))
         seeds = frozenset([pid]) if pid is not None else self._trainings | on_gpus | ours
         if changed or seeds != self._seeds:
             self._seeds = seeds
@@ -336,8 +336,8 @@ class _Followed:
         self._preset = recorded_preset(folder)
 
     def read(self, now_s: float) -> LiveRun:
-        self._follow(now_s)
-        state = self._state
+        events = list(decode_events(sampled_new_lines(self._tail)))
+        self._state = state = fold_all(self._state, self._clocks.corrected(events, now_s))
         supervision = read_supervisor_state(self._folder.state)
         return LiveRun(
             run=self._folder.id,
@@ -351,10 +351,6 @@ class _Followed:
             eta_s=seconds_left(state, now_s),
             loss=state.loss,
         )
-
-    def _follow(self, now_s: float) -> None:
-        events = list(decode_events(sampled_new_lines(self._tail)))
-        self._state = fold_all(self._state, self._clocks.corrected(events, now_s))
 
 
 def recorded_preset(folder: RunFolder) -> str | None:

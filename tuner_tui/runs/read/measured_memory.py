@@ -75,10 +75,12 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
     messages = _out_of_memory_words(list(chain(*by_rank)))
     is_shared = record.host != this_machine().host or any(map(TAKEN_BY_OTHERS.search, messages))
     words = () if is_shared else messages  # else they say nothing of the memory here
-    ran_out = _memory_that_ran_out(words, last)
-    if (last is None or last.own_steps < MIN_STEPS) and ran_out is None:
-        return None
     on_gpu = last is not None and last.allocated_peak_bytes is not None
+    ran_out: Literal["gpu", "host"] | None = None
+    if words:
+        ran_out = "gpu" if on_gpu or any(map(ON_GPU.search, words)) else "host"
+    elif last is None or last.own_steps < MIN_STEPS:
+        return None
     resident = sum(steps.rss_peak_bytes or 0 for steps in ranks)
     limits = (record.memory_limit_bytes, _capacity(words), _reached(words, last))
     return MeasuredRun(
@@ -121,13 +123,6 @@ def _out_of_memory_words(events: Sequence[Event]) -> Sequence[str]:
     if ended is None or ended.outcome != "out-of-memory":
         return ()
     return [ended.sentence, *(event.message for event in events if isinstance(event, OutOfMemory))]
-
-
-def _memory_that_ran_out(words: Sequence[str], last: Steps | None) -> Literal["gpu", "host"] | None:
-    if not words:
-        return None
-    on_gpu = any(map(ON_GPU.search, words)) or (last is not None and last.allocated_peak_bytes is not None)
-    return "gpu" if on_gpu else "host"
 
 
 def _capacity(words: Sequence[str]) -> int | None:

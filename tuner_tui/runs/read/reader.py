@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tuner_tui.core.files import LineTail
+from tuner_tui.core.files import LineTail, is_irregular
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import History, HistoryBuilder, mean_rates, phase_at, seconds_left
@@ -264,9 +264,9 @@ def _span(start_t: float | None, end_t: float | None) -> float | None:
 
 def _damage(folder: RunFolder, view: RunView) -> str:
     """Return a sentence about files of the run that cannot be read; empty if all can."""
-    irregular = folder.irregular_file()
-    if irregular is not None:
-        return damage_line(folder, f"{irregular} is not a regular file.")
+    files = (folder.record, folder.state, *folder.event_files(), folder.samples, folder.output_log, folder.control)
+    for path in filter(is_irregular, (*files, folder.lock)):  # a folder, pipe, device or link
+        return damage_line(folder, f"{path.name} is not a regular file.")
     if view.status.kind == "broken":
         return damage_line(folder, view.status.sentence)
     unwritten = view.status.kind == "starting" or view.status.outcome == "not-started"

@@ -121,12 +121,18 @@ def _status_from_state(
 ) -> RunStatus:
     if supervision.outcome is not None:
         return _ended(supervision)
-    machine = supervision.machine
+    machine, training = supervision.machine, supervision.training
+    if machine.host == here.host and machine.boot_id != here.boot_id:
+        return _ended_or_lost(folder, supervision, "The machine was rebooted while this run was training.")
     if (machine.boot_id, machine.pid_namespace) != (here.boot_id, here.pid_namespace):
-        return _elsewhere(folder, supervision, here)
-    if is_locked(folder.lock) or is_alive(supervision.supervisor):  # somebody may have deleted the lock
-        return _supervised(supervision)
-    return _without_supervisor(folder, supervision, snapshot)
+        sentence = f"another machine or container, {machine.host} (this is {here.host}); open it there."
+        return RunStatus("foreign", f"This run belongs to {sentence}")
+    if not (is_locked(folder.lock) or is_alive(supervision.supervisor)):  # somebody may have deleted the lock
+        return _without_supervisor(folder, supervision, snapshot)
+    if training is None:
+        return RunStatus("starting", "The supervisor is starting the training.")
+    sentence = f"Running as process {training.pid}."
+    return RunStatus("running", sentence, pid=training.pid, training_alive=is_alive(training))
 
 
 def _status_in_slurm(folder: RunFolder, job: SlurmJob, supervision: SupervisorState | None, here: Machine) -> RunStatus:
@@ -246,28 +252,10 @@ def _ended(supervision: SupervisorState) -> RunStatus:
     return RunStatus("ended", supervision.sentence, supervision.outcome, supervision.exit_code, supervision.signal)
 
 
-def _elsewhere(folder: RunFolder, supervision: SupervisorState, here: Machine) -> RunStatus:
-    machine = supervision.machine
-    if machine.host == here.host and machine.boot_id != here.boot_id:
-        return _ended_or_lost(folder, supervision, "The machine was rebooted while this run was training.")
-    return RunStatus(
-        "foreign",
-        f"This run belongs to another machine or container, {machine.host} (this is {here.host}); open it there.",
-    )
-
-
 def _ended_or_lost(folder: RunFolder, supervision: SupervisorState | None, lost: str) -> RunStatus:
     """How a run without living processes ended, by its own files; `lost` is the sentence where they do not say it."""
     settled = None if supervision is None else _settled(folder, supervision)
     return RunStatus("lost", lost) if settled is None else _ended(settled)
-
-
-def _supervised(supervision: SupervisorState) -> RunStatus:
-    training = supervision.training
-    if training is None:
-        return RunStatus("starting", "The supervisor is starting the training.")
-    sentence = f"Running as process {training.pid}."
-    return RunStatus("running", sentence, pid=training.pid, training_alive=is_alive(training))
 
 
 def _without_supervisor(folder: RunFolder, supervision: SupervisorState, snapshot: ProcessSnapshot | None) -> RunStatus:

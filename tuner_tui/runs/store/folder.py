@@ -11,7 +11,7 @@ from typing import Any
 import platformdirs
 from msgspec import Struct
 
-from tuner_tui.core.files import NumberedFolders, is_irregular
+from tuner_tui.core.files import NumberedFolders
 
 RUNS = NumberedFolders("r")
 
@@ -79,11 +79,6 @@ class RunFolder(StateFolder, frozen=True):
     """What the last replay found of a loss that is not finite."""
     output = FolderFile("output")
     """The default output folder of the training."""
-
-    def irregular_file(self) -> str | None:
-        """The name of a file of the run that is not a regular file (a folder, pipe, device or link), or None."""
-        files = (self.record, self.state, *self.event_files(), self.samples, self.output_log, self.control, self.lock)
-        return next((path.name for path in files if is_irregular(path)), None)
 
     def event_files(self) -> list[Path]:
         """The existing event files, rank 0 first."""

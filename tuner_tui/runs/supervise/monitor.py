@@ -89,11 +89,6 @@ class RunWriter:
         except OSError as error:
             log_line(f"state.json: {error}")
 
-    def restore_state(self) -> None:
-        """Write `state.json` again if somebody deleted it."""
-        if not self._folder.state.exists():
-            self.update()
-
     def problem(self, sentence: str) -> None:
         """Record a problem, once."""
         sentence = redact_text(sentence)

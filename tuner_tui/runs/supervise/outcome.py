@@ -149,17 +149,13 @@ def taken_port_evidence(log_tail: str) -> tuple[str, ...]:
     port = next((int(match[1] or match[2]) for match in matches if match is not None), None)
     if port is None:
         return ()
-    pid = next(iter(listening_pids(port)), None)
-    holder = None if pid is None else _named_process(pid)
-    held = f"port {port} is used by {holder}" if holder else f"no visible process uses port {port} now"
+    held = f"no visible process uses port {port} now"
+    for pid in listening_pids(port)[:1]:
+        words, run = " ".join(" ".join(redact_argv(read_command(pid))).split()), named_run(pid)
+        holder = f"process {pid}{f' of run {Path(run).name}' if run else ''} ({words[:MAX_COMMAND_CHARS]})"
+        held = f"port {port} is used by {holder}"
     free = _free_port()
     return (held, *(() if free is None else (f"port {free} is free",)))
-
-
-def _named_process(pid: int) -> str:
-    """Pid, command and, if it belongs to one, the run."""
-    words, run = " ".join(" ".join(redact_argv(read_command(pid))).split()), named_run(pid)
-    return f"process {pid}{f' of run {Path(run).name}' if run else ''} ({words[:MAX_COMMAND_CHARS]})"
 
 
 def _free_port() -> int | None:

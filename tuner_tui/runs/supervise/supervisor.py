@@ -132,7 +132,8 @@ def _supervise(
             if now >= next_sample:
                 _sample(sampler, monitor.pids(), writer)
                 next_sample = next_tick(next_sample, now)
-                writer.restore_state()
+                if not folder.state.exists():  # somebody deleted it
+                    writer.update()
                 if now + TICK_S / 2 >= next_record:
                     monitor.record_apart()
                     monitor.look_for_observer()
