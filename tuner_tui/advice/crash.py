@@ -199,7 +199,7 @@ def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | 
         case "exit":
             return _cause_from_exit(judgement, lines, state.exited is not None and state.exited.oom_kill is False)
     if state.exited is None and not any(matches_any("success", line.text) for line in lines):
-        last = [line for line in lines if not line.blank][-LOOKBACK_LINES:]
+        last = [line for line in lines if re.match(r"(?!Traceback)\S", line.text)][-LOOKBACK_LINES:]
         went_on = any(reports_progress(line.text) for line in last)
         farewells = [line for line in last if not went_on and _pattern("farewells").search(line.text)]
         return _cause_from_logged_error(farewells or last[-1:])
@@ -229,7 +229,7 @@ def _cause_from_observer(judgement: Judgement) -> CrashCause | None:
 def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[LogLine], state: RunState) -> CrashCause:
     failure, pattern, cause = match.failure, match.pattern, match.cause
     if failure.is_of_launcher:
-        return _cause_from_launcher(judgement.launcher, lines, failure.headline)
+        return _cause_from_launcher(judgement.launcher, lines, failure.headline or failure.frames[-1].statement)
     role = role_of(failure.frames, failure.message)
     name = None if role is None else role.name
     explanation = explain(failure, name, _packages_of_line(failure))
@@ -410,7 +410,7 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
         checks = (*checks, *explanation.remedies[1:])  # the first says in general to do as the message asks
     elif explanation is not None:
         checks = (*explanation.remedies, *(checks if package else ()))
-    is_wordless = package is not None and refuses and not failure.headline.partition(": ")[2]
+    is_wordless = package is not None and failure.refuses and not failure.headline.partition(": ")[2]
     if not (is_release or is_wordless) or (explanation is not None and explanation.is_specific):
         return checks
     return (*checks, remedy("program-parts", package=package or "its packages"))
@@ -546,7 +546,7 @@ def missing_package(message: str, present: tuple[str, ...] = ()) -> str | None:
 
 def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) -> tuple[str, ...]:
     failure = match.failure
-    evidence = [quote_log(failure.headline)]
+    evidence = [quote_log(failure.headline or "the traceback is cut off")]
     if (detail := _pattern("details", re.MULTILINE).search(failure.message)) and detail[0] not in failure.headline:
         evidence.append(quote_log(detail[0]))
     follows = match.pattern is not None and match.pattern.consequence

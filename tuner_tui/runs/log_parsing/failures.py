@@ -47,8 +47,8 @@ NAME_ENDINGS = (
     r"|Invalid)"
 )
 EXCEPTION = re.compile(
-    rf"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Za-z_]\w*{NAME_ENDINGS}\w*|StopIteration|BadZipFile)"
-    r"|(?:[a-z_]\w*\.)+(?:exc|exceptions?|errors?)\.[A-Z]\w+|queue\.(?:Empty|Full))(?:\s?\([^)]*\))?"
+    rf"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Za-z_]\w*{NAME_ENDINGS}\w*|StopIteration|BadZipFile|Exception(?=: \S))"
+    r"|(?:[a-z_]\w*\.)+OutOfResources|(?:[a-z_]\w*\.)+(?:exc|exceptions?|errors?)\.[A-Z]\w+|queue\.(?:Empty|Full))(?:\s?\([^)]*\))?"
     r"(?:: ?(?P<message>.*)|)$"
 )
 ANY_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<message>.*)|:?)$")
@@ -56,11 +56,8 @@ LINK = re.compile(
     r"^(?:During handling of the above exception|The above exception was the direct cause|Original Traceback)"
 )
 THREAD = re.compile(r"^Exception in thread ")
-TRANSPARENT = re.compile(
-    r"/torch/nn/modules/module\.py:|/(?:hydra|jsonargparse|pydantic)/|/hf_argparser\.py:|/datasets/formatting/|/torch/_ops\.py:__call__|:(?:_{0,2}getattr(?:__)?|wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
-)
 PASSES_ON = re.compile(r"return (?:f|fn|func|function|method)\((?:self, )?(?:\*args, )?\*\*kwargs\)$")
-RAISES = re.compile(r"raise (?!AttributeError)(?:(?:\w+\.)*[A-Z]\w*|type\(\w+\))\(|assert\b|[), ]*[fr]?['\"].+['\"]\)$")
+RAISES = re.compile(r"raise (?!AttributeError)(?:(?:\w+\.)*[A-Z]\w*|type\(\w+\))\(|assert\b|[), fr]*['\"].+['\"]\)?$")
 """A statement that refuses what it is given; Python before 3.8 shows the last of its lines, the message."""
 UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_wrap", "spawn_main"})
 
@@ -119,7 +116,8 @@ class Failure(Struct, frozen=True):
     @property
     def is_of_launcher(self) -> bool:
         """Whether it only reports that a child process failed."""
-        return matches_any("launcher-errors", f"{self.type}: {self.headline}")
+        is_cut = not self.headline and bool(self.frames)
+        return matches_any("launcher-errors", self.frames[-1].name if is_cut else f"{self.type}: {self.headline}")
 
     @property
     def refuses(self) -> bool:
@@ -132,7 +130,7 @@ class Failure(Struct, frozen=True):
         return tuple(
             frame
             for frame in self.frames
-            if frame.raises or not (TRANSPARENT.search(frame.name) or PASSES_ON.match(frame.statement))
+            if frame.raises or not (search_any("transparent-frames", frame.name) or PASSES_ON.match(frame.statement))
         )
 
 
@@ -379,7 +377,7 @@ def native_message(lines: Sequence[LogLine], number: int, *, paragraph: bool) ->
 
 def headline_of(message: Sequence[str]) -> str:
     """The first line of a message, with the next one if it announces it."""
-    proper = (line.strip() for line in message[1:6] if not ANNOUNCES.search(line))
+    proper = (line.strip() for line in message[1:6] if not ANNOUNCES.search(line) or ". " in line)
     first, second = message[0].strip(), next(filter(None, proper), "")
     if ANNOUNCES.search(first) and re.search(r"\w", second):
         return f"{ANNOUNCES.sub('', first)} {second.removeprefix('what():').strip()}".strip()

@@ -93,7 +93,7 @@ class _FailureContext:
         failure = match.failure
         later = [each.failure for each in matches if each.failure.first > failure.last]
         if failure.ignored and not failure.uncaught:
-            return True
+            return match.cause != "compile-failed"  # what was not built is missed when its owner is deleted
         if failure.thread and not failure.uncaught:
             # It is the end where the output has nothing after it, and no word of a good end before.
             done = any(matches_any("success", line.text) for line in self._lines)
@@ -397,7 +397,8 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
 
 def _gives_way(failure: Failure, later: Failure) -> bool:
     """Whether the program expected a failure, and what it did then failed `later` or put it in words."""
-    return failure.type in EXPECTED and later.handles and bool(later.headline) and not _passes(TEARDOWN, later)
+    is_reason = bool(later.headline) and not (_passes(TEARDOWN, later) or INTERRUPT.search(later.type or ""))
+    return failure.type in EXPECTED and later.handles and is_reason
 
 
 def _passes(form: re.Pattern[str], failure: Failure) -> bool:
@@ -410,7 +411,8 @@ def _generality(match: FailureMatch) -> tuple[bool, bool, bool, bool, int]:
     pattern = match.pattern
     assert pattern is not None
     wraps = pattern.cause in WRAPPERS
-    return pattern.consequence, wraps, wraps and pattern.topic is None, bool(pattern.classes), TRUST[pattern.confidence]
+    is_guess = pattern.confidence == "possible"
+    return pattern.consequence, is_guess or wraps, wraps and pattern.topic is None, bool(pattern.classes), is_guess
 
 
 def _extend_over(failure: Failure, chain: Sequence[Failure]) -> Failure:
