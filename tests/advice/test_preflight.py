@@ -85,6 +85,7 @@ def test_a_torch_for_the_cpu_on_a_box_with_gpus_is_a_finding() -> None:
     [finding] = environment_findings(inventory(), interpreter_with(torch="2.13.0+cpu"), COMMAND)
     assert finding.severity == "warning"
     assert "CPU-only" in finding.sentence
+    assert finding.evidence == ('/opt/bin/python -c "import torch; print(torch.version.cuda)" prints None',)
     assert "pip install --force-reinstall torch" in finding.remedies[0].title
     assert not finding.remedies[0].change
 

@@ -129,7 +129,7 @@ class FakeTunings(Tunings):
     least_minutes: float = 1.0
     seen: TuningView | None = None
 
-    def plan(self, config: TrainingConfig) -> TuningPlan:
+    def plan(self, config: TrainingConfig, interpreter: object = None) -> TuningPlan:
         tunes = f"{config.preset}, from the settings shown"
         return TuningPlan((("Tunes", tunes), ("Does", "short real runs")), self.least_minutes, self.placements)
 

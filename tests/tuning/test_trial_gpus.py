@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.benchmarks.tuning.simulated_training import random_training
-from tests.fakes.inventories import box, make_gpu
+from tests.fakes.inventories import box, make_gpu, python
 from tests.fakes.listed_search import RUNNER
 from tests.tuning.builders import SCRIPT, resolved, tuning_record
 from tuner_tui.core.files import acquire_lock
@@ -255,4 +255,6 @@ def test_without_a_free_gpu_it_says_who_has_them() -> None:
     with pytest.raises(SettingsError, match=r"GPU 0: alice: python train\.py"):
         choose_gpus(machine("a"), [taken])
     with pytest.raises(SettingsError, match="need GPUs"):
-        free_gpus(BuiltinJob(), box(), {})
+        free_gpus(BuiltinJob(), box(), None, {})
+    with pytest.raises(SettingsError, match=r"CPU-only.*torch.version.cuda.* prints None"):
+        free_gpus(BuiltinJob(), machine("a", "b"), python("2.13.0+cpu", None), {})

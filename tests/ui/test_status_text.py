@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fakes import live_run
+from tests.fakes.inventories import python
 from tests.fakes.memory_outlooks import estimated
 from tests.fakes.situations import GB, box, make_gpu
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, ended, opened, running
@@ -35,6 +36,7 @@ from tuner_tui.ui.status_text import (
 )
 from tuner_tui.view.cells import GOOD, READING, plain_text
 from tuner_tui.view.finding_rows import good_rows
+from tuner_tui.view.hardware_rows import hardware_summary
 
 FOLDER = Path("/runs/r007")
 
@@ -169,6 +171,16 @@ def test_a_start_takes_free_gpus_and_names_those_that_others_use(
     current = choice.state.current
     assert current is not None
     assert (current.job.processes, current.launch_request().visible_gpus) == (launched, visible)
+
+
+def test_a_start_whose_torch_has_no_cuda_says_which_command_shows_it() -> None:
+    machine = box(make_gpu(index=0), make_gpu(index=1))
+    state = UiState(inventory=machine, interpreter=python("2.13.0+cpu", None)).with_config(opened())
+    taken = gpus_of_start(state, None).taken
+    assert taken.startswith("none: PyTorch here is CPU-only (2.13.0+cpu)")
+    assert taken.endswith('-c "import torch; print(torch.version.cuda)" prints None.')
+    assert " · not used: torch has no CUDA · " in hardware_summary(machine, state.interpreter)
+    assert "not used" not in hardware_summary(machine, INTERPRETER)
 
 
 LARGE = BuiltinJob(task="causal-lm", model="meta-llama/Llama-3.2-1B")

@@ -54,17 +54,17 @@ def test_a_plan_says_what_is_done_and_what_is_saved() -> None:
 
 
 def test_a_plan_offers_the_free_gpus_or_says_why_not() -> None:
-    nothing = Tunings(lambda job: ()).plan(opened())
+    nothing = Tunings(lambda job, python: ()).plan(opened())
     assert [*nothing.placements] == ["sequential"], "the machine has one GPU at most"
-    several = Tunings(lambda job: ("GPU-a", "GPU-b")).plan(opened())
+    several = Tunings(lambda job, python: ("GPU-a", "GPU-b")).plan(opened())
     assert several.placements == {"sequential": "one after another", "gpus": "one on each of 2 free GPUs"}
-    tuning_plan = Tunings(lambda job: ("GPU-a",)).plan(opened())
+    tuning_plan = Tunings(lambda job, python: ("GPU-a",)).plan(opened())
     assert ([*tuning_plan.placements], dict(tuning_plan.lines)["GPUs"]) == (
         ["sequential"],
         "one trial at a time: only one is free",
     )
 
-    def busy(job: Job) -> tuple[str, ...]:
+    def busy(job: Job, interpreter: object) -> tuple[str, ...]:
         raise SettingsError("No GPU is free for trials (GPU 0: alice).")
 
     none = Tunings(busy).plan(opened())
@@ -78,7 +78,7 @@ def test_a_plan_offers_the_cluster_that_the_user_has_named(tmp_path: Path, monke
     (tmp_path / "ray.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    here = Tunings(lambda job: ())
+    here = Tunings(lambda job, python: ())
     offered = {"sequential": "one after another", "ray": "on the Ray cluster head:6379"}
     assert here.plan(opened()).placements == offered
     assert [*here.plan(opened(BuiltinJob(launcher="torchrun", processes=2))).placements] == ["sequential"]
@@ -88,7 +88,7 @@ def test_a_plan_offers_the_cluster_that_the_user_has_named(tmp_path: Path, monke
 
 def test_where_trials_shall_run_is_recorded() -> None:
     nothing = opened(CommandJob(command=("/no/such/program", "train.py"), apply="hf-args"))
-    here, records = Tunings(lambda job: ("GPU-a", "GPU-b")), []
+    here, records = Tunings(lambda job, python: ("GPU-a", "GPU-b")), []
     placements: tuple[TrialPlacement, ...] = ("gpus", "sequential", "ray")
     for placement in placements:
         folder = TuningFolder(here.start(nothing, TuningWish(9.0, placement)))

@@ -202,7 +202,8 @@ def environment_findings(
     for number, misfit in enumerate(find_incompatibilities(inventory, interpreter)):
         update = Remedy(misfit.advice, "No setting can make up for it.")
         cause, problem = f"misfit-{number}", misfit.sentence
-        findings.append(finding(cause, None, interpreter.path, row="misfit", remedies=(update,), problem=problem))
+        evidence = misfit.shown_by or interpreter.path
+        findings.append(finding(cause, None, evidence, row="misfit", remedies=(update,), problem=problem))
     return tuple(findings)
 
 

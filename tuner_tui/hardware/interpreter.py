@@ -84,10 +84,14 @@ INSTALL_COMMAND = "pip install --force-reinstall torch --index-url https://downl
 
 
 class Incompatibility(Struct, frozen=True):
-    """One reason why an interpreter's torch does not work with the GPUs, with advice."""
+    """One reason why an interpreter's torch does not work with the GPUs, with advice.
+
+    `shown_by` is the command that shows it; empty where the torch uses the GPUs nevertheless, or fails on them.
+    """
 
     sentence: str
     advice: str
+    shown_by: str = ""
 
 
 def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tuple[Incompatibility, ...]:
@@ -100,7 +104,8 @@ def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tu
     if cuda is None:
         built = "not built for CUDA" if "rocm" in version or "xpu" in version else "CPU-only"
         sentence = f"PyTorch here is {built} ({version}); the GPUs will not be used."
-        return (Incompatibility(sentence, f"Install PyTorch with CUDA: {INSTALL_COMMAND}{wheels}"),)
+        shown_by = f'{interpreter.path} -c "import torch; print(torch.version.cuda)" prints None'
+        return (Incompatibility(sentence, f"Install PyTorch with CUDA: {INSTALL_COMMAND}{wheels}", shown_by),)
     misfits = [not_covered(gpu, cuda, interpreter.torch_archs) for gpu in inventory.gpus]
     # A driver supports every CUDA of its own major version and older (CUDA Compatibility guide).
     if driver_cuda is not None and major(driver_cuda) < major(cuda):
@@ -108,6 +113,12 @@ def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tu
         advice = f"Update the NVIDIA driver, or install a matching torch: {INSTALL_COMMAND}{wheels}"
         misfits.insert(0, Incompatibility(sentence, advice))
     return tuple(dict.fromkeys(misfit for misfit in misfits if misfit is not None))
+
+
+def unused_gpus(inventory: Inventory, interpreter: Interpreter | None) -> str:
+    """Why the torch of the interpreter uses none of the GPUs, and what shows it; empty where it may use them."""
+    misfits = () if interpreter is None else find_incompatibilities(inventory, interpreter)
+    return next((f"{misfit.sentence} {misfit.shown_by}." for misfit in misfits if misfit.shown_by), "")
 
 
 def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Incompatibility | None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_gpus
+from tuner_tui.hardware.interpreter import Interpreter, unused_gpus
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.queue.gpu_occupancy import occupancies_now
@@ -93,7 +94,9 @@ def bind(request: LaunchRequest, gpu: str | None, cores: int) -> LaunchRequest:
     return replace(request, job=job, environ={**request.environ, **bound})
 
 
-def free_gpus(job: Job, inventory: Inventory, environ: Mapping[str, str]) -> tuple[str, ...]:
+def free_gpus(
+    job: Job, inventory: Inventory, interpreter: Interpreter | None, environ: Mapping[str, str]
+) -> tuple[str, ...]:
     """Return the UUIDs of the free GPUs that trials of `job` may use.
 
     Raises `SettingsError` if there are none, or a trial takes several.
@@ -101,6 +104,8 @@ def free_gpus(job: Job, inventory: Inventory, environ: Mapping[str, str]) -> tup
     ensure_one_process(job)
     if not inventory.gpus:
         raise SettingsError(NO_GPUS)
+    if unused := unused_gpus(inventory, interpreter):
+        raise SettingsError(unused)
     return choose_gpus(inventory, occupancies_now(runs_dir(environ)))
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tuner_tui.advice.recommend.target import select_gpus, target_of
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
 from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_gpus
+from tuner_tui.hardware.interpreter import unused_gpus
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.settings.distributed import process_count
 from tuner_tui.settings.model import Origin, OriginKind, Value
@@ -68,7 +69,8 @@ def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = Non
     target = target_of(inventory, state.interpreter, job, state.accelerate)
     if not target.trained_with(editing.current.settings).gpus:
         spread = f", {job.processes} processes on the CPU" * (job.processes > 1)
-        return GpuChoice(state, f"none: {target.gpu_label.partition(';')[0]}{spread}")
+        unused = unused_gpus(inventory, state.interpreter) or target.gpu_label
+        return GpuChoice(state, f"none: {unused}{spread}")
     most = 1 if by_itself else len(visible)
     if count is not None and count <= most:
         launcher = "torchrun" if job.launcher == "plain" and count > 1 else job.launcher

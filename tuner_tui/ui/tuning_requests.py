@@ -113,7 +113,7 @@ class TuningRequests(Requests):
         if current is None or refusal:
             self._app.show_note(refusal, severity="warning")
             return None
-        plan = await to_daemon_thread(lambda: self._backend.tunings.plan(current))
+        plan = await to_daemon_thread(lambda: self._backend.tunings.plan(current, self._state.interpreter))
         wish = await self._ask(heading, plan)
         if wish is None:
             return None

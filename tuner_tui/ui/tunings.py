@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from tuner_tui.hardware.detect import read_inventory
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.runs.launch.prepare import LaunchRequest, launch_summary, prepare
 from tuner_tui.runs.launch.start import ensure_no_duplicate
 from tuner_tui.runs.read.reader import read_brief
@@ -51,23 +52,23 @@ PLAN_SUMMARY = (
 )
 
 
-def _free_gpus(job: Job) -> tuple[str, ...]:
+def _free_gpus(job: Job, interpreter: Interpreter | None) -> tuple[str, ...]:
     """The free GPUs of this machine for trials of `job`; none if it has only one. Raises `SettingsError`."""
     from tuner_tui.tuning.trial_gpus import free_gpus
 
     inventory = read_inventory(state_dir())
-    return free_gpus(job, inventory, os.environ) if len(inventory.gpus) > 1 else ()
+    return free_gpus(job, inventory, interpreter, os.environ) if len(inventory.gpus) > 1 else ()
 
 
 class Tunings:
     """The tunings on this machine. Calls may block on files; those that can fail raise `BackendError`."""
 
-    def __init__(self, free_gpus: Callable[[Job], tuple[str, ...]] = _free_gpus) -> None:
+    def __init__(self, free_gpus: Callable[[Job, Interpreter | None], tuple[str, ...]] = _free_gpus) -> None:
         self._free_gpus = free_gpus
 
     @translate_errors()
-    def plan(self, config: TrainingConfig) -> TuningPlan:
-        """Return what a tuning of `config` would do, and the time that it needs."""
+    def plan(self, config: TrainingConfig, interpreter: Interpreter | None = None) -> TuningPlan:
+        """Return what a tuning of `config` with `interpreter` would do, and the time that it needs."""
         from tuner_tui.tuning.create import time_needed
         from tuner_tui.tuning.tuned_preset import tuned_preset_name
 
@@ -83,7 +84,7 @@ class Tunings:
             *launch_lines,
         ]
         try:
-            gpus = self._free_gpus(request.job)
+            gpus = self._free_gpus(request.job, interpreter)
         except SettingsError as error:
             lines.append(("GPUs", f"one trial at a time. {error}"))
             gpus = ()
@@ -96,7 +97,7 @@ class Tunings:
         from tuner_tui.tuning.create import TunerSpec, create_tuning, start_tuning
 
         request = _tunable_request(config)
-        gpus = self._free_gpus(request.job) if wish.placement == "gpus" else ()
+        gpus = self._free_gpus(request.job, None) if wish.placement == "gpus" else ()
         on: Cluster | None = "ray" if wish.placement == "ray" else None
         options = TuningOptions(most_minutes=wish.minutes, gpu_uuids=gpus, on=on)
         folder = create_tuning(request, options)

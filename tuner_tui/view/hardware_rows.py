@@ -33,10 +33,16 @@ def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, 
     return rows + _host(inventory, width) + _interpreter(interpreter, width)
 
 
-def hardware_summary(inventory: Inventory) -> str:
-    """Return the machine in one line, such as `2 × H100 80GB HBM3 · 32 cores · 256 GiB RAM`."""
+def hardware_summary(inventory: Inventory, interpreter: Interpreter | None = None) -> str:
+    """Return the machine in one line, such as `2 × H100 80GB HBM3 · 32 cores · 256 GiB RAM`.
+
+    It says which GPUs the torch of the interpreter does not use.
+    """
+    from tuner_tui.hardware.interpreter import unused_gpus  # not needed for the first frame
+
     groups = [(len(group), group[0].name.removeprefix("NVIDIA ")) for group in group_equal_gpus(inventory.gpus)]
     gpus = [f"{count} × {name}" if count > 1 else name for count, name in groups]
+    gpus += ["not used: torch has no CUDA"] if unused_gpus(inventory, interpreter) else []
     cpu, memory = inventory.cpu, inventory.memory
     cores, usable_bytes = f"{cpu.usable_cores}", memory.usable_bytes
     ram = f.whole_gib(usable_bytes)

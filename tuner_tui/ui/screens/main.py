@@ -107,9 +107,10 @@ class MainScreen(FullScreen):
             self.now_s = sample.time_s
 
     def watch_machine(self, machine: tuple[Inventory | None, Interpreter | None]) -> None:
-        inventory = machine[0]
+        inventory, interpreter = machine
         if inventory is not None:
-            self.query_one("#live").border_subtitle = Content(f"{hardware_summary(inventory)} · i details")
+            summary = hardware_summary(inventory, interpreter)
+            self.query_one("#live").border_subtitle = Content(f"{summary} · i details")
 
     def watch_findings(self, before: tuple[Finding, ...], findings: tuple[Finding, ...]) -> None:
         if not _retries(before) and _retries(findings) and not isinstance(self.focused, Input):
