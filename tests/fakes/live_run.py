@@ -14,6 +14,7 @@ from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Evaluated, Finished, Steps
 
 GIB = 1024**3
+LOSS, EVAL_LOSS = 1.8404, 1.7131
 START_S = 1_700_000_000.0
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -22,14 +23,14 @@ def wave(time_s: float, base: float, amplitude: float, period_s: float, phase: f
     return base + amplitude * math.sin(2 * math.pi * time_s / period_s + phase)
 
 
-def gpu_sample(index: int, time_s: float, **changes: object) -> GpuSample:
+def gpu_sample(index: int, time_s: float, busy_pct: int = 90, **changes: object) -> GpuSample:
     shown = GpuSample(
         index=index,
         name=H100,
-        utilisation_pct=round(min(100, wave(time_s, 90, 9, 37, index))),
+        utilisation_pct=round(min(100, wave(time_s, busy_pct, 9, 37, index))),
         memory_used_bytes=int(61.2 * GIB),
         memory_total_bytes=int(79.6 * GIB),
-        power_w=wave(time_s, 612, 40, 23, index),
+        power_w=wave(time_s, 6.8 * busy_pct, 40, 23, index),
         power_limit_w=700.0,
         temperature_c=round(wave(time_s, 68, 4, 120, index)),
         clock_sm_mhz=round(wave(time_s, 1950, 30, 11, index)),
@@ -37,7 +38,7 @@ def gpu_sample(index: int, time_s: float, **changes: object) -> GpuSample:
     return replace(shown, **changes)
 
 
-def sample(time_s: float = START_S, gpus: int = 2, cores: int = 64, workers: int = 8) -> Sample:
+def sample(time_s: float = START_S, gpus: int = 2, cores: int = 64, workers: int = 8, busy_pct: int = 90) -> Sample:
     loads = tuple(max(0.0, min(100.0, wave(time_s, 35, 60, 17, core * 1.7))) for core in range(cores))
     host = HostSample(
         cpu_pct=sum(loads) / cores if cores else None,
@@ -57,7 +58,8 @@ def sample(time_s: float = START_S, gpus: int = 2, cores: int = 64, workers: int
         ProcessSample(pid=200 + n, role="worker", cpu_pct=wave(time_s, 40, 30, 19, n), rss_bytes=int(1.4 * GIB))
         for n in range(workers)
     )
-    return Sample(time_s, tuple(gpu_sample(n, time_s) for n in range(gpus)), host, (main, *loaders))
+    shown = (gpu_sample(n, time_s, busy_pct) for n in range(gpus))
+    return Sample(time_s, tuple(shown), host, (main, *loaders))
 
 
 def samples(count: int, until_s: float = START_S, **shape: int) -> tuple[Sample, ...]:
@@ -96,7 +98,7 @@ def running(
     times_s = [0.32 + (0.04 if n == 3 else 0.001 * n) for n in range(ranks)]
     states = {n: rank_state(n, now_s, step, time_s, data_wait) for n, time_s in enumerate(times_s)}
     metrics = {
-        "eval_loss": 1.7131,
+        "eval_loss": EVAL_LOSS,
         "eval_accuracy": 0.8412,
         "eval_runtime": 15.8,
         "eval_samples_per_second": 900.0,
@@ -112,12 +114,12 @@ def running(
         step=step,
         total_steps=9000,
         epoch=0.41,
-        loss=1.8404,
+        loss=LOSS,
         learning_rate=4e-5,
         grad_norm=0.83,
         ranks=states,
         rates=rates_of(states.values()),
-        evaluations=(Evaluated(t=now_s - 80, step=1000, metrics=metrics, seconds=15.8),),
+        evaluations=(Evaluated(t=now_s - 80, step=step // 1000 * 1000, metrics=metrics, seconds=15.8),),
         in_effect={
             "per_device_train_batch_size": 16,
             "tf32": False,
@@ -133,16 +135,23 @@ def finished(outcome: str, sentence: str, now_s: float = START_S) -> RunState:
     return running(now_s, finished=last, phase="ending")
 
 
-def history(points: int = 200) -> History:
-    xs = tuple(n * 1240 / (points - 1) for n in range(points))
-    loss = tuple(1.4 + 2.6 * math.exp(-n / 40) + 0.06 * math.sin(n * 1.3) for n in range(points))
+def history(points: int = 200, last: int = 1240) -> History:
+    xs = tuple(n * last / (points - 1) for n in range(points))
+
+    def fallen(x: float) -> float:
+        return 1.95 * math.exp(-x / 350) + math.exp(-x / 3500)
+
+    noise = (min(0.06, n / 100) * math.sin(1.3 * n) for n in range(points - 1))
+    loss = (*(LOSS + fallen(x) - fallen(last) + extra for x, extra in zip(xs, noise, strict=False)), LOSS)
+    evaluated = tuple(float(step) for step in range(500, last // 1000 * 1000 + 1, 500))
+    eval_loss = tuple(EVAL_LOSS + fallen(x) - fallen(evaluated[-1]) for x in evaluated)
     return History(
         loss=Series("loss", "", xs, loss),
-        eval_loss=Series("eval loss", "", xs[::20], tuple(y + 0.1 for y in loss[::20])),
+        eval_loss=Series("eval loss", "", evaluated, eval_loss),
         samples_s=Series("throughput", "samples/s", xs, tuple(198 + 6 * math.sin(n / 9) for n in range(points))),
         memory_bytes=Series("peak memory", "B", xs, tuple(61e9 + 2e9 * (n > 60) for n in range(points))),
         grad_norm=Series("gradient norm", "", xs, tuple(0.8 + 2 * math.exp(-n / 20) for n in range(points))),
-        learning_rate=Series("learning rate", "", xs, tuple(5e-5 * (1 - n / 1500) for n in range(points))),
+        learning_rate=Series("learning rate", "", xs, tuple(5e-5 * (1 - x / 9000) for x in xs)),
     )
 
 

@@ -96,7 +96,8 @@ OUT_OF_MEMORY = Finding(
     ),
 )
 OUTPUT = tuple(
-    f"{{'loss': '{1.9 - n * 0.002:.4f}', 'learning_rate': '{4e-5 - n * 1e-8:.3e}', 'epoch': '{n * 0.01:.2f}'}}"
+    f"{{'loss': '{live_run.LOSS + (59 - n) % 7 * 0.006:.4f}', "
+    f"'learning_rate': '{2.65e-5 + (59 - n) * 5e-8:.3e}', 'epoch': '{1.41 - (59 - n) * 0.003:.2f}'}}"
     for n in range(60)
 )
 
@@ -119,11 +120,13 @@ def presetted() -> TrainingConfig:
     )
 
 
-def running(state: RunState | None = None, samples: int = 60) -> RunView:
+def running(state: RunState | None = None, samples: int = 60, busy_pct: int = 90) -> RunView:
     """A view of a run that trains."""
-    recent = live_run.samples(samples)
+    recent = live_run.samples(samples, busy_pct=busy_pct)
     status = RunStatus("running", "Running as process 100.", pid=100, training_alive=True)
-    return RunView(state or live_run.running(), live_run.history(), status, recent[-1], recent)
+    state = state or live_run.running()
+    step = state.step or 1
+    return RunView(state, live_run.history(2 + step // 6, step), status, recent[-1], recent)
 
 
 def ended(outcome: str, sentence: str) -> RunView:
@@ -429,7 +432,8 @@ class FakeBackend(Backend):
 
 def busy_box(**changes: Any) -> FakeBox:
     """A machine where a run trains and one thing could be better."""
-    view = running(live_run.running(data_wait=0.31))
+    state = live_run.running(ranks=2, step=4230, epoch=1.41, data_wait=0.31, learning_rate=2.65e-5)
+    view = running(state, busy_pct=64)
     return FakeBox(**{"view": view, "findings": (DATA_WAIT,), **changes})
 
 

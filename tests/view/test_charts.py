@@ -116,7 +116,9 @@ def test_an_area_starts_at_zero_and_a_line_lies_on_it() -> None:
     assert [plain_text(row) for row in area_lines(busy, 100, 2, "good")] == ["▇       ", "██  ▁▁▄ "]
     assert [plain_text(row) for row in area_lines(busy, 100, 2, "good", (75.0,) * 8, 100)] == ["▇╌╌╌╌╌╌╌", "██  ▁▁▄ "]
     edge, foot = area_lines((90.0, 90.0), 100, 2, "good", (30.0, 30.0), 100)
-    assert (edge, foot) == (line(TextSpan("▆▆", "good")), line(TextSpan("╌╌", "on-good")))
+    assert (edge, foot) == (line(TextSpan("▆▆", "good")), line(TextSpan("╌╌", "on-mid-good")))
+    styles = [row[0].style for row in area_lines((100.0, 100.0), 100, 4, "good")]
+    assert styles == ["good", "high-good", "mid-good", "low-good"], "the higher, the brighter"
 
 
 def test_axes_carry_their_ends() -> None:

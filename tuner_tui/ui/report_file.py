@@ -25,7 +25,7 @@ from tuner_tui.view.cells import (
     text_width,
     wrapped_rows,
 )
-from tuner_tui.view.charts import LEAST_JOINED, Curve, axis_ends, axis_labels, axis_share
+from tuner_tui.view.charts import FEW_POINTS, Curve, axis_ends, axis_labels, axis_share
 from tuner_tui.view.end_card import EndScene
 from tuner_tui.view.finding_rows import MARKS, further_evidence
 from tuner_tui.view.loss_chart import LossScene, loss_drawing
@@ -170,11 +170,13 @@ def _chart(loss: LossScene, top: float) -> Iterator[str]:
 def _curve(curve: Curve, points: Sequence[tuple[float, float] | None]) -> Iterator[str]:
     """Yield a curve in pixels: dots, or lines between its gaps, which are None."""
     colour, measured = _colour(curve.style), [point for point in points if point is not None]
-    if curve.pattern == "points" or len(measured) < LEAST_JOINED:
-        radius = 1.5 if curve.pattern == "points" else 3
+    is_line = curve.pattern == "line"
+    if curve.pattern == "points" or (is_line and len(measured) < FEW_POINTS):
+        radius = 3 if is_line else 1.5
         yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{colour}"/>' for x, y in measured)
+    if curve.pattern == "points":
         return
-    width, dash = (2, "") if curve.pattern == "line" else (1.5, f' stroke-dasharray="{DASHES[curve.pattern]}"')
+    width, dash = (2, "") if is_line else (1.5, f' stroke-dasharray="{DASHES[curve.pattern]}"')
     for is_gap, part in groupby(points, lambda point: point is None):
         pairs = " ".join(f"{point[0]:.1f},{point[1]:.1f}" for point in part if point is not None)
         if not is_gap:

@@ -201,8 +201,8 @@ def area_lines(
 ) -> tuple[Line, ...]:
     """Return `height` lines with an area below `values`, one in a cell; `full` fills all but the highest eighth.
 
-    The cell of its upper edge is bright, those below it have a shade of its style. `over`, values on the scale of
-    `over_full`, is a line in front of it. Zero is the lowest eighth, unknown is blank.
+    Each line has a shade of its style, the brighter the higher it is. `over`, values on the scale of `over_full`, is a
+    line in front of it. Zero is the lowest eighth, unknown is blank.
     """
     levels, lines = (
         [0 if value is None or not most else max(1, quantise(value, most, 8 * height - 1)) for value in each]
@@ -212,17 +212,20 @@ def area_lines(
     return tuple(map(_joined_cells, zip(*columns, strict=True)))
 
 
+SHADES = ("low-", "mid-", "high-", "")
+
+
 @lru_cache(maxsize=2048)
 def _area_cells(level: int, line_level: int, height: int, style: Style) -> tuple[tuple[str, Style], ...]:
     """Return the cells of one value, from the top: an area of so many eighths with a line in the row of its eighths."""
     # They stay the same while the chart moves to the left, and are most of its work.
-    cells: list[tuple[str, Any]] = []  # an area's style has both shades
-    for below in range(8 * (height - 1), -1, -8):
-        filled = level - below
-        if below < line_level <= below + 8 and not 0 < filled <= 8:
-            cells.append(("╌", f"on-{style}" if filled > 8 else "second"))
+    cells: list[tuple[str, Any]] = []  # an area's style has all shades
+    for row in range(height - 1, -1, -1):
+        filled, shade = level - 8 * row, SHADES[len(SHADES) * (2 * row + 1) // (2 * height)]
+        if 0 < line_level - 8 * row <= 8 and not 0 < filled <= 8:
+            cells.append(("╌", f"on-{shade}{style}" if filled > 8 else "second"))
         else:
-            cells.append(("█", f"low-{style}") if filled > 8 else (LEVELS[max(0, filled)], style))
+            cells.append((LEVELS[max(0, min(8, filled))], f"{shade}{style}"))
     return tuple(cells)
 
 
@@ -274,8 +277,8 @@ LEAST_LABEL = 5
 ROOM_FOR_MIDDLE = 5
 """Rows of a chart from which its y axis has a label in the middle."""
 NARROWEST_CURVES = 8
-LEAST_JOINED, POINT = 5, "●"
-"""Points from which they are joined: a line between two or three would look like measurements."""
+FEW_POINTS, POINT = 8, "●"
+"""Points below which each is marked on the line: between two or three it would look like measurements."""
 
 
 @lru_cache(maxsize=32)
@@ -310,14 +313,12 @@ def curve_rows(
 
     for curve, each in zip(curves, points, strict=True):
         measured = [dot(x, y) for x, y in each]
-        if curve.pattern == "line" and len(measured) < LEAST_JOINED:
-            for x, y in measured:
-                grid.write(x // 2, y // 4, POINT, curve.style)
-            continue
         dots = iter(measured) if curve.pattern == "points" else _joined_dots(measured)
         if curve.pattern == "dashed":
             dots = ((x, y) for x, y in dots if x % (2 * DASH) < DASH)
         grid.draw(dots, curve.style, DOTTED_BITS if curve.pattern == "dotted" else 0xFF)
+        for x, y in measured if curve.pattern == "line" and len(measured) < FEW_POINTS else ():
+            grid.write(x // 2, y // 4, POINT, curve.style)
     places = [(mark, dot(mark.x, mark.y)) for mark in marks]
     signs = {(x // 2, y // 4) for mark, (x, y) in places if len(mark.text) == 1}
     for mark, (x, y) in places:
@@ -330,7 +331,7 @@ def curve_rows(
         line(TextSpan(align_right(labels.get(y, ""), margin) + ("┤" if y in labels else "│"), "dim"), *cells)
         for y, cells in enumerate(map(_joined_cells, grid.cells()))
     )
-    foot = axis_text("0", f"{end / 2:,.0f}" if end >= 2 else "", f"{end:,.0f} {axes.unit}", room)
+    foot = axis_text("0", "" if end % 2 else f"{end / 2:,.0f}", f"{end:,.0f} {axes.unit}", room)
     return (first, *body_rows, line(TextSpan(" " * (margin + 1) + foot, "dim")))
 
 
@@ -381,6 +382,15 @@ def axis_range(ys: Sequence[float]) -> tuple[float, float]:
         room = abs(low) * 0.1
         return (low - room, high + room) if room else (low, low + 1.0)
     return math.floor(low / step) * step, math.ceil(high / step) * step
+
+
+TOTAL_FROM = 1 / 3
+"""The share of what is planned from which a chart shows all of it: before that most of it would be empty."""
+
+
+def planned_end(last: float, total: float | None) -> float:
+    """Return the end of the x axis of a run that is at `last` of `total` steps."""
+    return axis_end(last, total if total and last >= TOTAL_FROM * total else None)
 
 
 def axis_end(last: float, total: float | None) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import WARN, Line, TextSpan, fit, join_sections, labelled_rows, line
-from tuner_tui.view.charts import Axes, Curve, curve_rows, legend, without_letters
+from tuner_tui.view.charts import Axes, Curve, curve_rows, legend, planned_end, without_letters
 from tuner_tui.view.gpu_rows import (
     TWO_COLUMNS_FROM,
     WALL_FROM,
@@ -214,8 +214,8 @@ def plots_rows(history: History, state: RunState | None, width: int, height: int
     def plot(series: Series, number: Callable[[float | None], str], from_zero: bool) -> Sequence[Line]:
         title = ", ".join(filter(None, (series.name, "" if series.unit == "B" else series.unit)))
         newest = next((number(y) for y in reversed(series.ys) if y is not None and math.isfinite(y)), number(None))
-        curve = Curve(newest, series.xs, series.ys)
-        heading, axes = legend(title, (curve,), cell_width), Axes(number, last_step, from_zero=from_zero)
+        curve, end = Curve(newest, series.xs, series.ys), planned_end(max(series.xs, default=0), last_step)
+        heading, axes = legend(title, (curve,), cell_width), Axes(number, end, from_zero=from_zero)
         return curve_rows(heading, (curve,), axes, cell_width - 1, cell_height)
 
     series = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import BAD, LABEL, Line, Style, TextSpan, flowing_rows, line
-from tuner_tui.view.charts import LEAST_JOINED, SIGNS, Axes, Curve, Mark, axis_end, axis_range, curve_rows
+from tuner_tui.view.charts import SIGNS, Axes, Curve, Mark, axis_range, curve_rows, planned_end
 
 if TYPE_CHECKING:
     from tuner_tui.runs.events.loss_forecast import LossForecast
@@ -93,7 +93,8 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
         # What lies above the axis is left out: at its edge it would read as a loss that stays the same.
         within = tuple(y if y is not None and y <= top else None for y in smooth(earlier.loss.xs, earlier.loss.ys))
         curves.insert(0, Curve("", earlier.loss.xs, within, "dim", "dotted"))
-    end = scene.last_step or (axis_end(xs[-1], None) if xs else None)  # also where the last ones are no numbers
+    last = max((curve.xs[-1] for curve in curves if curve.xs), default=None)  # also where the last ones are no numbers
+    end = scene.last_step if last is None else planned_end(last, scene.last_step)
     axes = Axes(f.significant, end, y_range=y_range, margin=LABEL - 1)
     return tuple(curves), axes, tuple(marks)
 
@@ -106,7 +107,7 @@ def _heading(scene: LossScene, width: int) -> Line:
     style: Style = "bad" if newest is not None and not math.isfinite(newest) else "strong"
     parts = [line(TextSpan("loss ", "dim"), TextSpan(f.metric(newest), style))]
     smoothed = smooth(scene.loss.xs, scene.loss.ys)
-    if len(smoothed) >= LEAST_JOINED and smoothed[-1] is not None:
+    if smoothed[-1:] != scene.loss.ys[-1:] and smoothed[-1] is not None:
         parts[0] = line(*parts[0], TextSpan(f" {SIGNS['points']}", "dim"))
         parts.append(line(TextSpan(SIGNS["line"], "curve"), TextSpan(" smoothed ", "dim"), f.significant(smoothed[-1])))
     if evaluations:
@@ -157,7 +158,7 @@ def smooth(xs: tuple[float, ...], ys: tuple[float | None, ...]) -> tuple[float |
 
     The beginning, where a loss falls fastest, is not pulled down by what follows.
     """
-    half = math.ceil(len(xs) * SMOOTHED_SHARE)
+    half = int(len(xs) * SMOOTHED_SHARE)
     means: list[float | None] = []
     for n in range(len(ys)):
         near = [y for y in ys[max(0, n - half) : n + min(n, half) + 1] if y is not None and math.isfinite(y)]

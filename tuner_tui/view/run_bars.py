@@ -32,7 +32,6 @@ PART_OF_CAUSE: Mapping[str, str] = {
 """The part of a step's time that a finding with this cause is about."""
 STEP_STYLES: Mapping[str, Style] = {
     DATA: "fill-dim", NO_CORE: "fill-strong", OTHER_RANKS: "fill-gauge", COMPUTE: "fill-curve",
-    COMPUTE_OR_WAIT: "fill-curve",
     OPTIMIZER: "fill-second", REST: "fill-gauge", EVALUATION: "fill-good", SAVING: "fill-strong", START_UP: "fill-dim",
 }  # fmt: skip
 MARKS_ROW = 1
@@ -132,10 +131,12 @@ def time_rows(
     computing = max(0.0, shares[COMPUTE] - sum(waits.values()))
     shares = {name: share * (measured if name in (DATA, avoidable) else rest) for name, share in shares.items()}
     shares = {DATA: shares[DATA], **waits, **shares, COMPUTE: computing}
-    if "cpu-contended" in causes and not waits[NO_CORE]:  # how long it waited is not known
-        shares = {COMPUTE_OR_WAIT if name == COMPUTE else name: share for name, share in shares.items()}
+    # Where it waited for a core, but not how long, computing includes that.
+    meanings = {COMPUTE: COMPUTE_OR_WAIT} if "cpu-contended" in causes and not waits[NO_CORE] else {}
     parts = [
-        BarPart(f"{WARN} {name}", share, "fill-warn") if name == avoidable else BarPart(name, share, STEP_STYLES[name])
+        BarPart(f"{WARN} {name}", share, "fill-warn")
+        if name == avoidable
+        else BarPart(name, share, STEP_STYLES[name], meanings.get(name, ""))
         for name, share in shares.items()
     ]
     return named_bar(label, parts, width, rank and f"of {rank}")

@@ -55,8 +55,8 @@ VARIABLES = {
     "bad": "error",
 }  # fmt: skip
 """Styles of cells, and the variables of the theme that have their colours."""
-LOW = 0.35
-"""How much of the colour the shade of an area has; the rest is background."""
+SHADES = {"low": 0.35, "mid": 0.55, "high": 0.75}
+"""How much of the colour the shades of an area have; the rest is background."""
 
 
 def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
@@ -64,12 +64,12 @@ def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
     # Component classes would do the same, but Textual applies all styles anew for each of them and each canvas.
     # A fill is the colour reversed: its text has the contrast of that colour, and without colours it is still a bar.
     kind, _, base = name.rpartition("-")
-    colour = Color.parse(variables[VARIABLES[base]]) if base in VARIABLES else None
-    shade = Color.parse(variables["background"]).blend(colour, LOW) if colour and kind in ("low", "on") else None
-    front = Color.parse(variables[VARIABLES["second"]]) if kind == "on" else shade or colour
+    is_line, ink = kind.startswith("on"), variables.get(VARIABLES.get(base, ""))
+    share = SHADES.get(kind.removeprefix("on-"), 1.0)
+    colour = Color.parse(variables["background"]).blend(Color.parse(ink), share).rich_color if ink else None
     return RichStyle(
-        color=front and front.rich_color,
-        bgcolor=shade.rich_color if shade and kind == "on" else None,
+        color=Color.parse(variables[VARIABLES["second"]]).rich_color if is_line else colour,
+        bgcolor=colour if is_line else None,
         bold=name in ("strong", "bad") or None,
         reverse=kind == "fill" or name == "hit" or None,
     )
