@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.fakes.inventories import box, make_gpu, python
 from tests.runs.builders import record
-from tuner_tui.cli.machine import LocalMachine, parse_size_option
+from tuner_tui.cli.machine import LocalMachine, parse_memory_limit
 from tuner_tui.cli.training_options import launch_request, parse_launch_options
 from tuner_tui.runs.store.folder import create_folder, runs_dir
 from tuner_tui.runs.store.record import write_record
@@ -104,19 +104,19 @@ def test_a_run_that_is_not_there_cannot_be_resumed() -> None:
     [("6GiB", 6 << 30), ("6.5 GB", 6_500_000_000), ("800M", 800_000_000), ("512 mib", 512 << 20), ("1048576", 1 << 20)],
 )
 def test_sizes(text: str, size: int) -> None:
-    assert parse_size_option("--memory-limit", text) == size
+    assert parse_memory_limit(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1GB", "six", "6 XB", "1e9", "6GiBs"])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(SettingsError, match="6GiB"):
-        parse_size_option("--memory-limit", text)
+        parse_memory_limit(text)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("24", "24 bytes"), ("900k", "900,000 bytes")])
 def test_a_size_without_its_unit_is_asked_for_it(text: str, expected: str) -> None:
-    with pytest.raises(SettingsError, match=f"--memory: '{text}' is only {expected}; add a unit"):
-        parse_size_option("--memory", text)
+    with pytest.raises(SettingsError, match=f"--memory-limit: '{text}' is only {expected}; add a unit"):
+        parse_memory_limit(text)
 
 
 def test_set_changes_the_job_too() -> None:

@@ -75,17 +75,12 @@ def limited_target(
     return target_of(limit_gpu_memory(inventory, limit_bytes), interpreter, job)
 
 
-def training_device(
-    target: TrainingTarget, limit_bytes: int | None, capacity_bytes: int | None = None, *, cached_only: bool = False
-) -> Device:
-    """The device of `target`, with `capacity_bytes` in place of its own; measures imports unless `cached_only`."""
-    device = target.device if capacity_bytes is None else replace(target.device, capacity_bytes=capacity_bytes)
-    if limit_bytes is None or device.on_gpu or target.interpreter is None:
-        return device
-    cores = target.inventory.cpu.usable_cores
-    return limit_device_memory(
-        device, limit_bytes, import_footprint(target.interpreter, cores, cached_only=cached_only)
-    )
+def training_device(target: TrainingTarget, limit_bytes: int | None, *, cached_only: bool = False) -> Device:
+    """The device of `target`; under a memory limit on a CPU the imports are measured unless `cached_only`."""
+    if limit_bytes is None or target.device.on_gpu or target.interpreter is None:
+        return target.device
+    imports = import_footprint(target.interpreter, target.inventory.cpu.usable_cores, cached_only=cached_only)
+    return limit_device_memory(target.device, limit_bytes, imports)
 
 
 class JobMemoryEstimator(Struct, frozen=True):

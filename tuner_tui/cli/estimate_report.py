@@ -279,7 +279,7 @@ def format_uncertainty(best: MemoryEstimate) -> str:
 
 def _bar_line(best: MemoryEstimate) -> str:
     if best.capacity_bytes is None:
-        return f"{format_size(best.total_bytes, 2)}; capacity unknown (pass --memory SIZE)"
+        return f"{format_size(best.total_bytes, 2)}; capacity unknown (--gpu SIZE names it)"
     filled = min(BAR_WIDTH, round(best.total_bytes / best.capacity_bytes * BAR_WIDTH))
     bar = "━" * filled + "─" * (BAR_WIDTH - filled)
     return f"{bar} {_format_range(best.total_bytes, 'of', best.capacity_bytes)}"

@@ -65,13 +65,15 @@ def refuse_no_python(interpreter: Interpreter) -> None:
         fail(f"--interpreter: {interpreter.problem}", ExitCode.USAGE)
 
 
-def parse_size_option(flag: str, text: str) -> int:
-    """Return the bytes of a size such as `6GiB`. Raises `SettingsError`, also below 1 MiB: the unit is missing then."""
+def parse_memory_limit(text: str | None) -> int | None:
+    """Return the bytes of `--memory-limit`. Raises `SettingsError`, also below 1 MiB: the unit is missing then."""
+    if text is None:
+        return None
     size = parse_size(text)
     if not size:
-        raise SettingsError(f"{flag}: {text!r} is not a size (try 6GiB or 800MB).")
+        raise SettingsError(f"--memory-limit: {text!r} is not a size (try 6GiB or 800MB).")
     if size < MIB:
-        raise SettingsError(f"{flag}: {text!r} is only {size:,} bytes; add a unit, such as 6GiB or 800MB.")
+        raise SettingsError(f"--memory-limit: {text!r} is only {size:,} bytes; add a unit, such as 6GiB or 800MB.")
     return size
 
 

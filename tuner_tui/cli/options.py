@@ -175,9 +175,6 @@ SettingValues = Annotated[
 OtherGpus = Annotated[
     str | None, typer.Option("--gpu", metavar="GPUS", help="Plan for other GPUs, such as T4,2x3090,A100-80GB or 24GiB.")
 ]
-AssumedMemory = Annotated[
-    str | None, typer.Option("--memory", metavar="SIZE", help="Assume this much memory per GPU, such as 24GiB.")
-]
 AsciiOnly = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

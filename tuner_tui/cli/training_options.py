@@ -16,9 +16,8 @@ from tuner_tui.advice.recommend.duration_estimate import earlier_runs
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import limit_gpu_memory
 from tuner_tui.cli.console import ExitCode, fail, print_note
-from tuner_tui.cli.machine import ReadMachine, parse_size_option, refuse_no_python
+from tuner_tui.cli.machine import ReadMachine, parse_memory_limit, refuse_no_python
 from tuner_tui.cli.options import (
-    AssumedMemory,
     InterpreterPath,
     MemoryLimit,
     ModelName,
@@ -114,7 +113,6 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     values: SettingValues = None
     model: ModelName = None
     task: TaskName = None
-    memory: AssumedMemory = None
     gpus: OtherGpus = None
     interpreter: InterpreterPath = None
 
@@ -219,7 +217,7 @@ def parse_launch_options(
     words = [word.partition("=") for word in values or ()]
     chosen: dict[str, Any] = {name: text for name, _, text in words if name in JOB_VALUES and text}
     flags = parse_flags("".join(word) for word in words if word[0] not in chosen)
-    limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
+    limit = parse_memory_limit(memory_limit)
     return replace(options, flags=flags, environment=dict(os.environ), memory_limit_bytes=limit, **chosen)
 
 

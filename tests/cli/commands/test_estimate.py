@@ -82,10 +82,9 @@ def test_parts_bar_verdict_and_largest_batch(call: Call) -> None:
 
 
 def test_json_is_one_document(call: Call) -> None:
-    document = json.loads(call(*GPT2, "--json", "--memory", "6GiB").stdout)
+    document = json.loads(call(*GPT2, "--json").stdout)
     assert document["total_bytes"] == pytest.approx(sum(document["parts"].values()), abs=4)
     assert document["low_bytes"] < document["total_bytes"] < document["high_bytes"]
-    assert document["device"]["capacity_bytes"] == 6 * 2**30
     assert set(document["device"]) == {"on_gpu", "capability", "capacity_bytes", "limited", "started", "gpu_count"}
     assert "cannot be started" in document["not_traced"]
     assert document["settings"]["max_length"] == 512

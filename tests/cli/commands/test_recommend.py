@@ -210,17 +210,11 @@ def test_gpus_that_are_not_here(call: Call) -> None:
     text = call("--gpu", "T4").stdout
     assert text.startswith("On T4 16.0 GiB")
     assert call("--gpu", "T5").exit_code == 2
-    assert "leave out --memory" in call("--gpu", "T4", "--memory", "8GiB").stderr
 
 
-def test_memory_takes_the_place_of_the_gpus(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {
-        recommended_setting["name"]: recommended_setting["value"]
-        for recommended_setting in json.loads(call("--memory", "8GiB", "--json").stdout)["recommended"]
-    }
-    assert (values["per_device_train_batch_size"], values["gradient_accumulation_steps"]) == (16, 2)
-    without = json.loads(caller(box())("--memory", "24GiB", "--json").stdout)
-    (planned,) = without["gpus"]
+def test_a_size_of_memory_stands_for_a_gpu_of_today(call: Call) -> None:
+    document = json.loads(call("--gpu", "24GiB", "--json").stdout)
+    (planned,) = document["gpus"]
     assert planned["gpu"] == "24.0 GiB GPU, assumed to be Ampere or newer"
     assert {
         recommended_setting["name"]: recommended_setting["value"] for recommended_setting in planned["recommended"]

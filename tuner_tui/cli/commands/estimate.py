@@ -30,7 +30,7 @@ from tuner_tui.cli.estimate_report import (
     measured_report,
     plan_report,
 )
-from tuner_tui.cli.machine import LocalMachine, ReadMachine, parse_gpus, parse_size_option, read_local_machine
+from tuner_tui.cli.machine import LocalMachine, ReadMachine, parse_gpus, parse_memory_limit, read_local_machine
 from tuner_tui.cli.options import AsJson, MemoryLimit
 from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.redaction import redact_argv
@@ -73,13 +73,12 @@ def estimate(
     preset = words[0] if len(words) == 1 and plan.preset is None else plan.preset
     command_words = tuple(words) if len(words) > 1 else ()
     training = resolve_planned(LaunchOptions(preset, parse_flags(plan.values or []), os.environ, command=command_words))
-    capacity = None if plan.memory is None else parse_size_option("--memory", plan.memory)
-    limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
+    limit = parse_memory_limit(memory_limit)
     command = training.job
     unmodelled = plan.model is None and plan.gpus is None and modelled_job(command) is None
     if isinstance(command, CommandJob) and unmodelled:  # only its own runs can tell its memory
         machine = read_machine(plan.interpreter)
-        if print_measured(command, training.resolved, machine, capacity, limit, as_json):
+        if print_measured(command, training.resolved, machine, limit, as_json):
             return
     built_in = resolve_builtin_job(training.job, plan.model, plan.task)
     if plan.task is None and command is not None and assumes_task(command):
@@ -96,8 +95,8 @@ def estimate(
         if "per_device_train_batch_size" not in origins:
             print_note(f"No micro batch is named: {settings.per_device_train_batch_size} is assumed.")
     resolved, job = plan.assume(settings_to_keep(training), built_in)
-    if plan.gpus is not None and (capacity is not None or limit is not None):
-        raise SettingsError("--gpu already sets the memory; leave out --memory and --memory-limit.")
+    if plan.gpus is not None and limit is not None:
+        raise SettingsError("--gpu already sets the memory; leave out --memory-limit.")
     machine = read_machine(plan.interpreter)
     if plan.gpus is not None:
         code = training_code_of(training.job or job, machine.interpreter)
@@ -107,7 +106,7 @@ def estimate(
     # estimate; `job` is the built-in job that computes as much.
     launched = training.job if isinstance(training.job, CommandJob) else job
     earlier = earlier_runs(launched, runs_dir())
-    estimator, settings = prepare(machine, resolved, launched, job, capacity, limit, earlier)
+    estimator, settings = prepare(machine, resolved, launched, job, limit, earlier)
     if by is not None:
         print_breakdown(estimator, settings, by, as_json)
         return
@@ -132,13 +131,13 @@ def settings_to_keep(training: Training) -> Resolved:
 
 
 def print_measured(
-    job: CommandJob, resolved: Resolved, machine: LocalMachine, capacity: int | None, limit: int | None, as_json: bool
+    job: CommandJob, resolved: Resolved, machine: LocalMachine, limit: int | None, as_json: bool
 ) -> bool:
     """Print the memory that runs of a command took, trials of a tuning included; return whether there were any.
 
     Raises `SettingsError` if they took other micro batches, too few to interpolate.
     """
-    device = training_device(limited_target(machine.inventory, machine.interpreter, job, limit), limit, capacity)
+    device = training_device(limited_target(machine.inventory, machine.interpreter, job, limit), limit)
     micro = "per_device_train_batch_size"
     batch = resolved.settings.per_device_train_batch_size if micro in resolved.given else None
     measured = estimate_from_runs(measured_runs(job, runs_dir()), resolved.settings, device, batch)
@@ -197,8 +196,7 @@ def prepare(
     resolved: Resolved,
     launched: BuiltinJob | CommandJob,
     job: BuiltinJob,
-    capacity: int | None,
-    limit: int | None = None,
+    limit: int | None,
     earlier: Sequence[EarlierRun] = (),
 ) -> tuple[JobMemoryEstimator, Settings]:
     """Return the estimator for `job`, corrected by runs of `launched`, and the settings completed as `run` would."""
@@ -209,7 +207,7 @@ def prepare(
         advised = recommend(inventory, machine.interpreter, job, resolved.given).values
         settings = settings.changed(**{name: advised[name] for name in left_open if name in advised})
     target = target_of(inventory, machine.interpreter, job).trained_with(settings)
-    device = training_device(target, limit, capacity)
+    device = training_device(target, limit)
     runs = measured_runs(launched, runs_dir())
     code = training_code_of(launched, machine.interpreter)
     return JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs, code), settings

@@ -18,7 +18,7 @@ from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendatio
 from tuner_tui.advice.recommend.recommendation import recommend as recommend_settings
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths
 from tuner_tui.cli.console import fail, print_json, print_line, print_note
-from tuner_tui.cli.machine import LocalMachine, ReadMachine, parse_gpus, parse_size_option, read_local_machine
+from tuner_tui.cli.machine import LocalMachine, ReadMachine, parse_gpus, read_local_machine
 from tuner_tui.cli.options import AsJson
 from tuner_tui.cli.recommend_report import recommend_report
 from tuner_tui.cli.training_options import PlanOptions, taking
@@ -31,7 +31,6 @@ from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS
 from tuner_tui.settings.distributed import read_accelerate_config
-from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import OriginKind, Resolved
 from tuner_tui.settings.presets import find_preset, update_tool_file
@@ -76,41 +75,29 @@ def recommend(
     training = resolve_planned(replace(options, default_job=DEFAULT_JOB))
     resolved, job = plan.assume(training.resolved, training.job or DEFAULT_JOB)
     read_machine: ReadMachine = context.obj or read_local_machine
-    machines = planned_machines(read_machine(plan.interpreter), plan.gpus, plan.memory)
+    machines = planned_machines(read_machine(plan.interpreter), plan.gpus)
     if patch or write:
         if file is None:
             fail("--patch and --write need a training tool's configuration file: `tuner-tui recommend FILE --write`.")
         if len(machines) > 1:
             fail("--patch and --write need one kind of GPU after --gpu: a file has one value for each key.")
-        for_this = plan.gpus is None and plan.memory is None
-        print_patch(machines[0][1], resolved, job, Path(file), None if preset == file else preset, write, for_this)
+        print_patch(
+            machines[0][1], resolved, job, Path(file), None if preset == file else preset, write, plan.gpus is None
+        )
         return
     print_recommendations(machines, resolved, job, preset, as_json, training.notes if is_file else None)
 
 
-def planned_machines(
-    machine: LocalMachine, gpus: str | None, memory: str | None
-) -> list[tuple[str | None, LocalMachine]]:
+def planned_machines(machine: LocalMachine, gpus: str | None) -> list[tuple[str | None, LocalMachine]]:
     """Return the machines to recommend for, each with its label: this one, or one for each GPU in `gpus`.
 
-    `memory` replaces that of this machine's GPUs; without one it is the GPU. A GPU known by its memory alone is
-    taken as one of today. Raises `SettingsError`.
+    A GPU known by its memory alone is taken as one of today. Raises `SettingsError`.
     """
-    if gpus is not None and memory is not None:
-        raise SettingsError("--gpu already sets the memory; leave out --memory.")
-    size = None if memory is None else parse_size_option("--memory", memory)
-    if size is not None and visible_gpus(machine.inventory):
-        sized = (
-            replace(gpu, memory_total_bytes=size, memory_used_bytes=None, mig=None, slices=())
-            for gpu in machine.inventory.gpus
-        )
-        return [(None, replace(machine, inventory=replace(machine.inventory, gpus=tuple(sized))))]
-    wanted = gpus if size is None else memory
-    if wanted is None:
+    if gpus is None:
         return [(None, machine)]
     python = planned_interpreter(machine.interpreter)
     machines: list[tuple[str | None, LocalMachine]] = []
-    for planned in parse_gpus(wanted):
+    for planned in parse_gpus(gpus):
         label = planned.label
         if any(gpu.capability is None for gpu in planned.gpus):
             label = f"{label}, assumed to be Ampere or newer"
