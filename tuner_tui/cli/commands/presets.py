@@ -1,45 +1,33 @@
-"""List, show, save, check, import and export presets."""
+"""List, show, save, import and export presets."""
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from msgspec import structs, to_builtins
 from msgspec.structs import replace
 
-from tuner_tui.cli.console import ExitCode, fail, print_json, print_line, print_note
+from tuner_tui.cli.console import fail, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson, SettingValues, complete_preset
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_gpus
-from tuner_tui.hardware.interpreter import default_interpreter, probe_interpreter, probe_versions
+from tuner_tui.hardware.interpreter import probe_interpreter
+from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings import presets as preset_files
-from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.dialects.dialect import dialect_by_name, write_settings
 from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text, render_export
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Resolved, parse_value
+from tuner_tui.settings.model import parse_value
 from tuner_tui.settings.resolve import parse_flags, resolve
-from tuner_tui.settings.rules import Problem, RuleContext, find_problems
 from tuner_tui.settings.yaml_reader import MAX_BYTES
-
-
-def _rule_facts(context: typer.Context, with_python: bool) -> RuleContext:
-    """Return what the rules need of this machine: visible GPUs, cores and, which takes seconds, the Python."""
-    if context.obj is not None:
-        return cast("RuleContext", context.obj())
-    inventory = read_inventory(state_dir())
-    python = probe_versions(default_interpreter(os.environ)) if with_python else None
-    return RuleContext(visible_gpus(inventory), python, None, inventory.cpu.usable_cores)
-
 
 group = typer.Typer(help=__doc__, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
@@ -47,8 +35,9 @@ group = typer.Typer(help=__doc__, no_args_is_help=True, rich_markup_mode=None, a
 @group.command("list")
 def list_all(context: typer.Context, as_json: AsJson = False) -> None:
     """List presets; those for this machine come first, marked with *."""
-    machine = _rule_facts(context, with_python=False)
-    presets = preset_files.suiting_first(preset_files.list_presets(), machine.gpus or (), machine.cores)
+    inventory: Inventory = read_inventory(state_dir()) if context.obj is None else context.obj()
+    gpus, cores = visible_gpus(inventory), inventory.cpu.usable_cores
+    presets = preset_files.suiting_first(preset_files.list_presets(), gpus, cores)
     documents = []
     for item in presets:
         if not as_json:
@@ -96,26 +85,6 @@ def save(
         typer.echo(f"Saved {path}")
 
 
-@group.command()
-def check(
-    context: typer.Context,
-    names: Annotated[list[str], typer.Argument(help="Names or files of presets.")],
-    as_json: AsJson = False,
-) -> None:
-    """Check presets, also against this machine."""
-    machine = _rule_facts(context, with_python=True)
-    checks = [_check(name, machine) for name in names]
-    if as_json:
-        print_json(checks)
-    for item in checks:
-        if not as_json:
-            print_line("\n".join(_check_lines(item)))
-        if item["error"]:
-            print_note(item["error"])
-    if any(item["error"] for item in checks):
-        raise typer.Exit(ExitCode.USAGE)
-
-
 def _read_source(source: str | None, name: str) -> preset_files.LoadedPreset:
     """Return the preset to start from. Raises `SettingsError`."""
     if source is None:
@@ -134,52 +103,6 @@ def _write(preset: preset_files.Preset, path: Path, replace_existing: bool, sour
         preset_files.save_preset(preset, path, overwrite=replace_existing, source=source)
     except PresetExistsError as error:
         fail(f"{error}; add --yes to replace it")
-
-
-def _check(name: str, machine: RuleContext) -> dict[str, Any]:
-    """Return the result of checking one preset, as `--json` prints it."""
-    try:
-        loaded = preset_files.find_preset(name)
-        preset, resolved = loaded.preset, resolve(preset=loaded.preset)
-        unapplied = _not_applied(preset, resolved)
-    except SettingsError as error:
-        return {"name": name, "ok": False, "error": str(error), "notes": (), "warnings": []}
-    settings = resolved.settings
-    hardware = preset.for_ or preset_files.HardwareRequirements()
-    suits = machine.gpus is None or hardware.suits(machine.gpus, machine.cores)
-    here = machine if suits else RuleContext()
-    problems = find_problems(settings, gpus=here.gpus, interpreter=here.interpreter, job=preset.job, cores=here.cores)
-    if not suits:
-        problems = (Problem((), "warning", f"It is for different hardware: {_hardware(hardware)}."), *problems)
-    warnings = [
-        {"fields": problem.fields, "sentence": problem.sentence, "right": dict(problem.fix)}
-        for problem in (*unapplied, *problems)
-    ]
-    return {"name": name, "ok": True, "error": None, "notes": loaded.notes, "warnings": warnings}
-
-
-def _check_lines(check: dict[str, Any]) -> list[str]:
-    if check["error"]:
-        return [f"{check['name']}: not a preset"]
-    notes = [f"  note: {note}" for note in check["notes"]]
-    return [f"{check['name']}: ok", *notes, *(f"  warning: {item['sentence']}" for item in check["warnings"])]
-
-
-def _not_applied(preset: preset_files.Preset, resolved: Resolved) -> tuple[Problem, ...]:
-    if preset.job is None:
-        return ()
-    missing = build_command(preset.job, resolved.settings, None, "", chosen=resolved.chosen).not_applied
-    sentence = f"The command has no option {', '.join(missing)}; the preset's value has no effect."
-    return (Problem(missing, "warning", sentence),) if missing else ()
-
-
-def _hardware(hardware: preset_files.HardwareRequirements) -> str:
-    parts = [
-        hardware.gpu_text(),
-        f"capability {hardware.capability} or newer" if hardware.capability else "",
-        f"{hardware.min_cores} cores or more" if hardware.min_cores else "",
-    ]
-    return ", ".join(part for part in parts if part)
 
 
 def _line(item: preset_files.PresetEntry) -> str:
