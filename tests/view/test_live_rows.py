@@ -97,9 +97,9 @@ def test_figures_of_ranks_give_way_to_the_loss() -> None:
 
 
 def test_rows_that_are_left_show_histories() -> None:
-    assert "area" not in text(scene(None), 74, 5)
+    assert "100 %" not in text(scene(None), 74, 5)
     tall = text(scene(None), 74, 20)
-    assert tall.startswith("GPU busy (area)             memory")
+    assert tall.count("100 %") == 3
     assert tall.count("30 s ago ─") == 1, "the axis stands once"
 
 

@@ -20,14 +20,11 @@ BAD = "✗"
 Style = Literal[
     "", "dim", "strong", "gauge", "curve", "second", "good", "warn", "bad", "hit",
     "fill-dim", "fill-strong", "fill-gauge", "fill-curve", "fill-second", "fill-good", "fill-warn", "fill-bad",
-    "low-gauge", "mid-gauge", "high-gauge", "on-low-gauge", "on-mid-gauge", "on-high-gauge", "on-gauge",
-    "low-good", "mid-good", "high-good", "on-low-good", "on-mid-good", "on-high-good", "on-good",
-    "low-warn", "mid-warn", "high-warn", "on-low-warn", "on-mid-warn", "on-high-warn", "on-warn",
-    "low-dim", "mid-dim", "high-dim", "on-low-dim", "on-mid-dim", "on-high-dim", "on-dim",
+    "low-gauge", "mid-gauge", "high-gauge", "low-good", "mid-good", "high-good",
+    "low-warn", "mid-warn", "high-warn", "low-dim", "mid-dim", "high-dim",
 ]  # fmt: skip
-"""States, two colours for curves, fills: the same colours behind the text of a stacked bar; of areas the shades of
-their rows, and a line on these."""
-FILLED = frozenset[Style](style for style in get_args(Style) if style == "hit" or style.startswith(("fill-", "on-")))
+"""States, two colours for curves, fills: the same colours behind the text of a stacked bar, and shades for areas."""
+FILLED = frozenset[Style](style for style in get_args(Style) if style == "hit" or style.startswith("fill-"))
 """Styles in which a space is seen."""
 
 

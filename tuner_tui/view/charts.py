@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby, pairwise, zip_longest
+from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
@@ -190,43 +190,21 @@ def is_flat(values: tuple[float | None, ...], full: float) -> bool:
     return not levels or max(levels) - min(levels) < FLAT_SHARE * full or not full
 
 
-@lru_cache(maxsize=64)
-def area_lines(
-    values: tuple[float | None, ...],
-    full: float,
-    height: int,
-    style: Style,
-    over: tuple[float | None, ...] = (),
-    over_full: float = 0.0,
-) -> tuple[Line, ...]:
-    """Return `height` lines with an area below `values`, one in a cell; `full` fills all but the highest eighth.
-
-    Each line has a shade of its style, the brighter the higher it is. `over`, values on the scale of `over_full`, is a
-    line in front of it. Zero is the lowest eighth, unknown is blank.
-    """
-    levels, lines = (
-        [0 if value is None or not most else max(1, quantise(value, most, 8 * height - 1)) for value in each]
-        for each, most in ((values, full), (over, over_full))
-    )
-    columns = (_area_cells(*pair, height, style) for pair in zip_longest(levels, lines, fillvalue=0))
-    return tuple(map(_joined_cells, zip(*columns, strict=True)))
-
-
 SHADES = ("low-", "mid-", "high-", "")
 
 
-@lru_cache(maxsize=2048)
-def _area_cells(level: int, line_level: int, height: int, style: Style) -> tuple[tuple[str, Style], ...]:
-    """Return the cells of one value, from the top: an area of so many eighths with a line in the row of its eighths."""
-    # They stay the same while the chart moves to the left, and are most of its work.
-    cells: list[tuple[str, Any]] = []  # an area's style has all shades
+@lru_cache(maxsize=64)
+def area_lines(values: tuple[float | None, ...], full: float, height: int, style: Style) -> tuple[Line, ...]:
+    """Return `height` lines with an area below `values`, one in a cell; `full` fills all but the highest eighth.
+
+    Each line has a shade of its style, the brighter the higher it is. Zero is the lowest eighth, unknown is blank.
+    """
+    levels = [0 if value is None else max(1, quantise(value, full, 8 * height - 1)) for value in values]
+    lines: list[Line] = []
     for row in range(height - 1, -1, -1):
-        filled, shade = level - 8 * row, SHADES[len(SHADES) * (2 * row + 1) // (2 * height)]
-        if 0 < line_level - 8 * row <= 8 and not 0 < filled <= 8:
-            cells.append(("╌", f"on-{shade}{style}" if filled > 8 else "second"))
-        else:
-            cells.append((LEVELS[max(0, min(8, filled))], f"{shade}{style}"))
-    return tuple(cells)
+        shade: Any = SHADES[len(SHADES) * (2 * row + 1) // (2 * height)] + style  # an area's style has all shades
+        lines.append(line(TextSpan("".join(LEVELS[max(0, min(8, level - 8 * row))] for level in levels), shade)))
+    return tuple(lines)
 
 
 Pattern = Literal["line", "points", "dotted", "dashed"]

@@ -140,13 +140,7 @@ def _is_at_rest(scene: GpuScene, gpu: GpuSample, number: int) -> bool:
     """True if a row says all of a GPU's history; one on which we train keeps its height, lest the screen moves."""
     if gpu.index in scene.training:
         return False
-    return scene.past_s < JUDGED_S or all(is_flat(*each) for each in _histories(scene, gpu, number))
-
-
-def _histories(scene: GpuScene, gpu: GpuSample, number: int) -> tuple[tuple[Columns, float], tuple[Columns, float]]:
-    """Return `number` columns of load and memory, each with its full scale."""
-    load, memory = (_columns(scene, gpu, field, number) for field in ("utilisation_pct", "memory_used_bytes"))
-    return (load, 100.0), (memory, float(gpu.memory_total_bytes or 0))
+    return scene.past_s < JUDGED_S or is_flat(_loads_in_columns(scene, gpu, number), 100.0)
 
 
 def dense_gpu_rows(scene: GpuScene, width: int) -> list[Line]:
@@ -172,7 +166,7 @@ def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, heights:
     if not gpus:
         return []
     layout = gpu_layout(width, history=not heights and bool(scene.recent), jobs=scene.jobs is not None)
-    rows = [_heading(layout, scene.past_s, max(heights, default=0))]
+    rows = [_heading(layout, scene.past_s)]
     for gpu, height in zip_longest(gpus, heights[: len(gpus)]):
         if _is_lost_in_words(scene, gpu, width):
             number = TextSpan(align_left(align_right(str(gpu.index), 2), INDEX), "strong")
@@ -181,7 +175,7 @@ def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, heights:
             rows.append(_gauges(scene, gpu, layout))
         if height:
             style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
-            rows += history_rows(*_histories(scene, gpu, width - INDEX - SCALE), style, height, "100 %")
+            rows += history_rows(_loads_in_columns(scene, gpu, width - INDEX - SCALE), style, height)
     return [*rows, *time_axis(scene.past_s, width)] if max(heights, default=0) > 1 else rows
 
 
@@ -233,12 +227,12 @@ def _state_style(scene: GpuScene, gpu: GpuSample) -> Style:
     return busy_style(scene, gpu)
 
 
-def _heading(layout: GpuLayout, past_s: float, tallest: int) -> Line:
-    """Return the names of the columns: what is charted and as what, and how far a history in a row goes back."""
+def _heading(layout: GpuLayout, past_s: float) -> Line:
+    """Return the names of the columns, and how far a history in a row goes back."""
     names = align_left("GPU", INDEX)
     memory = layout.memory + MEMORY_TEXT if layout.memory else 0
-    names += align_left(f"busy{' (area)' * (tallest > 0)}", layout.busy + BUSY_TEXT)
-    names += align_left(f" memory{' (line)' * (tallest >= OVER_FROM)}", memory)
+    names += align_left("busy", layout.busy + BUSY_TEXT)
+    names += align_left(" memory", memory)
     names += align_right("power", layout.power) + " " * layout.heat
     past = f" {axis_text(f'{format_short_duration(past_s)} ago', '', 'now', layout.trace - 1)}" if layout.trace else ""
     return line(TextSpan(names + past, "dim"))
@@ -270,7 +264,7 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         heat = _amount(gpu.temperature_c, None, f.integer, "°C")
         parts.append(TextSpan(align_right(heat, layout.heat), old or hot))
     if layout.trace:
-        parts += [" ", *area_lines(_columns(scene, gpu, "utilisation_pct", layout.trace - 1), 100.0, 1, style)[0]]
+        parts += [" ", *area_lines(_loads_in_columns(scene, gpu, layout.trace - 1), 100.0, 1, style)[0]]
     if layout.job:
         free = "free" if busy == 0 and (gpu.memory_used_bytes or GIB) < GIB else ""
         job = (scene.jobs or {}).get(gpu.index) or free
@@ -333,37 +327,32 @@ def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
 
 
-TALLEST_HISTORY, OVER_FROM = 13, 4
-"""Rows of a history at most, and from which there is room for a line over its area."""
+TALLEST_HISTORY = 13
 SCALE = 7
 """Cells to the right of a history, for the ends of its scale."""
 
 
-def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Columns:
-    """Return the newest values of a figure of the GPU, one for each of `number` cells."""
+def _loads_in_columns(scene: GpuScene, gpu: GpuSample, number: int) -> Columns:
+    """Return how busy the GPU was lately, one value for each of `number` cells."""
     index = gpu.index
 
-    def figure(sample: Sample) -> float | None:
+    def load(sample: Sample) -> float | None:
         past = find_gpu(sample, index)
-        value: float | None = None if past is None or past.lost else getattr(past, field)
-        return value
+        return None if past is None or past.lost else past.utilisation_pct
 
-    return drawn_columns(scene.recent, (index, field), figure, scene.sample, number, scene.past_s)
+    return drawn_columns(scene.recent, index, load, scene.sample, number, scene.past_s)
 
 
 @lru_cache(maxsize=64)
-def history_rows(
-    area: tuple[Columns, float], over: tuple[Columns, float], style: Style, height: int, most: str
-) -> tuple[Line, ...]:
-    """Return `height` rows with an area of one figure and a line of another, each with the value of its full height.
+def history_rows(loads: Columns, style: Style, height: int) -> tuple[Line, ...]:
+    """Return `height` rows with an area of the loads (%), and their scale at the right edge.
 
-    At the right edge stands the scale up to `most`; the gauges above are the legend. A single row has no room for both.
+    A single row has no room for both ends of the scale.
     """
-    scale = {0: most, height - 1: "0"} if height > 1 else {}
-    lines = area_lines(*area, height, style, *(over if height >= OVER_FROM else ()))
+    scale = {0: "100 %", height - 1: "0"} if height > 1 else {}
     return tuple(
         line(" " * INDEX, *cells, TextSpan(align_left(f" {scale.get(y, '')}", SCALE), "dim"))
-        for y, cells in enumerate(lines)
+        for y, cells in enumerate(area_lines(loads, 100.0, height, style))
     )
 
 

@@ -21,7 +21,7 @@ from tuner_tui.view.cells import (
 )
 from tuner_tui.view.charts import blocks, gauge, is_flat
 from tuner_tui.view.gpu_rows import INDEX, SCALE, WIDEST_GAUGE, history_rows, time_axis
-from tuner_tui.view.sample_history import Columns, drawn_columns, samples_after
+from tuner_tui.view.sample_history import drawn_columns, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
@@ -33,17 +33,13 @@ CORES_EVERY_S = 5.0
 
 
 def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, past_s: float = 1.0) -> list[Line]:
-    """Return all rows of the host; `chart` is the room for a history of processor and memory."""
+    """Return all rows of the host; `chart` is the room for a history of the processor."""
     number, now_s, host = max(0, width - INDEX - SCALE), sample.time_s, sample.host
-
-    def columns(field: str) -> Columns:
-        return drawn_columns(recent, field, lambda past: getattr(past.host, field), sample, number, past_s)
-
     history: Sequence[Line] = ()
     if number and (height := min(LOW_CHART if sample.gpus else TALLEST_CHART, chart)) > 0:
-        load, memory = (columns("cpu_pct"), 100.0), (columns("ram_used_bytes"), float(host.ram_total_bytes or 0))
-        height = 1 if is_flat(*load) else height
-        history = history_rows(load, memory, "gauge", height, "100 %")
+        loads = drawn_columns(recent, "cpu", lambda past: past.host.cpu_pct, sample, number, past_s)
+        height = 1 if is_flat(loads, 100.0) else height
+        history = history_rows(loads, "gauge", height)
         history = [*history, *time_axis(past_s, width)] if 1 < height < chart else history
     cores = core_rows(recent or (sample,), now_s, width)
     return [*host_gauges(sample, width), *history, *cores, *_disk_rows(host, width)]

@@ -64,12 +64,9 @@ def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
     # Component classes would do the same, but Textual applies all styles anew for each of them and each canvas.
     # A fill is the colour reversed: its text has the contrast of that colour, and without colours it is still a bar.
     kind, _, base = name.rpartition("-")
-    is_line, ink = kind.startswith("on"), variables.get(VARIABLES.get(base, ""))
-    share = SHADES.get(kind.removeprefix("on-"), 1.0)
-    colour = Color.parse(variables["background"]).blend(Color.parse(ink), share).rich_color if ink else None
+    ink, share = variables.get(VARIABLES.get(base, "")), SHADES.get(kind, 1.0)
     return RichStyle(
-        color=Color.parse(variables[VARIABLES["second"]]).rich_color if is_line else colour,
-        bgcolor=colour if is_line else None,
+        color=Color.parse(variables["background"]).blend(Color.parse(ink), share).rich_color if ink else None,
         bold=name in ("strong", "bad") or None,
         reverse=kind == "fill" or name == "hit" or None,
     )
