@@ -19,8 +19,8 @@ from tuner_tui.runs.events.types import Checkpoint, Evaluated, Finished
 from tuner_tui.runs.read.checkpoints import SavedCheckpoint
 from tuner_tui.runs.read.run_context import PastRun, RunContext
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
-from tuner_tui.view.cells import line_width, plain_text
-from tuner_tui.view.end_card import EndScene, end_facts, end_rows, next_keys, speed_against_earlier
+from tuner_tui.view.cells import line, line_width, plain_text
+from tuner_tui.view.end_card import EndScene, end_facts, end_rows, headline, next_keys, speed_against_earlier
 
 CHECKPOINT = SavedCheckpoint(Path("/data/runs/r007/output/checkpoint-1200"), 1200)
 CONTEXT = RunContext((PastRun("r006", 150.0, 40.0), PastRun("r005", 190.0, 44.0)), None, CHECKPOINT, 0.61, "€ 0.18")
@@ -42,10 +42,9 @@ def facts(shown: EndScene) -> dict[str, str]:
 def test_the_headline_says_outcome_length_speed_and_cost() -> None:
     # 1,240 steps of 64 samples in 396.8 s of training are 200 samples/s; it was launched 460 s before the last moment
     # and ended 5 s before it.
-    assert lines(scene(), width=150)[0] == (
-        "✓ Completed   r007 llama-1b-sft   1,240 of 9,000 steps in 7 min 35 s"
-        "   5 % faster than r005   GPUs 0.61 kWh · € 0.18"
-    )
+    first = "1,240 of 9,000 steps in 7 min 35 s   5 % faster than r005   GPUs 0.61 kWh · € 0.18"
+    assert lines(scene(), width=150)[0] == first, "outcome and name stand in the status line"
+    assert plain_text(line(*headline(scene()))).startswith("✓ Completedr007 llama-1b-sft1,240 of")
 
 
 def test_a_run_with_a_remedy_says_whether_it_helped_and_how_to_take_it_back() -> None:
@@ -94,7 +93,7 @@ def test_the_best_evaluation_is_known_only_where_each_has_a_value() -> None:
 def test_what_is_unknown_is_absent() -> None:
     bare = RunState(finished=Finished(t=START_S, outcome="failed", sentence="It raised."))
     shown = EndScene(bare, History(), "r001")
-    assert lines(shown)[:3] == ["✗ Failed   r001   no step", "It raised.", ""]
+    assert lines(shown)[:3] == ["no step", "It raised.", ""]
     assert facts(shown) == {}
     assert not any("kWh" in text or "time " in text or "loss" in text for text in lines(shown))
     assert "checkpoint" not in facts(scene(context=None))

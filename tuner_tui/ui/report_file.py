@@ -43,6 +43,12 @@ LEFT, CHART_ROWS = 56, 14
 DASHES = {"dashed": "7 6", "dotted": "2 5"}
 SHAPES = {"◆": "m0-6 6 6-6 6-6-6z", "◇": "m0-5 5 5-5 5-5-5z", "▴": "m0-6 5 9h-10z", BAD: "m-4-4 8 8m0-8-8 8"}
 """Paths of the signs of marks."""
+GRID_LINES = 4
+SHADE = (
+    f'<linearGradient id="shade" x2="0" y2="1"><stop stop-color="{DARK_COLOURS["primary"]}" stop-opacity=".35"/>'
+    f'<stop offset="1" stop-color="{DARK_COLOURS["primary"]}" stop-opacity="0"/></linearGradient>'
+)
+"""Of the area below a curve: it fades to the bottom."""
 STROKES = re.compile("([─━▏]+)")
 
 
@@ -84,7 +90,7 @@ def _picture(scene: EndScene) -> str:
     style = "font:14px ui-monospace,Menlo,Consolas,&quot;DejaVu Sans Mono&quot;,monospace;white-space:pre"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" style="{style}">'
-        f'<rect width="100%" height="100%" fill="{_colour("background")}"/>{"".join(parts)}</svg>\n'
+        f'<rect width="100%" height="100%" fill="{_colour("background")}"/>{SHADE}{"".join(parts)}</svg>\n'
     )
 
 
@@ -148,16 +154,17 @@ def _chart(loss: LossScene, top: float) -> Iterator[str]:
     def label(x: float, y: float, text: str, anchor: str, style: Style = "dim") -> str:
         return f'<text x="{x:.1f}" y="{y:.1f}" fill="{_colour(style)}" text-anchor="{anchor}">{_text(text)}</text>'
 
-    yield f'<path d="M{left} {top}v{height}h{width:.1f}" fill="none" stroke="{_colour("dim")}"/>'
-    levels = (high, (low + high) / 2, low)
+    levels = [low + (high - low) * n / GRID_LINES for n in range(GRID_LINES + 1)]
     for level, text in zip(levels, axis_labels(levels, axes.number), strict=True):
-        yield label(left - 8, pixels(0, level)[1] + 5, text, "end")
+        y = pixels(0, level)[1]
+        yield label(left - 8, y + 5, text, "end")
+        yield f'<path d="M{left} {y:.1f}h{width:.1f}" stroke="{COLOURS["frame"]}"/>'
     for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
         text = f"{share * end:,.0f}" + f" {axes.unit}" * (share == 1.0)
         yield label(left + width * share, top + height + ROW, text, anchor)
     for curve in curves:
         pairs = zip(curve.xs, curve.ys, strict=True)
-        yield from _curve(curve, [None if y is None else pixels(x, y) for x, y in pairs])
+        yield from _curve(curve, [None if y is None else pixels(x, y) for x, y in pairs], top + height)
     for mark in marks:
         x, y = pixels(mark.x, mark.y)
         if mark.text in SHAPES:
@@ -167,8 +174,8 @@ def _chart(loss: LossScene, top: float) -> Iterator[str]:
             yield label(x, y - 8 if y > top + ROW else y + ROW, mark.text, "end", mark.style)
 
 
-def _curve(curve: Curve, points: Sequence[tuple[float, float] | None]) -> Iterator[str]:
-    """Yield a curve in pixels: dots, or lines between its gaps, which are None."""
+def _curve(curve: Curve, points: Sequence[tuple[float, float] | None], foot: float) -> Iterator[str]:
+    """Yield a curve in pixels: dots, or lines between its gaps, which are None, the measured one over a light area."""
     colour, measured = _colour(curve.style), [point for point in points if point is not None]
     is_line = curve.pattern == "line"
     if curve.pattern == "points" or (is_line and len(measured) < FEW_POINTS):
@@ -177,9 +184,12 @@ def _curve(curve: Curve, points: Sequence[tuple[float, float] | None]) -> Iterat
     if curve.pattern == "points":
         return
     width, dash = (2, "") if is_line else (1.5, f' stroke-dasharray="{DASHES[curve.pattern]}"')
-    for is_gap, part in groupby(points, lambda point: point is None):
-        pairs = " ".join(f"{point[0]:.1f},{point[1]:.1f}" for point in part if point is not None)
-        if not is_gap:
+    for _, part in groupby(points, lambda point: point is None):
+        joined = [point for point in part if point is not None]
+        pairs = " ".join(f"{x:.1f},{y:.1f}" for x, y in joined)
+        if joined and is_line:
+            yield f'<path d="M{joined[0][0]:.1f},{foot}L{pairs}V{foot}z" fill="url(#shade)"/>'
+        if joined:
             yield f'<polyline points="{pairs}" fill="none" stroke="{colour}" stroke-width="{width}"{dash}/>'
 
 

@@ -87,9 +87,10 @@ LEAST_CHART, MOST_CHART, ROOM_APART = 4, 24, 8
 def end_rows(scene: EndScene, width: int, height: int) -> list[Line]:
     """Return the card in `width` cells; the chart takes what the rest leaves of `height` rows.
 
-    It ends with the keys; what ended a failed run stands below it, in the findings.
+    It begins with what the status line does not say, and ends with the keys; what ended a failed run stands below it,
+    in the findings.
     """
-    facts, head = end_facts(scene), head_rows(scene, width)
+    facts, head = end_facts(scene), head_rows(scene, width, STATUS_PARTS)
     texts = (line(TextSpan(key, "curve"), f" {does}") for key, does in next_keys(scene))
     foot = [bar_rows(scene, width), flowing_rows(texts, width)]
     if width >= WIDE_FROM:
@@ -299,13 +300,13 @@ def sentences(scene: EndScene) -> list[str]:
     return [sentence for sentence in (reason, fallback, remedy) if sentence]
 
 
-def head_rows(scene: EndScene, width: int) -> list[Line]:
-    """Return the first line and what must be said of the end."""
+def head_rows(scene: EndScene, width: int, start: int = 0) -> list[Line]:
+    """Return the parts of the first line from `start` on, and what must be said of the end."""
     parts = (wrapped_rows(sentence, width)[:MOST_SENTENCE_ROWS] for sentence in sentences(scene))
-    return [*flowing_rows(map(line, headline(scene)), width), *(row for part in parts for row in part)]
+    return [*flowing_rows(map(line, headline(scene)[start:]), width), *(row for part in parts for row in part)]
 
 
-MOST_SENTENCE_ROWS = 3
+STATUS_PARTS, MOST_SENTENCE_ROWS = 2, 3
 
 
 def fact_rows(facts: Sequence[Fact], width: int) -> list[Line]:
