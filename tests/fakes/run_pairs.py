@@ -47,4 +47,4 @@ def two_runs() -> ComparisonScene:
 def two_jobs() -> ComparisonScene:
     """Two runs that trained different jobs and logged no loss."""
     second = view(job=BuiltinJob(model="gpt2"), created_t=2.0)
-    return compare_views(("r006", view()), ("r007", second), "r006 and r007 train other jobs")
+    return compare_views(("r006", view()), ("r007", second), "r006 and r007 train different jobs")

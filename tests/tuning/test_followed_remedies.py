@@ -110,7 +110,7 @@ def test_the_interval_holds_the_true_ratio_in_most_of_200_pairs() -> None:
 @pytest.mark.parametrize(
     ("after", "words"),
     [
-        (run("r002", job=BuiltinJob(model="other")), "train other jobs"),
+        (run("r002", job=BuiltinJob(model="other")), "train different jobs"),
         (replace(run("r002"), situation=replace(run("r002").situation, host="elsewhere")), "different machines"),
         (run("r002", settings={"precision": "fp32"}), "other settings changed, too: precision"),
         (run("r002", state=training(trainable_parameters=7)), "the models differ: 5 and 7 trained parameters"),

@@ -68,12 +68,12 @@ def test_of_two_commands_what_differs_is_shown_however_long_they_are() -> None:
     shown = texts(compare_views(("r006", views[0]), ("r007", views[1])), 120)
     command = next(row.split() for row in shown if row.startswith("command"))
     assert command == ["command", "…", "--steps", "3", "…", "--lr", "1e-4", "--steps", "3"]
-    assert not any("train other jobs" in row for row in shown)
+    assert not any("train different jobs" in row for row in shown)
 
 
 def test_different_jobs_are_warned_of_and_no_losses_draw_nothing() -> None:
     shown = texts(two_jobs(), 120)
-    assert any("train other jobs" in row for row in shown)
+    assert any("train different jobs" in row for row in shown)
     assert any(row.startswith("Settings: no known difference") for row in shown)
     assert not any("loss over samples" in row for row in shown)
     assert any(row.startswith("model  bert-base-uncased  gpt2") for row in shown), "what differs, not all of both"

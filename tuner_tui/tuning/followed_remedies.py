@@ -97,7 +97,7 @@ def incomparable(
     """
     first, second = before.situation, after.situation
     if first.job is None or second.job is None or not same_program(first.job, second.job):
-        return f"{before.id} and {after.id} train other jobs"
+        return f"{before.id} and {after.id} train different jobs"
     if first.host is not None and second.host is not None and first.host != second.host:
         return f"{before.id} and {after.id} ran on different machines"
     models = first.state.trainable_parameters, second.state.trainable_parameters

@@ -227,7 +227,9 @@ def _tone(comparison: Comparison, row: MeasuredFigure | LossAt) -> Style:
 
 
 def _settings_section(scene: ComparisonScene, width: int, origins: bool = True) -> list[Line]:
-    none = "identical" if all(scene.comparison.observed) else "no known difference"
+    # What a command names may differ without being known as a setting.
+    is_same = all(scene.comparison.observed) and not any(row.name == "job" for row in scene.comparison.code)
+    none = "identical" if is_same else "no known difference"
     entries = (*map(_setting, scene.comparison.settings), *map(_variable, scene.comparison.environment))
     shown = [entry if origins else entry._replace(remark="") for entry in entries if UNKNOWN_KIND not in entry]
     unknown = ", ".join(entry.name for entry in entries if UNKNOWN_KIND in entry)

@@ -195,7 +195,7 @@ def _figure_rows(scene: RunScene, width: int) -> list[Line]:
         style = finite_style(state.loss) or "strong"
         rows.append(_group("loss", f.metric(state.loss), progress, width, style=style))
     elif any(progress):
-        rows.append(labelled_row("progress", join_fitting(progress, width - LABEL)))
+        rows.append(labelled_row("training", join_fitting(progress, width - LABEL)))
     if state.loss_parts:
         parts = [f"{name} {f.metric(value)}" for name, value in state.loss_parts.items()]
         rows.append(labelled_row("parts", join_fitting(parts, width - LABEL)))

@@ -234,7 +234,7 @@ class WhyScreen(Dialog[None]):
         parts: list[tuple[str, str | None]] = [
             ("where", (finding.where or "").replace("-", " ")),
             ("confidence", finding.confidence),
-            *(("evidence", memory_in_words(fact)) for fact in further_evidence(finding)),
+            *(("" if n else "evidence", memory_in_words(fact)) for n, fact in enumerate(further_evidence(finding))),
         ]
         if remedy is not None:
             parts += [

@@ -128,7 +128,8 @@ class MainScreen(FullScreen):
             self.reveal("live")
 
     def watch_view(self, before: RunView | None, view: RunView | None) -> None:
-        if view is None or before is None or view.status != before.status:
+        orders = [run is not None and (run.status, run.state.accepts_orders) for run in (before, view)]
+        if view is None or orders[0] != orders[1]:
             self._show_idle_keys()
         just_ended = before is not None and before.status.live and view is not None and view.status.kind == "ended"
         if just_ended and self.is_current:
@@ -145,6 +146,8 @@ class MainScreen(FullScreen):
         saved = self.view is not None and (self.view.state.checkpoint or (self.context and self.context.checkpoint))
         if outcome in (None, "completed") or not saved:
             idle.add("app.do('restart')")
+        if self.view is not None and not self.view.state.accepts_orders:
+            idle.add("app.do('checkpoint')")
         finding, remedy = self.choice or (None, None)
         usable = remedy is not None and remedy.can_apply
         idle.add("" if usable else "app.remedy('apply')")
