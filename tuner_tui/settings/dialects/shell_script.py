@@ -73,7 +73,7 @@ class _Command(Struct, frozen=True):
 
     `starts` says whether the script itself starts it; else its words are those of a variable or of another shell.
     `folder` is where the script has changed to, `reasons` what its words lack. `only_set`: no command of it does more
-    than set variables.
+    than set variables. `rivals` are further commands that train.
     """
 
     words: tuple[str, ...] = ()
@@ -82,6 +82,7 @@ class _Command(Struct, frozen=True):
     folder: str = ""
     reasons: tuple[str, ...] = ()
     only_set: bool = False
+    rivals: tuple[tuple[str, ...], ...] = ()
 
 
 class _Branch(Struct):
@@ -196,11 +197,14 @@ def read_shell(text: str, source: str) -> ToolFile:
     if best.only_set:
         reasons = (ONLY_SETS,)
     runs = best.starts and not open_words and not reasons and bool(words) and not words[0].startswith("-")
+    values = _given(words)
+    # What differs between several trainings is what only the shell knows: neither a value nor the script's default.
+    differing = {name for each in best.rivals for name, _ in values.items() ^ _given(each).items()}
     return ToolFile(
-        _given(words),
+        {name: value for name, value in values.items() if name not in differing},
         command=tuple(str(Path(word).expanduser()) if word.startswith("~/") else word for word in words if runs),
         environment=environment if runs else {},
-        words=words,
+        words=(*words, *(word for name in sorted(differing) for word in (f"--{name}", "$"))),
         folder=best.folder,
         incomplete=reasons,
     )
@@ -419,7 +423,8 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
     trainings = [command.words for command in started]
     rivals = [words for words in trainings if script_of(words) == script or 2 * _score(words) >= score]
     if len({*rivals, best.words}) > 1:
-        best = replace(best, reasons=(*best.reasons, f"it has {len(rivals)} commands, of which this is one"))
+        reason = f"it has {len(rivals)} training commands, and what they do not share is left out"
+        best = replace(best, reasons=(*best.reasons, reason), rivals=(*rivals,))
     return best
 
 
