@@ -276,7 +276,7 @@ def _tagged(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> Any:
 TUPLE = "tag:yaml.org,2002:python/tuple"
 """What PyYAML writes for a tuple; read as a list."""
 _Loader.add_constructor(TUPLE, yaml.SafeLoader.construct_yaml_seq)  # type: ignore[type-var]
-for _prefix in ("!", "tag:yaml.org,2002:python/"):
+for _prefix in ("!", "tag:yaml.org,2002:python/", ""):
     _Loader.add_multi_constructor(_prefix, _tagged)
 
 

@@ -25,7 +25,7 @@ from tuner_tui.settings.dialects.script_search import (
 from tuner_tui.settings.dialects.shell_script import TRAINING_WORDS, read_script, says_to_train, script_of
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.model import shorten_text
-from tuner_tui.settings.yaml_reader import INI, JSON_SUFFIXES, ToolFile, parse_tool_text
+from tuner_tui.settings.yaml_reader import CONFIGURATIONS, INI, JSON_SUFFIXES, ToolFile, parse_tool_text
 
 LONGEST_NAMES = 200
 KINDS = Path(__file__).with_name("job_files.yaml")
@@ -69,7 +69,11 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
             fixed |= flatten(with_references(file.values.get(row.get("file", ""), None) or {}))
             command = on_this_machine(command, Path(source))
             reasons = (*command.incomplete, *([f"the sweep gives it {', '.join(open_)}"] if open_ else ()))
-            return replace(command, kind=row["kind"], values={**command.values, **fixed}, incomplete=reasons)
+            made = [word for word in command.words if "file" in row and word.endswith(CONFIGURATIONS)]
+            reasons += tuple(f"{word} is made of its section {row['file']}" for word in made)
+            words = tuple(word for word in command.words if word not in made)
+            values = {**command.values, **fixed}
+            return replace(command, kind=row["kind"], values=values, words=words, incomplete=reasons)
         if isinstance(file.values.get(row.get("file", "")), dict):
             return file  # Determined's, whose entrypoint is a class
     if kind:
@@ -260,7 +264,7 @@ def _of_image(node: Mapping[str, Any], source: Path) -> dict[str, Any]:
     elif "image" in node and "args" in node and "command" not in node:
         files = [file for above in source.absolute().parents[:2] for file in files_in(above, "Dockerfile*")]
     values = (_container_values(read_source(file)) for file in files)
-    image = next((image for image in values if image.keys() & {"entrypoint", "command"}), {})
+    image = next((image for image in values if build is not None or image.keys() & {"entrypoint", "command"}), {})
     return {key: value for key, value in image.items() if key != "run"}
 
 
