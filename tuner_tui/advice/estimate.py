@@ -86,7 +86,8 @@ def training_device(target: TrainingTarget, limit_bytes: int | None, *, cached_o
 class JobMemoryEstimator(Struct, frozen=True):
     """Estimates the memory of one job on one device, corrected by measured runs (newest first).
 
-    Each of `processes` has a device of its own. `interpreter` runs traces; None if there is none.
+    Each of `processes` has a device of its own. `interpreter` runs traces; None if there is none. Where the job is
+    `divided` among them, it is computed as if it were not: more than is taken, which only says what certainly fits.
     """
 
     job: BuiltinJob
@@ -95,6 +96,7 @@ class JobMemoryEstimator(Struct, frozen=True):
     interpreter: Interpreter | None = None
     runs: Sequence[MeasuredRun] = ()
     code: TrainingCode = BUILT_IN
+    divided: bool = False
 
     def at_once(self, settings: Settings) -> MemoryEstimate | None:
         """The estimate from a cached trace, else the closed form; None if there is neither. Reads one small file."""
@@ -149,6 +151,8 @@ class JobMemoryEstimator(Struct, frozen=True):
 
     def _calibrate(self, settings: Settings, way: Callable[[Settings], MemoryEstimate]) -> MemoryEstimate:
         calibrated = calibrate(way(settings), settings, self.device.on_gpu, self.runs, way)
+        if self.divided and calibrated.verdict != "fits":
+            calibrated = replace(calibrated, capacity_bytes=None)
         most = self.job.max_samples
         return calibrated if most is None else replace(calibrated, samples=max(1, most // self.processes))
 
@@ -345,7 +349,8 @@ class MemoryEstimator:
         self, request: EstimateRequest, job: BuiltinJob, target: TrainingTarget, device: Device
     ) -> JobMemoryEstimator:
         code = training_code_of(request.job, request.interpreter)
-        return JobMemoryEstimator(job, device, target.processes, request.interpreter, self._runs, code)
+        divided = target.sharding is not None
+        return JobMemoryEstimator(job, device, target.processes, request.interpreter, self._runs, code, divided)
 
 
 def _target(request: EstimateRequest) -> TrainingTarget:

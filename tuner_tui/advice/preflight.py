@@ -436,7 +436,11 @@ def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileS
     else:
         # How many there will be may depend on the data.
         state: CheckState = "warning" if saves is None and size * min(count, 2) <= free else "wrong"
-        advice = f"--set save_total_limit={max(1, int(free / size) - 1)}, or another output folder."
+        fitting = max(1, int(free / size) - 1)
+        fewer = (
+            f"--set save_total_limit={fitting}, or another" if limit is None or fitting < limit else "Choose another"
+        )
+        advice = f"{fewer} output folder."
         yield PreflightCheck("Checkpoints", state, sentence, advice)
 
 

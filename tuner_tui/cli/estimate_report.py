@@ -23,6 +23,7 @@ from tuner_tui.settings.model import FIELDS, Settings, Value, format_value
 from tuner_tui.view.estimate_rows import VERDICTS
 
 BAR_WIDTH = 40
+DIVIDED = "What fits depends on how it is divided: a run of a few steps measures it."
 
 
 def estimate_report(
@@ -38,10 +39,13 @@ def estimate_report(
         "",
         *_part_lines(estimator, best),
         "",
-        _bar_line(best),
+        DIVIDED if estimator.divided and best.capacity_bytes is None else _bar_line(best),
         *wrap_text(_verdict_sentence(best), REPORT_WIDTH),
         *wrap_text(
-            _batch_sentence(best.largest_batch(), settings.per_device_train_batch_size, best.samples), REPORT_WIDTH
+            _batch_sentence(
+                best, None if estimator.divided else best.largest_batch(), settings.per_device_train_batch_size
+            ),
+            REPORT_WIDTH,
         ),
         *duration_lines(expected, settings.num_train_epochs, REPORT_WIDTH),
         *(() if lengths is None else ("", *wrap_text(data_sentence(lengths, settings), REPORT_WIDTH))),
@@ -84,7 +88,7 @@ def measured_report(job: CommandJob, measured: MeasuredEstimate) -> list[str]:
         "",
         _bar_line(best),
         *wrap_text(_verdict_sentence(best), REPORT_WIDTH),
-        *wrap_text(_batch_sentence(measured.largest, best.batch), REPORT_WIDTH),
+        *wrap_text(_batch_sentence(best, measured.largest, best.batch), REPORT_WIDTH),
         "",
         *wrap_text(f"Basis: {best.rests_on}.", REPORT_WIDTH),
     ]
@@ -295,17 +299,19 @@ def _verdict_sentence(best: MemoryEstimate) -> str:
         "tight": f"May not fit: {span} is too close to the capacity, "
         f"{format_share(RESERVE_SHARE)} of which should stay free.",
         "too large": f"Too large: {expected} expected, {span} possible.",
-        "unknown": f"Between {span}.",
+        "unknown": f"{span} possible.",
     }
     return words[best.verdict]
 
 
-def _batch_sentence(largest: int | None, now: int, samples: int | None = None) -> str:
+def _batch_sentence(best: MemoryEstimate, largest: int | None, now: int) -> str:
     if largest is None:
         return ""
+    if largest == 0 and (phase := best.phase_of(1)).startswith("evaluation"):
+        return f"The {phase}, does not fit with this reserve, whatever the micro batch."
     if largest == 0:
         return "Not even a micro batch of 1 fits with this reserve."
-    every = ", all its samples" if largest == samples else ""
+    every = ", all its samples" if largest == best.samples else ""
     return f"Largest micro batch that fits with this reserve: {largest:,}{every} (now {now})."
 
 

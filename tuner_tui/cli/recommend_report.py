@@ -45,7 +45,7 @@ def recommend_report(
     starts = job.command if file_notes is not None and isinstance(job, CommandJob) and not job.is_unnamed else ()
     sections = [
         [f"For {_describe_job(job, recommendation, resolved)}"],
-        hanging_lines("Starts ", shlex.join(redact_argv(starts)), width) if starts else [],
+        hanging_lines("Starts ", _start_line(job, starts), width) if starts else [],
         [line for note in file_notes or () for line in hanging_lines("· ", note, width)],
         [line for note in recommendation.notes for line in hanging_lines("! ", note, width)],
         titled_section("Recommended", _value_lines(recommendation.advised, width)),
@@ -59,6 +59,13 @@ def recommend_report(
         wrap_text("Sources: " + " · ".join(used), width, subsequent_indent="         ") if used else [],
     ]
     return join_sections(sections)
+
+
+def _start_line(job: BuiltinJob | CommandJob, command: Sequence[str]) -> str:
+    """Return the command as a shell would be given it: in its folder, with its variables."""
+    words = shlex.join(redact_argv([*(f"{name}={value}" for name, value in job.env.items()), *command]))
+    cwd = job.cwd if isinstance(job, CommandJob) else None
+    return f"cd {shlex.quote(cwd)} && {words}" if cwd else words
 
 
 def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation, resolved: Resolved) -> str:

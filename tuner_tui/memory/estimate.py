@@ -102,7 +102,10 @@ class MemoryEstimate(Struct, frozen=True, dict=True):
     @property
     def peak_phase(self) -> str:
         """The name of the phase that sets the peak: forward and backward, optimizer step, …"""
-        return self._highest(self.batch).name
+        return self.phase_of(self.batch)
+
+    def phase_of(self, batch: int) -> str:
+        return self._highest(batch).name
 
     def _highest(self, batch: int) -> MemoryPhase:
         return max(self.phases, key=lambda phase: phase.bytes_at(batch))

@@ -7,6 +7,7 @@ YAML file.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -132,13 +133,15 @@ ACCELERATE_MULTI_PROCESS_OPTIONS = frozenset({"multi_gpu", "tpu", "use_fsdp", "u
 NUMBER = re.compile(r"[0-9]{1,6}")
 
 
-def state_sharding(job: Job | None, environ: Mapping[str, str], cwd: Path) -> str | None:
+def state_sharding(job: Job | None) -> str | None:
     """What splits weights, gradients or optimizer states over the processes, by the command and its files."""
     if not isinstance(job, CommandJob):
         return None
-    config = read_accelerate_config(job, environ, cwd)
     words = [str(job.stated.get(name, "")) for name in ("sharding", "strategy")]
-    words += [config.distributed_type or ""] if config is not None else []
+    options = read_options(training_words(job.command, Path(job.cwd or "")))
+    words += [f"--{name}" for name in words_of("shards") if options.get(name, "false").lower() != "false"]
+    if (config := read_accelerate_config(job, os.environ, Path())) is not None:
+        words.append(config.distributed_type or "")
     splits = r"(?i)(?!.*no_shard).*(?:fsdp|deepspeed|zero|ds_|shard|megatron|\.json$)"
     return next((word for word in words if re.match(splits, word)), None)
 
@@ -146,9 +149,13 @@ def state_sharding(job: Job | None, environ: Mapping[str, str], cwd: Path) -> st
 def gpus_of_job(inventory: Inventory, job: Job | None) -> tuple[Gpu, ...]:
     """The visible GPUs that a training uses.
 
-    Of unequal ones the built-in job takes the best alone where the slowest and smallest would limit one process.
+    Of unequal ones the built-in job takes the best alone where the slowest and smallest would limit one process. A
+    command may choose some; where these are not here, as many are meant.
     """
     gpus = visible_gpus(inventory)
+    chosen = job.env.get("CUDA_VISIBLE_DEVICES", "") if job is not None else ""
+    if re.fullmatch(r"\d+(,\d+)*", chosen):
+        return visible_gpus(replace(inventory, cuda_visible_devices=chosen)) or gpus[: chosen.count(",") + 1]
     best = best_kind(gpus)
     if not isinstance(job, BuiltinJob) or job.launcher != "plain" or best == gpus:
         return gpus
@@ -225,8 +232,12 @@ def devices_per_process(job: Job, processes: int, gpu_count: int) -> int | None:
     """
     if processes > 1 or gpu_count <= 1:
         return 1
-    of_trainer = isinstance(job, BuiltinJob) or job.apply == "hf-args"
-    return gpu_count if of_trainer else None
+    if isinstance(job, BuiltinJob):
+        return gpu_count
+    program, _ = _launcher(training_words(job.command, Path(job.cwd or "")))
+    if job.stated.get("gpus") == 1 or program in ("torchrun", "deepspeed"):  # which give each process its own
+        return 1
+    return gpu_count if job.apply == "hf-args" else None
 
 
 def _command_processes(

@@ -433,7 +433,9 @@ def _with_command(
             tool = tool_of_file(file, inner)
             if inner == composed:  # an override that only the shell knows is unknown, not the default below it
                 values, settings = with_references(compose_with(inner, overrides)), {}
-                tool, job = dialects()["hydra"], replace(job, model=None, data=None)
+                of_keys = {value for key, value in overrides.items() if "." in key}  # else it is the name of a group
+                model = job.model if job.model in of_keys else None
+                tool, job = dialects()["hydra"], replace(job, model=model, data=None)
             else:
                 values = dict(file.values)
                 for key in flatten(values).keys() & given.keys():  # what only the shell knows is unknown

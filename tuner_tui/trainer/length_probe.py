@@ -139,5 +139,6 @@ def turn_text(value: object) -> str:
     if isinstance(value, list):
         return "\n".join(turn_text(turn) for turn in value)
     if isinstance(value, dict):
-        return next((turn_text(value[key]) for key in TURN_TEXTS if key in value), "")
+        named = next((turn_text(value[key]) for key in TURN_TEXTS if key in value), None)
+        return turn_text([*value.values()]) if named is None else named
     return value if isinstance(value, str) else ""

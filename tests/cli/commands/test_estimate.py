@@ -234,9 +234,10 @@ AXOLOTL = "base_model: llama-1b\ndatasets: [{path: acme/chat}]\nsequence_len: 10
 )  # fmt: skip
 def test_a_training_that_splits_its_state_is_said_to(more: str, word: str | None, call: Call, tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text(f"{AXOLOTL}{more}")
-    notes = call("a.yml", "--json").stderr
-    assert ("Computed without sharding" in notes) == (word is not None)
-    assert word is None or f"by {word} the processes split" in notes
+    result = call("a.yml", "--json", "--set", "max_length=100000")
+    assert ("Computed without sharding" in result.stderr) == (word is not None)
+    assert word is None or f"{word} divides weights" in result.stderr
+    assert json.loads(result.stdout)["verdict"] == ("too large" if word is None else "unknown")
 
 
 def test_a_tools_file_is_estimated_as_it_is(call: Call, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from tuner_tui.core.units import GIB, format_share
 from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.memory.model_shape import ModelShape
+from tuner_tui.settings.command_training import own_settings
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, Settings, Value
 
@@ -42,7 +43,7 @@ def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
     if not target.on_gpu:
         draft.advise("optim", "adamw_torch", *draft.why("optimizer-on-cpu"))
         return
-    if _eight_bit(draft, workload):
+    if target.sharding is None and _eight_bit(draft, workload):
         return
     if target.able("fused") and target.has("torch", (2, 0)):
         draft.advise("optim", "adamw_torch_fused", *draft.why("fused"))
@@ -92,8 +93,9 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
     if memory is None or workload.shape is None:
         return
     eight_bit = target.able("4-bit") and target.has("bitsandbytes")
-    optim = "adamw_bnb_8bit" if eight_bit else "adamw_torch"
-    least = fixed_sizes(workload.shape, Settings(optim=optim)).before_a_sample
+    optim = draft.given.get("optim", "adamw_bnb_8bit" if eight_bit else "adamw_torch")
+    full: Mapping[str, Value] = {"peft_method": "none", "quantization": "none", "optim": optim}
+    least = fixed_sizes(workload.shape, draft.settings.changed(**full)).before_a_sample
     needed = f"a full training of {workload.label} needs {_gb(least)} before the first sample"
     if workload.shape.quantized_bytes is not None and target.has("peft"):
         draft.advise("peft_method", "lora", *draft.why("saved-quantized", model=workload.label))
@@ -111,7 +113,8 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
     if draft.settings.peft_method != "none" and workload.pretrained:
         _frozen_weights(draft, workload, workload.shape, memory)
     gpus = len(target.gpus)
-    if gpus > 1 and draft.settings.peft_method != "none" and least / gpus < MEMORY_SHORT_SHARE * memory:
+    most = MEMORY_SHORT_SHARE * memory
+    if gpus > 1 and draft.settings.peft_method != "none" and least / gpus < most <= least:
         draft.note("sharded-weights", model=workload.label, count=gpus, size=_gb(least / gpus))
     if isinstance(target.job, CommandJob) and "peft_method" in draft.advised:
         draft.note("by-the-command")
@@ -360,6 +363,9 @@ def _eval_batch(draft: RecommendationDraft, workload: Workload) -> None:
     At most the micro batch where not even one sample would fit.
     """
     micro = draft.settings.per_device_train_batch_size
+    job = draft.target.job
+    if isinstance(job, CommandJob) and {**own_settings(job), **draft.given}["eval_strategy"] == "no":
+        return
     if workload.language_model and workload.has_large_logits:
         wanted, row = micro, "eval-batch-with-logits"
     else:

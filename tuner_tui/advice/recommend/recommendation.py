@@ -156,11 +156,14 @@ def _workers_by_cores(draft: RecommendationDraft) -> tuple[int, tuple[str, str]]
     target = draft.target
     if not target.on_gpu:
         return 0, draft.why("workers-on-cpu")
-    cores = target.inventory.cpu.usable_cores // target.processes
+    usable = target.inventory.cpu.usable_cores
+    cores = usable // target.processes
     each = f" for each of {target.processes} processes" if target.processes > 1 else ""
+    if cores < 2:
+        shared = f" for {target.processes} processes" if target.processes > 1 else ""
+        return 0, draft.why("one-core", cores=f"{usable} usable core{'s' if usable > 1 else ''}{shared}")
     if cores <= SPARE_CORES:  # on two, one worker still loads while the GPU computes
-        count = min(1, cores // 2)
-        return count, draft.why("few-cores" if count else "one-core", cores=cores, each=each)
+        return 1, draft.why("few-cores", cores=cores, each=each)
     left = ", two left to the training" if cores < MAX_WORKERS + SPARE_CORES else f": {MAX_WORKERS} feed one training"
     return min(MAX_WORKERS, cores - SPARE_CORES), draft.why("cores", cores=cores, each=each, left=left)
 
@@ -281,10 +284,10 @@ def _recommend_for_other_task(draft: RecommendationDraft, workload: Workload) ->
     """Recommends what every training has and, where the model can be traced, the batch that its memory allows."""
     batch_and_learning_rate.optimizer(draft, workload)
     try:
-        if workload.trace is not None:
+        if workload.trace is not None and draft.target.sharding is None:
             batch_and_learning_rate.checkpointing(draft, workload)
             batch_and_learning_rate.recommend_batch(draft, workload)
-        name = "other-task-traced" if workload.trace else "other-task"
+        name = "other-task-traced" if workload.trace and draft.target.sharding is None else "other-task"
     except TraceError as error:
         name = "other-task"
         draft.notes.append(str(error))
@@ -298,11 +301,15 @@ def _recommend_for_text(draft: RecommendationDraft, workload: Workload) -> None:
     if modelled is not None and workload.shape is None:
         hint = download_hint(modelled.model)
         draft.note("size-unknown", model=modelled.model, hint=f"`{hint}` tells it, or a short" if hint else "a short")
-    batch_and_learning_rate.adapter(draft, workload)
+    if (sharding := draft.target.sharding) is not None:
+        draft.note("sharded", by=sharding)
+    else:
+        batch_and_learning_rate.adapter(draft, workload)
     batch_and_learning_rate.optimizer(draft, workload)
-    batch_and_learning_rate.checkpointing(draft, workload)
-    batch_and_learning_rate.recommend_batch(draft, workload)
-    batch_and_learning_rate.learning_rate(draft, workload)
+    if sharding is None:
+        batch_and_learning_rate.checkpointing(draft, workload)
+        batch_and_learning_rate.recommend_batch(draft, workload)
+        batch_and_learning_rate.learning_rate(draft, workload)
     batch_and_learning_rate.warmup(draft)
     if not draft.target.on_gpu and isinstance(draft.target.job, BuiltinJob) and workload.is_large:
         draft.note("slow-on-cpu", model=workload.label)

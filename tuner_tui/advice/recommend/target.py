@@ -24,7 +24,13 @@ from tuner_tui.settings.command_training import own_options, read_command, takes
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.dialects.script_search import words_of
-from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, gpus_of_job, process_count
+from tuner_tui.settings.distributed import (
+    AccelerateConfig,
+    devices_per_process,
+    gpus_of_job,
+    process_count,
+    state_sharding,
+)
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings, Value
 from tuner_tui.settings.rules import RuleContext
@@ -73,6 +79,11 @@ class TrainingTarget(Struct, frozen=True):
             return Device(False, None, self.inventory.memory.usable_bytes)
         gpu, spread = self.weakest, self.replicas if self.processes == 1 else 1
         return Device(True, None if gpu is None else gpu.capability, self.memory_bytes, gpu_count=spread)
+
+    @property
+    def sharding(self) -> str | None:
+        """What divides a command's weights, gradients or optimizer states, so that no estimate says what fits."""
+        return state_sharding(self.job)
 
     @property
     def weakest(self) -> Gpu | None:
@@ -124,6 +135,8 @@ class TrainingTarget(Struct, frozen=True):
     def gpu_label(self) -> str:
         """The weakest GPU in words: `Tesla T4 (Turing 7.5)`."""
         gpu = self.weakest
+        if isinstance(self.job, CommandJob) and self.job.on_cpu:
+            return "the command trains on the CPU by its own configuration"
         if gpu is None and self.machine.cpu_build and self.inventory.gpus:
             return "PyTorch here is CPU-only; the GPUs will not be used"
         if gpu is None:
@@ -149,7 +162,7 @@ def target_of(
 ) -> TrainingTarget:
     """The target of a training. `accelerate` is the configuration found for `accelerate launch`."""
     gpus = gpus_of_job(inventory, job)
-    if RuleContext(gpus, interpreter, job).no_gpu:
+    if RuleContext(gpus, interpreter, job).no_gpu or (isinstance(job, CommandJob) and job.on_cpu):
         gpus = ()
     launched = process_count(job, len(gpus), accelerate)
     each = devices_per_process(job, launched, len(gpus))
@@ -244,7 +257,9 @@ class RecommendationDraft:
 
     def advise(self, name: str, value: Value, reason: str, source: str) -> None:
         """Recommends a value, unless one is given or the installed transformers has no such argument."""
-        if name in self.given or not self.target.takes(name):
+        job = self.target.job
+        is_default = isinstance(job, CommandJob) and dialect_by_name(job.dialect).defaults.get(name) == value
+        if name in self.given or is_default or not self.target.takes(name):
             return
         if not self._carried(name, value):
             self.reject(name, value, "the installed transformers has no such argument", "transformers")

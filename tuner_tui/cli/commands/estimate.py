@@ -83,8 +83,11 @@ def estimate(
     built_in = resolve_builtin_job(training.job, plan.model, plan.task)
     if plan.task is None and command is not None and assumes_task(command):
         print_note(f"What {built_in.model} is trained for is not said: computed as {built_in.task} (--task).")
-    if (sharding := state_sharding(command, os.environ, Path.cwd())) is not None:
-        print_note(f"Computed without sharding: by {sharding} the processes split what is counted here in each.")
+    if (sharding := state_sharding(command)) is not None:
+        print_note(
+            f"Computed without sharding: {sharding} divides weights, gradients or optimizer states among processes, or "
+            "moves them to the host, so that it may fit where this does not."
+        )
     if isinstance(command, CommandJob):
         settings, origins = training.resolved.settings, training.resolved.origins
         if built_in.task != "image-classification" and "max_length" not in origins:
@@ -210,7 +213,8 @@ def prepare(
     device = training_device(target, limit)
     runs = measured_runs(launched, runs_dir())
     code = training_code_of(launched, machine.interpreter)
-    return JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs, code), settings
+    divided = state_sharding(launched) is not None
+    return JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs, code, divided), settings
 
 
 def print_estimate(

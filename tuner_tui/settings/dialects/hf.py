@@ -254,6 +254,8 @@ class _HfImporter(Struct):
             case "max_steps" | "save_total_limit":  # Transformers uses 0 and -1 where a setting is empty
                 number = self._number(key)
                 self._put(key, key, None if number is not None and number <= 0 else value)
+            case "num_train_epochs" if self._number(key) == -1:  # Lightning's
+                self.leave(key, "as many as the steps need")
             case "optim" | "lr_scheduler_type":
                 word = library_word(key, value)
                 if word != value:

@@ -548,7 +548,10 @@ def with_model_and_data(job: CommandJob, dialect: Dialect, values: Mapping[str, 
     if data is None or data.endswith(CONFIGURATIONS):
         data = _first_text(flat, dialect.data_keys) or data
     model = job.model or _model_of(flat, dialect.model_keys)
-    job = structs.replace(job, model=model, data=data, stated={**stated_in(flat, model), **job.stated})
+    stated = stated_in(flat, model)
+    if dialect.form == "python" and not words_of("launchers").keys().isdisjoint(job.command):
+        stated.pop("gpus", None)  # the launcher decides, whatever the script would take without one
+    job = structs.replace(job, model=model, data=data, stated={**stated, **job.stated})
     if dialect.form != "overrides" or job.apply != "hf-args":
         return job
     return structs.replace(job, apply="placeholders", aliases=_aliases(dialect, flat))
