@@ -195,8 +195,26 @@ async def test_a_search_goes_both_ways_and_asks_beyond_the_window() -> None:
         asked = app.wanted[-1]
         assert isinstance(asked, LogSearchWanted)
         assert (asked.text, asked.backwards, asked.start) == ("50", True, 8000)
-        app.panel.log_window = window(750, 950, 1000)
-        await until(pilot, lambda: app.lines[0] == "line 0750")
+        app.panel.log_window = window(750, 950, 1000)  # it begins with the match: those before it are wanted, too
+        await until(pilot, lambda: isinstance(app.wanted[-1], LogWindowWanted))
+        assert (cast(LogWindowWanted, app.wanted[-1]).anchor or 0) < 7450
+        app.panel.log_window = window(640, 840, 1000)
+        await until(pilot, lambda: app.lines.index("line 0750") == len(app.lines) // 2)
+        await press_until(pilot, lambda: "line 0650" in app.lines, "n")
+        await press_until(pilot, lambda: "line 0750" in app.lines, "N")
+
+
+async def test_a_match_is_shown_with_the_lines_around_it() -> None:
+    app = OutputApp()
+    async with app.run_test(size=(60, 14)) as pilot:
+        app.panel.focus()
+        app.panel.log_window = window(800, 1000, 1000)
+        await pilot.pause()
+        for text, places in (("0902", range(3, 9)), ("0905", range(3, 9)), ("0801", [1]), ("0999", [11])):
+            app.panel.search_for(text, backwards=False)
+            app.panel.search_for(text, backwards=True)
+            await until(pilot, lambda: f"line {text}" in app.lines)  # noqa: B023
+            assert app.lines.index(f"line {text}") in places
 
 
 async def test_a_log_that_grows_is_not_taken_for_the_hit_of_a_search() -> None:

@@ -120,10 +120,10 @@ def _back(scroll: LogScroll, window: LogWindow, top: int, height: int) -> Scroll
 
 
 def scroll_to_line(scroll: LogScroll, window: LogWindow, line: int, height: int) -> ScrollResult:
-    """Bring a line of the window into view and stop following the end."""
-    top = scroll.top
-    if not top <= line < top + height:
-        top = max(0, min(line - height // 3, len(window.lines) - height))
+    """Bring a line of the window into view, with those around it, and stop following the end."""
+    top, around = scroll.top, height // 4
+    if not top + min(around, line) <= line < top + height - around:
+        top = max(0, min(line - height // 2, len(window.lines) - height))
     pin = LogWindowWanted(window.start, max(WINDOW_LINES, len(window.lines))) if scroll.follow else None
     return LogScroll(top, False), pin
 
@@ -212,7 +212,7 @@ class OutputPanel(Vertical, can_focus=True):
         super().__init__(id=id, classes=classes)
         self._position = LogScroll()
         self._needle = ""
-        self._match_line: int | None = None
+        self._match: int | None = None
         self._searching = False
         self._shown_bytes = 0
         self._shown_subtitle = ""
@@ -232,10 +232,10 @@ class OutputPanel(Vertical, can_focus=True):
 
     def watch_log_window(self, old: LogWindow | None, new: LogWindow | None) -> None:
         if new is None:
-            self._position, self._match_line = LogScroll(), None
+            self._position, self._match = LogScroll(), None
         elif self._searching and self._is_search_result(old, new):
-            self._searching, self._match_line = False, 0
-            self._position = LogScroll(0, False)
+            self._match = new.start  # the first line, which the lines before it belong to
+            self._go(_back(self._position._replace(follow=False), new, -(self._height // 2), self._height))
         else:
             self._position = after_window(self._position, old, new, self._height)
         self._show()
@@ -312,7 +312,7 @@ class OutputPanel(Vertical, can_focus=True):
     def action_close_search(self, needle: str = "") -> None:
         """Hide the field; without a `needle` the search is given up."""
         field = self.query_one(LineInput).remove_class("-open")
-        self._needle, self._match_line, field.value = needle, None, needle
+        self._needle, self._match, field.value = needle, None, needle
         self.focus()
         self._show()
 
@@ -338,14 +338,14 @@ class OutputPanel(Vertical, can_focus=True):
         # Without a match so far the search begins at the edge of what is visible, so the first match is the nearest
         # one. What is not in the window is searched by the reader of the log, whose answer is a window that begins with
         # the match.
-        start = self._match_line
-        if start is None:
-            start = self._position.top + (self._height if backwards else -1)
+        start = self._position.top + (self._height if backwards else -1)
+        if self._match is not None:
+            start = bisect_left(window.anchors, self._match) - (self._match not in window.anchors and not backwards)
         match = find_match(window, self._needle, min(start, len(window.lines)), backwards)
         if match is None:
             self._searching = True
             self.post_message(LogSearchWanted(self._needle, backwards, window.start if backwards else window.end))
             self._show()
             return
-        self._match_line = match
+        self._match = window.anchors[match]
         self._go(scroll_to_line(self._position, window, match, self._height))
