@@ -28,14 +28,13 @@ def following_window(window: Window) -> Window:
     return WINDOWS[(WINDOWS.index(window) + 1) % len(WINDOWS)]
 
 
-SPANS_S = (
-    1, 3, 6, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 420, 600, *(round(10 * 1.2**n) * 60 for n in range(1, 45)),
-)  # fmt: skip
-"""Seconds that a history shows: few, so that it seldom changes its scale, and little less than what is known."""
+SPANS_S = (30, 45, 60, 90, 120, 180, 300, 420, 600, *(round(10 * 1.2**n) * 60 for n in range(1, 45)))
+"""Seconds that a history shows: few, so that it seldom changes its scale, and little less than what is known. The first
+half minute comes in from the right: stretched over the whole width, seconds look like minutes."""
 
 
 def shown_past(recent: Sequence[Sample], window: Window, now_s: float) -> float:
-    """Return the seconds that all histories show: less than `window` while less was sampled, so that they are full."""
+    """Return the seconds that all histories show: less than `window` while less was sampled, to a half minute."""
     oldest_s = recent.oldest_s if isinstance(recent, SampleHistory) else recent[0].time_s if recent else now_s
     most_s = math.inf if window.seconds is None else window.seconds
     known_s = min(max(0.0, now_s // MOVE_S * MOVE_S - oldest_s) + SAMPLED_S, most_s)
