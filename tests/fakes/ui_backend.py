@@ -416,7 +416,9 @@ class FakeBackend(Backend):
     def wake_queue(self) -> None:
         self.box.queue_wakes += 1
 
-    def shortage(self, config: TrainingConfig, inventory: Inventory, interpreter: Interpreter | None) -> str:
+    def shortage(
+        self, config: TrainingConfig, inventory: Inventory, interpreter: Interpreter | None, sample: Sample | None
+    ) -> str:
         return self.box.shortage
 
     def offer_queueing(

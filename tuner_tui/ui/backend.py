@@ -30,6 +30,7 @@ from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.known_gpus import planned_interpreter
+from tuner_tui.hardware.sample import Sample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.launch.command import LaunchError, check_unshared
@@ -38,7 +39,7 @@ from tuner_tui.runs.launch.orders import give_order
 from tuner_tui.runs.launch.prepare import LaunchRequest, launch_summary, prepare
 from tuner_tui.runs.launch.restart import RestartPlan, plan_restart, restart
 from tuner_tui.runs.launch.start import adopt, launch
-from tuner_tui.runs.queue.gpu_occupancy import shortage_now
+from tuner_tui.runs.queue.gpu_occupancy import shortage_by
 from tuner_tui.runs.queue.listing import QueueLine, list_queue
 from tuner_tui.runs.queue.queued_run import QueuedRun, revive_waiter
 from tuner_tui.runs.queue.submission import enqueue, queue_need
@@ -403,9 +404,12 @@ class Backend:
         revive_waiter(runs_dir())
 
     @translate_errors()
-    def shortage(self, config: TrainingConfig, inventory: Inventory, interpreter: Interpreter | None) -> str:
+    def shortage(
+        self, config: TrainingConfig, inventory: Inventory, interpreter: Interpreter | None, sample: Sample | None
+    ) -> str:
         """Return why the training of `config` would wait in the queue for runs that train; empty if it would not."""
-        return shortage_now(runs_dir(), _queue_need(config.launch_request(), inventory, interpreter))
+        need = _queue_need(config.launch_request(), inventory, interpreter)
+        return shortage_by(runs_dir(), need, inventory.gpus, sample)
 
     @translate_errors()
     def offer_queueing(

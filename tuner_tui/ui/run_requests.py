@@ -160,7 +160,8 @@ class RunRequests(Requests):
         current, inventory, interpreter = self._state.current, self._state.inventory, self._state.interpreter
         if current is None or inventory is None or interpreter is None:
             return ""
-        return await to_daemon_thread(lambda: self._backend.shortage(current, inventory, interpreter))
+        sample = self._store.sample
+        return await to_daemon_thread(lambda: self._backend.shortage(current, inventory, interpreter, sample))
 
     async def _start(self, heading: str, prepare: Callable[..., Coroutine[Any, Any, LaunchOffer]]) -> Path | None:
         """Show what a launch will do, as soon as it is prepared; start it and return its folder if the user agrees.

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from textual.screen import Screen
 
 from tuner_tui.advice.estimate import EstimateRequest, MemoryOutlook
+from tuner_tui.hardware.sample import Sample
 from tuner_tui.settings.distributed import gpus_of_job
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import FIELDS, OriginKind, Settings
@@ -82,9 +83,14 @@ class StateStore:
         """Memory and time of the settings shown; None until they are estimated."""
         return self._screen.outlook
 
+    @property
+    def sample(self) -> Sample | None:
+        """The newest sample shown: nobody waits for a driver that does not answer."""
+        return self._screen.sample
+
     def choose_gpus(self, count: int | None) -> GpuChoice:
         """Return the start on `count` GPUs, with the values recommended for them and the effective batch kept."""
-        choice = gpus_of_start(self.state, self._screen.sample, count)
+        choice = gpus_of_start(self.state, self.sample, count)
         if choice.state is self.state:
             return choice
         return choice._replace(state=self._with_recommended(choice.state)).with_batch_of(self.state)

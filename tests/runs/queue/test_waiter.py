@@ -16,9 +16,10 @@ from tests.runs.queue.queue_box import FakeSampler, QueueBox, eventually, fake_g
 from tuner_tui.core.files import acquire_lock, append_line
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.inventory import GpuProcess
+from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.types import FellBack
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.queue.gpu_occupancy import shortage_now
+from tuner_tui.runs.queue.gpu_occupancy import shortage_by
 from tuner_tui.runs.queue.listing import list_queue
 from tuner_tui.runs.queue.queued_run import (
     WAS_WAITING,
@@ -104,12 +105,25 @@ def test_a_run_that_was_started_directly_has_the_gpus_it_can_see_until_it_comes_
 def test_a_training_is_short_of_the_processor_only_while_a_run_has_it(box: QueueBox) -> None:
     starts, on_processor = Starts(), need(0)
     folder = box.add("", on_processor)
-    assert shortage_now(box.root, on_processor) == ""
+    sample = Sample(time.time())
+    assert shortage_by(box.root, on_processor, (), sample) == ""
     box.waiter(fake_gpus(0), starts).step()
-    assert shortage_now(box.root, on_processor) == "The CPU is taken by run r001."
+    assert shortage_by(box.root, on_processor, (), sample) == "The CPU is taken by run r001."
+    assert shortage_by(box.root, on_processor, (), None) == "", "nothing is known before the first sample"
     os.close(starts.locks["r001"])
     end_waiting(folder, "stopped", "")
-    assert shortage_now(box.root, on_processor) == ""
+    assert shortage_by(box.root, on_processor, (), sample) == ""
+
+
+def test_a_training_is_short_of_gpus_by_the_sample_that_is_there(
+    box: QueueBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", SECOND)
+    box.sandbox.launch("", job=CommandJob(command=("sleep", "300")))
+    sampler = FakeSampler(fake_gpus(2))
+    gpus, sample = [gpu for gpu in sampler.gpus() if gpu is not None], sampler.sample()
+    assert shortage_by(box.root, need(1), gpus, sample) == ""
+    assert shortage_by(box.root, need(2), gpus, sample) == "It needs 2 GPUs, 1 free. GPU 1: run r001."
 
 
 def test_a_run_after_another_waits_for_its_end(box: QueueBox) -> None:

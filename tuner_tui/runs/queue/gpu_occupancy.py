@@ -15,8 +15,8 @@ from tuner_tui.core.ownership import user_name
 from tuner_tui.core.procfs import PROC, ProcessId, descendants_in, read_text, this_machine
 from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_indexes
 from tuner_tui.hardware.inventory import Gpu, GpuProcess
-from tuner_tui.hardware.sample import GpuSample
-from tuner_tui.hardware.sampler import Sampler, open_sampler
+from tuner_tui.hardware.sample import GpuSample, Sample
+from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.runs.queue.queued_run import QueuedRun, QueueError, read_queued
 from tuner_tui.runs.queue.turns import Applicant, GpuOccupancy, take_turns
 from tuner_tui.runs.store.folder import RunFolder, list_runs
@@ -62,10 +62,12 @@ def read_active(folder: RunFolder, snapshot: ProcessSnapshot) -> ActiveRun | Non
     return ActiveRun(folder.id, gpu_uuids, state.training, state.started_t)
 
 
-def read_occupancies(sampler: Sampler, runs: Sequence[ActiveRun], snapshot: ProcessSnapshot) -> list[GpuOccupancy]:
-    """All GPUs that a run can be bound to, with who has them."""
-    sample = sampler.sample()
-    pairs = [(gpu, figures) for gpu, figures in zip(sampler.gpus(), sample.gpus, strict=False) if gpu and gpu.uuid]
+def occupancies_of(
+    described: Sequence[Gpu | None], sample: Sample, runs: Sequence[ActiveRun], snapshot: ProcessSnapshot
+) -> list[GpuOccupancy]:
+    """All GPUs that a run can be bound to, with who has them by a sample."""
+    by_index = {gpu.index: gpu for gpu in described if gpu is not None and gpu.uuid is not None}
+    pairs = [(by_index[figures.index], figures) for figures in sample.gpus if figures.index in by_index]
     gpus = [gpu for gpu, _ in pairs]
     pids = {process.pid for _, figures in pairs for process in figures.processes or ()}
     held: dict[str, str] = {}
@@ -114,16 +116,21 @@ def _name(process: GpuProcess) -> str:
 def occupancies_now(root: Path) -> list[GpuOccupancy]:
     """All GPUs of this machine now; `root` is the folder of all runs."""
     snapshot = ProcessSnapshot()
-    return _occupancies_with(_read_all_active(root, snapshot), root, snapshot)
+    with closing(open_sampler(next(folder for folder in (root, *root.parents) if folder.exists()))) as sampler:
+        sampler.wait_ready(READY_TIMEOUT_S)
+        return occupancies_of(sampler.gpus(), sampler.sample(), _read_all_active(root, snapshot), snapshot)
 
 
-def shortage_now(root: Path, need: QueuedRun) -> str:
-    """Why a run with this `need` would wait for those that train in `root`; empty if it would not, or none trains."""
+def shortage_by(root: Path, need: QueuedRun, gpus: Sequence[Gpu], sample: Sample | None) -> str:
+    """Why a run with this `need` would wait by a sample of all `gpus` for those that train in `root`.
+
+    Empty if it would not, none trains, or nothing was sampled yet.
+    """
     snapshot = ProcessSnapshot()
-    runs = _read_all_active(root, snapshot)
-    if not runs:
+    runs = [] if sample is None else _read_all_active(root, snapshot)
+    if not runs or sample is None:
         return ""
-    occupancies = _occupancies_with(runs, root, snapshot)
+    occupancies = occupancies_of(gpus, sample, runs, snapshot)
     [turn] = take_turns([Applicant("", need.gpus, need.allowed)], occupancies, processor_user(runs, occupancies))
     return turn.reason
 
@@ -139,9 +146,3 @@ def _read_all_active(root: Path, snapshot: ProcessSnapshot) -> list[ActiveRun]:
         with suppress(OSError):
             runs.append(read_active(folder, snapshot))
     return [run for run in runs if run is not None]
-
-
-def _occupancies_with(runs: Sequence[ActiveRun], root: Path, snapshot: ProcessSnapshot) -> list[GpuOccupancy]:
-    with closing(open_sampler(next(folder for folder in (root, *root.parents) if folder.exists()))) as sampler:
-        sampler.wait_ready(READY_TIMEOUT_S)
-        return read_occupancies(sampler, runs, snapshot)

@@ -24,7 +24,7 @@ from tuner_tui.core.ownership import require_unshared
 from tuner_tui.hardware.environment import VISIBLE_DEVICES
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.queue import queued_run
-from tuner_tui.runs.queue.gpu_occupancy import READY_TIMEOUT_S, ActiveRun, processor_user, read_active, read_occupancies
+from tuner_tui.runs.queue.gpu_occupancy import READY_TIMEOUT_S, ActiveRun, occupancies_of, processor_user, read_active
 from tuner_tui.runs.queue.turns import Applicant, take_turns
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
@@ -60,7 +60,7 @@ class Waiter:
         """Look at all runs once and start those whose turn it is. Raises `OSError`."""
         snapshot = ProcessSnapshot()
         waiting, live = self._read(snapshot)
-        occupancies = read_occupancies(self._sampler, live, snapshot)
+        occupancies = occupancies_of(self._sampler.gpus(), self._sampler.sample(), live, snapshot)
         applicants = [
             Applicant(folder.id, queued.gpus, queued.allowed, self._hindrance(folder, queued))
             for folder, queued in waiting
