@@ -18,19 +18,24 @@ from tuner_tui.hardware.other_load import BusyProcess, OtherLoad, measure_other_
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
 from tuner_tui.hardware.sampler import open_sampler
 
-OWN, SPINS, IDLES = 10, 11, 12
+OWN, SPINS, IDLES, OTHER = 10, 11, 12, 13
 
 
 def measure(
-    proc: Path, after: Sample, second: dict[int, float], affinity: dict[int, set[int]] | None = None
+    proc: Path,
+    after: Sample,
+    second: dict[int, float],
+    affinity: dict[int, set[int]] | None = None,
+    names: dict[int, str] | None = None,
 ) -> OtherLoad:
     """Four cores, and processes that use `second` seconds of them in one second; `affinity` pins some to cores."""
     now = [0.0]
 
     def write(seconds: dict[int, float]) -> None:
-        for pid in (OWN, SPINS, IDLES):
+        for pid in (OWN, SPINS, IDLES, OTHER):
             ticks = int(seconds.get(pid, 0.0) * TICKS_PER_S)
-            write_process(proc, pid, ["/usr/bin/python3", f"/home/ann/job{pid}.py", "--token=hf_secret"], ticks=ticks)
+            script = (names or {}).get(pid, f"/home/ann/job{pid}.py")
+            write_process(proc, pid, ["/usr/bin/python3", script, "--token=hf_secret"], ticks=ticks)
 
     def wait(seconds: float) -> None:
         now[0] += seconds
@@ -60,6 +65,15 @@ def test_a_process_pinned_to_other_cores_is_not_named(tmp_path: Path) -> None:
     used = {SPINS: 1.0, IDLES: 0.3}
     load = measure(tmp_path, after, used, {OWN: {3}, SPINS: {0, 1, 2}})
     assert load.processes == (BusyProcess(command="python job12.py", cores=0.3),)
+
+
+def test_processes_of_one_name_are_named_once_with_their_sum(tmp_path: Path) -> None:
+    after = Sample(time_s=1.0, host=HostSample(cpu_pct=90.0))
+    load = measure(tmp_path, after, {SPINS: 1.0, IDLES: 0.5, OTHER: 1.25}, names={SPINS: "-c", IDLES: "-c"})
+    assert [(each.command, each.cores) for each in load.processes] == [
+        ("2 × python -c", 1.5),
+        ("python job13.py", 1.25),
+    ]
 
 
 def test_the_busiest_gpu_and_the_programs_on_it(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ MAX_NAMED = 3
 
 
 class BusyProcess(Struct, frozen=True, kw_only=True):
-    """A process that uses `cores` cores; a brief command without secrets."""
+    """A process, or several of one name, that use `cores` cores; a brief command without secrets."""
 
     command: str
     cores: float
@@ -67,12 +67,18 @@ def measure_other_load(
     used = {pid: (after[pid] - seconds) / elapsed_s for pid, seconds in before.items() if pid in after}
     own_cores = used.pop(own_pid, 0.0)
     total_pct = load.host.cpu_pct
-    here = (pid for pid in used if used[pid] >= MIN_NAMED_CORES and allowed & _cores_of(pid, affinity))
-    busiest = sorted(here, key=lambda pid: -used[pid])[:MAX_NAMED]
+    named: dict[str, list[float]] = {}
+    for pid in used:
+        if used[pid] >= MIN_NAMED_CORES and allowed & _cores_of(pid, affinity):
+            named.setdefault(_name(pid, proc), []).append(used[pid])
+    busiest = sorted(named.items(), key=lambda each: -sum(each[1]))[:MAX_NAMED]
     on_gpus = (process for gpu in load.gpus for process in gpu.processes or ())
     return OtherLoad(
         cpu_share=None if total_pct is None else max(0.0, total_pct / 100 - own_cores / cores),
-        processes=tuple(BusyProcess(command=_name(pid, proc), cores=round(used[pid], 2)) for pid in busiest),
+        processes=tuple(
+            BusyProcess(command=f"{len(each)} × {name}" if len(each) > 1 else name, cores=round(sum(each), 2))
+            for name, each in busiest
+        ),
         gpu_share=max(
             (gpu.utilisation_pct / 100 for gpu in load.gpus if gpu.utilisation_pct is not None), default=None
         ),
