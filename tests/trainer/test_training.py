@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -130,6 +131,25 @@ def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err.splitlines()[-1] == "error: data absent.csv: no such file"
 
 
+LONG = {"max_steps": 100_000, "logging_steps": 1, "save_strategy": "steps", "save_steps": 100_000}
+
+
+@pytest.mark.full
+def test_sigterm_to_all_saves_a_checkpoint_from_which_training_goes_on(tmp_path: Path) -> None:
+    """Loader workers get the signal too, as from a cluster's scheduler."""
+    process = start(config_file(tmp_path, **LONG, dataloader_num_workers=1))
+    assert process.stdout is not None
+    assert next(line for line in process.stdout if "'loss'" in line)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
+    step = state(checkpoint)["global_step"]
+    assert f"stopped by SIGTERM after step {step}" in out
+    resumed = train(tmp_path / "out", max_steps=step + 1, logging_steps=1, resume_from_checkpoint=str(checkpoint))
+    assert resumed["global_step"] == step + 1
+
+
 THEN_THREADS = """
 import sys
 from pathlib import Path
@@ -143,13 +163,21 @@ sys.exit(code)
 
 
 @pytest.mark.full
-def test_two_ranks_leave_no_thread_of_gloos(tmp_path: Path) -> None:
-    """A thread of gloo's could abort them as Python ends."""
+def test_two_ranks_stop_after_the_same_step_and_leave_no_thread_of_gloos(tmp_path: Path) -> None:
+    """torchrun hands the signal on to each rank; here one has got it before, and only that one twice. A thread of
+    gloo's could abort them as Python ends."""
     (tmp_path / "then_threads.py").write_text(THEN_THREADS)
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    file = config_file(tmp_path, max_steps=2, logging_steps=1, save_strategy="steps", save_steps=2, use_cpu=True)
-    out, err = start(file, *torchrun, script=tmp_path / "then_threads.py").communicate(timeout=400)
+    process = start(config_file(tmp_path, **LONG, use_cpu=True), *torchrun, script=tmp_path / "then_threads.py")
+    assert process.stdout is not None
+    assert next(line for line in process.stdout if "'loss'" in line)
+    ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(ranks[-1]), signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=400)
     (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
+    step = state(checkpoint)["global_step"]
+    assert out.count(f"stopped by SIGTERM after step {step}") == 1, err
     assert "RuntimeError" not in err
     assert len(list(checkpoint.glob("rng_state_*.pth"))) == 2
     left = [line for line in out.splitlines() if line.startswith("left over:")]

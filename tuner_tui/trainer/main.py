@@ -26,7 +26,7 @@ STATUS_FILE = Path("/proc/self/status")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the job of the configuration file `argv[0]`. Returns 0, or 2 for bad input.
+    """Run the job of the configuration file `argv[0]`. Returns 0, 2 for bad input, 143 after SIGTERM and a checkpoint.
 
     Unexpected errors, such as out of memory, propagate with their traceback.
     """
@@ -39,15 +39,14 @@ def main(argv: Sequence[str]) -> int:
         print("usage: python …/tuner_tui/trainer CONFIG.yaml", file=sys.stderr)
         return 2
     try:
-        train_from(argv[0])
+        return train_from(argv[0])
     except JobError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return 0
 
 
-def train_from(path: str) -> None:
-    """Read the configuration at `path` and train. Raises `JobError`."""
+def train_from(path: str) -> int:
+    """Read the configuration at `path` and train. Returns as `main`."""
     # The order matters: what can be said without torch is said first, as its import takes seconds, and the Hub's
     # offline mode is read when huggingface_hub is imported.
     require_packages(NEEDED)
@@ -63,10 +62,12 @@ def train_from(path: str) -> None:
         require_packages(("bitsandbytes",))
     if needs_hub(values):
         go_offline_if_unreachable()
-    from .training import leave_process_groups, run_job
+    from .sigterm_checkpoint import leave_process_groups
+    from .training import run_job
 
-    run_job(*parse_config(values, path))
+    exit_code = run_job(*parse_config(values, path))
     leave_process_groups()
+    return exit_code
 
 
 def require_packages(names: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Callable
@@ -11,20 +10,20 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from transformers import DataCollatorWithPadding, Trainer, TrainingArguments, default_data_collator, set_seed
 
 from .dataset import SplitData, class_names, open_split_data, tokenize_data
 from .job_file import JobArguments, JobError, first_line
 from .models import add_adapters, count_parameters, load_model, load_tokenizer
+from .sigterm_checkpoint import EXIT_CODE, CheckpointOnSigterm, EvaluationInterrupted, IgnoreSigtermInWorker
 
 TENSOR_CORE_MULTIPLE = 8
 """Batches are padded to a multiple of it on a GPU, where other sizes miss the tensor cores."""
 
 
-def run_job(job: JobArguments, arguments: TrainingArguments) -> None:
-    """Train, evaluate and save.
+def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
+    """Train, evaluate and save. Returns 0, or 143 after SIGTERM and a checkpoint.
 
     The model is loaded before tokenising, which may take minutes, so that its errors are reported first.
     """
@@ -47,24 +46,19 @@ def run_job(job: JobArguments, arguments: TrainingArguments) -> None:
         print(f"data {job.data}: {len(data.train):,} {unit} to train, {evaluation} to evaluate{classes}")
     # Loader workers, forked from here on, only pad batches and need no tokenizer threads.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    trainer = build_trainer(job, arguments, model, tokenizer, data)
-    try:
-        trainer.train(resume_from_checkpoint=resume_from)
-    except ImportError as error:  # a package for the optimizer or a kernel is missing
-        raise JobError(first_line(error)) from error
-    finish_training(trainer)
-
-
-def leave_process_groups() -> None:
-    """Destroy the process groups before Python exits; does nothing without any.
-
-    Threads of gloo hold the Python objects they last worked on. One that releases them while Python exits aborts the
-    process of a finished training (seen with torch 2.13 in 5 of 75 short trainings of two ranks). The threads end with
-    the last object that holds a group, such as a model wrapped by DDP, hence the garbage collection.
-    """
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        gc.collect()
-        dist.destroy_process_group()
+    term = CheckpointOnSigterm()
+    trainer = build_trainer(job, arguments, model, tokenizer, data, term)
+    with term.listening():
+        try:
+            trainer.train(resume_from_checkpoint=resume_from)
+        except ImportError as error:  # a package for the optimizer or a kernel is missing
+            raise JobError(first_line(error)) from error
+        stopped = term.stopping and trainer.state.global_step < trainer.state.max_steps
+        if not stopped:
+            finish_training(trainer)
+    if stopped and arguments.process_index == 0:
+        print(f"stopped by SIGTERM after step {trainer.state.global_step}; checkpoint in {arguments.output_dir}")
+    return EXIT_CODE if stopped else 0
 
 
 def prepare_model(job: JobArguments, arguments: TrainingArguments, tokenizer: Any, names: list[str] | None) -> Any:
@@ -99,6 +93,7 @@ def build_trainer(
     model: Any,
     tokenizer: Any,
     data: SplitData,
+    term: CheckpointOnSigterm,
 ) -> JobTrainer:
     evaluation = data.evaluation
     if evaluation is None and str(arguments.eval_strategy.value) != "no":
@@ -118,6 +113,7 @@ def build_trainer(
         compute_loss_func=classification_loss(arguments) if classify else None,
         compute_metrics=classification_metrics if classify else None,
         preprocess_logits_for_metrics=predicted_class if classify else None,
+        callbacks=[term],
     )
     trainer.language_model = not classify
     return trainer
@@ -225,7 +221,7 @@ def classification_loss(arguments: TrainingArguments) -> Callable[..., Any]:
 
 
 class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
-    """A Trainer that reports the perplexity of language models, and resumes with the micro batch of its arguments."""
+    """A Trainer that reports the perplexity of language models and whose evaluations SIGTERM can interrupt."""
 
     language_model = False
 
@@ -242,4 +238,25 @@ class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
         # with a smaller micro batch, because the old one ran out of memory, would run out of memory again.
         if not self.args.auto_find_batch_size:
             self._train_batch_size = self.args.train_batch_size
-        return super().get_train_dataloader()
+        return _ignore_sigterm(super().get_train_dataloader())
+
+    def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> Any:
+        """As in the Trainer, with workers that ignore SIGTERM."""
+        return _ignore_sigterm(super().get_eval_dataloader(*args, **kwargs))
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """As in the Trainer; an interrupted evaluation returns no metrics, and the training saves and stops."""
+        try:
+            return super().evaluate(*args, **kwargs)
+        except EvaluationInterrupted:
+            self.control.should_save = True
+            self.control.should_training_stop = True
+            return {}
+
+
+def _ignore_sigterm(loader: Any) -> Any:
+    """Make the workers of `loader` ignore SIGTERM, which the training answers with a checkpoint."""
+    inner = getattr(loader, "base_dataloader", loader)  # accelerate's loader wraps the one with workers
+    if not isinstance(inner.worker_init_fn, IgnoreSigtermInWorker):
+        inner.worker_init_fn = IgnoreSigtermInWorker(inner.worker_init_fn)
+    return loader

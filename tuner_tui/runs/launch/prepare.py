@@ -317,8 +317,8 @@ def _assemble(
 
 
 def checkpoints_on_sigterm(request: LaunchRequest, interpreter: Interpreter) -> bool:
-    """Whether the observer makes a Trainer save on SIGTERM: a command's with `apply: inject`, or the built-in job's."""
-    if (isinstance(request.job, CommandJob) and request.job.apply != "inject") or request.tuning is not None:
+    """Whether the observer makes a Trainer save on SIGTERM: only with `apply: inject`, and never in a trial."""
+    if not isinstance(request.job, CommandJob) or request.job.apply != "inject" or request.tuning is not None:
         return False
     major = interpreter.packages.get("transformers", "0").partition(".")[0]
     return major.isdecimal() and int(major) >= JIT_CHECKPOINT_SINCE
