@@ -17,8 +17,7 @@ from tests.benchmarks.screen.terminal import Terminal
 from tests.runs.sandbox import wait_gone
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder, list_runs, read_supervisor_state
 
 pytestmark = pytest.mark.train
 PROGRAM = [sys.executable, "-m", "tuner_tui"]

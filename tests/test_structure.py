@@ -15,14 +15,14 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 import pytest
 import yaml
 
-from tuner_tui.core.checked_types import Check
+from tuner_tui.core.json_struct import Check
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.types import EVENT_TYPES
 from tuner_tui.runs.queue.queued_run import QueuedRun
 from tuner_tui.runs.read.machine_monitor import MachineView
 from tuner_tui.runs.slurm import JobList, SlurmJob
+from tuner_tui.runs.store.folder import SupervisorState
 from tuner_tui.runs.store.record import RunRecord
-from tuner_tui.runs.store.supervisor_state import SupervisorState
 from tuner_tui.runs.supervise.training_process import LaunchSpec
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.tuning.store import TuningRecord

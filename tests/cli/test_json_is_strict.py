@@ -21,9 +21,8 @@ from tuner_tui.cli.options import build_app
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.store.codec import encode_event
-from tuner_tui.runs.store.folder import create_folder, runs_dir
+from tuner_tui.runs.store.folder import SupervisorState, create_folder, runs_dir, write_supervisor_state
 from tuner_tui.runs.store.record import write_record
-from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
 from tuner_tui.tuning.trial_log import TrialCompleted, TuningEnded, encode_entry
 
 __all__ = ["shell"]

@@ -22,9 +22,8 @@ from msgspec.structs import replace
 from tests.cli.commands.test_run import shell
 from tests.runs.builders import whole_run
 from tuner_tui.cli.screen_opener import run_to_open
-from tuner_tui.runs.store.folder import runs_dir
+from tuner_tui.runs.store.folder import read_supervisor_state, runs_dir, write_supervisor_state
 from tuner_tui.runs.store.record import read_record, write_record
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state, write_supervisor_state
 from tuner_tui.tuning.store import TuningFolder, tunings_dir
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.palette import wants_colour

@@ -28,7 +28,7 @@ from tuner_tui.runs.read.live_inspection import RunProfile
 from tuner_tui.runs.read.log_reader import LogMatch, LogReader, LogWindow
 from tuner_tui.runs.read.reader import RunReader, RunRow, RunView
 from tuner_tui.runs.read.status import RunStatus
-from tuner_tui.runs.store.supervisor_state import Order
+from tuner_tui.runs.store.folder import Order
 from tuner_tui.runs.supervise.stall import Inspection
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings, Value

@@ -26,8 +26,7 @@ from tuner_tui.core.files import wait_unlocked
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import send_order
+from tuner_tui.runs.store.folder import RunFolder, send_order
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Resolved, Settings
 

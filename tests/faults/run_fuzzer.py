@@ -35,8 +35,7 @@ from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.read.log_reader import LogReader
 from tuner_tui.runs.read.reader import RunReader, list_run
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.supervisor_state import Order, read_supervisor_state
+from tuner_tui.runs.store.folder import Order, RunFolder, list_runs, read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import named_run
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Resolved, Settings

@@ -30,9 +30,8 @@ from tuner_tui.runs.read.reader import RunReader, list_run
 from tuner_tui.runs.read.status import continuation_of, read_status
 from tuner_tui.runs.slurm import SlurmJob, read_job, write_job
 from tuner_tui.runs.store.codec import encode_event, encode_sample
-from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.folder import RunFolder, read_order, read_supervisor_state
 from tuner_tui.runs.store.record import RecordError, read_record
-from tuner_tui.runs.store.supervisor_state import read_order, read_supervisor_state
 from tuner_tui.runs.supervise.training_process import LaunchSpec, load_launch_spec
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob

@@ -18,8 +18,7 @@ import pytest
 from tests.faults.command_line import tuner
 from tests.runs.builders import whole_run
 from tuner_tui.core.procfs import identify_process, this_machine
-from tuner_tui.runs.store.folder import create_folder
-from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
+from tuner_tui.runs.store.folder import SupervisorState, create_folder, write_supervisor_state
 
 NAME = f"tuner{os.getpid()}"
 

@@ -15,9 +15,8 @@ from tuner_tui.runs.events.types import Evaluated, Finished, Launched, Steps
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.runs.store.codec import encode_event, encode_sample
-from tuner_tui.runs.store.folder import RunFolder, create_folder
+from tuner_tui.runs.store.folder import RunFolder, SupervisorState, create_folder, write_supervisor_state
 from tuner_tui.runs.store.record import RunRecord, write_record
-from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 

@@ -15,8 +15,7 @@ import pytest
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import launch
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder, SupervisorState, read_supervisor_state
 from tuner_tui.runs.supervise.training_process import StopTimeouts
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Resolved, Settings

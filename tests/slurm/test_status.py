@@ -14,8 +14,7 @@ from tuner_tui.core.procfs import Machine, identify_process
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.status import RunStatus, read_status
 from tuner_tui.runs.slurm import SlurmJob, ask, cancel_job, read_job, write_job
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder, SupervisorState, read_supervisor_state, write_supervisor_state
 from tuner_tui.runs.supervise.outcome import RunOutcome, slurm_end
 
 NODE = Machine("n1", "the boot of n1", "pid:[1]")

@@ -19,8 +19,8 @@ from tuner_tui.core.files import append_line
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.runs.events.types import InEffect
 from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.folder import SupervisorState, write_supervisor_state
 from tuner_tui.runs.store.record import read_record, write_record
-from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
 from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings, Value

@@ -25,8 +25,7 @@ from tuner_tui.runs.launch.start import adopt
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import RunStatus, await_slurm, continuation_of, read_status, wait_for_fallback
 from tuner_tui.runs.store.codec import encode_event
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import Order
+from tuner_tui.runs.store.folder import Order, RunFolder
 
 RANK_0_ONLY = (ev.Plan, ev.Evaluated, ev.InEffect, ev.Injected)
 

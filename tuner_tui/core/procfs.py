@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuner_tui.core.checked_types import HostName, Pid, StartTicks
 from tuner_tui.core.files import closing_descriptor
+from tuner_tui.core.json_struct import HostName, Pid, StartTicks
 
 PROC = Path("/proc")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

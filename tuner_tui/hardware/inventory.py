@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from tuner_tui.core.checked_types import Pid
+from tuner_tui.core.json_struct import Pid
 
 Capability = tuple[int, int]
 """A compute capability of CUDA, such as (8, 6)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tuner_tui.core.checked_types import Pid, Time
+from tuner_tui.core.json_struct import Pid, Time
 from tuner_tui.hardware.inventory import GpuProcess
 
 

@@ -16,11 +16,10 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tuner_tui.core.checked_types import Identifier, JobId, Time
 from tuner_tui.core.child_process import EndlessOutputError, run_command
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.core.files import LockedError, held_lock, read_data_file, read_regular, write_atomic
-from tuner_tui.core.json_struct import from_json, to_json
+from tuner_tui.core.json_struct import Identifier, JobId, Time, from_json, to_json
 from tuner_tui.core.redaction import redact_text
 
 # The commands, bounded in time and output, without a shell

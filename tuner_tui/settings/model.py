@@ -22,8 +22,8 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import FieldInfo, asdict, fields, replace
 
-from tuner_tui.core.checked_types import Identifier
 from tuner_tui.core.files import read_data_file
+from tuner_tui.core.json_struct import Identifier
 from tuner_tui.core.text import end_at_word, escape_control
 from tuner_tui.settings.errors import FieldError
 

@@ -27,8 +27,7 @@ from tuner_tui.runs.read.checkpoints import lineage_checkpoint
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.recorded_batches import read_batches, read_rank_reports
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.supervisor_state import wait_supervisor_ended
+from tuner_tui.runs.store.folder import RunFolder, list_runs, wait_supervisor_ended
 from tuner_tui.tuning.trial_runner import POLL_S, TRACKING_DISABLED, end_run
 
 VARIABLE = "TUNER_REPLAY"

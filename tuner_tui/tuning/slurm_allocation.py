@@ -32,9 +32,8 @@ from tuner_tui.runs.launch.start import adopt, private_memory_limit, start_fallb
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint
 from tuner_tui.runs.read.reader import read_brief
 from tuner_tui.runs.read.status import continuation_of, read_status, wait_for_fallback
-from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.folder import RunFolder, read_supervisor_state, wait_supervisor_ended
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state, wait_supervisor_ended
 from tuner_tui.runs.supervise.outcome import RunOutcome, record_end, slurm_end
 from tuner_tui.runs.supervise.training_process import LaunchSpec
 from tuner_tui.settings.job import Job, job_from_json

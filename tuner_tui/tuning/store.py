@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 from msgspec import Struct, convert, to_builtins
 
-from tuner_tui.core.checked_types import AbsolutePath, GpuUuid, Identifier, ProgramPath, Time
 from tuner_tui.core.files import NumberedFolders, acquire_lock, is_locked, read_regular, write_atomic
-from tuner_tui.core.json_struct import checked
+from tuner_tui.core.json_struct import AbsolutePath, GpuUuid, Identifier, ProgramPath, Time, checked
 from tuner_tui.core.text import first_line
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.folder import FolderFile, StateFolder, state_dir

@@ -16,8 +16,7 @@ from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import wait_supervisor_ended
+from tuner_tui.runs.store.folder import RunFolder, wait_supervisor_ended
 from tuner_tui.runs.supervise.training_process import StopTimeouts
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings

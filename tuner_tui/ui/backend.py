@@ -46,10 +46,9 @@ from tuner_tui.runs.queue.submission import enqueue, queue_need
 from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, inspect_folder, profile_folder
 from tuner_tui.runs.read.reader import RunReader, RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir, state_dir
+from tuner_tui.runs.store.folder import Order, RunFolder, list_runs, runs_dir, state_dir
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record
 from tuner_tui.runs.store.remedy_outcomes import recorded_verdict
-from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 from tuner_tui.settings.command_training import CommandTraining, may_use_trainer, read_command
 from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, write_settings

@@ -13,8 +13,7 @@ from tuner_tui.advice.recommend.duration_estimate import UNMEASURED, VARIED, sum
 from tuner_tui.core.units import format_short_duration
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunRow
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import Order
+from tuner_tui.runs.store.folder import Order, RunFolder
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.ui.records import DEMO, TrainingConfig
 from tuner_tui.ui.state import UiState

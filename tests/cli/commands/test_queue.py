@@ -22,9 +22,8 @@ from tuner_tui.cli.options import build_app
 from tuner_tui.core.files import acquire_lock
 from tuner_tui.core.units import parse_duration
 from tuner_tui.runs.queue.queued_run import memory_folder, start_file, waiter_lock
-from tuner_tui.runs.store.folder import runs_dir
+from tuner_tui.runs.store.folder import read_supervisor_state, runs_dir
 from tuner_tui.runs.store.record import read_record
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 from tuner_tui.settings.errors import SettingsError
 
 __all__ = ["fifo"]

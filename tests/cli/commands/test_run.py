@@ -19,8 +19,7 @@ import pytest
 from tests.observer.observed_process import SCRIPTS
 from tests.runs.sandbox import Fifo, fifo, supervisor_state, wait_ended
 from tuner_tui.cli.main import main
-from tuner_tui.runs.store.folder import RunFolder, runs_dir
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder, read_supervisor_state, runs_dir
 
 __all__ = ["fifo"]
 

@@ -18,9 +18,8 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.restart import NoCheckpointError, plan_restart, restart
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.codec import encode_event
-from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.folder import RunFolder, read_order, send_order
 from tuner_tui.runs.store.record import read_record
-from tuner_tui.runs.store.supervisor_state import read_order, send_order
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Origin, OriginKind
 

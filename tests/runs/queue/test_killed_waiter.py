@@ -18,8 +18,7 @@ from tests.fakes.nvml.scenario import FakeGpu, Scenario, Wave
 from tests.runs.queue.queue_box import QueueBox, eventually, fake_gpus
 from tuner_tui.core.procfs import all_processes, read_command
 from tuner_tui.runs.queue.queued_run import read_queued, revive_waiter
-from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder, list_runs, read_supervisor_state
 
 TRAINING = """
 import fcntl, os, pathlib, sys, time

@@ -23,8 +23,7 @@ from tuner_tui.runs.read.machine_monitor import (
     MachineMonitor,
     MachineView,
 )
-from tuner_tui.runs.store.folder import RunFolder, create_folder
-from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder, SupervisorState, create_folder, write_supervisor_state
 
 SOON_S = 300.0
 COMMANDS = {

@@ -16,8 +16,13 @@ from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
 from tuner_tui.runs.launch.orders import give_order
 from tuner_tui.runs.read.reader import list_run
 from tuner_tui.runs.read.status import START_GRACE_S, read_status
-from tuner_tui.runs.store.folder import RunFolder, create_folder
-from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
+from tuner_tui.runs.store.folder import (
+    RunFolder,
+    SupervisorState,
+    create_folder,
+    read_supervisor_state,
+    write_supervisor_state,
+)
 from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE
 
 GONE = ProcessId(2**22 + 1, 1)

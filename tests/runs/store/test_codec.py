@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner_tui.core.checked_types import (
+from tuner_tui.core.clock import LATEST_T
+from tuner_tui.core.json_struct import (
+    MAX_INT,
     MAX_PID,
     ExitCode,
     HostName,
@@ -22,8 +24,6 @@ from tuner_tui.core.checked_types import (
     SignalNumber,
     Time,
 )
-from tuner_tui.core.clock import LATEST_T
-from tuner_tui.core.json_struct import MAX_INT
 from tuner_tui.runs.events.types import EVENT_TYPES, STORY_PREFIX, Event, Finished, Launched, Metrics
 from tuner_tui.runs.store.codec import MAX_LINE_BYTES, decode_event, decode_sample, encode_event
 

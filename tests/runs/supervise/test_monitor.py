@@ -17,8 +17,7 @@ from tuner_tui.core.files import LineAppender
 from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
 from tuner_tui.runs.events.types import Phase, Plan
 from tuner_tui.runs.store.codec import encode_event
-from tuner_tui.runs.store.folder import RunFolder, create_folder
-from tuner_tui.runs.store.supervisor_state import Order, SupervisorState, write_order
+from tuner_tui.runs.store.folder import Order, RunFolder, SupervisorState, create_folder, write_order
 from tuner_tui.runs.supervise.monitor import RunWriter, TrainingMonitor
 from tuner_tui.runs.supervise.training_process import StopTimeouts, SupervisedTraining
 

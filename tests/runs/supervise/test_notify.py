@@ -17,8 +17,7 @@ from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.core.text import terminal_notification
 from tuner_tui.runs.launch.prepare import prepare
 from tuner_tui.runs.launch.start import launch
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder, SupervisorState, write_supervisor_state
 from tuner_tui.runs.supervise import notify
 
 

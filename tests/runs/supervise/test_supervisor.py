@@ -19,8 +19,7 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.start import adopt, start_supervisor
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import create_folder
-from tuner_tui.runs.store.supervisor_state import send_order
+from tuner_tui.runs.store.folder import create_folder, send_order
 from tuner_tui.runs.supervise.supervisor import next_tick
 from tuner_tui.runs.supervise.training_process import LaunchSpec
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tuner_tui.runs.store.supervisor_state import Order
+from tuner_tui.runs.store.folder import Order
 from tuner_tui.runs.supervise.training_process import (
     LaunchSpec,
     StartedTraining,

@@ -30,8 +30,7 @@ from tuner_tui.runs.launch.start import ensure_no_duplicate, launch
 from tuner_tui.runs.queue.submission import enqueue, idle_inventory, queue_need
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.recorded_batches import read_resume_check
-from tuner_tui.runs.store.folder import state_dir
-from tuner_tui.runs.store.supervisor_state import wait_supervisor_ended
+from tuner_tui.runs.store.folder import state_dir, wait_supervisor_ended
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.resolve import LaunchOptions
 from tuner_tui.tuning.trial_runner import end_run

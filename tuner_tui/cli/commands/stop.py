@@ -15,8 +15,7 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.orders import end_leftovers, give_order, wait_ended
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import RunStatus, await_slurm, live_runs, read_status
-from tuner_tui.runs.store.folder import RunFolder, runs_dir
-from tuner_tui.runs.store.supervisor_state import Order
+from tuner_tui.runs.store.folder import Order, RunFolder, runs_dir
 
 
 def stop(

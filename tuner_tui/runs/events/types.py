@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct, field
 
-from tuner_tui.core.checked_types import ExitCode, HostName, Identifier, PathText, Pid, SignalNumber, Time
+from tuner_tui.core.json_struct import ExitCode, HostName, Identifier, PathText, Pid, SignalNumber, Time
 
 EVENT_VERSION = 1
 STORY_PREFIX = b'{"story":1,'

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.core.checked_types import VARIABLE_NAME, WORD
 from tuner_tui.core.child_process import run_command
+from tuner_tui.core.json_struct import VARIABLE_NAME, WORD
 from tuner_tui.core.ownership import require_unshared
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.environment import hides_all_gpus

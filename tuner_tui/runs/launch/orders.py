@@ -20,9 +20,9 @@ from tuner_tui.runs.read.event_sampling import read_events
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.slurm import SlurmError, SlurmJob, ask, cancel_job, read_job, read_list, run_slurm
 from tuner_tui.runs.store.codec import encode_event
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import (
+from tuner_tui.runs.store.folder import (
     Order,
+    RunFolder,
     SupervisorState,
     read_order,
     read_supervisor_state,

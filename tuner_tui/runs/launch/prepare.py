@@ -16,8 +16,8 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tuner_tui.core.checked_types import IDENTIFIER
 from tuner_tui.core.files import lacks_locks
+from tuner_tui.core.json_struct import IDENTIFIER
 from tuner_tui.core.procfs import ProcessId
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import VISIBLE_DEVICES

@@ -22,8 +22,7 @@ from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.checkpoints import SavedCheckpoint, lineage_checkpoint
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import wait_supervisor_ended
+from tuner_tui.runs.store.folder import RunFolder, wait_supervisor_ended
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, LaunchSpec, StopTimeouts
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved

@@ -14,17 +14,15 @@ from typing import Self
 from msgspec import Struct, field, structs, to_builtins
 
 from tuner_tui import __version__
-from tuner_tui.core.checked_types import WORD
 from tuner_tui.core.files import LockedError, acquire_lock, closing_descriptor, make_private, write_atomic
-from tuner_tui.core.json_struct import to_json
+from tuner_tui.core.json_struct import WORD, to_json
 from tuner_tui.core.procfs import end_group, this_machine
 from tuner_tui.core.redaction import redact_env
 from tuner_tui.runs.launch.command import LaunchError, check_script, check_unshared, git_revision, has_gpu
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, shared_outputs, working_folder
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder, create_folder, list_runs
+from tuner_tui.runs.store.folder import RunFolder, create_folder, list_runs, reserve_control
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job, write_record
-from tuner_tui.runs.store.supervisor_state import reserve_control
 from tuner_tui.runs.supervise.run_processes import (
     FALLBACK_MODULE,
     START_TIMEOUT_S,

@@ -19,8 +19,7 @@ from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.runs.queue.queued_run import QueuedRun, QueueError, read_queued
 from tuner_tui.runs.queue.turns import Applicant, GpuOccupancy, take_turns
-from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder, list_runs, read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
 
 READY_TIMEOUT_S = 15.0

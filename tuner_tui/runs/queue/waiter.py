@@ -26,8 +26,7 @@ from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.queue import queued_run
 from tuner_tui.runs.queue.gpu_occupancy import READY_TIMEOUT_S, ActiveRun, occupancies_of, processor_user, read_active
 from tuner_tui.runs.queue.turns import Applicant, take_turns
-from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder, list_runs, read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import (
     FALLBACK_MODULE,
     SUPERVISOR_MODULE,

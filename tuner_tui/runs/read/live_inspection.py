@@ -22,8 +22,7 @@ from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.recorded_batches import read_peaks
 from tuner_tui.runs.read.status import InspectionError, read_status
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder, read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import find_processes
 from tuner_tui.runs.supervise.stall import Inspection, inspect_run
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core.checked_types import Count, Identifier, PathText, Pid
 from tuner_tui.core.files import LineTail, read_regular
+from tuner_tui.core.json_struct import Count, Identifier, PathText, Pid
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
 from tuner_tui.hardware.inventory import GpuProblem, GpuProcess
@@ -38,8 +38,7 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.event_sampling import RankClocks, sampled_new_lines
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.codec import decode_events
-from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder, list_runs, read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 
 JOB_SCAN_INTERVAL = 2

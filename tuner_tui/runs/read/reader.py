@@ -18,10 +18,9 @@ from tuner_tui.runs.log_parsing.log_follower import FIRST_LOOK_BYTES, LogOnlyFol
 from tuner_tui.runs.read.event_sampling import END, HISTORY, NEWEST, RankClocks, Sampling, sampled_new_lines
 from tuner_tui.runs.read.status import RunStatus, read_status
 from tuner_tui.runs.store.codec import decode_events, decode_sample
-from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.folder import RunFolder, read_supervisor_state
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
 from tuner_tui.runs.store.remedy_outcomes import VERDICT_WORDS, RemedyVerdict, recorded_verdict
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 
 RECENT_SAMPLES = 300

@@ -29,8 +29,7 @@ from tuner_tui.runs.slurm import (
     read_list,
     write_job,
 )
-from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder, SupervisorState, list_runs, read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes, find_without_folder
 
 StatusKind = Literal["waiting", "pending", "starting", "running", "ended", "lost", "foreign", "broken"]

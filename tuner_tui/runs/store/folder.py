@@ -1,17 +1,34 @@
-"""The run folder: where runs are stored, the files of a run, and run ids."""
+"""The run folder: where runs are stored, the files of a run, and run ids.
+
+Of its files this module has `state.json`, which the supervisor writes, and `control`, one word that asks it to
+checkpoint or stop.
+"""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import select
 import shlex
+import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import platformdirs
 from msgspec import Struct
 
-from tuner_tui.core.files import NumberedFolders
+from tuner_tui.core.files import (
+    NumberedFolders,
+    closing_descriptor,
+    open_regular,
+    overwrite,
+    read_regular,
+    write_atomic,
+)
+from tuner_tui.core.json_struct import ExitCode, SignalNumber, Time, from_json, to_json
+from tuner_tui.core.procfs import Machine, ProcessId, is_alive, send_signal, this_machine
 
 RUNS = NumberedFolders("r")
 
@@ -128,3 +145,110 @@ def find_run(name: str, root: Path) -> RunFolder:
     )
     newest = ", ".join(folder.id for folder in list_runs(root)[:5])
     raise RunNotFoundError(f"{none}. " + (f"The newest are {newest}." if newest else "There are no runs yet."))
+
+
+STATE_VERSION = 1
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk, an exhausted quota and a limit on the size of files."""
+PADDED_BYTES = 8192
+"""The file is padded to this size, so that on a full disk the outcome can still be written over the old content."""
+
+
+class SupervisorState(Struct, frozen=True):
+    """Processes of a run and how it ended. `outcome` is None while it runs; `problems` are sentences.
+
+    `order_ns` is the time of the newest order that the supervisor has taken: that of the file `control`. After
+    `stop_after_s` seconds the run is stopped. `apart` are processes of the training that only this record ties to it.
+    """
+
+    machine: Machine
+    supervisor: ProcessId
+    started_t: Time
+    training: ProcessId | None = None
+    ended_t: Time | None = None
+    exit_code: ExitCode | None = None
+    signal: SignalNumber | None = None
+    outcome: str | None = None
+    sentence: str = ""
+    problems: tuple[str, ...] = ()
+    order_ns: int | None = None
+    stop_after_s: float | None = None
+    apart: tuple[ProcessId, ...] = ()
+
+
+def read_supervisor_state(path: Path) -> SupervisorState | None:
+    """Read the file; None if it is missing or invalid."""
+    try:
+        data = json.loads(read_regular(path))
+        return from_json(SupervisorState, data) if data.get("v") == STATE_VERSION else None
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+
+
+def write_supervisor_state(path: Path, supervision: SupervisorState) -> None:
+    """Replace the file atomically; on a full disk, overwrite its content in place. Raises `OSError`."""
+    text = json.dumps({"v": STATE_VERSION} | to_json(supervision), indent=1).encode("ascii")
+    content = text.ljust(PADDED_BYTES - 1) + b"\n"
+    try:
+        write_atomic(path, content)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        # An atomic write needs room for a second file. Overwriting needs none, as the file is as large already; a
+        # reader that looks in between finds no JSON and takes the state as unknown until the next look.
+        overwrite(path, content)
+
+
+def wait_supervisor_ended(folder: RunFolder, timeout_s: float) -> bool:
+    """Wait at most `timeout_s` seconds for the run's supervisor to end. True if it ended or there is none."""
+    supervision = read_supervisor_state(folder.state)
+    if supervision is None or supervision.machine != this_machine() or not is_alive(supervision.supervisor):
+        return True
+    # A descriptor of the process becomes readable when it ends, whoever its parent is, and stays that of this process
+    # even if the pid is used again; whether it was opened in time is checked afterwards.
+    try:
+        with closing_descriptor(os.pidfd_open(supervision.supervisor.pid)) as descriptor:
+            return not is_alive(supervision.supervisor) or bool(select.select([descriptor], [], [], timeout_s)[0])
+    except ProcessLookupError:
+        return True
+
+
+Order = Literal["checkpoint", "stop", "terminate", "kill"]
+"""Checkpoint now; checkpoint and stop after this step; SIGTERM now; SIGTERM, then SIGKILL after a short timeout."""
+ORDER_BYTES = 64
+"""The file has this size from the launch on, so that an order needs no disk space."""
+ORDERS: tuple[Order, ...] = get_args(Order)
+
+
+def send_order(folder: RunFolder, order: Order) -> None:
+    """Write an order and wake the supervisor. Raises `OSError`."""
+    write_order(folder.control, order)
+    state = read_supervisor_state(folder.state)
+    if state is not None and state.machine == this_machine():
+        send_signal(state.supervisor, signal.SIGUSR1)  # it checks once a second anyway
+
+
+def write_order(path: Path, order: Order) -> None:
+    """Write an order over an earlier one, in place. Raises `OSError`."""
+    content = f"{order:<{ORDER_BYTES - 1}}\n".encode("ascii")
+    try:
+        overwrite(path, content)
+    except FileNotFoundError:
+        write_atomic(path, content)
+
+
+def reserve_control(folder: RunFolder) -> None:
+    """Create the files of orders with their full size, so that an order needs no disk space. Raises `OSError`."""
+    for path in (folder.control, folder.agreed):
+        write_atomic(path, b"\n".rjust(ORDER_BYTES))
+
+
+def read_order(path: Path) -> tuple[Order, int] | None:
+    """The order and the time it was written (nanoseconds), or None. The same order written twice has two times."""
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            word = file.read(ORDER_BYTES).decode("ascii", "replace").strip()
+            moment = os.fstat(file.fileno()).st_mtime_ns
+    except OSError:
+        return None
+    return (word, moment) if word in ORDERS else None

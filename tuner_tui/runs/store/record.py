@@ -11,9 +11,18 @@ from typing import Any
 from msgspec import Struct, convert, field, structs, to_builtins
 from msgspec.structs import asdict
 
-from tuner_tui.core.checked_types import AbsolutePath, HostName, Identifier, PathText, Seconds, Time, Word
 from tuner_tui.core.files import read_regular, write_atomic
-from tuner_tui.core.json_struct import checked, to_json
+from tuner_tui.core.json_struct import (
+    AbsolutePath,
+    HostName,
+    Identifier,
+    PathText,
+    Seconds,
+    Time,
+    Word,
+    checked,
+    to_json,
+)
 from tuner_tui.core.redaction import redact_argv, redact_env
 from tuner_tui.core.text import first_line
 from tuner_tui.runs.store.folder import RunFolder

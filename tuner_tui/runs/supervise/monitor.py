@@ -25,8 +25,7 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Exited, Finished, StopRequested, Unobserved
 from tuner_tui.runs.log_parsing.log_follower import PrintedMetrics
 from tuner_tui.runs.store.codec import decode_events, encode_event, encode_sample
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import NO_SPACE, Order, SupervisorState, read_order, write_supervisor_state
+from tuner_tui.runs.store.folder import NO_SPACE, Order, RunFolder, SupervisorState, read_order, write_supervisor_state
 from tuner_tui.runs.supervise import outcome
 from tuner_tui.runs.supervise.run_processes import (
     ApartProcesses,

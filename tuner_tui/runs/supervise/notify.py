@@ -16,8 +16,7 @@ from pathlib import Path
 
 from tuner_tui.core.child_process import run_command
 from tuner_tui.core.redaction import redact_text
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder, read_supervisor_state
 
 NOTIFY_VARIABLE = "TUNER_NOTIFY"
 NOTIFY_TIMEOUT_S = 120.0

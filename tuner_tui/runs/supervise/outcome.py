@@ -31,8 +31,7 @@ from tuner_tui.runs.log_parsing.lines import ANSI, LogLine, parse_lines, read_he
 from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, read_ranks
 from tuner_tui.runs.slurm import LOG_FILE, TABLE, is_cancelled, read_job
 from tuner_tui.runs.store.codec import encode_event
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder, SupervisorState, read_supervisor_state, write_supervisor_state
 from tuner_tui.runs.supervise.run_processes import named_run
 from tuner_tui.runs.supervise.training_process import ExitStatus
 

@@ -26,8 +26,7 @@ from tuner_tui.core.units import format_duration
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.events.types import Finished, Launched
 from tuner_tui.runs.queue.queued_run import revive_waiter
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_order
+from tuner_tui.runs.store.folder import RunFolder, SupervisorState, read_supervisor_state, write_order
 from tuner_tui.runs.supervise.monitor import RunWriter, TrainingMonitor
 from tuner_tui.runs.supervise.notify import start_notifying
 from tuner_tui.runs.supervise.run_processes import become_subreaper, describe_failure, detach

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from tuner_tui.core.checked_types import VariableName, Word
 from tuner_tui.core.files import closing_descriptor, open_to_append
-from tuner_tui.core.json_struct import from_json
+from tuner_tui.core.json_struct import VariableName, Word, from_json
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
-from tuner_tui.runs.store.supervisor_state import ORDERS, Order
+from tuner_tui.runs.store.folder import ORDERS, Order
 
 
 class StopTimeouts(Struct, frozen=True):
