@@ -34,6 +34,10 @@ def test_prefixes_follow_one_another() -> None:
     assert (line.text, line.rank, line.level) == ("step 5", 3, "E")
 
 
+def test_a_record_with_only_the_time_is_blank() -> None:
+    assert [line.text for line in parse_lines(["10:00:01 ", f"{' ' * 12}ERROR    No plates"])] == ["", "No plates"]
+
+
 @pytest.mark.parametrize(
     ("record", "text"),
     [

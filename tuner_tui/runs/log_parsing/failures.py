@@ -167,21 +167,20 @@ class _ExceptionParser:
                 yield from self._parse_traceback()
             elif DRAWN.match(line.text):
                 yield from self._parse_drawing()
-            elif not line.quiet and self._is_exception(line.text):
+            elif self._is_exception(line):
                 frames, above = self._frames_above()
-                failure = self._parse_exception(line, frames, traceback=False)
-                yield replace(failure, first=above)
+                yield replace(self._parse_exception(line, frames, traceback=False), first=above)
                 self._follow_link()
             else:
                 self.position += 1
 
-    def _is_exception(self, text: str) -> bool:
-        """Whether the current line is one, of any class if it is right below a frame and its source."""
+    def _is_exception(self, line: LogLine) -> bool:
+        """Whether the current line is one, of any class and level if it is right below a frame and its source."""
+        text, above = line.text, [each.text for each in self.lines[max(0, self.position - 3) : self.position]]
+        is_below_frame = any(map(FRAME.match, above))
         if EXCEPTION.match(text):
-            return not text.endswith("Warning")
-        above = [line.text for line in self.lines[max(0, self.position - 3) : self.position]]
-        is_below_frame = bool(above) and above[-1][:1] == " " and any(map(FRAME.match, above))
-        return is_below_frame and ": " in text and ANY_EXCEPTION.match(text) is not None
+            return not text.endswith("Warning") and (is_below_frame or not line.quiet)
+        return is_below_frame and above[-1][:1] == " " and ": " in text and ANY_EXCEPTION.match(text) is not None
 
     def _parse_traceback(self) -> Iterator[Failure]:
         """Parses a traceback up to the end of its message; yields nothing if it is cut off before any frame."""

@@ -370,6 +370,7 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     between equals: the first exception with the most specific pattern, else the last one that is whole and of no
     teardown. What a worker forwards ("Caught ...") follows as the original, which is taken.
     """
+    chain = [each for each in chain if not matches_any("around-another", each.headline)] or chain
     chain = [each for each, later in zip_longest(chain, chain[1:]) if later is None or not _gives_way(each, later)]
     forwards = len(chain) > 1 and FORWARDED.search(chain[0].headline) is not None
     # An error that fails to be put into words still is the reason.

@@ -220,7 +220,7 @@ def _pieces(raw: str) -> Iterator[str]:
 def _without_prefixes(number: int, text: str) -> LogLine:
     rank, local_rank, level = None, None, None
     for _ in range(MAX_PREFIXES):
-        if text[:1] not in PREFIX_STARTS and not text.startswith(("  |", "  +")):
+        if text[:1] not in PREFIX_STARTS and not text.startswith(("  |", "  +", " " * 11)):
             break
         match = next((match for prefix in log_forms("prefixes") if (match := prefix.match(text))), None)
         if match is None or not match.end():
