@@ -173,7 +173,7 @@ def _objects(frame: CodeFrame, reads: str, values: Mapping[str, str]) -> tuple[s
 def _parse(statement: str) -> ast.AST | None:
     """The syntax tree of a line, which may be part of a statement; None if it cannot be read."""
     text = re.sub(r"^(?:async )?(?:el(?=if\b)|else\b.*|try\b.*)", "", statement.strip()).rstrip("/, ")
-    text = text.partition("  #")[0]
+    text = re.sub(r"^([\w.]+): [\w.\[\], |]+ = ", r"\1 = ", text.partition("  #")[0])
     open_ones = re.sub(r"(?s)(['\"]).*?\1|[^]()[{}]", "", text)
     while (rest := re.sub(r"\(\)|\[\]|\{\}", "", open_ones)) != open_ones:
         open_ones = rest
@@ -201,6 +201,8 @@ def _operands(tree: ast.AST, reads: str, values: Mapping[str, str]) -> Iterator[
                 ast.Subscript(slice=ast.Constant(value=str())),
             ):
                 continue
+            case "key", ast.Call(ast.Attribute(container, "pop"), [ast.Constant(key)]) if key == name:
+                yield container
             case "variable-key", ast.Subscript(value=container, ctx=ast.Load()):
                 yield container
             case "subscript" | "index", ast.Subscript(value=container):
@@ -209,9 +211,7 @@ def _operands(tree: ast.AST, reads: str, values: Mapping[str, str]) -> Iterator[
                 yield called
             case "argument", ast.Call(func=called, args=[first, *_]) if function in ast.unparse(called):
                 yield first
-            case "left", ast.BinOp(left=operand):
-                yield operand
-            case "right", ast.BinOp(right=operand):
+            case ("left", ast.BinOp(left=operand)) | ("right", ast.BinOp(right=operand)):
                 yield operand
             case "divisor", ast.BinOp(op=ast.Div() | ast.FloorDiv() | ast.Mod(), right=operand):
                 yield operand
@@ -226,8 +226,7 @@ def _operands(tree: ast.AST, reads: str, values: Mapping[str, str]) -> Iterator[
 def _passed_on(value: ast.expr) -> Iterator[ast.AST]:
     """What `enumerate`, bars and the like only pass on."""
     if isinstance(value, ast.Call) and value.args and PASSES_ON.search(ast.unparse(value.func)):
-        is_zip = ast.unparse(value.func) == "zip"
-        for argument in value.args if is_zip else value.args[:1]:
+        for argument in value.args if ast.unparse(value.func) == "zip" else value.args[:1]:
             yield from _passed_on(argument.value if isinstance(argument, ast.Starred) else argument)
     else:
         yield value

@@ -177,6 +177,8 @@ def test_a_setting_that_was_passed_on_is_named_as_its_caller_does() -> None:
         ("for plate, rim in zip(plates, rims[0]):", "", "`plates` or `rims[0]`"),
         ("plates=self.stack(rims['rim'],", "", "`rims`"),
         ("elif rims['rim'] > 3:", "", "`rims`"),
+        ("rim: list[int] = rims['rim']", "", "`rims`"),
+        ("rim = rims.pop('rim')", "", "`rims`"),
         ("table[number]['rim'] = rims", "", "`table[number]`"),
     ],
 )
@@ -288,8 +290,11 @@ def test_advice_in_a_later_paragraph_belongs_to_the_message() -> None:
 def test_words_about_kernels_fit_the_maker_of_the_gpu() -> None:
     (first, *_) = remedies("Memory access fault by GPU node-2 (Agent handle: 0x5) on address 0x7f. Reason: Unknown.")
     assert "AMD_SERIALIZE_KERNEL=3" in first.why
-    (first, *_) = remedies(trace("RuntimeError: CUDA error: an illegal memory access was encountered", "main"))
+    error = trace("RuntimeError: CUDA error: an illegal memory access was encountered", "main")
+    (first, *others) = remedies(error)
     assert "CUDA_LAUNCH_BLOCKING=1" in first.title
+    assert not any("compile" in each.title for each in others)
+    assert any("compile" in each.title for each in remedies(f"torch._inductor is on\n{error}"))
 
 
 def test_a_single_remedy_that_is_not_certain_is_followed_by_the_call_that_failed() -> None:
