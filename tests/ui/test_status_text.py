@@ -179,7 +179,7 @@ def test_a_start_whose_torch_has_no_cuda_says_which_command_shows_it() -> None:
     taken = gpus_of_start(state, None).taken
     assert taken.startswith("none: PyTorch here is CPU-only (2.13.0+cpu)")
     assert taken.endswith('-c "import torch; print(torch.version.cuda)" prints None.')
-    assert " · not used: torch has no CUDA · " in hardware_summary(machine, state.interpreter)
+    assert " (CPU-only torch) · " in hardware_summary(machine, state.interpreter)
     assert "not used" not in hardware_summary(machine, INTERPRETER)
 
 

@@ -42,7 +42,7 @@ def hardware_summary(inventory: Inventory, interpreter: Interpreter | None = Non
 
     groups = [(len(group), group[0].name.removeprefix("NVIDIA ")) for group in group_equal_gpus(inventory.gpus)]
     gpus = [f"{count} × {name}" if count > 1 else name for count, name in groups]
-    gpus += ["not used: torch has no CUDA"] if unused_gpus(inventory, interpreter) else []
+    gpus[-1:] = [f"{gpus[-1]} (CPU-only torch)"] if unused_gpus(inventory, interpreter) else gpus[-1:]
     cpu, memory = inventory.cpu, inventory.memory
     cores, usable_bytes = f"{cpu.usable_cores}", memory.usable_bytes
     ram = f.whole_gib(usable_bytes)

@@ -160,7 +160,7 @@ class Parts(NamedTuple):
 def _parts(scene: LiveScene, width: int, height: int) -> Parts:
     state, sample = scene.state, scene.sample
     if state is None:
-        run = [row for pair in scene.next_training for row in labelled_rows(*pair, width, most=2)]
+        run = [row for pair in scene.next_training for row in labelled_rows(*pair, width, most=3)]
         run = run[: max(LEAST_NEXT_ROWS, height // (3 if sample and sample.gpus else 2))]
         charted, trains, ranks, differ = False, False, [], False
     else:

@@ -76,7 +76,7 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
     marks = [Mark(*each, EVALUATION if each == best else OTHER_EVALUATION, "second") for each in evaluations]
     if forecast is not None:
         shown += [forecast.low, forecast.high]
-        span = f"{f.significant(forecast.low)} – {f.significant(forecast.high)}"
+        span = f"forecast {f.significant(forecast.low)} – {f.significant(forecast.high)}"
         marks.append(Mark(forecast.end, forecast.high, span, "curve"))
     earlier = scene.earlier
     before = sum(x < xs[0] for x in earlier.loss.xs) if earlier is not None and earlier.continued and xs else 0
@@ -116,8 +116,6 @@ def _heading(scene: LossScene, width: int) -> Line:
         parts.append(line(TextSpan(f"{EVALUATION} ", "second"), TextSpan(f"{scene.best} ", "dim"), f.metric(best), at))
     if scene.earlier is not None:
         parts.append(line(TextSpan(f"{SIGNS['dotted']} {scene.earlier.name}", "dim")))
-    if _forecast(scene) is not None:
-        parts.append(line(TextSpan(f"{SIGNS['dashed']} forecast", "curve")))
     return flowing_rows(parts, width)[0]
 
 

@@ -89,6 +89,8 @@ class FieldHelpText(NamedTuple):
     tone: FieldTone = ""
 
 
+WIDEST_CHANGE = 14
+"""Cells up to which a changed value stands next to the one before."""
 PARTLY = "▹"
 """The sign of a group of which some fields are shown."""
 KNOBS = (
@@ -165,8 +167,8 @@ def worst_problems(problems: Sequence[Problem]) -> Mapping[str, Problem]:
 
 
 def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> FormRow:
-    value = getattr(view.resolved.settings, spec.name)
-    changed = value != getattr(view.saved.settings, spec.name)
+    value, saved = (getattr(resolved.settings, spec.name) for resolved in (view.resolved, view.saved))
+    changed = value != saved
     tone: FieldTone = "changed" if changed else ""
     origin = view.resolved.origin(spec.name).label
     file = PurePath(view.preset or "")
@@ -175,6 +177,8 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     if spec.name in view.unknown:
         origin = READING if view.reading else "not known"
     value_text = UNKNOWN if spec.name in view.unknown else format_field(spec, value)
+    if changed and len(both := f"{format_field(spec, saved)} → {value_text}") <= WIDEST_CHANGE:
+        value_text = both
     if spec.name in view.in_effect:
         tone, origin = "warning", f"! {view.in_effect[spec.name].text}"
     if problem is not None:
