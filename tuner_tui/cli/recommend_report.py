@@ -63,7 +63,9 @@ def recommend_report(
 
 def _start_line(job: BuiltinJob | CommandJob, command: Sequence[str]) -> str:
     """Return the command as a shell would be given it: in its folder, with its variables."""
-    words = shlex.join(redact_argv([*(f"{name}={value}" for name, value in job.env.items()), *command]))
+    # A value that extends its variable, `.:$PYTHONPATH`, stays as it is.
+    given = [f"{name}={value if '$' in value else shlex.quote(value)}" for name, value in job.env.items()]
+    words = " ".join((*redact_argv(given), shlex.join(redact_argv(command))))
     cwd = job.cwd if isinstance(job, CommandJob) else None
     return f"cd {shlex.quote(cwd)} && {words}" if cwd else words
 
@@ -92,9 +94,6 @@ def _batch_line(recommendation: Recommendation, job: BuiltinJob | CommandJob) ->
     names = "micro batch × accumulation" + (" × GPUs or processes" if recommendation.replicas > 1 else "")
     if isinstance(job, CommandJob) and job.is_unnamed and recommendation.replicas == 1 and "gpus" not in stated:
         names += ", on one GPU: the file says no number"
-    visible = job.env.get("CUDA_VISIBLE_DEVICES", "").count(",") + 1 if isinstance(job, CommandJob) else 1
-    if visible > 1 == recommendation.replicas:
-        names += f"; how the script uses its {visible} GPUs is not known"
     return f"Effective batch  {' × '.join(map(str, parts))} = {recommendation.effective_batch}  ({names})"
 
 

@@ -338,7 +338,9 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None) -> LoadedPr
             then = "the script is started as a whole" if is_whole else "give it in the command"
         notes += (f"the command in {Path(source).name} is not complete: {'; '.join(reasons)}; {then}",)
     elif path is not None and job is None:
-        notes += (*(f"{path.name} is not complete: {reason}" for reason in reasons), command_to_name(path))
+        of_tool = f"this file configures {dialect.tool}, not a training: open the file or the script that is given it"
+        which = of_tool if dialect.of_launcher else command_to_name(path)
+        notes += (*(f"{path.name} is not complete: {reason}" for reason in reasons), which)
     return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training)
 
 

@@ -209,7 +209,7 @@ def prepare(
     if left_open:
         advised = recommend(inventory, machine.interpreter, job, resolved.given).values
         settings = settings.changed(**{name: advised[name] for name in left_open if name in advised})
-    target = target_of(inventory, machine.interpreter, job).trained_with(settings)
+    target = target_of(inventory, machine.interpreter, launched).trained_with(settings)
     device = training_device(target, limit)
     runs = measured_runs(launched, runs_dir())
     code = training_code_of(launched, machine.interpreter)

@@ -283,7 +283,8 @@ def _commands_in(
 ) -> list[tuple[Sequence[str], dict[str, str]]]:
     """The commands of a text, each with its variables; with `is_any` also one of a shell script that lacks a value."""
     commands = [*_command_lines(text, text_file == config, text_file.suffix == ".md", programs)]
-    if text_file != config and (text_file.name == "Makefile" or SCRIPT_FORMS.get(text_file.suffix)):
+    holds_commands = text_file.name == "Makefile" or text_file.suffix in SCRIPT_FORMS.keys() - {".py"}
+    if text_file != config and holds_commands:
         with suppress(SettingsError):
             shell = parse_file(text, text_file)
             given = shell.words if is_any else shell.command
