@@ -436,11 +436,9 @@ def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileS
     else:
         # How many there will be may depend on the data.
         state: CheckState = "warning" if saves is None and size * min(count, 2) <= free else "wrong"
-        fitting = max(1, int(free / size) - 1)
-        fewer = (
-            f"--set save_total_limit={fitting}, or another" if limit is None or fitting < limit else "Choose another"
-        )
-        advice = f"{fewer} output folder."
+        fewer = int(free / size) - 1  # the next is written before the oldest goes
+        helps = fewer >= 1 and (limit is None or fewer < limit)
+        advice = f"{f'--set save_total_limit={fewer}, or another' if helps else 'Choose another'} output folder."
         yield PreflightCheck("Checkpoints", state, sentence, advice)
 
 

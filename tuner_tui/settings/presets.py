@@ -296,6 +296,9 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None) -> LoadedPr
         if "gpus" in training.stated and shares_batch(file.words or training.command, path):
             training = replace(training, stated={**training.stated, "processes": 1})
         training = _with_stated(training, settings, imported.foreign)
+        halves = [training.stated.get(f"{half}_length") for half in ("input", "output")]
+        if None not in halves and settings.get("max_length") in halves and training.task != "seq2seq":
+            settings = {name: value for name, value in settings.items() if name != "max_length"}  # a sample has both
     job = training if is_named else None
     if job is not None and path is not None:
         settings = {**settings, **_of_global_batch(settings, job, flatten(file.values))}

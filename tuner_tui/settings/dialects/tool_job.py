@@ -512,13 +512,16 @@ def _folder_of_program(words: Sequence[str], path: Path) -> str | None:
     is_absolute = name.startswith("/")
     if any(os.path.exists(Path.cwd() / word) for word in paths):  # noqa: PTH110
         return None
+    here = path.absolute().parent
+    above = (here / word for word in paths if word.startswith("../"))
+    if not {*MODULE}.isdisjoint(words) and any(map(os.path.exists, above)):  # of an installed package
+        return str(here)
     if program is not None:
         inner = f"/{name}" if str(program).endswith(f"/{name}") else f"/{name.removesuffix('.py')}/{program.name}"
         folder = program.parent if is_absolute else Path(str(program).removesuffix(inner))
         # The sources of an installed package are below it.
         near = (above for above in (folder, folder.parent) if any(os.path.exists(above / word) for word in paths))  # noqa: PTH110
         return next(map(str, near), None if is_absolute else str(folder))
-    here = path.absolute().parent
     return str(here) if any(word and os.path.exists(here / word) for word in paths) else None  # noqa: PTH110
 
 
