@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from msgspec import Struct
 
-from tuner_tui.core.procfs import PROC, all_processes, read_command
+from tuner_tui.core.procfs import all_processes, read_command
 from tuner_tui.hardware.processes import brief_command
 from tuner_tui.hardware.sample import Sample
 
@@ -43,34 +42,23 @@ class OtherLoad(Struct, frozen=True, kw_only=True):
     gpu_processes: tuple[str, ...] = ()
 
 
-def measure_other_load(
-    sample: Callable[[], Sample],
-    cores: float,
-    *,
-    wait: Callable[[float], object] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-    proc: Path = PROC,
-    own_pid: int | None = None,
-    affinity: Callable[[int], set[int]] = os.sched_getaffinity,
-) -> OtherLoad:
-    """Return the load by all processes but `own_pid`. Takes `MEASURED_S` seconds.
+def measure_other_load(sample: Callable[[], Sample], cores: float) -> OtherLoad:
+    """Return the load by all processes but this one. Takes `MEASURED_S` seconds.
 
     `sample` returns the load since its previous call, relative to `cores`: those of this process's affinity mask.
     """
-    own_pid = os.getpid() if own_pid is None else own_pid
-    allowed = affinity(own_pid)
     # Its rates are differences to its previous sample, so it is asked at both ends of the measured second.
     sample()
-    before, since_s = _cpu_seconds(proc), clock()
-    wait(MEASURED_S)
-    load, after, elapsed_s = sample(), _cpu_seconds(proc), max(clock() - since_s, 1e-3)
+    before, since_s = _cpu_seconds(), time.monotonic()
+    time.sleep(MEASURED_S)
+    load, after, elapsed_s = sample(), _cpu_seconds(), max(time.monotonic() - since_s, 1e-3)
     used = {pid: (after[pid] - seconds) / elapsed_s for pid, seconds in before.items() if pid in after}
-    own_cores = used.pop(own_pid, 0.0)
+    own_cores, allowed = used.pop(os.getpid(), 0.0), _cores_of(os.getpid())
     total_pct = load.host.cpu_pct
     named: dict[str, list[float]] = {}
     for pid in used:
-        if used[pid] >= MIN_NAMED_CORES and allowed & _cores_of(pid, affinity):
-            named.setdefault(_name(pid, proc), []).append(used[pid])
+        if used[pid] >= MIN_NAMED_CORES and allowed & _cores_of(pid):
+            named.setdefault(_name(pid), []).append(used[pid])
     busiest = sorted(named.items(), key=lambda each: -sum(each[1]))[:MAX_NAMED]
     on_gpus = (process for gpu in load.gpus for process in gpu.processes or ())
     return OtherLoad(
@@ -86,17 +74,17 @@ def measure_other_load(
     )
 
 
-def _cpu_seconds(proc: Path) -> dict[int, float]:
-    return {stat.pid: stat.cpu_s for stat in all_processes(proc) if stat.is_running}
+def _cpu_seconds() -> dict[int, float]:
+    return {stat.pid: stat.cpu_s for stat in all_processes() if stat.is_running}
 
 
-def _cores_of(pid: int, affinity: Callable[[int], set[int]]) -> set[int]:
+def _cores_of(pid: int) -> set[int]:
     """The cores that a process may use: none if it has ended."""
     try:
-        return affinity(pid)
+        return os.sched_getaffinity(pid)
     except OSError:
         return set()
 
 
-def _name(pid: int, proc: Path) -> str:
-    return brief_command(read_command(pid, proc)) or f"process {pid}"
+def _name(pid: int) -> str:
+    return brief_command(read_command(pid)) or f"process {pid}"
