@@ -152,11 +152,8 @@ class SampleHistory(Sequence["Sample"]):
 
 def _charted_part(sample: Sample) -> Sample:
     """Return the sample with the figures of it that are drawn as histories."""
-    gpus = tuple(
-        type(gpu)(gpu.index, gpu.name, gpu.utilisation_pct, gpu.memory_used_bytes, lost=gpu.lost) for gpu in sample.gpus
-    )
-    host = sample.host
-    return type(sample)(sample.time_s, gpus, type(host)(cpu_pct=host.cpu_pct, ram_used_bytes=host.ram_used_bytes))
+    gpus = tuple(type(gpu)(gpu.index, gpu.name, gpu.utilisation_pct, lost=gpu.lost) for gpu in sample.gpus)
+    return type(sample)(sample.time_s, gpus, type(sample.host)(cpu_pct=sample.host.cpu_pct))
 
 
 def samples_after(samples: Sequence[Sample], time_s: float) -> Sequence[Sample]:
