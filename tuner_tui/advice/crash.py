@@ -148,7 +148,8 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         order = (*cause.checks, *named) if _says_what_is_asked(cause.checks) else (*named, *cause.checks)
         remedies = (*advice, *order) if detail or not cause.checks else (*advice, *cause.checks)
     elif not first:
-        remedies = (*advice, *cause.checks, *remedies)
+        is_asked = cause.cause in CAUSES_OF_CALLS and (cause.is_refusal or advice or _says_what_is_asked(cause.checks))
+        remedies = (*advice, *cause.checks, *(() if is_asked else remedies))
     elif advice and _is_new(advice[0], remedies):
         # Remedies of a topic were written for this message, but only the message knows a release; those of a cause are
         # for many.
@@ -246,8 +247,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if pattern is not None and explanation is not None and explanation.names_what(pattern):
         sentence = explanation.sentence
     elif pattern is not None and pattern.raised:  # of many messages, which know better than the part of the package
-        says_more = cause == "program-error" or _advice_in(failure.message)
-        sentence = _sentence_of_unknown(failure) if says_more else f"{sentence}: {quote_log(failure.headline, 160)}"
+        is_broad = cause == "program-error"
+        sentence = _sentence_of_unknown(failure) if is_broad else f"{sentence}: {quote_log(failure.headline, 160)}"
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
     before = lines[: failure.first]
     reason = _logged_error(before[-NEAR:]) if ":" not in failure.message else None
@@ -288,6 +289,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         topic = UNEXPLAINED
     is_of_call = topic == "package-versions" or cause in CAUSES_OF_CALLS or (pattern is not None and pattern.raised)
     checks = _check_the_call(failure, explanation) if (is_of_call and failure.calls) or topic == UNEXPLAINED else ()
+    if pattern is not None and pattern.raised and (_says_what_is_asked(checks) or _advice_in(message)):
+        topic, sentence = UNEXPLAINED, _sentence_of_unknown(failure)
     if cause == "unknown" and pattern is None:
         cause, sentence = _explain_without_pattern(failure, name, explanation)
     evidence = _evidence(match, judgement.launcher, ranks)
@@ -302,7 +305,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if hint is not None:
         evidence, checks = (*evidence, quote_log(hint)), (remedy("logged-before", hint=quote_log(hint, 120)), *checks)
     code = "\n".join((innermost.statement, innermost.name, hint or ""))
-    is_unsure = pattern is not None and not pattern.regexes and confidence != "certain" and failure.refuses
+    is_unsure = (pattern is None or not (pattern.regexes or confidence == "certain")) and failure.refuses
     is_unsure = is_unsure and (" " in words or _says_what_is_asked(checks))
     is_refusal = is_empty or is_unsure or (topic == "package-versions" and subject is None)
     return CrashCause(
@@ -477,8 +480,7 @@ def _packages(failure: Failure) -> tuple[str, ...]:
     named = [name.lower() for name in _named_groups("libraries", wrapped or failure.headline)]
     document = read_data_file(FILE)
     named += islice((name for name, form in document["classes-of"].items() if re.search(form, failure.headline)), 1)
-    both = (failure.calls, failure.frames)
-    files = (frame.file for frames in both for frame in takewhile(_is_foreign, reversed(frames)))
+    files = (each.file for calls in (failure.calls, failure.frames) for each in takewhile(_is_foreign, reversed(calls)))
     inner = (name for file in files for name in _named_groups("installed", file) if name not in document["messengers"])
     packages = tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3] or _named_groups("owners", failure.headline)
     # A package that is run from a clone of its repository, of which the program itself is no part.

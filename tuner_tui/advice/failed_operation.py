@@ -126,8 +126,7 @@ def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind
     remedies = tuple(
         Remedy(title=title, why=why, source="the traceback") for title, why in zip(fixes[::2], fixes[1::2], strict=True)
     )
-    sentence = sentence[:1].upper() + sentence[1:]
-    is_specific = "of" in row or "specific" in row
+    is_specific, sentence = "of" in row or "specific" in row, sentence[:1].upper() + sentence[1:]
     return Explanation(sentence, row.get("cause", "program-error"), remedies, is_specific, row.get("over", ()))
 
 
@@ -136,12 +135,11 @@ def _kind_of(values: Mapping[str, str], role: str | None, frame: CodeFrame) -> s
 
     The last only where the line shows no object, or a key that is written there: what a variable names is data.
     """
-    expression, kinds = values["object"], read_data_file(FILE)["objects"]
+    expression, rows = values["object"], read_data_file(FILE)["objects"].items()
     is_written = not expression or re.search(rf"['\"]{re.escape(values.get('name', ''))}['\"]", frame.statement)
     # What a call is given says nothing about what it returns.
     words = frozenset(re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", re.sub(r"\(.*\)", "", expression)))
     lower = {form for word in map(str.lower, words) for form in (word, word.rstrip("0123456789")) if form}
-    rows = kinds.items()
     return next(
         itertools.chain(
             (kind for kind, row in rows if expression and "code" in row and re.search(row["code"], expression)),

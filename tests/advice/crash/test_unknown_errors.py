@@ -288,8 +288,18 @@ def test_a_module_that_refuses_is_named_with_its_message() -> None:
     places = (PROGRAM, "@transformers/quantizers/plates.py:set_up|raise ValueError(")
     (finding,) = read(frames(*places) + "ValueError: plates of 3 bits. Use `bits=4` instead.")
     assert finding.sentence.endswith("ValueError: plates of 3 bits. Use `bits=4` instead.")
-    assert [offer.name for offer in finding.remedies[:2]] == ["do-as-it-says", "quantization-setup"]
-    assert "plates of 3 bits" in finding.remedies[1].why
+    assert [offer.name for offer in finding.remedies] == ["do-as-it-says", ""]
+    (finding,) = read(frames(*places) + "ValueError: plates of 3 bits")
+    assert finding.remedies[0].name == "quantization-setup"
+    assert "plates of 3 bits" in finding.remedies[0].why
+
+
+def test_a_part_is_no_hint_where_a_package_says_what_it_refuses() -> None:
+    places = (PROGRAM, "@spam/stack.py:collate_plates|raise ValueError(")
+    (refused,) = read(frames(*places) + "ValueError: the plates are hot")
+    (failed,) = read(frames(PROGRAM, "@spam/stack.py:collate_plates|stack(a)") + "spam.HeatError: plates are hot")
+    assert "columns" not in [offer.name for offer in refused.remedies]
+    assert "columns" in [offer.name for offer in failed.remedies]
 
 
 def test_the_line_of_a_clone_that_called_a_package_is_shown() -> None:
