@@ -26,6 +26,7 @@ from tuner_tui.view.charts import (
     curve_rows,
     gauge,
     legend,
+    part_percents,
     quantise,
     stacked_bar,
 )
@@ -189,3 +190,20 @@ def test_a_scale_holds_every_value(ys: list[float]) -> None:
     slack = 1e-9 * max(1.0, abs(low), abs(high))
     assert low - slack <= min(ys) <= max(ys) <= high + slack
     assert low < high
+
+
+@given(st.lists(st.floats(0.006, 1.0), min_size=1, max_size=8))
+def test_the_percentages_of_a_bar_add_up(sizes: list[float]) -> None:
+    shares = [size / sum(sizes) for size in sizes]
+    percents = part_percents([BarPart("part", share, "fill-curve") for share in shares])
+    rounded_up = sum(share < 0.01 for share in shares)  # a part that is there is never 0 %
+    if not any("<" in text for text in percents):
+        assert 100 <= sum(int(text.removesuffix(" %")) for text in percents) <= 100 + rounded_up
+    assert all(abs(float(text.strip("< %")) - 100 * share) <= 1 for text, share in zip(percents, shares, strict=True))
+
+
+def test_the_amber_part_has_the_percentage_of_its_finding() -> None:
+    thirds = [BarPart("a", 0.334, "fill-curve"), BarPart("b", 0.334, "fill-gauge"), BarPart("data", 0.332, "fill-warn")]
+    assert part_percents(thirds) == ["34 %", "33 %", "33 %"]
+    halves = [BarPart("a", 0.146, "fill-curve"), BarPart("b", 0.598, "fill-gauge"), BarPart("data", 0.256, "fill-warn")]
+    assert part_percents(halves) == ["14 %", "60 %", "26 %"]

@@ -10,7 +10,7 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
-from tuner_tui.core.units import format_share
+from tuner_tui.core.units import format_percent
 from tuner_tui.view.cells import (
     Line,
     Style,
@@ -62,6 +62,23 @@ PART_START = "▏"
 """Begins each part of a stacked bar, so that parts can be told apart without colour."""
 
 
+def part_percents(parts: Sequence[BarPart]) -> list[str]:
+    """Return the percentages of the parts, rounded so that they add up (by the largest remainders).
+
+    That of an amber part is rounded as in its finding.
+    """
+    shares = [100 * max(0.0, part.share) for part in parts]
+    whole = [int(share) for share in shares]
+
+    def up(n: int) -> float:
+        rest = shares[n] - whole[n]
+        return rest if parts[n].style != "fill-warn" else 2 * round(rest) - 0.5
+
+    for n in sorted(range(len(parts)), key=up, reverse=True)[: round(sum(shares)) - sum(whole)]:
+        whole[n] += 1
+    return [format_percent(share if share < 0.5 else max(1, n)) for share, n in zip(shares, whole, strict=True)]
+
+
 def stacked_bar(parts: Sequence[BarPart], width: int) -> tuple[Line, list[Line]]:
     """Return a bar of `width` cells with its parts one after the other, and a legend.
 
@@ -72,12 +89,12 @@ def stacked_bar(parts: Sequence[BarPart], width: int) -> tuple[Line, list[Line]]
     spans: list[TextSpan] = []
     legend: dict[str, Line] = {}
     filled, total = 0, 0.0
-    for part in parts:
+    for part, percent in zip(parts, part_percents(parts), strict=True):
         total += max(0.0, part.share)
         # The end of each part is rounded, not its length: rounding errors do not add up.
         end = min(width, max(filled + (part.share > 0), round(total * width)))
         room, filled = end - filled, end
-        texts = [f"{name} {format_share(part.share)}" for name in (part.meaning, part.name) if name]
+        texts = [f"{name} {percent}" for name in (part.meaning, part.name) if name]
         text = next((text for text in texts if len(text) < room), "")
         if part.style == "dim":  # free: as thin as the rest of a gauge
             names = line(*(line("  ", *name) for name in legend.values()), " " * bool(legend))
