@@ -20,7 +20,7 @@ from tuner_tui.advice.recommend.duration_estimate import (
     summarise_duration,
 )
 from tuner_tui.runs.events.progress import Series
-from tuner_tui.runs.events.run_state import RankState
+from tuner_tui.runs.events.run_state import RankState, Rates
 from tuner_tui.runs.events.types import Finished, TrialMeasured
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -136,6 +136,14 @@ def test_the_notes_speed_of_gemma_on_a_3090() -> None:
     assert duration.range_s is not None
     assert duration.range_s[0] < 54 < duration.range_s[1]  # an epoch in the notes
     assert estimate_duration(job, settings.changed(peft_method="none"), 1, (), ("NVIDIA GeForce RTX 3090",)) is None
+
+
+def test_the_time_of_a_run_that_trains_covers_what_its_time_left_is_known_by() -> None:
+    state: dict[str, Any] = {"rates": Rates(samples_s=10.0), "total_steps": 300}  # 13.3 on average
+    for finished, low in ((None, 10.0), (Finished(t=61.0, outcome="completed", sentence="Completed."), 12.0)):
+        run = earlier_run(view(train_s=60.0, state={**state, "finished": finished}))
+        assert run is not None
+        assert run.low_samples_s == pytest.approx(low)
 
 
 def test_an_earlier_run_says_its_speed_and_the_size_of_its_data() -> None:

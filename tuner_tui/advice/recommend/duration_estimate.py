@@ -268,6 +268,8 @@ def _measured_speed(view: RunView, record: RunRecord, settings: Settings) -> Ear
     if trained_s < MIN_TRAIN_S or not any(rank.samples for rank in ranks):
         return _by_steps(view, record, settings, epoch)
     low, high = _spread(view, sum(rank.samples / rank.train_s for rank in ranks if rank.train_s > 0))
+    if view.state.finished is None and (now := view.state.rates.samples_s):  # by which its time left is known
+        low, high = min(low, now), max(high, now)
     overhead = max((rank.eval_s + rank.save_s) / rank.train_s for rank in ranks if rank.train_s > 0)
     return EarlierRun(record.id, record.job, settings, low, high, overhead, epoch)
 
