@@ -272,7 +272,7 @@ LEAST_LABEL = 5
 ROOM_FOR_MIDDLE = 5
 """Rows of a chart from which its y axis has a label in the middle."""
 NARROWEST_CURVES = 8
-FEW_POINTS, POINT = 8, "●"
+FEW_POINTS, POINT = 5, "●"
 """Points below which each is marked on the line: between two or three it would look like measurements."""
 
 
