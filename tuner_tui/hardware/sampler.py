@@ -38,14 +38,8 @@ class GpuMonitor:
     is monotonic, in seconds.
     """
 
-    def __init__(
-        self,
-        gpu: NvmlGpu,
-        clock: Callable[[], float],
-        identify: Callable[[GpuProcesses], GpuProcesses] = identify_gpu_processes,
-    ) -> None:
+    def __init__(self, gpu: NvmlGpu, clock: Callable[[], float]) -> None:
         self._gpu = gpu
-        self._identify = identify
         self._clock = clock
         self._ticks = 0
         self._name = f"GPU {gpu.index}"
@@ -69,7 +63,7 @@ class GpuMonitor:
             fast = self._gpu.fast()
             if reads_slow:
                 slow = self._gpu.slow()
-                self._slow = replace(slow, processes=self._identify(slow.processes))
+                self._slow = replace(slow, processes=identify_gpu_processes(slow.processes))
             self._ticks += 1
         except GpuUnavailable:
             # Its row stays, without outdated figures.
@@ -134,20 +128,12 @@ class Sampler:
         host: HostSampler,
         processes: ProcessSampler,
         *,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
-        identify: Callable[[GpuProcesses], GpuProcesses] = identify_gpu_processes,
-        reopen_s: float = REOPEN_S,
         allocated: frozenset[int] | None = None,
     ) -> None:
         """Read only the GPUs `allocated`; None: all."""
         self._reader = reader
         self._host = host
         self._processes = processes
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self._identify = identify
-        self._reopen_s = reopen_s
         self._allocated = allocated
         self._closing = threading.Event()
         self._opened = threading.Event()
@@ -163,7 +149,7 @@ class Sampler:
     def sample(self, watched: Sequence[int] = ()) -> Sample:
         """The newest figures of the GPUs, and the current ones of the host and of the processes below `watched`."""
         return Sample(
-            time_s=self._wall_clock(),
+            time_s=time.time(),
             gpus=tuple(monitor.newest() for monitor in self._monitors),
             host=self._host.sample(),
             processes=self._processes.sample(watched),
@@ -182,10 +168,10 @@ class Sampler:
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Waits until every GPU was read once or found lost; returns False on a timeout."""
-        ends_s = self._clock() + timeout_s
+        ends_s = time.monotonic() + timeout_s
         if not self._opened.wait(timeout_s):
             return False
-        return all(monitor.answered.wait(max(0.0, ends_s - self._clock())) for monitor in self._monitors)
+        return all(monitor.answered.wait(max(0.0, ends_s - time.monotonic())) for monitor in self._monitors)
 
     def close(self) -> None:
         self._closing.set()
@@ -194,7 +180,7 @@ class Sampler:
     def _open(self) -> None:
         while not self._open_gpus():
             self._opened.set()
-            if self._closing.wait(self._reopen_s):
+            if self._closing.wait(REOPEN_S):
                 return
         self._opened.set()
 
@@ -207,7 +193,7 @@ class Sampler:
             return False
         self.problem = None
         shown = [gpu for gpu in gpus if self._allocated is None or gpu.index in self._allocated]
-        self._monitors = tuple(GpuMonitor(gpu, self._clock, self._identify) for gpu in shown)
+        self._monitors = tuple(GpuMonitor(gpu, time.monotonic) for gpu in shown)
         for gpu, monitor in zip(shown, self._monitors, strict=True):
             start_daemon_thread(f"gpu-{gpu.index}", partial(self._run, monitor))
         return True
