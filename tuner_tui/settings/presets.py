@@ -476,7 +476,8 @@ def absent_files(words: Sequence[str], folder: str, job: CommandJob, path: Path)
 
 def settings_of_options(options: Mapping[str, str]) -> Mapping[str, Value]:
     """The settings among the options of a command, none where one of them has no value of its setting."""
-    arguments = {name: value for name, value in options.items() if is_known_option(name.rpartition(".")[2])}
+    given = without_other_meanings(options).items()
+    arguments = {name: value for name, value in given if is_known_option(name.rpartition(".")[2])}
     try:
         return read_settings(dialects()["hf-args"], arguments).settings
     except SettingsError:

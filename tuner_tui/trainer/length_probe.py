@@ -42,6 +42,8 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
     rows = [row for part, _ in opened for row in part]
     if not rows:
         raise JobError("the data has no rows")
+    if {"query", "pos"} <= rows[0].keys():
+        raise JobError("each row of the data is several pairs of texts")
     random.Random(SEED).shuffle(rows)  # noqa: S311  reproducible
     count, unit = make_counter(request["model"])
     until = time.monotonic() + request["seconds"]  # from here on: importing what reads the data may take as long

@@ -115,6 +115,16 @@ def test_data_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text("{no json\n")
     with pytest.raises(TraceError, match="cannot be read"):
         measure_lengths(_command(("train",), data="bad.jsonl", cwd=str(tmp_path)), Path(sys.executable))
+    (tmp_path / "pairs.jsonl").write_text('{"query": "q", "pos": ["a", "b"], "neg": ["c"]}\n')
+    with pytest.raises(TraceError, match="several pairs"):
+        measure_lengths(_command(("train",), data="pairs.jsonl", cwd=str(tmp_path)), Path(sys.executable))
+
+
+def test_turns_by_names_of_their_own_have_their_texts(tmp_path: Path) -> None:
+    (tmp_path / "own.jsonl").write_text(json.dumps({"id": 1, "conversation": [{"human": "h" * 40, "bot": "b" * 39}]}))
+    result = measure_lengths(_command(("train",), data="own.jsonl", cwd=str(tmp_path)), Path(sys.executable))
+    assert result is not None
+    assert list(result.lengths) == [20]
 
 
 def test_lengths_lead_to_recommendations() -> None:
