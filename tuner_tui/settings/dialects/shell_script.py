@@ -178,8 +178,8 @@ def read_shell(text: str, source: str) -> ToolFile:
     # A word with `$` left in it needs a variable that the script does not set: the caller's environment, an argument,
     # a loop. Such a command can only be started through its script.
     # A variable that extends itself takes what it was when the job starts.
-    values = (Template(value).safe_substitute({name: ""}) for name, value in environment.items())
-    open_words = [word for word in (*words, *values, best.folder) if "$" in word or "`" in word]
+    assigned = (Template(value).safe_substitute({name: ""}) for name, value in environment.items())
+    open_words = [word for word in (*words, *assigned, best.folder) if "$" in word or "`" in word]
     needed = dict.fromkeys(
         f"${match[1]}" if match[1] else match[0] for word in open_words for match in pattern_of("needed").finditer(word)
     )
