@@ -78,6 +78,22 @@ def evaluating(
             [(5, 2.0)],
             [(10, {"eval_loss": 3.0, "eval_accuracy": 10.0})],
         ),
+        # also where it is known from where to where an evaluation printed: its mean is none of the training
+        *(
+            (
+                "loss: 2.0  [   64/60000]\nTest Error: \n Accuracy: 10.0%, Avg loss: 3.0 \n\n",
+                fold_all(
+                    evaluating(11),
+                    [
+                        Phase(t=1.0, rank=0, phase="evaluating", step=10, output=began),
+                        Phase(t=2.0, rank=0, phase="training", step=10, output=25, output_until=75),
+                    ],
+                ),
+                [(6, 2.0)],
+                [(10, {"eval_loss": 3.0, "eval_accuracy": 10.0})],
+            )
+            for began in (None, 25)
+        ),
         # a Trainer reports
         ("{'loss': 0.5, 'epoch': 1.0}\n", fold_all(stepped(5), [Plan(t=0.0, rank=0, obeys=True)]), [], []),
         # an evaluation is of the step at which its phase began

@@ -188,7 +188,7 @@ class PrintedMetrics:
         end = len(text)
         # The observer reports where in the output an evaluation began and ended. A line in between, such as `loss 0.5`,
         # gets a label that makes the parser take its figures for those of an evaluation.
-        text = text.replace(b"\r", b"\n").replace(b"\b", b"\n")
+        text = _LABEL_ALONE.sub(rb"\n\1", text.replace(b"\r", b"\n").replace(b"\b", b"\n"))
         ends = accumulate((len(line) + 1 for line in text.split(b"\n")), initial=start)
         for began, ended, until in reversed(state.evaluation_output):
             first = max(0, began - start)
@@ -199,7 +199,7 @@ class PrintedMetrics:
             lines = text[last:after].splitlines(keepends=True)
             labelled += [line if _LOSS.search(line) else EVALUATION_LABEL + line for line in lines]
             text = text[:first] + b"".join(labelled) + text[after:]
-        text = _LABEL_ALONE.sub(rb"\n\1 ", _SUMMARY.sub(lambda match: b"\n" * match[0].count(b"\n"), text))
+        text = _SUMMARY.sub(lambda match: b"\n" * match[0].count(b"\n"), text)
         return list(zip(islice(ends, 1, None), map(self._labelled, text.split(b"\n")), strict=False))
 
     def _labelled(self, line: bytes) -> bytes:

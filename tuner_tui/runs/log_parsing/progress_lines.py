@@ -80,7 +80,7 @@ _EPOCHS = re.compile(r"epochs?\W{0,3}\d+ ?(?:/|of) ?(\d+)", re.IGNORECASE)
 _LOGGED = re.compile(r"\{'(?:loss|grad_norm|learning_rate|epoch|eval_\w+)': [^{}\r\n]*\}")
 
 
-LABEL_ALONE = r"(?im)^([ \t]*(?:test|val|valid|validation|eval|evaluation)\b[^\n\d:]{0,20}:)[ \t]*\r?\n(?=[ \t]+\S)"
+LABEL_ALONE = r"(?im)^([ \t]*(?:test|val|valid|validation|eval|evaluation)\b[^\n\d:]{0,20}:[ \t]*)\r?\n(?=[ \t]+\S)"
 """A label whose line ends: it belongs to the indented line after it, as in PyTorch's quickstart."""
 _LABEL_ALONE = re.compile(LABEL_ALONE)
 
