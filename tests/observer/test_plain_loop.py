@@ -84,7 +84,13 @@ def test_batches_that_cannot_be_read_come_from_a_loader(sections: ObservedProces
     assert (final.own_steps, final.epoch_batch, final.epoch_batches, final.samples) == (6, 6, 6, 0)
     assert settings_in_effect(events)["per_device_train_batch_size"] == 2
     [plan] = [event for event in events_of(events, Plan) if event.parameters]
-    assert (plan.parameters, plan.trainable_parameters) == (10, 5), "the target network does not train"
+    assert (plan.parameters, plan.trainable_parameters) == (5, 5), "the target network is a copy"
+
+
+def test_variables_that_the_script_holds_are_left_alone(sections: ObservedProcess) -> None:
+    events = story(sections, "configuration_of_locals")
+    assert last_steps(events).own_steps == 3
+    assert {event.learning_rate for event in events_of(events, Metrics)} == {0.05}
 
 
 def test_child_that_raises_says_why(sections: ObservedProcess) -> None:

@@ -545,8 +545,20 @@ def unreadable_batches() -> None:
         optimizer.step()
 
 
+def configuration_of_locals(epochs: int = 3, rate: float = 0.1) -> None:
+    """Keeps its arguments as its configuration, which Python itself updates when something reads its variables."""
+    config = locals()
+    config["rate"] /= 2
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=config["rate"])
+    for _ in range(epochs):
+        model(torch.ones(2, 1)).sum().backward()
+        optimizer.step()
+        optimizer.param_groups[0]["lr"] = config["rate"]
+
+
 SECTIONS = (
-    unreadable_batches,
+    unreadable_batches, configuration_of_locals,
     own_optimizer, own_optimizer_without_modes, own_iteration, uneven_optimizers, optimizer_of_the_loss,
     another_optimizer_to_end_with,
     gradients_before_the_training, warm_up_by_hand, evaluation_in_the_body,

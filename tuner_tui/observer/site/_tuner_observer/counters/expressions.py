@@ -60,7 +60,7 @@ def length_in_memory(value: Any) -> int | None:
     if "tqdm" in type(value).__name__:
         return length_in_memory(value.__dict__.get("iterable"))
     if inspect.isgenerator(value):
-        return None if value.gi_frame is None else _folds(value.gi_frame.f_locals.get("self"))
+        return None if value.gi_frame is None else _folds(variables_of(value.gi_frame).get("self"))
     classes = (*type(value).__mro__, *getattr(value.__class__, "__mro__", ()))
     if getattr(value, "shape", None) == () or any(each.__name__ == "DataLoader" for each in classes):
         return None

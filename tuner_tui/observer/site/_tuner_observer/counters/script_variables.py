@@ -36,12 +36,15 @@ def calling_frames(frame: FrameType | None, most: int) -> Iterator[FrameType]:
 
 
 def variables_of(frame: FrameType) -> Mapping[str, Any]:
-    """The local variables of a function, in a dictionary that keeps nothing alive."""
-    variables = frame.f_locals
+    """The local variables of a function, in a dictionary that keeps nothing alive; none where it calls `locals`."""
     if sys.version_info >= (3, 13) or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        return variables
-    # Before Python 3.13 the frame keeps the values as of the last call: a batch or an output would occupy its memory
-    # until the function returns.
+        return frame.f_locals
+    # Before Python 3.13 a frame has one dictionary of its variables: reading them would write into the one that the
+    # script has from `config = locals()`.
+    if "locals" in frame.f_code.co_names:
+        return {}
+    variables = frame.f_locals
+    # It keeps the values as of the last call: a batch or an output would occupy its memory until the function returns.
     values = dict(variables)
     code = frame.f_code
     for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
