@@ -85,9 +85,11 @@ def kind_of(name: str) -> Kind:
         return Kind("grad_norm")
     if unique == {"epoch"}:
         return Kind("epoch")
-    is_loss = any(word.startswith("loss") or word.endswith("loss") for word in words)
-    is_loss = is_loss and not unique & NAMES["perplexity"]
-    is_loss = is_loss or (trains and named == {"total"})  # the sum of `train/ce` and `train/reg`
+    # cleanrl's `losses/explained_variance` is none.
+    group = words[:1] == ["losses"] and not unique <= {"losses", "total", *NAMES["plain_losses"], *NAMES["evaluation"]}
+    is_loss = any(word.startswith("loss") or word.endswith("loss") for word in words[group:])
+    # The second is the sum of `train/ce` and `train/reg`.
+    is_loss = (is_loss and not unique & NAMES["perplexity"]) or (trains and named == {"total"})
     if unique & NAMES["no_figures"] - (NAMES["plain_losses"] if is_loss else frozenset()):
         return Kind(IGNORED)
     left_out = NAMES["evaluation"] | NAMES["means"]
