@@ -236,7 +236,8 @@ def test_steps_of_an_optimizer_that_is_not_torchs(sections: ObservedProcess) -> 
     final, seen = last_steps(events), settings_in_effect(events)
     assert (final.own_steps, final.micro_steps, final.samples) == (9, 18, 72)
     assert [event.step for event in events_of(events, Evaluated)] == [3, 6, 9]
-    assert events_of(events, Plan)[-1].total_steps == 9
+    planned = fold_all(RunState(), events_of(events, Plan))
+    assert (planned.total_steps, planned.parameters) == (9, 5)
     names = ("optimizer", "learning_rate", "gradient_accumulation_steps", "per_device_train_batch_size", "device")
     assert [seen[name] for name in names] == ["OwnOptimizer", 0.05, 2, 4, "cpu"]
 

@@ -141,9 +141,8 @@ def _rows(batch: Any) -> list[int]:
     return [hash(tuple(_content(tensor[row]) for tensor in tensors)) for row in range(min(count, MAX_ROWS))]
 
 
-def _content(tensor: Any) -> bytes:
-    content: bytes = tensor.detach().cpu().contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy().tobytes()
-    return content
+def _content(tensor: Any) -> Any:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy().tobytes()
 
 
 def _tensors(batch: Any) -> Iterator[Any]:

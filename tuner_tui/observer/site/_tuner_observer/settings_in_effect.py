@@ -18,24 +18,26 @@ from .session import Session
 
 
 def count_parameters(*models: Any, optimized: list[Any] | None = None) -> dict[str, int]:
-    """The parameters of models, which may share some, as fields of a `plan` event; no target network is `optimized`."""
-    parameters = list({id(each): each for model in models for each in model.parameters()}.values())
-    trained = set(map(id, parameters if optimized is None else optimized))
-    trainable = sum(each.numel() for each in parameters if each.requires_grad and id(each) in trained)
-    return {"parameters": sum(each.numel() for each in parameters), "trainable_parameters": trainable}
+    """The parameters of models, which may share some, as fields of a `plan` event. Without `optimized` all train.
 
-
-def _outermost_owners(parameters: list[Any], module_class: type) -> list[Any]:
-    """The outermost modules that hold the `parameters`, found among all objects (about 100 ms per million).
-
-    Adapters and heads are a part of the model. `type()` rather than `isinstance`, because lazy proxies load their
-    target on attribute access.
+    A copy of what trains, such as a target network, does not count; layers of a list may be alike.
     """
-    modules = [each for each in gc.get_objects() if issubclass(type(each), module_class)]
-    held = {id(child) for module in modules for child in module._modules.values()}
-    wanted = set(map(id, parameters))
-    outermost = [module for module in modules if id(module) not in held]
-    return [module for module in outermost if any(id(each) in wanted for each in module.parameters())]
+    parameters = {id(each): each for model in models for each in model.parameters() if each.is_leaf}
+    trained = set(parameters if optimized is None else map(id, optimized))
+    for model in models:
+        held = trained.intersection(map(id, model.parameters()))
+        *_, network = (each for each in model.modules() if held.issubset(map(id, each.parameters())))
+        shapes = _shapes(network)
+        for name, module in model.named_modules():
+            own = set(map(id, module.parameters()))
+            if held.isdisjoint(own) and not name[-1:].isdigit() and _shapes(module) == shapes:
+                parameters = {key: each for key, each in parameters.items() if key not in own}
+    trainable = sum(each.numel() for key, each in parameters.items() if each.requires_grad and key in trained)
+    return {"parameters": sum(each.numel() for each in parameters.values()), "trainable_parameters": trainable}
+
+
+def _shapes(module: Any) -> dict[str, Any]:
+    return {name: each.shape for name, each in module.named_parameters()}
 
 
 CHECK_EVERY = 10
@@ -64,6 +66,7 @@ class SettingsInEffect:
         self._constructed: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self.model_searched = self._compiled = self._has_arguments = False
         self._model: Callable[[], Any] = lambda: None
+        self._parameter: Callable[[], Any] = lambda: None
 
     def set_compiled(self) -> None:
         """Note a compilation: only an outermost wrapper shows on the model that it is compiled."""
@@ -131,6 +134,7 @@ class SettingsInEffect:
 
     def own_optimizer_stepped(self, frame: Any, parameter: Any) -> None:
         """Read what an optimizer that is not torch's says of itself, where a function from `frame` outwards has one."""
+        self._parameter = weakref.ref(parameter)
         self._current["parameter_dtype"] = _dtype_name(parameter.dtype)
         self._current["device"] = str(parameter.device)
         while frame is not None:
@@ -192,14 +196,18 @@ class SettingsInEffect:
         self._current["gradient_checkpointing"] = any(each is True for each in checkpointing) if checkpointing else None
 
     def _find_model(self) -> None:
-        """Read the model that owns the optimizer's parameters, where no framework provides it."""
+        """Read the outermost module with the optimizer's parameters, among all objects (about 100 ms per million)."""
         self.model_searched = True
         optimized = [each for optimizer in self._constructed for each in _parameters_of(optimizer)]
-        models = _outermost_owners(optimized, self._torch.nn.Module)
-        trained = next(iter(_parameters_of(self._optimizer())), None)
+        trained = self._parameter() if not optimized else next(iter(_parameters_of(self._optimizer())), None)
+        wanted = set(map(id, optimized or [trained]))
+        # `type()` rather than `isinstance`, because lazy proxies load their target on attribute access.
+        modules = [each for each in gc.get_objects() if issubclass(type(each), self._torch.nn.Module)]
+        held = {id(child) for module in modules for child in module._modules.values()}
+        models = [each for each in modules if id(each) not in held and wanted.intersection(map(id, each.parameters()))]
         model = next((each for each in models if any(parameter is trained for parameter in each.parameters())), None)
         if model is not None:
-            self._session.report("plan", **count_parameters(*models, optimized=optimized))  # of a GAN both
+            self._session.report("plan", **count_parameters(*models, optimized=optimized or None))  # of a GAN both
             self._inspect_model(model)
 
     def check(self, accumulation: int | None = None, optimizers: int = 1) -> None:
@@ -227,7 +235,9 @@ class SettingsInEffect:
         self._current["autocast_dtype"] = "none" if self._autocast is None else _dtype_name(self._autocast)
         self._autocast = None
         self._current["tf32"] = call_safely(self._tf32)
-        self._current["sdpa_backends"] = call_safely(self._sdpa)
+        cuda, tests = self._torch.backends.cuda, LIBRARIES["sdpa_backends"].items()
+        enabled = (name for name, test in tests if hasattr(cuda, test) and getattr(cuda, test)())
+        self._current["sdpa_backends"] = call_safely(list, enabled)
         self._current["cpu_threads"] = call_safely(lambda: self._torch.get_num_threads())
         changed = {
             name: value for name, value in self._current.items() if self._reported.get(name, _UNREPORTED) != value
@@ -243,11 +253,6 @@ class SettingsInEffect:
             precision = matmul.fp32_precision
             return bool((self._torch.backends.fp32_precision if precision == "none" else precision) == "tf32")
         return bool(matmul.allow_tf32)
-
-    def _sdpa(self) -> list[str]:
-        cuda = self._torch.backends.cuda
-        tests = LIBRARIES["sdpa_backends"].items()
-        return [name for name, test in tests if hasattr(cuda, test) and getattr(cuda, test)()]
 
 
 def _parameters_of(optimizer: Any) -> list[Any]:

@@ -122,13 +122,14 @@ class TrainingStates:
         scaler = None if self._scaler is None else self._scaler()
         scheduler = None if self._scheduler is None else self._scheduler()
         states = [each for each in optimizer.state.values() if isinstance(each, dict)]
+        values = [value for each in states for value in each.values()]
         fields: dict[str, Any] = {
             "after": self._counters.step,
             "at": at,
             "learning_rate": self._number(optimizer.param_groups[0].get("lr")),
             "schedule": getattr(scheduler, "last_epoch", None),
             "optimizer_steps": self._number(next((each["step"] for each in states if "step" in each), None)),
-            "moments": any(self._is_moment(value) for each in states for value in each.values()),
+            "moments": any(isinstance(each, self._torch.Tensor) and each.numel() > 1 for each in values),
             "random_states": call_safely(_random_states, self._torch),
             "counters": call_safely(_script_counters, sys._getframe(1)),
             "restored": self._restored if at == "start" else None,
@@ -149,9 +150,6 @@ class TrainingStates:
         if value.device.type == "cpu":
             return float(value)
         return copy_to_host(self._torch, value.detach().reshape(())) if value.is_cuda and value.numel() == 1 else None
-
-    def _is_moment(self, value: Any) -> bool:
-        return isinstance(value, self._torch.Tensor) and value.numel() > 1
 
     def _weigh(self, optimizer: Any, fields: dict[str, Any]) -> None:
         # Only plain tensors: of a tensor that is spread over ranks a sum would be a collective.
@@ -180,7 +178,9 @@ class TrainingStates:
             self._handle.remove()
             self._handle = None
         lines = []
-        while self._unwritten and (wait or all(map(_is_known, self._unwritten[0].values()))):
+        while self._unwritten and (
+            wait or all(not isinstance(each, HostCopy) or each.has_arrived() for each in self._unwritten[0].values())
+        ):
             fields = self._unwritten.pop(0)
             for name, value in fields.items():
                 fields[name] = value.values() if isinstance(value, HostCopy) else value
@@ -188,10 +188,6 @@ class TrainingStates:
             lines.append(json.dumps(json_safe(state), separators=(",", ":")))
         if lines:
             self._session.append("states", lines)
-
-
-def _is_known(value: Any) -> bool:
-    return not isinstance(value, HostCopy) or value.has_arrived()
 
 
 def _sum(weights: Any, dtype: Any) -> Any:
