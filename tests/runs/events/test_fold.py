@@ -248,7 +248,7 @@ def test_a_second_trainer_in_a_process_begins_at_its_own_step() -> None:
     begin, loss = ev.Plan(t=0.0, rank=0, total_steps=20, obeys=True), ev.Metrics(t=1.0, rank=0, step=20, loss=0.01)
     again = ev.Plan(t=2.0, rank=0, total_steps=30, obeys=True)
     first = fold_all(RunState(), [begin, steps(1.0, 20, 1.0), loss, again])
-    assert (first.step, first.total_steps, first.loss_trend.lowest) == (0, 30, None)
+    assert (first.step, first.total_steps, first.loss, first.loss_trend.lowest) == (0, 30, None, None)
     assert fold_all(first, [ev.Steps(t=3.0, rank=0, step=5, own_steps=25, train_s=2.0)]).step == 5
 
 

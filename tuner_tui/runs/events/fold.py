@@ -186,7 +186,8 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
     if event.source is None:  # maybe of another model
         changed["loss_trend"] = LossTrend()
     if event.obeys and not event.rank and not state.independent and state.step is not None:
-        changed["step"] = event.first_step  # after another Trainer in the same process
+        # After another Trainer in the same process, whose loss and rate say nothing of this one.
+        changed |= {"step": event.first_step, "loss": None, "learning_rate": None}
     return replace(state, first_step=event.first_step, accepts_orders=accepts_orders, **changed)
 
 

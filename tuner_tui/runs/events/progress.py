@@ -221,7 +221,8 @@ STARTUP_NAMES = {"starting": "setting up", "training": "first step"}
 
 def stall_after_s(state: RunState) -> float:
     """Seconds without a step after which training counts as stalled."""
-    times = [time for rank in state.ranks.values() for time in _interval_step_times(rank.recent)]
+    spans = (_span(first, last) for rank in state.ranks.values() for first, last in pairwise(rank.recent))
+    times = [seconds / steps for steps, seconds in spans if steps > 0 and seconds > 0]
     slowest = max((counters.slowest_step_s or 0.0 for counters in state.counters), default=0.0)
     if not times and not slowest:
         return FIRST_STEP_STALL_S
@@ -234,11 +235,6 @@ def stall_after_s(state: RunState) -> float:
 def _span(first: Steps, last: Steps) -> tuple[int, float]:
     """Steps between two counters, and the seconds of training that they took."""
     return last.own_steps - first.own_steps, last.train_s - first.train_s
-
-
-def _interval_step_times(points: tuple[Steps, ...]) -> list[float]:
-    spans = (_span(first, last) for first, last in pairwise(points))
-    return [seconds / steps for steps, seconds in spans if steps > 0 and seconds > 0]
 
 
 MAX_INTERVALS = 16

@@ -219,7 +219,9 @@ def determine_outcome(state: RunState, exited: Exited, log: ExitLog = NO_LOG) ->
     if exited.exit_code == 0:
         return _clean_exit_outcome(state)
     judgement = judge(log.lines, state, exited)
-    if judgement.out_of_memory and not _killed_on_request(state, exited):
+    requested = state.stop_requested in ("terminate", "kill", "stop")
+    killed = requested and exited.signal in (signal.SIGTERM, signal.SIGKILL) and not exited.oom_kill
+    if judgement.out_of_memory and not killed:
         return RunOutcome("out-of-memory", _memory_sentence(state, judgement))
     if exited.exit_code is None and exited.signal is None:
         return _unwatched_outcome(state, log)
@@ -293,11 +295,6 @@ def _memory_sentence(state: RunState, judgement: Judgement) -> str:
     if judgement.by == "log" and judgement.match is not None:
         return f"Out of memory{_at_step(state)}: {first_line(judgement.match.failure.headline)}"
     return f"Out of memory{_at_step(state)}: {_exception(state)}."
-
-
-def _killed_on_request(state: RunState, exited: Exited) -> bool:
-    requested = state.stop_requested in ("terminate", "kill", "stop")
-    return requested and exited.signal in (signal.SIGTERM, signal.SIGKILL) and not exited.oom_kill
 
 
 def _failure_sentence(state: RunState, exited: Exited, launcher: LauncherReport, log: ExitLog) -> str:

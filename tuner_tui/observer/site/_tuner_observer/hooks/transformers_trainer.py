@@ -44,7 +44,7 @@ class TransformersReporter(FrameworkReporter):
             "skipping" if state.global_step else "training",
             total_steps=None if os.environ.get("TUNER_TRIAL") else state.max_steps,  # which is not the end of a trial
             first_step=state.global_step,
-            epochs=as_float(state.num_train_epochs),
+            epochs=None if state.num_train_epochs == sys.maxsize else as_float(state.num_train_epochs),  # of a stream
             accumulation=args.gradient_accumulation_steps,
         )
         self.settings_in_effect.set_training_arguments(args)
