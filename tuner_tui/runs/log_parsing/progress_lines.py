@@ -240,7 +240,7 @@ ASSIGNED = rf"['\"\])]?\s{{0,3}}(?:[:=]\s{{0,8}}|{_COUNT_BEFORE_VALUE})?['\"(\[]
 EVALUATION_WORDS = "val|vali|valid|validation|eval|evaluation|test|testing|dev|devel|heldout"
 METRICS = (
     r"acc(?:uracy)?(?:@?\d+(?=\s?[:= ]))?|top-?[15](?:[ _]acc(?:uracy)?)?|prec(?:ision)?(?:@\d+)?|recall(?:@\d+)?|f1"
-    r"|ppl|perplexity|bleu|rouge\w*|auc|auroc|dice|m?iou|map|psnr|ssim|mse|mae|rmse|error|wer|cer|bpc|bpb"
+    r"|ppl|perplexity|bleu|rouge\w*|auc|auroc|dice|m?iou|map|psnr|ssim|r?mse|mae|(?:mean_[as]\w{6,7}_)?error|wer|cer|bp[cb]"
 )
 _QUALIFIER = r"(?:[ _](?:score|coeff(?:icient)?|index|rate|value))?(?:\s?\([a-z%][^()=:]{0,11}\))?"
 """What a name may have before its value: `Dice score`, `loss (batch)`, `PSNR (dB)`."""
