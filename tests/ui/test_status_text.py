@@ -157,7 +157,7 @@ def test_a_start_says_in_a_sentence_what_will_happen(
         (SCRIPT, 2, (0, 0, 0), "0, 1", None, 2),
         (SCRIPT, 2, (60, 0, 0), "1, 2 · in use: 0", "1,2", 2),
         (SCRIPT, 2, (60, 9, 0), "1, 2 · in use: 0, 1", "1,2", 2),
-        (replace(SCRIPT, env={"CUDA_VISIBLE_DEVICES": "0"}), None, (60, 0), "0, 1 · in use: 0", None, 1),
+        (replace(SCRIPT, env={"CUDA_VISIBLE_DEVICES": "0"}), None, (60, 0), "0 · in use: 0", None, 1),
     ],
 )
 def test_a_start_takes_free_gpus_and_names_those_that_others_use(
