@@ -139,7 +139,7 @@ def state_sharding(job: Job | None) -> str | None:
         return None
     words = [str(job.stated.get(name, "")) for name in ("sharding", "strategy")]
     options = read_options(training_words(job.command, Path(job.cwd or "")))
-    words += [f"--{name}" for name in words_of("shards") if options.get(name, "false").lower() != "false"]
+    words += [f"--{name}" for name in words_of("shards") if options.get(name, "0").lower() not in ("0", "false")]
     if (config := read_accelerate_config(job, os.environ, Path())) is not None:
         words.append(config.distributed_type or "")
     splits = r"(?i)(?!.*no_shard).*(?:fsdp|deepspeed|zero|ds_|shard|megatron|\.json$)"

@@ -23,7 +23,7 @@ TIMEOUT_S = 240.0
 MEGABATCHES = 50
 """Transformers sorts at most as many batches at a time by length, and fewer than a quarter of all."""
 SEED = 7
-FORMAT = 1
+FORMAT = 2
 MOST_FILES = 200
 """Files of a folder of which the time of change is kept."""
 BUILT_IN_DATA = ("stdlib", "")
