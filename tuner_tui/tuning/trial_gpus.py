@@ -99,7 +99,8 @@ def free_gpus(
 ) -> tuple[str, ...]:
     """Return the UUIDs of the free GPUs that trials of `job` may use.
 
-    Raises `SettingsError` if there are none, or a trial takes several.
+    Raises `SettingsError` if there are none, a trial takes several, or the torch of `interpreter` uses none. Where that
+    is None, whoever asks for them by name gets them.
     """
     ensure_one_process(job)
     if not inventory.gpus:

@@ -205,9 +205,8 @@ def _new_tuning(
     if wanted.on:
         ensure_one_process(request.job)
     elif parallel:
-        machine = read_training_machine(options.interpreter)
-        free = free_gpus(request.job, machine.inventory, machine.interpreter, request.environ)
-        gpus = free[: wanted.most_gpus]
+        inventory = read_training_machine(options.interpreter).inventory
+        gpus = free_gpus(request.job, inventory, None, request.environ)[: wanted.most_gpus]
         wanted = structs.replace(wanted, gpu_uuids=gpus)
     ensure_no_duplicate(request)
     prepare_announced(request, options.interpreter)
