@@ -125,7 +125,7 @@ def test_an_old_driver_answers_by_the_first_interfaces(box: BoxOf):
                 "nvmlDeviceGetCurrentClocksEventReasons": 13},
     )  # fmt: skip
     machine = box(Scenario((old,)))
-    assert machine.python(INVENTORY)["gpus"][0]["memory_reserved_bytes"] is None
+    assert machine.python(INVENTORY)["gpus"][0]["memory_used_bytes"] is not None
     sample = machine.python(SAMPLE)["gpus"][0]
     assert sample["temperature_c"] == 80
     assert sample["throttle"] == ["thermal slowdown (hardware)"]
