@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from ..counters.script_variables import calling_frames
+from ..counters.script_variables import calling_frames, variables_of
 from ..counters.step_counters import StepCounters
 from ..import_hooks import call_safely
 from ..names import NAMES
@@ -130,7 +130,7 @@ def ignores_accumulation(model: Any) -> bool | None:
 
 def _calling_trainer(innermost: FrameType) -> Any:
     for frame in calling_frames(innermost, MAX_FRAMES):
-        trainer = frame.f_locals.get("self")
+        trainer = variables_of(frame).get("self")
         if hasattr(trainer, "model_accepts_loss_kwargs") and hasattr(trainer, "compute_loss_func"):
             return trainer
     return None
