@@ -68,6 +68,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "presets save": (
         ("presets", "save", "mine", "--set", "learning_rate=nan"), ("presets", "save", "p2", "--from", "tool.yaml"),
     ),
+    "presets import": (("presets", "import", "tool.yaml"),),
     "presets export": (
         ("presets", "export", "tool.yaml", "--to", "hf"), ("presets", "export", "bad", "--to", "axolotl"),
     ),

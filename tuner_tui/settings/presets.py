@@ -242,14 +242,14 @@ def parse_preset(text: str, source: str, path: Path | None = None) -> LoadedPres
     return import_tool_file(replace(file, values=with_bases(file.values, path or Path())), source, path)
 
 
-def import_tool_file(file: ToolFile, source: str, path: Path | None) -> LoadedPreset:
+def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Dialect | None = None) -> LoadedPreset:
     """The settings in a tool's file, and the tool's command on the file itself as the job. Raises `PresetError`."""
     form = "yaml" if path is None else form_of_file(path)
     program = program_of(file.words, path) if file.words and path is not None else None
     if program is not None and (total := pattern_of("total_batch").search(read_source(program))):
         renamed = {total[1]: "global_batch_size"}
         file = replace(file, values={renamed.get(key, key): value for key, value in file.values.items()})
-    dialect = tool_of_file(replace(file, values=with_references(file.values)), path)
+    dialect = tool or tool_of_file(replace(file, values=with_references(file.values)), path)
     of_any = not (dialect.programs or dialect.of_launcher or file.words)
     of_script = of_any and form != "python"
     name = str(path.absolute() if path else "")

@@ -1,4 +1,4 @@
-"""`tuner-tui presets export`, and `presets save` of a tool's file."""
+"""`tuner-tui presets export` and `presets import`."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ def test_what_the_tool_has_no_place_for_is_said(tmp_path: Path) -> None:
 
 def test_a_tools_file_becomes_a_preset(tmp_path: Path) -> None:
     file = written(tmp_path, "base_model: gpt2\nmicro_batch_size: 2\nsequence_len: 1024\nadapter: lora\n")
-    result = run("save", "ax", "--from", str(file))
+    result = run("import", str(file), "--name", "ax", "--json")
     assert result.exit_code == 0, result.stderr
-    document = json.loads(run("show", "ax", "--json").stdout)
+    document = json.loads(result.stdout)
     assert document["settings"] == {"per_device_train_batch_size": 2, "max_length": 1024, "peft_method": "lora"}
+    assert document["left_out"] == []
     assert document["job"]["command"] == ["axolotl", "train", str(file)]
     assert (document["job"]["model"], document["job"]["apply"]) == ("gpt2", "yaml")
-    again = run("save", "ax", "--from", str(file))
+    again = run("import", str(file), "--name", "ax")
     assert again.exit_code == 2
     assert "--yes" in again.stderr
 
@@ -55,7 +56,7 @@ def test_an_imported_command_is_saved_with_its_secrets_and_shown_without(tmp_pat
     secret = "https://discord.com/api/webhooks/77/q7Wd2kPz9LmX4vTb"
     script = f"export WANDB_API_KEY=q7Wd2kPz\nsrun --mail-user q7Wd2@acme.org python a.py --seed 3 --tell {secret}\n"
     file = written(tmp_path, script, "job.sh")
-    shown = [run("save", "job", "--from", str(file), "--yes", *more) for more in ([], ["--json"])]
+    shown = [run("import", str(file), "--yes", *more) for more in ([], ["--json"])]
     shown += [run("show", name, *more) for name in ("job", str(file)) for more in ([], ["--json"])]
     assert all(result.exit_code == 0 and "q7Wd2" not in result.output for result in shown)
     assert preset_path("job").read_text().count("q7Wd2") == 3
@@ -74,7 +75,7 @@ def test_an_imported_command_is_saved_with_its_secrets_and_shown_without(tmp_pat
     ],
 )
 def test_a_file_that_gives_nothing(tmp_path: Path, text: str, expected: str) -> None:
-    result = run("save", "x", "--from", str(written(tmp_path, text)))
+    result = run("import", str(written(tmp_path, text)), "--name", "x")
     assert result.exit_code == 2
     assert expected in result.stderr
 

@@ -1,7 +1,8 @@
-"""List, show, save and export presets."""
+"""List, show, save, import and export presets."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -21,8 +22,9 @@ from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings import presets as preset_files
 from tuner_tui.settings.dialects.dialect import dialect_by_name, write_settings
-from tuner_tui.settings.dialects.file_formats import render_export
+from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text, render_export
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import parse_value
 from tuner_tui.settings.resolve import parse_flags, resolve
 from tuner_tui.settings.yaml_reader import MAX_BYTES
@@ -160,3 +162,34 @@ def export(
         print_note(f"Left out: {why}")
     if tool.form in ("yaml", "json"):
         print_note(f"`{tool.command.replace('{config}', 'FILE').replace('{script}', 'train.py')}` reads it.")
+
+
+@group.command("import")
+def import_file(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A training tool's file, a script or a notebook.")],
+    name: Annotated[str | None, typer.Option(help="Name of the preset; default: the file's name.")] = None,
+    tool: Annotated[
+        str | None, typer.Option("--from", metavar="TOOL", help="The tool the file belongs to; default: detected.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Replace an existing preset.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Save a training tool's file as a preset.
+
+    Keys that are not settings are listed.
+    """
+    parsed = parse_file(read_file_text(file), file)
+    loaded = preset_files.import_tool_file(parsed, str(file), file, None if tool is None else dialect_by_name(tool))
+    path = preset_files.preset_path(name or file.stem)
+    preset = structs.replace(loaded.preset, name=path.stem)
+    _write(preset, path, yes, file)
+    job = _without_secrets(preset).job
+    if as_json:
+        document = {"name": path.stem, "path": str(path), "settings": dict(preset.settings), "left_out": loaded.ignored}
+        print_json({**document, "job": job})
+        return
+    for text in loaded.notes:
+        print_note(text)
+    if isinstance(job, CommandJob):
+        print_note(f"Trains with `{shlex.join(job.command)}`; other keys stay in {file}.")
+    typer.echo(f"Saved {path}")
