@@ -543,7 +543,8 @@ def missing_package(message: str, present: tuple[str, ...] = ()) -> str | None:
     """The missing package that a message names, or None; not one of those `present`, whose code says so."""
     forms = read_data_file(FILE)["missing-package"]
     names = (next(filter(None, match.groups())) for form in forms for match in re.finditer(form, message))
-    return next((name for name in (name.partition(".")[0] for name in names) if name not in present), None)
+    imported = (_pattern("imported").match(name) for name in names)
+    return next((match[0] for match in imported if match is not None and match[0] not in present), None)
 
 
 def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) -> tuple[str, ...]:

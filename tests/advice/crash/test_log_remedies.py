@@ -378,3 +378,17 @@ def test_lines_of_a_tracker_are_no_advice() -> None:
         "ValueError: no plate\nwandb: Waiting.\nwandb: You can sync this run by running:\nwandb: wandb sync x"
     )
     assert not any("sync" in remedy.why for remedy in offered)
+
+
+@pytest.mark.parametrize(
+    ("module", "title", "command"),
+    [
+        ("google.protobuf.text_format", "install protobuf", "pip install protobuf;"),
+        ("yaml", "install pyyaml", "pip install pyyaml;"),
+        ("clip", "install clip", "pip install git+https://github.com/openai/CLIP;"),
+    ],
+)
+def test_a_module_is_installed_by_the_name_that_pip_has_for_it(module: str, title: str, command: str) -> None:
+    first = remedies(trace(f"ModuleNotFoundError: No module named '{module}'", "main"))[0]
+    assert first.title == title
+    assert command in first.why

@@ -123,7 +123,11 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     if not name:
         return (remedy("install-some-package"),)
     python = situation.interpreter.path if situation.interpreter is not None else "python"
-    install = (remedy("install-package", package=name, python=python), *_rows("without-package", situation, name))
+    package = where if "/" in name else name
+    install = (
+        remedy("install-package", package=package, distribution=name, python=python),
+        *_rows("without-package", situation, name),
+    )
     folder = re.compile(rf"[/\\]{re.escape(name)}[/\\](__init__\.py)?")
     # A folder of this name within an installed package (torch/utils/tensorboard) is not the missing one.
     matches = [match for line in situation.log if "-packages" not in line for match in folder.finditer(line)]
@@ -138,7 +142,8 @@ def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...
     name = read_table("distributions").get(where or "", where)
     if name == "torch":
         return (remedy("reinstall-torch"),)
-    reinstall = remedy("reinstall-package", package=name or "the package that fails")
+    package = where if "/" in (name or "") else name
+    reinstall = remedy("reinstall-package", package=package or "the package that fails")
     return (reinstall, *_rows("without-package", situation, name))
 
 
