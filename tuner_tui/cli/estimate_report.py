@@ -13,7 +13,7 @@ from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.cli.recommend_report import duration_lines
 from tuner_tui.core.redaction import redact_argv
-from tuner_tui.core.text import REPORT_WIDTH, format_table, wrap_text
+from tuner_tui.core.text import format_table, wrap_text
 from tuner_tui.core.units import GIB, MIB, UNKNOWN, format_duration, format_share, format_size
 from tuner_tui.inspection.peak_memory import MemoryBreakdown, RecordedPeak
 from tuner_tui.memory.calibration import MeasuredEstimate
@@ -35,24 +35,22 @@ def estimate_report(
 ) -> list[str]:
     """Return the whole report; `estimator` has the job, `best` is the most exact estimate."""
     return [
-        *wrap_text(f"For {_describe_job(estimator, settings)}", REPORT_WIDTH),
+        *wrap_text(f"For {_describe_job(estimator, settings)}"),
         "",
         *_part_lines(estimator, best),
         "",
         DIVIDED if estimator.divided and best.capacity_bytes is None else _bar_line(best),
-        *wrap_text(_verdict_sentence(best), REPORT_WIDTH),
+        *wrap_text(_verdict_sentence(best)),
         *wrap_text(
             _batch_sentence(
                 best, None if estimator.divided else best.largest_batch(), settings.per_device_train_batch_size
             ),
-            REPORT_WIDTH,
         ),
-        *duration_lines(expected, settings.num_train_epochs, REPORT_WIDTH),
-        *(() if lengths is None else ("", *wrap_text(data_sentence(lengths, settings), REPORT_WIDTH))),
+        *duration_lines(expected, settings.num_train_epochs),
+        *(() if lengths is None else ("", *wrap_text(data_sentence(lengths, settings)))),
         "",
         *wrap_text(
             f"Basis: {best.rests_on}. {_assumption_sentence(estimator)}{_memory_kind_sentence(estimator, best)}",
-            REPORT_WIDTH,
         ),
     ]
 
@@ -84,13 +82,13 @@ def measured_report(job: CommandJob, measured: MeasuredEstimate) -> list[str]:
     best = measured.estimate
     micro = f"micro batch {best.batch}" if best.batch else "the batch of the command"
     return [
-        *wrap_text(f"For {shlex.join(redact_argv(job.command))} · {micro}", REPORT_WIDTH),
+        *wrap_text(f"For {shlex.join(redact_argv(job.command))} · {micro}"),
         "",
         _bar_line(best),
-        *wrap_text(_verdict_sentence(best), REPORT_WIDTH),
-        *wrap_text(_batch_sentence(best, measured.largest, best.batch), REPORT_WIDTH),
+        *wrap_text(_verdict_sentence(best)),
+        *wrap_text(_batch_sentence(best, measured.largest, best.batch)),
         "",
-        *wrap_text(f"Basis: {best.rests_on}.", REPORT_WIDTH),
+        *wrap_text(f"Basis: {best.rests_on}."),
     ]
 
 
@@ -103,14 +101,13 @@ def breakdown_report(
 ) -> list[str]:
     """Return a table of the tensors at the traced peak, with the setting that removes each."""
     return [
-        *wrap_text(f"For {_describe_job(estimator, settings)}", REPORT_WIDTH),
+        *wrap_text(f"For {_describe_job(estimator, settings)}"),
         "",
         *breakdown_table(traced, remedies, by),
         "",
         *wrap_text(
             f"At the peak, in {traced.phase}. `*` stands for all blocks. CUDA context and allocator overhead "
             "are extra. Savings are computed by formula for the whole peak.",
-            REPORT_WIDTH,
         ),
     ]
 
@@ -142,13 +139,13 @@ def peak_report(peaks: Sequence[RecordedPeak]) -> list[str]:
         saved = format_size(first.change.saved_bytes)
         lines.append(f"The change that removes most, {saved} or more: {first.change.change}.")
     lines += [f"Rank {peak.rank}: {peak.sentence}." for peak in further]
-    report = [part for text in lines for part in wrap_text(text, REPORT_WIDTH)]
+    report = [part for text in lines for part in wrap_text(text)]
     for by in ("line", "module", "part"):
         report += ["", *breakdown_table(first.breakdown, {}, by)]
     outside = first.outside_bytes
     unused = f"PyTorch's allocator holds {format_size(first.fragmented_bytes)} more, rounded up or in gaps."
     context = "" if outside is None else f" {format_size(outside)} are the CUDA context, libraries and other processes."
-    return [*report, "", *wrap_text(f"At the peak of {first.breakdown.phase}. {unused}{context}", REPORT_WIDTH)]
+    return [*report, "", *wrap_text(f"At the peak of {first.breakdown.phase}. {unused}{context}")]
 
 
 def peak_document(peak: RecordedPeak) -> dict[str, object]:
@@ -178,10 +175,9 @@ def plan_report(plans: Sequence[GpuPlan]) -> list[str]:
         *wrap_text(
             "Settings you did not set are those recommended for each GPU. CUDA context and allocator "
             f"overhead are assumed. Basis of the rest: {', '.join(bases)}.",
-            REPORT_WIDTH,
         ),
-        *(row for basis in times for row in wrap_text(basis, REPORT_WIDTH)),
-        *(wrap_text(f"Less exact, not traced: {untraced[0]}", REPORT_WIDTH) if untraced else []),
+        *(row for basis in times for row in wrap_text(basis)),
+        *(wrap_text(f"Less exact, not traced: {untraced[0]}") if untraced else []),
     ]
 
 

@@ -16,7 +16,7 @@ from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendatio
 from tuner_tui.advice.recommend.target import ConsideredValue
 from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.core.redaction import redact_argv
-from tuner_tui.core.text import hanging_lines, join_sections, titled_section, wrap_text
+from tuner_tui.core.text import REPORT_WIDTH, hanging_lines, join_sections, titled_section, wrap_text
 from tuner_tui.memory.model_shape import assumes_task, modelled_job, task_text, trains_other_task
 from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import FIELDS, OriginKind, Resolved, Value, format_value
@@ -97,7 +97,7 @@ def _batch_line(recommendation: Recommendation, job: BuiltinJob | CommandJob) ->
     return f"Effective batch  {' × '.join(map(str, parts))} = {recommendation.effective_batch}  ({names})"
 
 
-def duration_lines(expected: DurationEstimate | None, epochs: float, width: int) -> list[str]:
+def duration_lines(expected: DurationEstimate | None, epochs: float, width: int = REPORT_WIDTH) -> list[str]:
     """Return the line of the expected time, wrapped."""
     return hanging_lines(f"{'Expected time':<17}", describe_duration(expected, epochs), width)
 

@@ -10,9 +10,17 @@ from typing import Any
 
 from tuner_tui.core.units import UNKNOWN
 
+REPORT_WIDTH = 100
+"""Columns of a report."""
+
 
 def wrap_text(
-    text: str, width: int, *, initial_indent: str = "", subsequent_indent: str = "", break_long_words: bool = True
+    text: str,
+    width: int = REPORT_WIDTH,
+    *,
+    initial_indent: str = "",
+    subsequent_indent: str = "",
+    break_long_words: bool = True,
 ) -> list[str]:
     """`text` in lines of at most `width` cells; `break_long_words` breaks words longer than a line."""
     return textwrap.wrap(
@@ -144,10 +152,6 @@ def name_ranks(ranks: Iterable[int]) -> str:
     if numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) > 2:
         return f"ranks {numbers[0]} to {numbers[-1]}"
     return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
-
-
-REPORT_WIDTH = 100
-"""Columns of a report."""
 
 
 def join_sections(sections: Iterable[Sequence[str]]) -> list[str]:

@@ -10,7 +10,7 @@ import typer
 from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_json, print_line
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.core.json_struct import to_json
-from tuner_tui.core.text import REPORT_WIDTH, format_table, wrap_text
+from tuner_tui.core.text import format_table, wrap_text
 from tuner_tui.inspection.suspect_batches import StepBatch, name_rows
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.recorded_batches import read_batches, read_replay, read_suspects
@@ -63,7 +63,7 @@ def batches(
         lines.append(f"- {len(suspects.suspects) - SUSPECTS_SHOWN} more: `--json` lists all.")
     if not suspects.suspects:
         lines.append("No loss that is not finite and no jump of the loss among them.")
-    print_line("\n".join(part for text in lines for part in wrap_text(text, REPORT_WIDTH)))
+    print_line("\n".join(part for text in lines for part in wrap_text(text)))
 
 
 def _span(recorded: list[StepBatch]) -> str:
@@ -84,4 +84,4 @@ def _step_lines(chosen: list[StepBatch]) -> list[str]:
 def _row_lines(batch: StepBatch, texts: Mapping[int, str]) -> list[str]:
     rank = f" of rank {batch.rank}" if batch.rank else ""
     lines = [f"row {row}{rank}: {texts[row]}" for row in batch.rows_of(None) if row in texts]
-    return [part for line in lines for part in wrap_text(line, REPORT_WIDTH, subsequent_indent="  ")]
+    return [part for line in lines for part in wrap_text(line, subsequent_indent="  ")]
