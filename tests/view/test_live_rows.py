@@ -14,6 +14,7 @@ from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Samp
 from tuner_tui.runs.events.progress import History
 from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Steps
+from tuner_tui.runs.read.run_context import PastRun, RunContext
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, RemedyVerdict
 from tuner_tui.view.cells import LABEL, Line, fit, line_width, plain_text
 from tuner_tui.view.gpu_rows import GpuScene, gpu_rows, gpus_in_use
@@ -22,6 +23,7 @@ from tuner_tui.view.live_rows import LiveScene, live_rows
 from tuner_tui.view.run_rows import RunScene, epoch_text, outcome_sentence, rank_rows, run_rows
 
 NOW_S = START_S + 0.4
+STARTED_BEFORE = RunContext((PastRun("r001", None, 41.0),))
 NEXT_TRAINING = (("preset", "demo · a first training"), ("model", "tiny · classification"), ("length", "400 steps"))
 
 
@@ -297,9 +299,9 @@ def test_what_a_remedy_does_is_said_while_the_run_trains(
 ) -> None:
     outcome = RemedyOutcome(("more-workers",), "workers 2 → 8", "r006", "r007", verdict, "promised", speed)
     for width, height in ((78, 14), (120, 30)):
-        assert words in text(scene(running())._replace(remedy=outcome), width, height)
+        assert words in text(scene(running())._replace(context=RunContext(remedy=outcome)), width, height)
     too_few_steps = replace(outcome, verdict="unknown", speed=None)
-    assert "workers 2 → 8" not in text(scene(running())._replace(remedy=too_few_steps), 120, 30)
+    assert "workers 2 → 8" not in text(scene(running())._replace(context=RunContext(remedy=too_few_steps)), 120, 30)
 
 
 def test_padding_that_was_estimated_says_so() -> None:
@@ -349,7 +351,7 @@ def start_text(state: RunState, width: int = 120, **changes: Any) -> list[str]:
 
 def test_a_start_is_shown_in_phases_with_their_seconds_and_the_usual_time() -> None:
     phases = ((30.0, "importing"), (24.0, "starting"), (20.0, "loading-model"), (8.0, "starting"), (3.0, "training"))
-    assert start_text(starting(*phases), usual_startup_s=41.0) == [
+    assert start_text(starting(*phases), context=STARTED_BEFORE) == [
         "start-up  importing torch 6 s · setting up 9 s · loading the model 12 s · first step 3 s · usually 41 s in all"
     ]
     assert start_text(starting(*phases), width=60) == [
@@ -385,7 +387,7 @@ def test_after_ten_minutes_a_phase_says_what_it_waits_for(
 
 def test_the_usual_time_of_a_start_reaches_the_live_panel() -> None:
     began = starting((30.0, "importing"), (20.0, "loading-model"))
-    shown = LiveScene(START_S, began, History(), None, (), usual_startup_s=41.0)
+    shown = LiveScene(START_S, began, History(), None, (), context=STARTED_BEFORE)
     assert "loading the model 20 s · usually 41 s in all" in text(shown, 100, 20)
 
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.progress import History, Series
     from tuner_tui.runs.events.run_state import RunState
-    from tuner_tui.runs.read.run_context import EarlierLoss
-    from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
+    from tuner_tui.runs.read.run_context import RunContext
     from tuner_tui.view.end_card import EndScene
 
 LEAST_LOSS_ROWS, LEAST_LOSS_SHARE, WANTED_LOSS_SHARE = 6, 0.4, 0.55
@@ -47,11 +46,9 @@ OLD_SAMPLE_S = 5.0
 class LiveScene(NamedTuple):
     """What there is to show: a run or none, the newest sample or none, recent ones, and now (epoch seconds).
 
-    `limit_bytes` is the memory that the run may take at most. `next_training` is what would be trained, as labels and
-    texts, shown while there is no run. `end` is how the run ended, `usual_startup_s` how long earlier ones took until
-    their first step. `outlook` is the memory that the next run needs, `causes` are those of the findings, most
-    important first, with the share of the time that each costs, `earlier` is the loss of an earlier run of the same
-    training, `remedy` what the one that the run was started with did. `window` is the past that histories show.
+    `next_training` is what would be trained, as labels and texts, shown while there is no run. `end` is how the run
+    ended, `outlook` the memory that the next run needs. `causes` are those of the findings, most important first, with
+    the share of the time that each costs, `context` are earlier runs. `window` is the past that histories show.
     """
 
     now_s: float
@@ -59,14 +56,11 @@ class LiveScene(NamedTuple):
     history: History | None
     sample: Sample | None
     recent: Sequence[Sample]
-    limit_bytes: int | None = None
     next_training: tuple[tuple[str, str], ...] = ()
     end: EndScene | None = None
-    usual_startup_s: float | None = None
     outlook: MemoryOutlook | None = None
     causes: Mapping[str, float | None] = MappingProxyType({})
-    earlier: EarlierLoss | None = None
-    remedy: RemedyOutcome | None = None
+    context: RunContext | None = None
     window: Window = WINDOWS[0]
 
 
@@ -133,8 +127,8 @@ def loss_scene(scene: LiveScene) -> LossScene | None:
     state, history = scene.state, scene.history
     if state is None or history is None or len(history.loss.xs) < 2:
         return None
-    best = best_label(state)
-    return LossScene(history.loss, history.eval_loss, state.last_step, state.loss, scene.earlier, live=True, best=best)
+    earlier, best = None if scene.context is None else scene.context.earlier_loss, best_label(state)
+    return LossScene(history.loss, history.eval_loss, state.last_step, state.loss, earlier, live=True, best=best)
 
 
 class Parts(NamedTuple):
@@ -165,8 +159,7 @@ def _parts(scene: LiveScene, width: int, height: int) -> Parts:
         charted, trains, ranks, differ = False, False, [], False
     else:
         charted = loss_scene(scene) is not None
-        shown = RunScene(state, sample, scene.now_s, scene.limit_bytes, scene.usual_startup_s, charted, scene.remedy)
-        run = run_rows(shown, width)
+        run = run_rows(RunScene(state, sample, scene.now_s, scene.context, charted), width)
         trains = state.finished is None and state.phase == "training"
         in_step = "slow-rank" in scene.causes
         ranks, differ = rank_rows(state, width, in_step), slowest_rank(times_of_ranks(state, in_step)) is not None

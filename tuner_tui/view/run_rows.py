@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.events.types import Steps
+    from tuner_tui.runs.read.run_context import RunContext
     from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
 
 
@@ -73,19 +74,16 @@ OUTCOMES: dict[str, tuple[str, Style]] = {
 
 
 class RunScene(NamedTuple):
-    """A run at `now_s` (seconds since the epoch); `limit_bytes` is its memory limit.
+    """A run at `now_s` (seconds since the epoch), and what is known of earlier runs of the same training.
 
-    `usual_startup_s` is how long earlier runs of the same training took until their first step. `charted`: its loss is
-    shown in a chart with a heading of its own. `remedy` is what the remedy that it was started with did until now.
+    `charted`: its loss is shown in a chart with a heading of its own.
     """
 
     state: RunState
     sample: Sample | None
     now_s: float
-    limit_bytes: int | None = None
-    usual_startup_s: float | None = None
+    context: RunContext | None = None
     charted: bool = False
-    remedy: RemedyOutcome | None = None
 
 
 def run_rows(scene: RunScene, width: int) -> list[Line]:
@@ -105,8 +103,8 @@ def startup_rows(scene: RunScene, width: int) -> list[Line]:
         TextSpan(f"{PHASES.get(phase, phase)} {format_duration(seconds)}", "strong" if phase == current[0] else "dim")
         for phase, seconds in phases
     ]
-    if scene.usual_startup_s is not None:
-        parts.append(TextSpan(f"usually {format_duration(scene.usual_startup_s)} in all", "dim"))
+    if scene.context is not None and scene.context.usual_startup_s is not None:
+        parts.append(TextSpan(f"usually {format_duration(scene.context.usual_startup_s)} in all", "dim"))
     rows = labelled_flow("start-up", map(line, parts), width, " · ")
     if current[1] >= NO_PROGRESS_S and (reason := waiting_reason(state, scene.sample)):
         rows += wrapped_rows(f"{WARN} {reason}", width, "warn")
@@ -179,7 +177,7 @@ def _figure_rows(scene: RunScene, width: int) -> list[Line]:
     rows = []
     if rates.steps_s is not None:
         speeds = [
-            *_remedy_words(scene.remedy),
+            *_remedy_words(None if scene.context is None else scene.context.remedy),
             _amount(rates.tokens_s, "tokens/s"),
             _amount(rates.samples_s, "samples/s"),
             _padding(rates.padding_share, state.counters),

@@ -85,23 +85,15 @@ class LivePanel(Canvas, can_focus=True):
             next_training=self.next_training,
             outlook=self.outlook,
             causes={finding.cause: finding.lost_share for finding in self.findings},
+            context=self.context,
             window=self.window,
         )
-        if view is None:
+        if view is None or view.state.finished is None:
             return scene
-        if view.state.finished is not None:
-            from tuner_tui.view.end_card import end_scene  # not needed for the first frame
+        from tuner_tui.view.end_card import end_scene  # not needed for the first frame
 
-            end = end_scene(self.run_name, view, self.context, self.findings)
-            end = end._replace(can_take_back=self.can_take_back)
-            return scene._replace(sample=self.sample, recent=self._seen, end=end)
-        limit_bytes = None if view.record is None else view.record.memory_limit_bytes
-        scene = scene._replace(limit_bytes=limit_bytes)
-        context = self.context
-        if context is None:
-            return scene
-        startup_s, earlier = context.usual_startup_s, context.earlier_loss
-        return scene._replace(usual_startup_s=startup_s, earlier=earlier, remedy=context.remedy)
+        end = end_scene(self.run_name, view, self.context, self.findings)
+        return scene._replace(sample=self.sample, recent=self._seen, end=end._replace(can_take_back=self.can_take_back))
 
     def _is_behind(self, sample: Sample) -> bool:
         """True if the samples of the run's supervisor have stopped; until then they are shown instead of our own."""
