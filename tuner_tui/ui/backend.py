@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -56,7 +56,7 @@ from tuner_tui.settings.dialects.file_formats import render_export
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import OF_RUNTIME, BuiltinJob, Job
-from tuner_tui.settings.model import FIELDS, Resolved, Settings, format_value
+from tuner_tui.settings.model import FIELDS, Resolved, Settings
 from tuner_tui.settings.presets import (
     FileUpdate,
     Preset,
@@ -88,6 +88,8 @@ from tuner_tui.ui.report_file import render_report
 from tuner_tui.ui.tunings import Tunings
 from tuner_tui.view.comparison_rows import ComparisonScene
 from tuner_tui.view.end_card import EndScene
+from tuner_tui.view.settings_form import KNOBS
+from tuner_tui.view.tuning_rows import changes_between
 
 if TYPE_CHECKING:
     from tuner_tui.inspection.first_non_finite import Replay
@@ -453,8 +455,8 @@ def _changes_since_last(config: TrainingConfig) -> Iterator[tuple[str, str]]:
         record = readable_record(folder)
         if record is not None and record.tuning is None and config.trains(record.job):
             before = record.resolved.settings
-            changes = _changes(before, _changed_values(before, record, config.resolved))
-            yield f"Since {record.id}", ", ".join(changes) or "the same settings"
+            changes = changes_between(before, _changed_settings(before, record, config.resolved))
+            yield f"Since {record.id}", changes or "the same settings"
             return
 
 
@@ -464,16 +466,13 @@ def _length(training: TrainingConfig | RunRecord) -> tuple[float, int | None]:
     return settings.num_train_epochs, settings.max_steps
 
 
-BATCH_SETTINGS = ("per_device_train_batch_size", "gradient_accumulation_steps")
-
-
 def _restart_offer(plan: RestartPlan, state: RunState, record: RunRecord) -> LaunchOffer:
     """Return the restart of a run, which is in `state`."""
     before = _settings_of_run(state, record)
     env = plan.request.job.env.items() - record.job.env.items()
     set_now = [f"{name}={value}" for name, value in sorted(env) if name in OF_RUNTIME]
-    changed = _changed_values(before, record, plan.request.resolved)
-    changes = _changes(before, changed) + set_now
+    changed = _changed_settings(before, record, plan.request.resolved)
+    changes = ", ".join(filter(None, (changes_between(before, changed), *set_now)))
     start: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
     name, lost = plan.folder.id, plan.lost_steps
     if plan.saves:
@@ -487,13 +486,13 @@ def _restart_offer(plan: RestartPlan, state: RunState, record: RunRecord) -> Lau
         begin = f"{name} stops; {begin}" if plan.live else f"A{begin[1:]}"
     if lost:
         begin += f"; {lost:,} step{'s are' if lost > 1 else ' is'} repeated"
-    manner = f"with {', '.join(changes)}" if changes else "with the same settings"
+    manner = f"with {changes or 'the same settings'}"
     discards = plan.live and plan.checkpoint is None and not plan.saves and plan.step
     lines = [("Lost", f"the {plan.step:,} steps so far; there is no checkpoint")] if discards else []
     job, read = plan.request.job, record.resolved.chosen | observed_values(state.in_effect).keys()
-    is_batch_known = isinstance(job, BuiltinJob) or read.issuperset(BATCH_SETTINGS)
+    is_batch_known = isinstance(job, BuiltinJob) or read.issuperset(KNOBS[:2])
     if state.replicas is not None and is_batch_known and job.processes == record.job.processes:
-        batch = effective_batch_note(before, before.changed(**changed), state.replicas)
+        batch = effective_batch_note(before, changed, state.replicas)
         lines += [("Effective batch", batch.removeprefix("effective batch "))] if batch else []
     heading = "" if plan.saves or plan.checkpoint is not None else "Restart"
     return LaunchOffer(f"{begin}, {manner}.", lines, start, heading=heading)
@@ -505,17 +504,7 @@ def _settings_of_run(state: RunState, record: RunRecord) -> Settings:
     return record.resolved.settings if settings is None else settings
 
 
-def _changed_values(before: Settings, record: RunRecord, resolved: Resolved) -> dict[str, Any]:
-    """Return the values of `resolved` that are others than `before`."""
+def _changed_settings(before: Settings, record: RunRecord, resolved: Resolved) -> Settings:
+    """Return `before` with the values of `resolved`."""
     chosen = record.resolved.chosen | resolved.chosen  # others only describe what the command does by itself
-    values = {name: getattr(resolved.settings, name) for name in FIELDS if name in chosen}
-    return {name: value for name, value in values.items() if value != getattr(before, name)}
-
-
-def _changes(before: Settings, changed: Mapping[str, Any]) -> list[str]:
-    """Return texts such as `micro batch 8 → 4`."""
-    return [
-        f"{FIELDS[name].label} {format_value(name, getattr(before, name)) or 'none'} → "
-        f"{format_value(name, value) or 'none'}"
-        for name, value in changed.items()
-    ]
+    return before.changed(**{name: getattr(resolved.settings, name) for name in FIELDS if name in chosen})

@@ -18,8 +18,7 @@ from tuner_tui.settings.distributed import process_count
 from tuner_tui.settings.model import Origin, OriginKind, Value
 from tuner_tui.ui.state import UiState
 from tuner_tui.view.gpu_rows import format_indices
-
-MICRO, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+from tuner_tui.view.settings_form import KNOBS
 
 
 class GpuChoice(NamedTuple):
@@ -37,22 +36,21 @@ class GpuChoice(NamedTuple):
     def with_batch_of(self, before: UiState) -> GpuChoice:
         """Keep the effective batch of `before` by another accumulation, where the job takes one and it divides."""
         first, current = before.current, self.state.current
-        old, new = (state.data_parallel for state in (before, self.state))
-        count, copies = old.processes * old.gpu_count, new.processes * new.gpu_count
-        if first is None or current is None or count == copies:
+        spread, replicas, unknown = before.data_parallel, self.state.data_parallel.replicas, self.state.unknown_values
+        if first is None or current is None or spread.replicas == replicas:
             return self
-        if MICRO in self.state.unknown_values:
-            return self._replace(batch=f"{copies / count:g} × as large as before, unless the script divides it")
-        wanted, settings = first.resolved.settings.effective_batch(count), current.resolved.settings
-        accumulation, left = divmod(wanted, settings.per_device_train_batch_size * copies)
-        if accumulation == settings.gradient_accumulation_steps and not left:
+        if KNOBS[0] in unknown:
+            ratio = replicas / spread.replicas
+            return self._replace(batch=f"{ratio:g} × as large as before, unless the script divides it")
+        wanted, settings = first.resolved.settings.effective_batch(spread.replicas), current.resolved.settings
+        accumulation, remainder = divmod(wanted, settings.per_device_train_batch_size * replicas)
+        if (accumulation, remainder) == (settings.gradient_accumulation_steps, 0):
             return self
-        is_taken = ACCUMULATION not in self.state.unknown_values and getattr(current.job, "apply", "") != "none"
-        if left or not is_taken or old.perhaps > 1:
+        if remainder or KNOBS[1] in unknown or getattr(current.job, "apply", "") == "none" or spread.perhaps > 1:
             return self._replace(batch=f"before {wanted}: the learning rate may need another value")
-        change = {ACCUMULATION: accumulation}
+        change = {KNOBS[1]: accumulation}
         batch = f"as before: accumulation {settings.gradient_accumulation_steps} → {accumulation}"
-        state = self.state.with_changes(change, Origin(OriginKind.EDITED, f"on {copies} GPUs"))
+        state = self.state.with_changes(change, Origin(OriginKind.EDITED, f"on {replicas} GPUs"))
         return self._replace(state=state, batch=batch, change=change)
 
 

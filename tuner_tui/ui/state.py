@@ -151,11 +151,10 @@ class UiState(Struct, frozen=True):
     @property
     def batch_note(self) -> str:
         """How the changes of the settings changed the effective batch; empty if they did not."""
-        editing, spread = self.editing, self.data_parallel
+        editing = self.editing
         if editing is None or "per_device_train_batch_size" in self.unknown_values:
             return ""
-        replicas = spread.processes * spread.gpu_count
-        return effective_batch_note(editing.saved.settings, editing.current.settings, replicas)
+        return effective_batch_note(editing.saved.settings, editing.current.settings, self.data_parallel.replicas)
 
     @property
     def edited(self) -> bool:

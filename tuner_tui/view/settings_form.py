@@ -33,6 +33,11 @@ class DataParallel(NamedTuple):
     gpu_count: int = 1
     perhaps: int = 1
 
+    @property
+    def replicas(self) -> int:
+        """The copies of the model that train together."""
+        return self.processes * self.gpu_count
+
 
 SINGLE_DEVICE = DataParallel()
 
@@ -240,7 +245,7 @@ def effective_batch(view: SettingsView, width: int) -> str:
     many = f" × {spread.processes} processes" if spread.processes > 1 else ""
     many += f" × {spread.gpu_count} GPUs" if spread.gpu_count > 1 else ""
     perhaps = f" (× {spread.perhaps} GPUs with a Trainer)" if spread.perhaps > 1 else ""
-    product = settings.effective_batch(spread.processes * spread.gpu_count)
+    product = settings.effective_batch(spread.replicas)
     batch = f"batch {product} = {parts}{many}"
     texts = (f"effective {batch}{perhaps}", f"{batch}{perhaps}", f"{batch}{perhaps.replace(' with a Trainer', '?')}")
     return next((text for text in texts if len(text) <= width), batch)
