@@ -11,7 +11,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, json_text, print_line, report_width, row_lines
 from tuner_tui.cli.watch_opener import open_machine_screen, run_watch_app
@@ -23,6 +23,10 @@ from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
 
 if TYPE_CHECKING:
     from tuner_tui.hosts import HostsWatcher
+    from tuner_tui.runs.read.machine_monitor import MachineView
+    from tuner_tui.view.cells import Line
+
+T = TypeVar("T")
 
 PERIOD_S = 1.0
 FIRST_ANSWER_S = 5.0
@@ -80,31 +84,37 @@ def _print_machine(pid: int | None, once: bool, as_json: bool) -> int:
 
     machine = open_machine_monitor(runs_dir())
 
-    def next_text() -> tuple[str, bool]:
+    def next_view() -> tuple[MachineView, bool]:
         view = machine.look(pid)
-        text = (
-            json_text(view, 2 if once else None)
-            if as_json
-            else "\n".join(row_lines(snapshot_rows(view, report_width()))) + "\n" * (not once)
-        )
-        return text, pid is not None and not view.jobs
+        return view, pid is not None and not view.jobs
 
     try:
         with Signals() as interrupts:
             machine.wait_ready(FIRST_ANSWER_S)
             machine.look(pid)  # not shown: load is the difference between two samples
             interrupts.wait(PERIOD_S)
-            return _print_texts(next_text, once, interrupts)
+            return _print_views(next_view, None if as_json else snapshot_rows, once, interrupts)
     finally:
         machine.close()
 
 
-def _print_texts(next_text: Callable[[], tuple[str, bool]], once: bool, interrupts: Signals) -> int:
-    """Print texts until one comes with True, the pipe is closed or a signal arrives; return the exit code."""
+def _print_views(
+    next_view: Callable[[], tuple[T, bool]],
+    draw: Callable[[T, int], Sequence[Line]] | None,
+    once: bool,
+    interrupts: Signals,
+) -> int:
+    """Print views until one comes with True, the pipe is closed or a signal arrives; return the exit code.
+
+    They are printed as the rows that `draw` returns for a width, or as JSON.
+    """
     try:
         while not (interrupts.interrupts or interrupts.terminated):
-            text, last = next_text()
-            print_line(text)
+            view, last = next_view()
+            if draw is None:
+                print_line(json_text(view, 2 if once else None))
+            else:
+                print_line("\n".join(row_lines(draw(view, report_width()))) + "\n" * (not once))
             if once or last:
                 return ExitCode.DONE
             interrupts.wait(PERIOD_S)
@@ -146,20 +156,13 @@ def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
     from tuner_tui.view.hosts_rows import hosts_rows
     from tuner_tui.view.sample_history import WINDOWS
 
-    def next_text() -> tuple[str, bool]:
-        views = watcher.look()
-        if as_json:
-            return json_text(views, 2 if once else None), False
-        rows = hosts_rows(views, {}, WINDOWS[0], report_width())
-        return "\n".join(row_lines(rows)) + "\n" * (not once), False
-
+    draw = None if as_json else lambda views, width: hosts_rows(views, {}, WINDOWS[0], width)
     with Signals() as interrupts:
         ends_s = time.monotonic() + (HOSTS_ANSWER_S if once else FIRST_ANSWER_S)
         while time.monotonic() < ends_s and not (interrupts.interrupts or interrupts.terminated):
             if all(view.machine or view.problem for view in watcher.look()):
                 break
             interrupts.wait(0.1)
-        code = _print_texts(next_text, once, interrupts)
-    return (
-        ExitCode.FAILED if once and code == ExitCode.DONE and not any(view.machine for view in watcher.look()) else code
-    )
+        code = _print_views(lambda: (watcher.look(), False), draw, once, interrupts)
+    silent = once and code == ExitCode.DONE and not any(view.machine for view in watcher.look())
+    return ExitCode.FAILED if silent else code
