@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.fakes.inventories import box, make_gpu, python
 from tests.runs.builders import record
 from tuner_tui.cli.machine import LocalMachine, parse_memory_limit
-from tuner_tui.cli.training_options import launch_request, parse_launch_options
+from tuner_tui.cli.training_options import TrainingOptions, launch_request
 from tuner_tui.runs.store.folder import create_folder, runs_dir
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.errors import SettingsError
@@ -120,6 +120,6 @@ def test_a_size_without_its_unit_is_asked_for_it(text: str, expected: str) -> No
 
 
 def test_set_changes_the_job_too() -> None:
-    options = parse_launch_options(LaunchOptions(model="gpt2"), ["data=my.csv", "task=causal-lm", "seed=3"])
+    options = TrainingOptions(model="gpt2", values=["data=my.csv", "task=causal-lm", "seed=3"]).parse()
     assert (options.model, options.task, options.data) == ("gpt2", "causal-lm", "my.csv")
     assert options.flags == {"seed": "3"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -53,6 +53,8 @@ from tuner_tui.tuning.store import AlreadyTuningError
 AnyJob = TypeVar("AnyJob", BuiltinJob, BuiltinJob | CommandJob)
 ASSUMED_TOKENS: Mapping[Task, int] = {"causal-lm": 1024, "seq2seq": 512}
 """Of a sample whose data is not known, by task; classifiers have the default of the setting."""
+JOB_VALUES = ("model", "task", "data")
+"""What `--set` changes of the built-in job, in addition to the settings."""
 
 
 class TrainingOptions(Struct, frozen=True, kw_only=True):
@@ -95,8 +97,19 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
         return LaunchOptions(command=tuple(self.command or ()), **{name: getattr(self, name) for name in names})
 
     def parse(self, *swept: str) -> LaunchOptions:
-        """Return the launch, with the settings `swept` after those of `--set`. Raises `SettingsError`."""
-        return parse_launch_options(self.options, [*(self.values or ()), *swept], self.memory_limit)
+        """Return the launch, with the settings `swept` after those of `--set`. Raises `SettingsError`.
+
+        A configuration file in place of a command is a preset: the file names its tool.
+        """
+        options = self.options
+        word = options.command[0] if options.preset is None and len(options.command) == 1 else ""
+        if names_tool_file(word) and Path(word).is_file() and not os.access(word, os.X_OK):
+            options = replace(options, command=(), preset=word)
+        words = [word.partition("=") for word in (*(self.values or ()), *swept)]
+        chosen: dict[str, Any] = {name: text for name, _, text in words if name in JOB_VALUES and text}
+        flags = parse_flags("".join(word) for word in words if word[0] not in chosen)
+        limit = parse_memory_limit(self.memory_limit)
+        return replace(options, flags=flags, environment=dict(os.environ), memory_limit_bytes=limit, **chosen)
 
 
 class PlanOptions(Struct, frozen=True, kw_only=True):
@@ -198,27 +211,6 @@ def taking(options: type[TrainingOptions | PlanOptions]) -> Callable[[Callable[.
         return command
 
     return decorate
-
-
-JOB_VALUES = ("model", "task", "data")
-"""What `--set` changes of the built-in job, in addition to the settings."""
-
-
-def parse_launch_options(
-    options: LaunchOptions, values: Sequence[str] | None = None, memory_limit: str | None = None
-) -> LaunchOptions:
-    """Complete `options` by `--set`, `--memory-limit` and the environment. Raises `SettingsError`.
-
-    A configuration file in place of a command is a preset: the file names its tool.
-    """
-    word = options.command[0] if options.preset is None and len(options.command) == 1 else ""
-    if names_tool_file(word) and Path(word).is_file() and not os.access(word, os.X_OK):
-        options = replace(options, command=(), preset=word)
-    words = [word.partition("=") for word in values or ()]
-    chosen: dict[str, Any] = {name: text for name, _, text in words if name in JOB_VALUES and text}
-    flags = parse_flags("".join(word) for word in words if word[0] not in chosen)
-    limit = parse_memory_limit(memory_limit)
-    return replace(options, flags=flags, environment=dict(os.environ), memory_limit_bytes=limit, **chosen)
 
 
 def launch_request(options: LaunchOptions, read_machine: ReadMachine) -> LaunchRequest:
