@@ -53,7 +53,8 @@ class ScreenSession:
         self._backend = backend
         self._hardware = HardwareFeed()
         self._run: FollowedRun | None = None
-        self._store = StateStore(backend, main, self._ask_estimate, self._keep_draft)
+        ask_estimate = partial(app.run_task, self._estimate, only="estimate")
+        self._store = StateStore(backend, main, ask_estimate, self._keep_draft)
         self.settings = SettingsRequests(app, self._store, backend)
         self._runs = RunRequests(app, self._store, backend, self._show_run, self.settings.load)
         self._tuning = TuningRequests(app, self._store, backend)
@@ -106,9 +107,6 @@ class ScreenSession:
         self._app.run_task(self._tuning.watch_status)
         self._app.run_task(self._runs.watch_recent)
         self._app.run_task(to_daemon_thread, self._backend.wake_queue)
-        await self._open_first(choose)
-
-    async def _open_first(self, choose: Callable[[Backend], tuple[TrainingConfig, Path | None]]) -> None:
         try:
             config, folder = await to_daemon_thread(lambda: choose(self._backend))
         except BackendError as error:
@@ -169,9 +167,6 @@ class ScreenSession:
         self._hardware.covered_until_s = min(view.sample.time_s, now_s) + SAMPLE_VALID_S
         if self._hardware.covered_until_s > now_s:
             self._main.sample = view.sample
-
-    def _ask_estimate(self, request: EstimateRequest) -> None:
-        self._app.run_task(self._estimate, request, only="estimate")
 
     async def _estimate(self, request: EstimateRequest) -> None:
         """Show an estimate at once, and a refined one after a pause: it may trace the model for seconds."""

@@ -32,7 +32,7 @@ class StateStore:
         self,
         backend: Backend,
         screen: MainScreen,
-        ask_estimate: Callable[[EstimateRequest], None],
+        ask_estimate: Callable[[EstimateRequest], object],
         keep_draft: Callable[[], object],
     ) -> None:
         self.state = UiState()
