@@ -128,21 +128,21 @@ class FollowedRun:
         return (self.log.before if part.before else self.log.window)(part.anchor, part.count)
 
 
+def read_context(run: RunFolder, view: RunView) -> RunContext | None:
+    """Read what surrounds a run: earlier ones, and what its remedy did; None without its record."""
+    from tuner_tui.tuning.followed_remedies import follow_remedies
+
+    if view.record is None:
+        return None
+    gpus = partial(gpus_in_use, device=view.state.in_effect.get("device"))
+    context = read_run_context(run, view.record, view.state.finished is not None, gpus)
+    return replace(context, remedy=follow_remedies(run))
+
+
 def follow_run(run: RunFolder) -> FollowedRun:
     """Open the readers of a run."""
-
-    def read_context(view: RunView) -> RunContext | None:
-        ended = view.state.finished is not None
-        if view.record is None:
-            return None
-        context = read_run_context(
-            run, view.record, ended, partial(gpus_in_use, device=view.state.in_effect.get("device"))
-        )
-        from tuner_tui.tuning.followed_remedies import follow_remedies
-
-        return replace(context, remedy=follow_remedies(run))
-
-    return FollowedRun(RunReader(run), LogReader(run.output_log), RunDiagnoser(run), read_context=read_context)
+    context = partial(read_context, run)
+    return FollowedRun(RunReader(run), LogReader(run.output_log), RunDiagnoser(run), read_context=context)
 
 
 def compare_runs(first: RunFolder, second: RunFolder) -> Iterator[ComparisonScene]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec.structs import replace
 
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import situation_of_run, with_outcome
@@ -15,11 +13,9 @@ from tuner_tui.cli.console import fail, find_run_or_exit, print_line, print_note
 from tuner_tui.cli.options import RunName
 from tuner_tui.core.files import write_durable
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.read.run_context import read_run_context
-from tuner_tui.tuning.followed_remedies import follow_remedies
+from tuner_tui.ui.followed_run import read_context
 from tuner_tui.ui.report_file import render_report, report_problem
 from tuner_tui.view.end_card import end_scene
-from tuner_tui.view.gpu_rows import gpus_in_use
 
 
 def report(
@@ -37,14 +33,11 @@ def report(
     if problem is not None:
         fail(f"--output: {problem}")
     view = with_outcome(RunReader(folder).poll())
-    record = view.record
-    if record is None:
+    if view.record is None:
         fail(view.record_problem or f"The record of {folder.id} cannot be read.")
     if view.state.finished is None:
         fail(f"{folder.id} has not ended: {view.status.sentence}")
-    gpus = partial(gpus_in_use, device=view.state.in_effect.get("device"))
-    context = replace(read_run_context(folder, record, True, gpus), remedy=follow_remedies(folder))
-    scene = end_scene(folder.id, view, context, diagnose(situation_of_run(folder, view)))
+    scene = end_scene(folder.id, view, read_context(folder, view), diagnose(situation_of_run(folder, view)))
     if output is None:
         print_line(render_report(scene, ".md").rstrip())
         return
