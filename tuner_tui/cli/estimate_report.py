@@ -20,7 +20,7 @@ from tuner_tui.memory.calibration import MeasuredEstimate
 from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, Settings, Value, format_value
-from tuner_tui.view.estimate_rows import VERDICTS
+from tuner_tui.view.estimate_rows import VERDICTS, training_method
 
 BAR_WIDTH = 40
 DIVIDED = "What fits depends on how it is divided: a run of a few steps measures it."
@@ -181,27 +181,19 @@ def plan_report(plans: Sequence[GpuPlan]) -> list[str]:
     ]
 
 
-def training_method(settings: Settings) -> str:
-    """Return how weights are trained: `full`, `LoRA`, or `QLoRA` on weights of 4 bits."""
-    if settings.peft_method == "none":
-        return "full"
-    method = {"lora": "LoRA", "dora": "DoRA"}[settings.peft_method]
-    bits = {"none": "", "int8": "8-bit ", "nf4": "Q", "fp4": "Q"}[settings.quantization]
-    return f"{bits}{method}"
-
-
 def _plan_row(plan: GpuPlan) -> tuple[str, ...]:
     best, settings = plan.best, plan.settings
     batch = f"{settings.per_device_train_batch_size} × {settings.gradient_accumulation_steps}"
+    method = training_method(settings.peft_method, settings.quantization)
     if best is None:
-        return (plan.gpus.label, training_method(settings), batch, UNKNOWN, "not known", UNKNOWN, UNKNOWN, "")
+        return (plan.gpus.label, method, batch, UNKNOWN, "not known", UNKNOWN, UNKNOWN, "")
     _, _, verdict = VERDICTS[best.verdict]
     largest = best.largest_batch()
     time = None if plan.duration is None else plan.duration.range_s
     span = UNKNOWN if time is None else "–".join(dict.fromkeys(map(format_duration, time)))
     return (
         plan.gpus.label,
-        training_method(settings),
+        method,
         batch,
         f"{format_size(best.total_bytes)} ± {format_uncertainty(best)}",
         verdict,

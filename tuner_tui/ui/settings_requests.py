@@ -31,7 +31,7 @@ from tuner_tui.ui.screens.pickers import DIALOG_FRAME, DIALOG_SHARE, PickerItem,
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.state_store import Requests, estimate_request
 from tuner_tui.view.cells import READING
-from tuner_tui.view.estimate_rows import VERDICTS, figures_of
+from tuner_tui.view.estimate_rows import VERDICTS, figures_of, training_method
 
 
 class SettingsRequests(Requests):
@@ -97,11 +97,9 @@ class SettingsRequests(Requests):
         facts = await to_daemon_thread(lambda: self._backend.read_job(job))
         if self._state.loaded is None or self._state.loaded.job != job:  # another one is shown meanwhile
             return
-        state, python = self._state, facts.python
-        earlier = state.earlier if state.earlier == facts.earlier else facts.earlier
-        self._store.update(
-            replace(state, accelerate=facts.accelerate, given=facts.given, sources=facts.sources, earlier=earlier)
-        )
+        python = facts.python
+        if facts != self._state.facts:
+            self._store.update(replace(self._state, facts=facts))
         if python == self._python:
             return
         # The versions come first, as they are read without importing a package and are enough for most rules. Until
@@ -454,14 +452,13 @@ def _preset_figures(
     Of one for other machines stands there what this one lacks.
     """
     values = {} if preset.loaded is None else preset.loaded.preset.settings
-    adapter = {"lora": "LoRA", "dora": "DoRA"}.get(str(values.get("peft_method")), "")
-    quantized = "Q" if values.get("quantization", "none") != "none" else ""
+    method = training_method(values.get("peft_method"), values.get("quantization"))
     marks = (
         "current" if preset.name == current else "",
         "replaces the shipped one" if preset.hides_shipped else "",
         "for this machine" if preset.suits else "",
     )
-    method, marked = f"{quantized}{adapter}" if adapter else "full", ", ".join(filter(None, marks))
+    marked = ", ".join(filter(None, marks))
     if outlook is None:
         return method, memory, "", marked
     estimate, duration = outlook.memory.estimate, outlook.memory.duration

@@ -162,3 +162,9 @@ def source(rests_on: str, width: int) -> str:
     """Return the source of an estimate in `width` cells: `traced, corrected by run r007: ×1.02`, its end or nothing."""
     later = rests_on.rpartition(", ")[2]
     return next((words for words in (rests_on, later, later.partition(":")[0]) if text_width(words) <= width), "")
+
+
+def training_method(peft_method: object, quantization: object) -> str:
+    """Return how weights are trained: `full`, `LoRA`, or `QLoRA` on weights of 4 bits."""
+    method = {"lora": "LoRA", "dora": "DoRA"}.get(str(peft_method))
+    return "full" if method is None else {"int8": "8-bit ", "nf4": "Q", "fp4": "Q"}.get(str(quantization), "") + method
