@@ -16,6 +16,7 @@ from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
+from tuner_tui.ui.records import JobFacts
 from tuner_tui.ui.state import SettingChange, UiState
 from tuner_tui.view.settings_form import DataParallel, ValueInEffect
 
@@ -60,9 +61,9 @@ def test_the_form_differs_once_the_run_is_observed() -> None:
 
 def test_the_accelerate_config_counts() -> None:
     job = CommandJob(command=("accelerate", "launch", "train.py"))
-    config = AccelerateConfig(Path("/x.yaml"), "MULTI_GPU", 4, None)
-    assert devices(UiState(accelerate=config), job) == DataParallel(processes=4)
-    assert devices(UiState(inventory=box(T4), accelerate=config), job) == DataParallel(processes=4)
+    facts = JobFacts(Path("python"), AccelerateConfig(Path("/x.yaml"), "MULTI_GPU", 4, None), {})
+    assert devices(UiState(facts=facts), job) == DataParallel(processes=4)
+    assert devices(UiState(inventory=box(T4), facts=facts), job) == DataParallel(processes=4)
 
 
 BATCH = "per_device_train_batch_size"
@@ -154,7 +155,7 @@ def test_a_command_shows_the_values_that_it_names_itself_until_its_run_shows_oth
     reading = UiState().with_config(config)
     assert reading.is_reading_values
     assert BATCH in reading.unknown_values
-    read = replace(reading, given={BATCH: 16}).with_seen(reading)
+    read = replace(reading, facts=JobFacts(Path("python"), None, {BATCH: 16})).with_seen(reading)
     assert shown(read) == (16, "observed")
     assert not read.is_reading_values
     assert BATCH not in read.unknown_values
@@ -163,7 +164,7 @@ def test_a_command_shows_the_values_that_it_names_itself_until_its_run_shows_oth
 
 def test_the_default_can_be_chosen_where_the_value_of_the_command_is_not_known() -> None:
     config = replace(opened(None), job=COMMAND)
-    state = replace(UiState().with_config(config), given={})
+    state = replace(UiState().with_config(config), facts=JobFacts(Path("python"), None, {}))
     chosen = state.with_edit(BATCH, "8")
     assert (shown(chosen), chosen.dirty) == ((8, "edited"), True)
     assert state.changes_to({BATCH: 8}) == (SettingChange("micro batch", "–", "8"),)
@@ -180,12 +181,13 @@ def test_a_start_says_how_the_changes_changed_the_effective_batch() -> None:
 def test_a_remedy_of_the_environment_is_set_in_the_job_and_offered_once() -> None:
     fewer = Remedy("OMP_NUM_THREADS=1", "", env={"OMP_NUM_THREADS": "1"})
     finding = Finding("cpu-contended", "warning", "", (), "certain", remedies=(fewer,))
-    before = replace(UiState().with_config(replace(opened(), job=COMMAND)), findings=(finding,), given={})
+    facts = JobFacts(Path("python"), None, {})
+    before = replace(UiState().with_config(replace(opened(), job=COMMAND)), findings=(finding,), facts=facts)
     assert before.changes_by(fewer) == (SettingChange("OMP_NUM_THREADS", "not set", "1"),)
     after = before.with_remedy(finding, fewer)
     assert after.loaded is not None
     assert after.loaded.job == replace(COMMAND, env={"OMP_NUM_THREADS": "1"})
-    assert after.given == {}  # what the command names itself need not be read again
+    assert after.facts is facts  # what the command names itself need not be read again
     assert [each.can_apply for state in (before, after) for each in state.findings_shown[0].remedies] == [True, False]
     built_in = replace(UiState().with_config(opened()), findings=(finding,)).with_remedy(finding, fewer)
     assert built_in.loaded is not None

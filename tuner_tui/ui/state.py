@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.advice.batch_scaling import effective_batch_note
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.advice.recommend.duration_estimate import EarlierRun
 from tuner_tui.advice.recommend.target import target_of
 from tuner_tui.advice.settings_check import differing_settings
 from tuner_tui.advice.situation import effective_settings, observed_values, situation_of_state
@@ -38,7 +37,7 @@ from tuner_tui.settings.model import (
 )
 from tuner_tui.tuning.trial import TuningConclusion
 from tuner_tui.tuning.trial_log import TuningView
-from tuner_tui.ui.records import DEMO, TrainingConfig
+from tuner_tui.ui.records import DEMO, JobFacts, TrainingConfig
 from tuner_tui.view.estimate_rows import OUT_OF_MEMORY
 from tuner_tui.view.settings_form import DataParallel, ValueInEffect, format_field
 
@@ -74,11 +73,10 @@ class UiState(Struct, frozen=True):
 
     What was not read yet is None. `loaded` is what was loaded or saved last, `editing` the history of settings since
     then; they are read together with `folder`, that of the followed run, which is None where none is. `view` and
-    `findings` are those of this run, `context` are earlier ones. `given` are the settings that the command names, and
-    `sources` the files in which they are. `accelerate` is the file with which accelerate starts the job, `earlier` are
-    its runs. `tuning` is the one that runs, or the last one until its result was looked at. `past` and `future` are
-    what was shown before and after presets were loaded, newest last. `saved_job` is the job as it was loaded or saved.
-    `recent` are the newest runs. `request` names what is done for the user and takes a while.
+    `findings` are those of this run, `context` are earlier ones. `facts` are those of the job shown. `tuning` is the
+    one that runs, or the last one until its result was looked at. `past` and `future` are what was shown before and
+    after presets were loaded, newest last. `saved_job` is the job as it was loaded or saved. `recent` are the newest
+    runs. `request` names what is done for the user and takes a while.
     """
 
     loaded: TrainingConfig | None = None
@@ -90,10 +88,7 @@ class UiState(Struct, frozen=True):
     findings: tuple[Finding, ...] | None = None
     context: RunContext | None = None
     saved_job: Job | None = None
-    given: Mapping[str, Value] | None = None
-    sources: Mapping[str, str] = field(default_factory=dict)
-    accelerate: AccelerateConfig | None = None
-    earlier: tuple[EarlierRun, ...] = ()
+    facts: JobFacts | None = None
     tuning: TuningView | None = None
     past: tuple[LoadedSettings, ...] = ()
     future: tuple[LoadedSettings, ...] = ()
@@ -124,7 +119,7 @@ class UiState(Struct, frozen=True):
     def is_reading_values(self) -> bool:
         """Whether the values that the command has of its own may still be read, in its files or in its run."""
         starting = self.view is None or (self.running and not self.view.state.in_effect)
-        return self.given is None or (self.folder is not None and starting)
+        return self.facts is None or (self.folder is not None and starting)
 
     @property
     def unknown_values(self) -> frozenset[str]:
@@ -144,9 +139,14 @@ class UiState(Struct, frozen=True):
         failure = {"out-of-memory": OUT_OF_MEMORY, "failed": "failed"}.get(view.state.outcome or "", "")
         used = view.record.resolved
         if failure and isinstance(current.job, CommandJob):
-            run, seen = self._seen_in_run
-            used = _with_seen(used.with_own(self.given or {}, self.sources), seen, run)
+            used = self._with_facts(used)
         return failure if used.settings == current.resolved.settings else ""
+
+    def _with_facts(self, resolved: Resolved) -> Resolved:
+        """Return `resolved` with the values that the command names itself, and those seen in its followed run."""
+        run, seen = self._seen_in_run
+        named = resolved if self.facts is None else resolved.with_own(self.facts.given, self.facts.sources)
+        return _with_seen(named, seen, run)
 
     @property
     def batch_note(self) -> str:
@@ -214,6 +214,11 @@ class UiState(Struct, frozen=True):
         return expected_data_parallel(job, settings, self.inventory, self.interpreter, self.accelerate)
 
     @property
+    def accelerate(self) -> AccelerateConfig | None:
+        """The file with which accelerate starts the job."""
+        return None if self.facts is None else self.facts.accelerate
+
+    @property
     def values_in_effect(self) -> Mapping[str, ValueInEffect]:
         """What the followed run uses in place of the values shown, if these were given to it."""
         view, current = self.view, self.current
@@ -229,7 +234,7 @@ class UiState(Struct, frozen=True):
 
     def form_differs(self, other: UiState) -> bool:
         """Whether the settings form looks different. It does not for the news of a run, which come every second."""
-        parts = ("loaded", "editing", "inventory", "interpreter", "accelerate", "earlier")
+        parts = ("loaded", "editing", "inventory", "interpreter", "facts")
         if any(getattr(self, part) is not getattr(other, part) for part in parts):
             return True
         if self.is_reading_values != other.is_reading_values or self.failure != other.failure:
@@ -245,12 +250,12 @@ class UiState(Struct, frozen=True):
             shown = replace(shown, editing=replace(shown.editing, future=()))
         past = self.past if shown is None else (*self.past, shown)[-LOAD_LIMIT:]
         editing = EditHistory.of(config.resolved)
-        given = self._given_of(config.job)
-        return replace(self, loaded=config, editing=editing, saved_job=config.job, given=given, past=past, future=())
+        facts = self._facts_of(config.job)
+        return replace(self, loaded=config, editing=editing, saved_job=config.job, facts=facts, past=past, future=())
 
-    def _given_of(self, job: Job) -> Mapping[str, Value] | None:
-        """What is known of the values that `job` has of its own: nothing, if it is another job."""
-        return self.given if self.loaded is not None and self.loaded.job == job else None
+    def _facts_of(self, job: Job) -> JobFacts | None:
+        """What is known of `job`: nothing, if it is another job."""
+        return self.facts if self.loaded is not None and self.loaded.job == job else None
 
     @property
     def _shown(self) -> LoadedSettings | None:
@@ -259,20 +264,21 @@ class UiState(Struct, frozen=True):
         return LoadedSettings(self.loaded, self.editing, self.saved_job)
 
     def _showing(self, shown: LoadedSettings) -> UiState:
-        given = self._given_of(shown.loaded.job)
-        return replace(self, loaded=shown.loaded, editing=shown.editing, saved_job=shown.saved_job, given=given)
+        facts = self._facts_of(shown.loaded.job)
+        return replace(self, loaded=shown.loaded, editing=shown.editing, saved_job=shown.saved_job, facts=facts)
 
     def with_job(self, job: Job) -> UiState:
         """Replace the job; undo brings back the one before.
 
         A command keeps its own defaults: recommended values are dropped for one, and those of the demo.
         """
-        if self.loaded is None or self.editing is None or job == self.loaded.job:
+        shown = self._shown
+        if shown is None or self.loaded is None or self.editing is None or job == self.loaded.job:
             return self
         same_script = getattr(job, "command", ())[:2] == getattr(self.loaded.job, "command", ())[:2]
         cwd = self.loaded.cwd if same_script else None  # another command is one of the folder of the screen
-        past = (*self.past, LoadedSettings(self.loaded, self.editing, self.saved_job))[-LOAD_LIMIT:]
-        loaded, current, given = replace(self.loaded, job=job, cwd=cwd), self.editing.current, None
+        past = (*self.past, shown)[-LOAD_LIMIT:]
+        loaded, current, facts = replace(self.loaded, job=job, cwd=cwd), self.editing.current, None
         if job.env != self.loaded.job.env:  # what was set by a remedy may be gone
             current = replace(current, env_remedies=())
         editing = replace(self.editing, current=current, past=(), future=())
@@ -282,18 +288,17 @@ class UiState(Struct, frozen=True):
                 dropped, loaded = dropped | {OriginKind.PRESET}, replace(loaded, preset=None, base=None)
             editing = editing.map(lambda resolved: _without(resolved, dropped))
             of_env = replace(job, env=self.loaded.job.env) == self.loaded.job
-            given = self.given if of_env else None
-        return replace(self, loaded=loaded, editing=editing, given=given, past=past, future=())
+            facts = self.facts if of_env else None
+        return replace(self, loaded=loaded, editing=editing, facts=facts, past=past, future=())
 
     def with_seen(self, before: UiState) -> UiState:
         """Show the values that this command names itself, and those seen in its followed run, in place of defaults."""
         loaded, editing = self.loaded, self.editing
         if loaded is None or editing is None or not isinstance(loaded.job, CommandJob):
             return self
-        if (before.given, before.editing, before._seen_in_run) == (self.given, editing, self._seen_in_run):
+        if (before.facts, before.editing, before._seen_in_run) == (self.facts, editing, self._seen_in_run):
             return self
-        given, (run, seen) = self.given or {}, self._seen_in_run
-        completed = editing.map(lambda resolved: _with_seen(resolved.with_own(given, self.sources), seen, run))
+        completed = editing.map(self._with_facts)
         return self if completed == editing else replace(self, editing=completed)
 
     @property

@@ -112,7 +112,7 @@ class StateStore:
         inventory, interpreter, loaded, editing = state.inventory, state.interpreter, state.loaded, state.editing
         if inventory is None or interpreter is None or loaded is None or editing is None or loaded.as_it_ran:
             return state
-        earlier = () if state.given is None else state.earlier  # those of another job until its own are read
+        earlier = () if state.facts is None else state.facts.earlier
         current, saved = (
             self._backend.recommend(resolved, inventory, interpreter, loaded.job, earlier=earlier)
             for resolved in (editing.current, editing.saved)
