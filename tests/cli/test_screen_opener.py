@@ -183,8 +183,8 @@ def test_a_run_that_failed_or_ended_since_the_last_look_is_opened(
 def test_the_demo_opens_without_reading_presets_or_importing_typer(tmp_path: Path) -> None:
     script = (
         "import sys; from tuner_tui.cli import screen_opener\n"
-        "screen_opener.open_screen = lambda overrides, preset, folder, theme, ascii_only: "
-        'sys.exit(f\'{preset} {sorted({"typer", "pydantic", "yaml"} & set(sys.modules))}\')\n'
+        "screen_opener.TunerApp = lambda open_backend, start, **look: "
+        'sys.exit(f\'{start.keywords["preset"]} {sorted({"typer", "pydantic", "yaml"} & set(sys.modules))}\')\n'
         "sys.stdin = sys.stdout = type('Terminal', (), {'isatty': lambda self: True, 'flush': lambda self: None})()\n"
         "screen_opener.open_named('demo')"
     )

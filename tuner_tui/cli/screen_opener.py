@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import filterfalse
 from pathlib import Path
@@ -30,7 +30,10 @@ def open_named(
     ascii_only: bool = False,
     fallback: int | None = None,
 ) -> NoReturn:
-    """Open the screen on the preset or run `name`; without one, on the newest live run or the last preset."""
+    """Open the screen on the preset or run `name`; without one, on the newest live run or the last preset.
+
+    It runs until it is closed, and the program exits with its code.
+    """
     exit_on_interrupt()
 
     def open_backend() -> Backend:
@@ -41,18 +44,6 @@ def open_named(
     preset, folder = resolve_name(name)
     if not sys.stdout.isatty() or not sys.stdin.isatty():
         fail("The screen needs a terminal; `tuner-tui run` works without one.")
-    open_screen(open_backend, preset, folder, theme, ascii_only)
-
-
-def open_screen(
-    open_backend: Callable[[], Backend],
-    preset: str | None,
-    folder: Path | None,
-    theme: str = "dark",
-    ascii_only: bool = False,
-) -> NoReturn:
-    """Run the screen until it is closed, and exit with its code."""
-    exit_on_interrupt()
     gc.disable()  # until the first frame is there: all that is made for it stays
 
     start = partial(read_start, preset=preset, folder=folder)
