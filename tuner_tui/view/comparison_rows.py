@@ -44,8 +44,8 @@ from tuner_tui.view.cells import (
 )
 from tuner_tui.view.charts import Axes, Curve, Pattern, curve_rows, legend
 from tuner_tui.view.loss_chart import smooth
-from tuner_tui.view.number_format import EQUAL_SPEED, gain, metric, significant
-from tuner_tui.view.run_rows import outcome_sentence
+from tuner_tui.view.number_format import EQUAL_SPEED, metric, significant
+from tuner_tui.view.run_rows import outcome_sentence, speed_against
 from tuner_tui.view.settings_form import KNOBS
 
 TWO_COLUMNS = 112
@@ -173,7 +173,7 @@ def _verdict(scene: ComparisonScene) -> list[TextSpan]:
     parts: list[tuple[str, MeasuredFigure | LossAt, bool]] = []
     if speed is not None and speed.ratio is not None:
         same = abs(speed.ratio - 1) < EQUAL_SPEED
-        words = f"is as fast as {first}" if same else f"is {gain(speed.ratio)} than {first}"
+        words = f"is {speed_against(speed.ratio, first).text}"
         alike = _is_alike(scene.comparison)
         if alike and not same:
             words += " with the same settings (the difference comes from the machine's load)"

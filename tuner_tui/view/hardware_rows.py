@@ -42,14 +42,14 @@ def hardware_summary(inventory: Inventory, interpreter: Interpreter | None = Non
 
     groups = [(len(group), group[0].name.removeprefix("NVIDIA ")) for group in group_equal_gpus(inventory.gpus)]
     gpus = [f"{count} × {name}" if count > 1 else name for count, name in groups]
-    gpus[-1:] = [f"{gpus[-1]} (CPU-only torch)"] if unused_gpus(inventory, interpreter) else gpus[-1:]
+    note = " (CPU-only torch)" * bool(unused_gpus(inventory, interpreter))
     cpu, memory = inventory.cpu, inventory.memory
     cores, usable_bytes = f"{cpu.usable_cores}", memory.usable_bytes
     ram = f.whole_gib(usable_bytes)
     # Gauges show the whole machine: where a container may use less, the line says of how much.
     cores += f" of {cpu.logical_cores}" if cpu.usable_cores < cpu.logical_cores else ""
     ram += f" of {f.whole_gib(memory.total_bytes)}" if usable_bytes < memory.total_bytes else ""
-    return " · ".join([*(gpus or ["no GPU"]), f"{cores} cores", f"{ram} GiB RAM"])
+    return " · ".join([f"{' · '.join(gpus) or 'no GPU'}{note}", f"{cores} cores", f"{ram} GiB RAM"])
 
 
 def group_equal_gpus(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
