@@ -47,9 +47,7 @@ def weakest(gpus: Iterable[Gpu]) -> Gpu | None:
 def gpu_below(gpus: Iterable[Gpu], feature: str) -> Gpu | None:
     """The weakest GPU if it is known not to support `feature`, else None."""
     gpu = weakest(gpus)
-    return (
-        gpu if gpu is not None and gpu.capability is not None and gpu.capability < least_capability(feature) else None
-    )
+    return gpu if gpu is not None and (gpu.capability or (0, 0)) < least_capability(feature) else None
 
 
 def supports(gpus: Collection[Gpu], feature: str) -> bool | None:

@@ -146,16 +146,15 @@ def logout_warning(user: str | None = None, root: Path = Path("/")) -> str | Non
     # if logind is set to that; below user@UID.service it ends with the user's last session, unless the user lingers.
     cgroup = read_text(root / "proc/self/cgroup")
     lingers = (root / "var/lib/systemd/linger" / user).exists()
-    linger = "" if lingers else f"`loginctl enable-linger {user}` once, and "
+    command = f"`loginctl enable-linger {user}`"
+    linger = "" if lingers else f"{command} once, and "
     if "/session-" in cgroup and ".scope" in cgroup and kills_at_logout(user):
         return (
             "logind ends all processes of this session at logout (KillUserProcesses=yes), tmux and detached "
             f"trainings too. To keep them: {linger}start tmux or tuner-tui with `{MOVED}`."
         )
     if "/user@" in cgroup and not lingers:
-        return (
-            f"systemd ends what runs here after the last logout of {user}. To keep it: `loginctl enable-linger {user}`."
-        )
+        return f"systemd ends what runs here after the last logout of {user}. To keep it: {command}."
     return None
 
 

@@ -145,12 +145,8 @@ def disk_bytes(diskstats: str, names: frozenset[str]) -> dict[str, int]:
     """`disk_read` and `disk_write`: bytes since boot, summed over the disks `names`; empty where none is listed."""
     rows = [line.split(None, 10) for line in diskstats.splitlines()]
     disks = [row for row in rows if len(row) > 9 and row[2] in names]
-    if not disks:
-        return {}
-    return {
-        "disk_read": SECTOR_BYTES * sum(int(row[5]) for row in disks),
-        "disk_write": SECTOR_BYTES * sum(int(row[9]) for row in disks),
-    }
+    read, written = (SECTOR_BYTES * sum(int(row[column]) for row in disks) for column in (5, 9))
+    return {"disk_read": read, "disk_write": written} if disks else {}
 
 
 def free_disk_bytes(folder: Path) -> int | None:

@@ -235,10 +235,8 @@ def interpreter_from_answer(path: Path, answer: Mapping[str, Any], problem: str 
 def package_problem(path: Path, packages: Mapping[str, str], import_error: str | None) -> str | None:
     """The sentence for missing or broken packages; None where torch is there and transformers imports."""
     if "torch" not in packages:
-        return (
-            f"{path} has no torch: choose the Python of your training environment, or run {path} -m pip "
-            "install torch transformers accelerate."
-        )
+        install = f"{path} -m pip install torch transformers accelerate"
+        return f"{path} has no torch: choose the Python of your training environment, or run {install}."
     if import_error is not None and "transformers" in packages:
         return f"{path} cannot import transformers: {import_error}."
     return None

@@ -185,7 +185,9 @@ class NvmlGpu:
         # call. If already the registration failed, the GPU has no such events and is not asked again.
         try:
             if self._events is None and self._supports_events and self._handle is not None:
-                self._events = self._listen()
+                events = self._nvml.nvmlEventSetCreate()
+                self._nvml.nvmlDeviceRegisterEvents(self._handle, EVENT_XID, events)
+                self._events = events
             while self._events is not None and len(codes) < MAX_XIDS:
                 codes.append(int(self._nvml.nvmlEventSetWait_v2(self._events, 0).eventData))
         except self._nvml.NVMLError as error:  # a timeout: the queue is empty
@@ -193,12 +195,6 @@ class NvmlGpu:
             if error.value != TIMEOUT:
                 self._events = None
         return tuple(codes)
-
-    def _listen(self) -> Any:
-        """Registers for the GPU's Xids. Raises NVMLError where the driver does not support that."""
-        events = self._nvml.nvmlEventSetCreate()
-        self._nvml.nvmlDeviceRegisterEvents(self._handle, EVENT_XID, events)
-        return events
 
     def _memory(self) -> tuple[int | None, int | None]:
         """Total and used bytes. Version 1 of the interface, for older drivers, counts reserved memory as used."""
@@ -236,7 +232,7 @@ class NvmlGpu:
                 shares.setdefault(int(sample.pid), []).append(int(sample.smUtil))
         if not self._newest_share_us:
             return processes
-        means = {pid: sum(each) / len(each) for pid, each in shares.items()}
+        means = {pid: sum(percents) / len(percents) for pid, percents in shares.items()}
         return tuple(replace(process, sm_pct=means.get(process.pid, 0.0)) for process in processes)
 
     def _query(self, function: str, *arguments: Any) -> Any:

@@ -52,24 +52,23 @@ def measure_other_load(sample: Callable[[], Sample], cores: float) -> OtherLoad:
     before, since_s = _cpu_seconds(), time.monotonic()
     time.sleep(MEASURED_S)
     load, after, elapsed_s = sample(), _cpu_seconds(), max(time.monotonic() - since_s, 1e-3)
-    used = {pid: (after[pid] - seconds) / elapsed_s for pid, seconds in before.items() if pid in after}
-    own_cores, allowed = used.pop(os.getpid(), 0.0), _cores_of(os.getpid())
+    load_of = {pid: (after[pid] - seconds) / elapsed_s for pid, seconds in before.items() if pid in after}
+    own_cores, allowed = load_of.pop(os.getpid(), 0.0), _cores_of(os.getpid())
     total_pct = load.host.cpu_pct
-    named: dict[str, list[float]] = {}
-    for pid in used:
-        if used[pid] >= MIN_NAMED_CORES and allowed & _cores_of(pid):
-            named.setdefault(_name(pid), []).append(used[pid])
-    busiest = sorted(named.items(), key=lambda each: -sum(each[1]))[:MAX_NAMED]
+    loads: dict[str, list[float]] = {}
+    for pid, used in load_of.items():
+        if used >= MIN_NAMED_CORES and allowed & _cores_of(pid):
+            loads.setdefault(brief_command(read_command(pid)) or f"process {pid}", []).append(used)
+    processes = [
+        BusyProcess(command=f"{len(shares)} × {command}" if len(shares) > 1 else command, cores=round(sum(shares), 2))
+        for command, shares in loads.items()
+    ]
+    busy_gpus = [gpu.utilisation_pct / 100 for gpu in load.gpus if gpu.utilisation_pct is not None]
     on_gpus = (process for gpu in load.gpus for process in gpu.processes or ())
     return OtherLoad(
         cpu_share=None if total_pct is None else max(0.0, total_pct / 100 - own_cores / cores),
-        processes=tuple(
-            BusyProcess(command=f"{len(each)} × {name}" if len(each) > 1 else name, cores=round(sum(each), 2))
-            for name, each in busiest
-        ),
-        gpu_share=max(
-            (gpu.utilisation_pct / 100 for gpu in load.gpus if gpu.utilisation_pct is not None), default=None
-        ),
+        processes=tuple(sorted(processes, key=lambda process: -process.cores)[:MAX_NAMED]),
+        gpu_share=max(busy_gpus, default=None),
         gpu_processes=tuple(dict.fromkeys(process.command for process in on_gpus if process.command))[:MAX_NAMED],
     )
 
@@ -84,7 +83,3 @@ def _cores_of(pid: int) -> set[int]:
         return os.sched_getaffinity(pid)
     except OSError:
         return set()
-
-
-def _name(pid: int) -> str:
-    return brief_command(read_command(pid)) or f"process {pid}"

@@ -351,12 +351,8 @@ class ProcessTable:
     def _due(self, pids: Collection[int], wanted: Collection[int]) -> list[int]:
         # A pid is read at every scan if it is wanted, new, or young; else when its pid modulo SHARES has its turn. A
         # host with thousands of processes then costs a fifth per scan, and no process is older than SHARES scans.
-        turn, entries = self._scans % SHARES, self._entries
-        return [
-            pid
-            for pid in pids
-            if pid in wanted or pid % SHARES == turn or pid not in entries or not entries[pid].settled
-        ]
+        turn, settled = self._scans % SHARES, {pid for pid, entry in self._entries.items() if entry.settled}
+        return [pid for pid in pids if pid in wanted or pid % SHARES == turn or pid not in settled]
 
     @property
     def processes(self) -> Mapping[int, HostProcess]:
@@ -483,7 +479,7 @@ def find_jobs(
             continue
         # Ranks whose launcher died have no common ancestor but init. They kept the process group of their command
         # line, so parts with one group are one job; a process that this program launched is a job by its pid.
-        root = processes[find_root(processes, seed, tops)]
+        root = find_root(processes, seed, tops)
         group = root.pid if root.pid in tops or root.group <= INIT_PID else root.group
         roots.setdefault(group, {}).setdefault(root.pid, seed)
     children: dict[int, list[int]] = {}
@@ -501,14 +497,14 @@ def _with_ancestors(processes: Mapping[int, HostProcess], pid: int) -> Iterator[
         pid = processes[pid].parent
 
 
-def find_root(processes: Mapping[int, HostProcess], pid: int, tops: frozenset[int] = frozenset()) -> int:
-    """The pid of the topmost process of the job of `pid`."""
+def find_root(processes: Mapping[int, HostProcess], pid: int, tops: frozenset[int]) -> HostProcess:
+    """The topmost process of the job of `pid`."""
     root = processes[pid]
     for process in _with_ancestors(processes, pid):
         if process is not root and (root.pid in tops or not is_same_job(root, process)):
             break
         root = process
-    return root.pid
+    return root
 
 
 def is_same_job(process: HostProcess, parent: HostProcess) -> bool:

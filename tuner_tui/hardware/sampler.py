@@ -15,7 +15,7 @@ from tuner_tui.core.daemon_thread import start_daemon_thread
 from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable, xid_meaning
 from tuner_tui.hardware.environment import allocated_gpus
 from tuner_tui.hardware.host_sampler import HostSampler
-from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProcess
+from tuner_tui.hardware.inventory import Gpu, GpuProblem
 from tuner_tui.hardware.nvml import NvmlGpu, NvmlReader
 from tuner_tui.hardware.processes import ProcessSampler, identify_gpu_processes
 from tuner_tui.hardware.sample import GpuSample, Sample
@@ -26,7 +26,6 @@ from tuner_tui.hardware.system_info import Cgroups
 FAST_PERIOD_S = 1.0
 SLOW_EVERY = 3
 STALE_AFTER_S = 2.0
-GpuProcesses = tuple[GpuProcess, ...] | None
 LOST_PERIOD_S = 10.0
 """Seconds between attempts to read a lost GPU: each can block the driver for the GPUs that still work."""
 
@@ -123,12 +122,7 @@ class Sampler:
     """
 
     def __init__(
-        self,
-        reader: NvmlReader,
-        host: HostSampler,
-        processes: ProcessSampler,
-        *,
-        allocated: frozenset[int] | None = None,
+        self, reader: NvmlReader, host: HostSampler, processes: ProcessSampler, allocated: frozenset[int] | None = None
     ) -> None:
         """Read only the GPUs `allocated`; None: all."""
         self._reader = reader
@@ -178,11 +172,11 @@ class Sampler:
         self._polling.set()
 
     def _open(self) -> None:
-        while not self._open_gpus():
+        while True:
+            is_open = self._open_gpus()
             self._opened.set()
-            if self._closing.wait(REOPEN_S):
+            if is_open or self._closing.wait(REOPEN_S):
                 return
-        self._opened.set()
 
     def _open_gpus(self) -> bool:
         """Opens the driver and starts a thread per GPU; False, with the problem, where there is none (yet)."""
@@ -209,13 +203,8 @@ def open_sampler(disk_folder: Path) -> Sampler:
     """A started sampler of this machine; free disk space is that of the file system of `disk_folder`."""
     clock = time.monotonic
     cgroups = Cgroups.of_this_process()
-    host = HostSampler(
-        disk_folder,
-        clock,
-        cores=frozenset(os.sched_getaffinity(0)),
-        cpu=cgroups.tightest_cpu(),
-        memory=cgroups.tightest_memory(),
-    )
-    sampler = Sampler(NvmlReader(), host, ProcessSampler(clock), allocated=allocated_gpus(os.environ))
+    cores, cpu, memory = frozenset(os.sched_getaffinity(0)), cgroups.tightest_cpu(), cgroups.tightest_memory()
+    host = HostSampler(disk_folder, clock, cores=cores, cpu=cpu, memory=memory)
+    sampler = Sampler(NvmlReader(), host, ProcessSampler(clock), allocated_gpus(os.environ))
     sampler.start()
     return sampler

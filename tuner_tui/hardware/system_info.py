@@ -67,9 +67,8 @@ class Cgroups(Struct, frozen=True):
 
     def tightest_memory(self) -> CgroupMemory | None:
         """The cgroup with the lowest memory limit; None without one."""
-        limited = [
-            CgroupMemory(folder, limit) for folder in self.memory if (limit := read_memory_limit(folder)) is not None
-        ]
+        limits = ((folder, read_memory_limit(folder)) for folder in self.memory)
+        limited = [CgroupMemory(folder, limit) for folder, limit in limits if limit is not None]
         return min(limited, key=lambda cgroup: cgroup.limit_bytes, default=None)
 
 
@@ -190,9 +189,5 @@ def listening_pids(port: int) -> list[int]:
         sockets = psutil.net_connections("tcp")
     except (psutil.Error, OSError):
         return []
-    listening = (
-        socket
-        for socket in sockets
-        if socket.status == psutil.CONN_LISTEN and socket.laddr and socket.laddr.port == port
-    )
+    listening = (socket for socket in sockets if socket.status == psutil.CONN_LISTEN and socket.laddr[1:] == (port,))
     return sorted({socket.pid for socket in listening if socket.pid is not None})
