@@ -176,11 +176,12 @@ class _ExceptionParser:
 
     def _is_exception(self, line: LogLine) -> bool:
         """Whether the current line is one, of any class and level if it is right below a frame and its source."""
-        text, above = line.text, [each.text for each in self.lines[max(0, self.position - 3) : self.position]]
-        is_below_frame = any(map(FRAME.match, above))
-        if EXCEPTION.match(text):
-            return not text.endswith("Warning") and (is_below_frame or not line.quiet)
-        return is_below_frame and above[-1][:1] == " " and ": " in text and ANY_EXCEPTION.match(text) is not None
+        text, is_known = line.text, EXCEPTION.match(line.text) is not None
+        if text.endswith("Warning") if is_known else not (": " in text and ANY_EXCEPTION.match(text)):
+            return False
+        above = [before.text for before in self.lines[max(0, self.position - 3) : self.position]]
+        is_below_frame = any(map(FRAME.match, above)) and (is_known or above[-1][:1] == " ")
+        return is_below_frame or (is_known and not line.quiet)
 
     def _parse_traceback(self) -> Iterator[Failure]:
         """Parses a traceback up to the end of its message; yields nothing if it is cut off before any frame."""
@@ -232,7 +233,9 @@ class _ExceptionParser:
         while self.position < len(self.lines):
             text = self.lines[self.position].text
             match = FRAME.match(text)
-            if match is None and self._ends_frames(text, frame is not None and not source and not is_indented):
+            is_outside = match is None and text[:1] not in (" ", "\t") and text.strip() and not BAR.search(text)
+            is_source = frame is not None and not source and not is_indented and not EXCEPTION.match(text)
+            if is_outside and not is_source:
                 if not self._is_interjected():
                     break
                 self.position += 1
@@ -261,12 +264,6 @@ class _ExceptionParser:
             if FRAME.match(ahead.text) and ahead.text[:1] == " ":
                 return True
         return False
-
-    @staticmethod
-    def _ends_frames(text: str, source_follows: bool) -> bool:
-        """Whether `text` is the exception line, not a frame's source, a progress bar or blank."""
-        outside = text[:1] not in (" ", "\t") and bool(text.strip()) and not BAR.search(text)
-        return outside and (not source_follows or EXCEPTION.match(text) is not None)
 
     def _frames_above(self) -> tuple[tuple[CodeFrame, ...], int]:
         """The frames right above the current line, of a traceback whose beginning was cut off, and where they begin."""
@@ -410,9 +407,8 @@ def is_log(path: Path) -> bool:
     if LOG_NAME.search(path.name):
         return True
     lines = () if raw[0].startswith("#!") else parse_lines(raw)
-    return any(line.level or BAR.search(line.text) or reports_progress(line.text) for line in lines) or bool(
-        find_exceptions(lines)
-    )
+    logs = any(line.level or BAR.search(line.text) or reports_progress(line.text) for line in lines)
+    return logs or bool(find_exceptions(lines))
 
 
 ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\)")

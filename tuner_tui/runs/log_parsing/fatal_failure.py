@@ -76,15 +76,10 @@ class _FailureContext:
         self._lines = lines
         self.ended = ended
         # Numbers of the lines that are neither blank nor written by a process that crashes.
-        self._ordinary = [
-            line.number for line in lines if not line.blank and not matches_any("after-a-crash", line.text)
-        ]
-        self._bars = [
-            _bar_state(line, match)
-            for line in lines
-            if "/" in line.text
-            for match in list(BAR.finditer(line.text))[-1:]
-        ]
+        ordinary = (line for line in lines if not line.blank and not matches_any("after-a-crash", line.text))
+        self._ordinary = [line.number for line in ordinary]
+        drawn = ((line, [*BAR.finditer(line.text)]) for line in lines if "/" in line.text)
+        self._bars = [_bar_state(line, matches[-1]) for line, matches in drawn if matches]
         # A bar with metrics behind it is judged by its count.
         self._logged = [line for line in lines if reports_progress(line.text) and not BAR.search(line.text)]
 

@@ -363,8 +363,6 @@ def _learn_prefix(lines: Sequence[str], header: int) -> LearnedPrefix | None:
 def _shape(prefix: str) -> str:
     """A regular expression for `prefix` with other numbers. Blanks after it belong to the line."""
     body = prefix.rstrip()
-    parts = (
-        r"\d+" if part.isdigit() else r"\s+" if part.isspace() else re.escape(part)
-        for part in re.findall(r"\d+|\s+|[^\d\s]+", body)
-    )
-    return "".join(parts) + (r"(?: |$)" if len(prefix) > len(body) else "")
+    parts = re.findall(r"\d+|\s+|[^\d\s]+", body)
+    forms = (r"\d+" if part.isdigit() else r"\s+" if part.isspace() else re.escape(part) for part in parts)
+    return "".join(forms) + (r"(?: |$)" if len(prefix) > len(body) else "")

@@ -432,17 +432,14 @@ class LogEventBuilder:
             self._bar_total, self._bar_done, self._before_steps, self._before_s = total, 0, 0, 0.0
             self._step, self._first_step = None, None
         elif done < self._bar_done or (not record.bar and record.epoch != self._epoch):
-            self._before_steps += self._bar_done if record.bar else (total or 0) * self._epochs_since(record)
+            epochs = 1 if record.epoch is None or self._epoch is None else max(1, int(record.epoch - self._epoch))
+            self._before_steps += self._bar_done if record.bar else (total or 0) * epochs
             self._before_s = self._elapsed_s
         self._bar_done, self._epoch = done, record.epoch
-        self._epochs = record.epochs or self._epochs
         if record.bar and record.elapsed_s is not None:
             self._elapsed_s = self._before_s + record.elapsed_s
         elif self._first_step is not None:
             self._elapsed_s = now - self._first_t
-
-    def _epochs_since(self, record: ProgressRecord) -> int:
-        return 1 if record.epoch is None or self._epoch is None else max(1, int(record.epoch - self._epoch))
 
     def _set_step(self, step: int, source: str, now: float) -> None:
         if self._first_step is None or step < self._first_step:
