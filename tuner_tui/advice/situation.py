@@ -36,11 +36,8 @@ from tuner_tui.runs.store.record import RunRecord, readable_record
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, read_outcomes
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, named_model
-from tuner_tui.settings.model import FIELDS, Precision, Resolved, Settings, check_value
+from tuner_tui.settings.model import DTYPE_PRECISIONS, FIELDS, Precision, Resolved, Settings, check_value
 from tuner_tui.settings.rules import overflows_fp16
-
-DTYPE_PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-"""Precision by the name of an autocast or parameter dtype; any other is called by its own name."""
 
 
 def chosen_settings(resolved: Resolved, job: BuiltinJob | CommandJob | None) -> frozenset[str] | None:
@@ -253,17 +250,11 @@ def build_situation(
         outcomes=read_outcomes() if _is_local(view.record) else (),
         run=None if view.record is None else view.record.id,
         host=view.host,
-        suspects=NO_SUSPECTS if folder is None else _suspects(folder, state),
+        suspects=NO_SUSPECTS if folder is None or not (ended or state.loss_problem) else read_suspects(folder, state),
         replay=None if folder is None else read_replay(folder),
         resume=None if folder is None else read_resume_check(folder, state),
         peaks=() if folder is None or not (ended and situation.ran_out_of_memory) else read_peaks(folder, state),
     )
-
-
-def _suspects(folder: RunFolder, state: RunState) -> Suspects:
-    if state.finished is None and not state.loss_problem:
-        return NO_SUSPECTS
-    return read_suspects(folder, state)
 
 
 def _with_measured_memory(situation: Situation, record: RunRecord | None, inventory: Inventory) -> Situation:

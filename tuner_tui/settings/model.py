@@ -28,6 +28,8 @@ from tuner_tui.core.text import end_at_word, escape_control
 from tuner_tui.settings.errors import FieldError
 
 Precision = Literal["fp32", "fp16", "bf16"]
+DTYPE_PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+"""Precision by torch's name of a dtype; any other is called by its own name."""
 IntervalStrategy = Literal["no", "steps", "epoch"]
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
 WeightsDtype = Literal["auto", "saved", "fp32", "bf16"]

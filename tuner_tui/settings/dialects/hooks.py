@@ -28,7 +28,7 @@ from tuner_tui.settings.dialects.script_search import (
     words_of,
 )
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.model import FIELDS, Value
+from tuner_tui.settings.model import DTYPE_PRECISIONS, FIELDS, Value
 
 LEAST_STEPS = 50
 """A warmup of fewer may be one of epochs."""
@@ -128,7 +128,7 @@ def read_swift_training(values: Mapping[str, Any]) -> Mapping[str, Value]:
     They come when checkpoints are saved, every 500 steps unless the file says otherwise.
     """
     settings: dict[str, Value] = {}
-    word = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(str(values.get("torch_dtype")))
+    word = DTYPE_PRECISIONS.get(str(values.get("torch_dtype")))
     if word is not None and not {"bf16", "fp16"} & values.keys():
         settings["precision"] = word
     if values.get("eval_strategy") is None and (values.get("val_dataset") or values.get("split_dataset_ratio")):
