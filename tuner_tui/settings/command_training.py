@@ -198,8 +198,6 @@ def _options(tree: ast.Module) -> Iterator[tuple[str, bool]]:
 
 def _loads_existing(node: ast.AST) -> bool:
     """Whether `node` is `if os.path.exists(…)` around the loading of a checkpoint."""
-    if not isinstance(node, ast.If):
-        return False
-    if not re.search(r"\b(?:exists|isfile|is_file|isdir|is_dir)\(", unparsed(node.test)):
+    if not isinstance(node, ast.If) or not re.search(r"\b(?:exists|is_?file|is_?dir)\(", unparsed(node.test)):
         return False
     return pattern_of("loads_checkpoint").search("\n".join(map(unparsed, node.body))) is not None

@@ -61,9 +61,7 @@ class _BaseJob(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, ta
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The variables that the job sets; one that names itself extends that of `environ`: `PATH=/opt/bin:$PATH`."""
-        return {
-            name: Template(value).safe_substitute({name: environ.get(name, "")}) for name, value in self.env.items()
-        }
+        return {name: Template(text).safe_substitute({name: environ.get(name, "")}) for name, text in self.env.items()}
 
 
 class BuiltinJob(_BaseJob, frozen=True, kw_only=True, tag="builtin"):

@@ -278,10 +278,8 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     silent = of_script and is_for_any_program(imported.settings, flatten(file.values))
     says_nothing = of_script and not is_recognised and (training is None or training.model is None)
     if says_nothing or (not is_named and (silent or not (file.words or is_recognised))):
-        raise PresetError(
-            f"{source}: neither a preset (`settings:` with `name: value` lines) nor a known configuration file; "
-            f"{_what_it_is(file, path)}"
-        )
+        why = "neither a preset (`settings:` with `name: value` lines) nor a known configuration file"
+        raise PresetError(f"{source}: {why}; {_what_it_is(file, path)}")
     settings = imported.settings
     if training is not None and path is not None:
         if is_named or file.words:
@@ -342,8 +340,8 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         notes += (f"the command in {Path(source).name} is not complete: {'; '.join(reasons)}; {then}",)
     elif path is not None and job is None:
         of_tool = f"this file configures {dialect.tool}, not a training: open the file or the script that is given it"
-        which = of_tool if dialect.of_launcher else command_to_name(path)
-        notes += (*(f"{path.name} is not complete: {reason}" for reason in reasons), which)
+        sentence = of_tool if dialect.of_launcher else command_to_name(path)
+        notes += (*(f"{path.name} is not complete: {reason}" for reason in reasons), sentence)
     return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training)
 
 
@@ -498,10 +496,8 @@ def command_to_name(file: Path) -> str:
     """The sentence for a file whose command is not known."""
     name = file.name
     if name.endswith(".ipynb"):
-        script = f"{name.removesuffix('.ipynb')}.py"
-        return (
-            f"a notebook is started in Jupyter, or as a script: `jupyter nbconvert --to script {name}`, then {script}"
-        )
+        conversion = f"`jupyter nbconvert --to script {name}`, then {name.removesuffix('.ipynb')}.py"
+        return f"a notebook is started in Jupyter, or as a script: {conversion}"
     for service, pattern in words_of("of_services").items() if name.endswith(".py") else ():
         if re.search(pattern, read_source(file)):
             return f"the script {name} {service.replace('<name>', name)}, where nothing is watched"

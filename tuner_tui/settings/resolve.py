@@ -182,9 +182,8 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str, 
             yield name, text, Origin(OriginKind.ENVIRONMENT, variable)
         elif (near := closest_match(name, FIELDS, cutoff=0.85)) is not None:
             right = f"{ENVIRONMENT_PREFIX}{near.upper()}"
-            raise SettingsError(
-                f"the environment variable {shorten_text(variable)} is not a setting; did you mean {right}?"
-            )
+            unknown = f"the environment variable {shorten_text(variable)} is not a setting"
+            raise SettingsError(f"{unknown}; did you mean {right}?")
 
 
 def _with_tool_defaults(resolved: Resolved, tool: Dialect) -> Resolved:

@@ -71,9 +71,7 @@ class RuleContext(Struct, frozen=True):
     @property
     def weakest_gpu(self) -> Gpu | None:
         """The GPU of the lowest known capability, which decides what a training on all GPUs can use."""
-        if not self.gpus or self.no_gpu:
-            return None
-        return capabilities.weakest(self.gpus)
+        return None if not self.gpus or self.no_gpu else capabilities.weakest(self.gpus)
 
     def gpu_below(self, feature: str) -> Gpu | None:
         """The weakest GPU if it is known not to support `feature`, else None."""

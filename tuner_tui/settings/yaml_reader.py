@@ -211,11 +211,10 @@ def _check_size(values: Any, source: str) -> None:
             raise PresetError(f"{source}: is nested deeper than {MAX_DEPTH} levels")
         if any(isinstance(value, int) and value.bit_length() > MAX_BITS for value in level):
             raise PresetError(f"{source}: has a number of hundreds of digits")
-        level = [
-            child
-            for value in level
-            for child in (value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
-        ]
+        inner = (
+            value.values() if isinstance(value, dict) else value for value in level if isinstance(value, dict | list)
+        )
+        level = [child for children in inner for child in children]
 
 
 class _RefusedError(Exception):

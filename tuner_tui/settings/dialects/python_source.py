@@ -212,10 +212,8 @@ class _Source(Struct, frozen=True):
 
     def span(self, node: ast.expr) -> tuple[int, int]:
         """The indexes of the first character and of the one after the last."""
-        return (
-            self.offset(node.lineno, node.col_offset),
-            self.offset(node.end_lineno or node.lineno, node.end_col_offset or 0),
-        )
+        end = self.offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+        return self.offset(node.lineno, node.col_offset), end
 
     def offset(self, line: int, column: int) -> int:
         """The index of a place that `ast` gives as line and UTF-8 byte."""

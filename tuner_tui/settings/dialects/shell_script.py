@@ -160,9 +160,8 @@ def read_shell(text: str, source: str) -> ToolFile:
     text = _with_sourced(text, Path(source).absolute())
     best = _find_command(text, Path(source).absolute().parent)
     if not best.words or not _is_training(best, Path(source).absolute()):
-        raise PresetError(
-            f"{source}: is a shell script in which no training command was found: open the one that starts the training"
-        )
+        why = "is a shell script in which no training command was found: open the one that starts the training"
+        raise PresetError(f"{source}: {why}")
     environment, words = dict(best.exported), best.words
     while words and ((match := _ASSIGNMENT.fullmatch(words[0])) or words[0] in words_of("of_shell")):
         environment |= {match[1]: match[2]} if match else {}
@@ -199,7 +198,7 @@ def read_shell(text: str, source: str) -> ToolFile:
     runs = best.starts and not open_words and not reasons and bool(words) and not words[0].startswith("-")
     values = _given(words)
     # What differs between several trainings is what only the shell knows: neither a value nor the script's default.
-    differing = {name for each in best.rivals for name, _ in values.items() ^ _given(each).items()}
+    differing = {name for rival in best.rivals for name, _ in values.items() ^ _given(rival).items()}
     return ToolFile(
         {name: value for name, value in values.items() if name not in differing},
         command=tuple(str(Path(word).expanduser()) if word.startswith("~/") else word for word in words if runs),
@@ -273,9 +272,7 @@ def patch_shell(text: str, changes: Mapping[tuple[str, ...], Any], source: str) 
         expected |= {} if word is None else {name: word}
         # The option is searched as text, not as shell words: words have lost their quotes and places. The first text
         # that is read as wanted, and that changes nothing else, is the one.
-        texts = (
-            patched for patched in _with_option(text, name, word) if read_shell(patched, source).values == expected
-        )
+        texts = (new for new in _with_option(text, name, word) if read_shell(new, source).values == expected)
         patched = next(texts, None)
         if patched is None:
             raise SettingsError(f"{source}: {name} is computed in the script; change it by hand")
@@ -420,11 +417,11 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
         best = (started or [best])[-1]
     # A command of the same script, or with nearly as much of a training, is lost where only the best one is started.
     script, score = script_of(best.words), _score(best.words)
-    trainings = [command.words for command in started]
-    rivals = [words for words in trainings if script_of(words) == script or 2 * _score(words) >= score]
+    trainings = (command.words for command in started)
+    rivals = tuple(words for words in trainings if script_of(words) == script or 2 * _score(words) >= score)
     if len({*rivals, best.words}) > 1:
         reason = f"it has {len(rivals)} training commands, and what they do not share is left out"
-        best = replace(best, reasons=(*best.reasons, reason), rivals=(*rivals,))
+        best = replace(best, reasons=(*best.reasons, reason), rivals=rivals)
     return best
 
 
