@@ -105,14 +105,12 @@ class BatchChange(Struct, frozen=True):
     def sentence(self) -> str:
         """The change and the two ways to handle it, in one sentence."""
         way = f"or keep it and set learning_rate={self.learning_rate:.1e} ({self.rule})"
+        now = f"The effective batch is now {self.after} (was {self.before})"
         if self.held is None:
-            return (
-                f"The effective batch is now {self.after} (was {self.before}); no micro batch near it divides "
-                f"{self.before}: {way}."
-            )
+            return f"{now}; no micro batch near it divides {self.before}: {way}."
         micro = f"per_device_train_batch_size={self.held.micro}"
         split = f"{micro} gradient_accumulation_steps={self.held.accumulation}"
-        return f"The effective batch is now {self.after} (was {self.before}): {split} keeps it, {way}."
+        return f"{now}: {split} keeps it, {way}."
 
 
 def effective_batch_note(before: Settings, after: Settings, replicas: int = 1) -> str:
@@ -126,11 +124,7 @@ def batch_change(before: Settings, after: Settings, replicas: int = 1) -> BatchC
     old, new = before.effective_batch(replicas), after.effective_batch(replicas)
     if old == new:
         return None
-    rebalanced = rebalance(
-        before.per_device_train_batch_size,
-        before.gradient_accumulation_steps,
-        replicas,
-        after.per_device_train_batch_size,
-    )
+    micro, accumulation = before.per_device_train_batch_size, before.gradient_accumulation_steps
+    rebalanced = rebalance(micro, accumulation, replicas, after.per_device_train_batch_size)
     rate, rule = scale_learning_rate(before.learning_rate, new / old, after.optim)
     return BatchChange(old, new, rebalanced.split if rebalanced.exact else None, float(f"{rate:.3g}"), rule)

@@ -480,7 +480,7 @@ def _packages(failure: Failure) -> tuple[str, ...]:
     named = [name.lower() for name in _named_groups("libraries", wrapped or failure.headline)]
     document = read_data_file(FILE)
     named += islice((name for name, form in document["classes-of"].items() if re.search(form, failure.headline)), 1)
-    files = (each.file for calls in (failure.calls, failure.frames) for each in takewhile(_is_foreign, reversed(calls)))
+    files = (frame.file for part in (failure.calls, failure.frames) for frame in takewhile(_is_foreign, reversed(part)))
     inner = (name for file in files for name in _named_groups("installed", file) if name not in document["messengers"])
     packages = tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3] or _named_groups("owners", failure.headline)
     # A package that is run from a clone of its repository, of which the program itself is no part.
@@ -588,9 +588,8 @@ def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_mem
     name, pattern = signal_name(judgement.signal), explain_signal(judgement.signal, not_for_memory)
     who = "" if judgement.launcher.rank is None else f" on rank {judgement.launcher.rank}"
     sentence = pattern.sentence.replace("{signal}", name)
-    return CrashCause(
-        pattern.cause, sentence, pattern.confidence, (f"ended by {name}{who}", *last), topic=pattern.topic
-    )
+    evidence = (f"ended by {name}{who}", *last)
+    return CrashCause(pattern.cause, sentence, pattern.confidence, evidence, topic=pattern.topic)
 
 
 def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *evidence: str) -> CrashCause:

@@ -91,14 +91,9 @@ def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """
     # Those with a cost are sorted among the places that they have, so that the order of `RULES` holds for the others.
     ordered = sorted(findings, key=lambda finding: SEVERITY_RANK[finding.severity])
-    for severity in SEVERITY_RANK:
-        places = [
-            n for n, finding in enumerate(ordered) if finding.severity == severity and finding.lost_share is not None
-        ]
-        dearest = sorted((ordered[n] for n in places), key=lambda finding: -_cost(finding))
-        for index, finding in zip(places, dearest, strict=True):
-            ordered[index] = finding
-    return tuple(ordered)
+    measured = (finding for finding in ordered if finding.lost_share is not None)
+    dearest = iter(sorted(measured, key=lambda finding: (SEVERITY_RANK[finding.severity], -_cost(finding))))
+    return tuple(finding if finding.lost_share is None else next(dearest) for finding in ordered)
 
 
 class TrackedFinding(Struct, frozen=True):

@@ -88,12 +88,6 @@ class MeasuredPeak(Struct, frozen=True):
     resident_bytes: int | None
     """What the allocator holds between steps, scaled like the peak; None if not measured."""
 
-    @property
-    def growing_share(self) -> float | None:
-        """The share of the allocator's memory that is freed between steps."""
-        inside = self.used_bytes - self.outside_bytes
-        return None if self.resident_bytes is None or inside <= 0 else max(0.0, 1 - self.resident_bytes / inside)
-
 
 def expected_peak(situation: Situation, change: Mapping[str, Value]) -> ExpectedPeak | None:
     """The peak after `change`; None where it is not known, or the change does not affect that memory.
@@ -107,11 +101,8 @@ def expected_peak(situation: Situation, change: Mapping[str, Value]) -> Expected
         return None
     changed = settings.changed(**change)
     measured = measured_peak(situation)
-    return (
-        _by_earlier_runs(situation, settings, changed)
-        or _by_estimate(situation, settings, changed, measured)
-        or (None if measured is None else _by_scaling(situation, settings, changed, measured))
-    )  # fmt: skip
+    peak = _by_earlier_runs(situation, settings, changed) or _by_estimate(situation, settings, changed, measured)
+    return peak or (None if measured is None else _by_scaling(situation, settings, changed, measured))
 
 
 def _by_earlier_runs(situation: Situation, settings: Settings, changed: Settings) -> ExpectedPeak | None:
@@ -217,13 +208,14 @@ def _by_scaling(
     if factor is None or states is None or not situation.is_known("per_device_train_batch_size"):
         return None
     inside = measured.used_bytes - measured.outside_bytes
-    share = measured.growing_share
+    resident = measured.resident_bytes
 
     def peak(growing: float) -> int:
         return round(measured.outside_bytes + states + inside * (1 + growing * (factor - 1)))
 
-    if share is not None:
-        return _around(peak(share), CALIBRATED_UNCERTAINTY, measured.capacity_bytes, "scaled from this run's memory")
+    if resident is not None and inside > 0:
+        freed = max(0.0, 1 - resident / inside)  # between steps
+        return _around(peak(freed), CALIBRATED_UNCERTAINTY, measured.capacity_bytes, "scaled from this run's memory")
     low, high = sorted((measured.used_bytes, peak(1.0)))
     guess = peak(GROWING_SHARE) if factor <= MAX_GUESSED_GROWTH else high
     words = "scaled from the GPU's memory; the share that grows with the batch is unknown"
@@ -257,6 +249,5 @@ def _activation_factor(settings: Settings, changed: Settings) -> float | None:
 
 
 def _around(peak: float, uncertainty: float, capacity: int, words: str) -> ExpectedPeak:
-    return ExpectedPeak(
-        round(peak), round(peak * (1 - uncertainty)), round(peak * (1 + uncertainty)), capacity, words
-    )  # fmt: skip
+    low, high = round(peak * (1 - uncertainty)), round(peak * (1 + uncertainty))
+    return ExpectedPeak(round(peak), low, high, capacity, words)

@@ -96,9 +96,7 @@ def quote_log(text: str, max_chars: int = MAX_CHARS) -> str:
 
 
 def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind: str | None) -> Explanation:
-    values = {name: quote_log(text, 80) for name, text in values.items()} | {
-        "message": quote_log(values["message"], 160)
-    }
+    values = {name: quote_log(text, 160 if name == "message" else 80) for name, text in values.items()}
     name, operand, wanted, given, index, size = map(
         values.get, ("name", "object", "wanted", "given", "index", "size"), itertools.repeat("")
     )
@@ -120,12 +118,10 @@ def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind
             "detail": f": {values['message']}" if values["message"] != frame.statement else "",
         },
     )
-    sentence, *fixes = (
-        text.format_map(texts).replace("`it`", "it") for text in (row["say"], *itertools.chain(*row["fix"]))
-    )
-    remedies = tuple(
-        Remedy(title=title, why=why, source="the traceback") for title, why in zip(fixes[::2], fixes[1::2], strict=True)
-    )
+    forms = (row["say"], *itertools.chain(*row["fix"]))
+    sentence, *fixes = (form.format_map(texts).replace("`it`", "it") for form in forms)
+    pairs = zip(fixes[::2], fixes[1::2], strict=True)
+    remedies = tuple(Remedy(title=title, why=why, source="the traceback") for title, why in pairs)
     is_specific, sentence = "of" in row or "specific" in row, sentence[:1].upper() + sentence[1:]
     return Explanation(sentence, row.get("cause", "program-error"), remedies, is_specific, row.get("over", ()))
 

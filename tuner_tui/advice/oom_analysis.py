@@ -111,9 +111,7 @@ def read_figures(message: str) -> MemoryFigures:
 
 def _first_size(form: re.Pattern[str], message: str) -> int | None:
     match = form.search(message)
-    if match is None:
-        return None
-    size = parse_size(next(filter(None, match.groups())).replace("bytes", "B"))
+    size = None if match is None else parse_size(next(filter(None, match.groups())).replace("bytes", "B"))
     return size if size is not None and size < NONSENSE_BYTES else None
 
 

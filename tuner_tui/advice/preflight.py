@@ -98,10 +98,10 @@ def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
         sentence = f"CUDA_VISIBLE_DEVICES={visible} hides every GPU: a training started here runs on the CPU."
         yield PreflightCheck("GPU", "wrong", sentence, "Unset it, or set it to the indices of the GPUs to use.")
     elif gpus:
-        kinds = {gpu.name: [each for each in gpus if each.name == gpu.name] for gpu in gpus}
-        names = ", ".join(describe_gpus(each) for each in kinds.values())
-        rest = f" ({len(inventory.gpus) - len(gpus)} hidden)" if len(gpus) < len(inventory.gpus) else ""
-        yield PreflightCheck("GPU", "good", f"{names} visible{rest}.")
+        kinds = dict.fromkeys(gpu.name for gpu in gpus)
+        names = ", ".join(describe_gpus([gpu for gpu in gpus if gpu.name == kind]) for kind in kinds)
+        hidden = f" ({len(inventory.gpus) - len(gpus)} hidden)" if len(gpus) < len(inventory.gpus) else ""
+        yield PreflightCheck("GPU", "good", f"{names} visible{hidden}.")
     if any(not is_same_kind(gpu, gpus[0]) for gpu in gpus):
         sentence = "The GPUs differ: if all are used, the weakest one sets speed and precision."
         best = best_kind(gpus)
@@ -116,9 +116,8 @@ def compatibility_checks(inventory: Inventory, interpreter: Interpreter) -> Iter
     misfits = find_incompatibilities(inventory, interpreter)
     yield from (PreflightCheck("torch and GPU", "wrong", problem.sentence, problem.advice) for problem in misfits)
     if inventory.gpus and "torch" in interpreter.packages and not misfits:
-        yield PreflightCheck(
-            "torch and GPU", "good", "This torch build supports every GPU and the driver supports its CUDA."
-        )
+        sentence = "This torch build supports every GPU and the driver supports its CUDA."
+        yield PreflightCheck("torch and GPU", "good", sentence)
 
 
 def host_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
@@ -242,8 +241,9 @@ def file_checks(
     """The checks of one file, in the order in which a training would fail."""
     modelled = modelled_job(file.job)
     shape = None if modelled is None else known_shape(modelled.model, modelled.task)
+    wrong_values = (note.partition(" ignored: ")[2] for note in file.notes)
     return (
-        *(PreflightCheck("Settings", "warning", f"{wrong}.") for wrong in wrong_values(file.notes)),
+        *(PreflightCheck("Settings", "warning", f"{wrong}.") for wrong in wrong_values if " must be " in wrong),
         *program_checks(file.job, files, file.notes),
         *package_checks(file, interpreter),
         *path_checks(file, files),
@@ -252,11 +252,6 @@ def file_checks(
         *state_checks(state_folder, files),
         *logout_checks(inventory),
     )
-
-
-def wrong_values(notes: Sequence[str]) -> list[str]:
-    """What is wrong with each value of the file that its setting cannot have, by the notes on it."""
-    return [sentence for note in notes if " must be " in (sentence := note.partition(" ignored: ")[2])]
 
 
 def program_checks(
@@ -294,9 +289,8 @@ def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pre
     given_to_pip = read_data_file(REQUIREMENTS)["given_to_pip"]
     for name, entry in missing.items():
         install = f"{interpreter.path} -m pip install {given_to_pip.get(name, name)}"
-        yield PreflightCheck(
-            "Packages", "wrong", f"{entry} needs {name}, which is not installed in {interpreter.path}.", install
-        )
+        sentence = f"{entry} needs {name}, which is not installed in {interpreter.path}."
+        yield PreflightCheck("Packages", "wrong", sentence, install)
     if needed and not missing:
         yield PreflightCheck("Packages", "good", f"{', '.join(needed)}: installed.")
 

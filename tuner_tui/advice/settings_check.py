@@ -71,16 +71,11 @@ def _asked(situation: Situation) -> Mapping[str, Any]:
 def _refused(situation: Situation) -> list[SettingCheck]:
     """Settings that never reached the training."""
     asked, state = _asked(situation), situation.state
-    marks = {
-        name: SettingCheck(name, asked.get(name), None, "differs", "cannot be passed this way")
-        for name in situation.not_applied
-    }
-    for name in map(setting_of_argument, state.not_injected):
-        marks[name] = SettingCheck(name, asked.get(name), None, "differs", "the process has no place to set it")
-    for name in _unobserved(situation):
-        why = f"the training is not observed, because {state.unobserved}" if state.unobserved else UNOBSERVED
-        marks[name] = SettingCheck(name, asked.get(name), None, "differs", why)
-    return list(marks.values())
+    unobserved = f"the training is not observed, because {state.unobserved}" if state.unobserved else UNOBSERVED
+    reasons = dict.fromkeys(situation.not_applied, "cannot be passed this way")
+    reasons |= dict.fromkeys(map(setting_of_argument, state.not_injected), "the process has no place to set it")
+    reasons |= dict.fromkeys(_unobserved(situation), unobserved)
+    return [SettingCheck(name, asked.get(name), None, "differs", reason) for name, reason in reasons.items()]
 
 
 def _unobserved(situation: Situation) -> frozenset[str]:
@@ -108,11 +103,8 @@ def _settings(situation: Situation) -> list[SettingCheck]:
 def _facts(situation: Situation) -> list[SettingCheck]:
     """Observed values that are no settings."""
     used = {*FIELDS, "autocast_dtype", "optimizer", "fused"}
-    return [
-        SettingCheck(name, None, value, "not asked")
-        for name, value in situation.state.in_effect.items()
-        if name not in used
-    ]
+    seen = situation.state.in_effect.items()
+    return [SettingCheck(name, None, value, "not asked") for name, value in seen if name not in used]
 
 
 def _mark(name: str, asked: Any, situation: Situation) -> SettingCheck:

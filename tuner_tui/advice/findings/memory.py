@@ -125,9 +125,8 @@ def memory_grows(situation: Situation) -> Finding | None:
     if not is_warmed_up(situation) or not situation.samples:
         return None
     leaks = find_memory_leaks(situation, thresholds.LEAK_WINDOWS)
-    full = [
-        (free / leak.growth.bytes_a_step, leak) for leak in leaks if (free := _free_bytes(situation, leak)) is not None
-    ]
+    room = ((_free_bytes(situation, leak), leak) for leak in leaks)
+    full = [(free / leak.growth.bytes_a_step, leak) for free, leak in room if free is not None]
     steps, leak = min(full, key=lambda pair: pair[0], default=(0.0, None))
     if leak is None or not _fills_before_end(situation, steps):
         return None

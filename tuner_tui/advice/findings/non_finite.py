@@ -47,10 +47,9 @@ def find_non_finite(lines: Sequence[LogLine], *, parts: bool = False) -> NonFini
         return "The gradients are not finite", (shown, *hidden), "certain" if gradients > 1 else "likely"
     if _count_trailing([record.evaluation["eval_loss"] for record in records if "eval_loss" in record.evaluation]):
         return "The evaluation loss is not finite", ("the last logged evaluation loss is nan or infinite",), "likely"
-    newest = {name: value for record in records for name, value in record.parts.items()} if parts else {}
-    broken = [
-        f"the newest {name.replace('_', ' ')} is {value}" for name, value in newest.items() if not math.isfinite(value)
-    ]
+    pairs = (part for record in records for part in record.parts.items()) if parts else ()
+    newest = {name.replace("_", " "): value for name, value in pairs}
+    broken = [f"the newest {name} is {value}" for name, value in newest.items() if not math.isfinite(value)]
     return ("A part of the loss is not finite", tuple(broken), "likely") if broken else None
 
 
@@ -91,9 +90,8 @@ def diverged(situation: Situation) -> Finding | None:
         return None  # the loss of one optimizer rises when that of another falls, as in a GAN
     loss, trend = state.loss, state.loss_trend
     # Each logged loss is of a step of its own at least, so these evaluations came after the rise.
-    evaluated = [
-        (each.metrics.get("eval_loss"), each.step + trend.high > (state.step or 0)) for each in state.evaluations
-    ]
+    risen = (state.step or 0) - trend.high
+    evaluated = [(evaluation.metrics.get("eval_loss"), evaluation.step > risen) for evaluation in state.evaluations]
     if loss is None:
         logged = _logged(parse_lines(situation.log))
         # One series stands in lines of one form; a loss in a configuration, or of another model, has another.

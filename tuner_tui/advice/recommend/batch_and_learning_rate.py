@@ -58,9 +58,8 @@ def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
     optim, memory = "adamw_bnb_8bit", draft.target.device.capacity_bytes
     if draft.settings.peft_method != "none" or workload.shape is None or memory is None:
         return False
-    states = (
-        f"{workload.label} takes {_gb(fixed_sizes(workload.shape, Settings()).before_a_sample)} with full AdamW states"
-    )
+    size = _gb(fixed_sizes(workload.shape, Settings()).before_a_sample)
+    states = f"{workload.label} takes {size} with full AdamW states"
     if _fits(draft, workload, {}, samples=max(LEAST_SAMPLES, LEAST_TOKENS // max(1, workload.tokens))):
         if is_memory_short(workload.shape, memory):
             draft.reject("optim", optim, *draft.why("no-8-bit-needed", states=states, memory=_gb(memory)))
@@ -249,13 +248,9 @@ def noted_batch(target: TrainingTarget, optim: str) -> NotedBatch:
     if not target.on_gpu or memory is None:
         return NotedBatch(**read_notes("other-batches")["memory-unknown" if target.on_gpu else "no-gpu"])
     batches = (NotedBatch(**row) for row in read_notes("batches"))
-    reached = (
-        batch
-        for batch in batches
-        if memory >= batch.gib * SOLD_SHARE * GIB and (not batch.needs or target.able(batch.needs))
-        if batch.optim in optim
-    )
-    return max(reached, key=lambda batch: batch.micro)  # of equal ones the first: of most memory
+    reached = (batch for batch in batches if memory >= batch.gib * SOLD_SHARE * GIB and batch.optim in optim)
+    fitting = (batch for batch in reached if not batch.needs or target.able(batch.needs))
+    return max(fitting, key=lambda batch: batch.micro)  # of equal ones the first: of most memory
 
 
 def _note_not_one_sample(draft: RecommendationDraft, workload: Workload) -> None:
@@ -414,22 +409,16 @@ LARGEST_RATES = (("deberta-v3-large", 1e-5), ("deberta", 4e-5))
 
 def largest_rate(workload: Workload) -> tuple[float, str] | None:
     """The largest learning rate for a full training of the model, with its source; None without one."""
-    label = workload.label.lower()
-    for name, rate in LARGEST_RATES:
-        if name in label:
-            return rate, "DeBERTaV3 (He et al. 2021)"
-    return (BASE_LEARNING_RATE, JUDGEMENT) if workload.is_large else None
+    rates = ((rate, "DeBERTaV3 (He et al. 2021)") for name, rate in LARGEST_RATES if name in workload.label.lower())
+    return next(rates, (BASE_LEARNING_RATE, JUDGEMENT) if workload.is_large else None)
 
 
 def _scaled_learning_rate(draft: RecommendationDraft, effective: int, workload: Workload) -> None:
     ratio = min(effective, LARGEST_NOTED_BATCH) / BASE_BATCH
     rate, rule = scale_learning_rate(BASE_LEARNING_RATE, ratio, draft.settings.optim)
-    linear = scale_linear(BASE_LEARNING_RATE, ratio)
+    linear = f"linear scaling would give {scale_linear(BASE_LEARNING_RATE, ratio):.1e}"
     beyond = f"; not scaled beyond {LARGEST_NOTED_BATCH}, the notes' largest" if effective > LARGEST_NOTED_BATCH else ""
-    reason = (
-        f"{BASE_LEARNING_RATE:.0e} at batch {BASE_BATCH}, {rule} to effective batch {effective}{beyond}; "
-        f"linear scaling would give {linear:.1e}"
-    )
+    reason = f"{BASE_LEARNING_RATE:.0e} at batch {BASE_BATCH}, {rule} to effective batch {effective}{beyond}; {linear}"
     source = f"{NOTES_UTILISATION}; Malladi et al. 2022"
     most = largest_rate(workload)
     if most is not None and rate > most[0]:

@@ -173,9 +173,8 @@ def estimate_duration(
     if alike:
         return _estimate_from_runs(samples, alike, 0.0, "with these settings")
     if same:
-        return _estimate_from_runs(
-            samples, same, OTHER_SETTINGS, f"with other settings (± {format_share(OTHER_SETTINGS)} added)"
-        )
+        how = f"with other settings (± {format_share(OTHER_SETTINGS)} added)"
+        return _estimate_from_runs(samples, same, OTHER_SETTINGS, how)
     noted = noted_speed(job, settings, gpus)
     if noted is None:
         return None
@@ -284,9 +283,8 @@ def _by_steps(view: RunView, record: RunRecord, settings: Settings, epoch: float
     if not state.step or each is None or begun is None or last is None or last - begun < MIN_TRAIN_S:
         return None
     mean = state.step * each / (last - begun)
-    return EarlierRun(
-        record.id, record.job, settings, mean * (1 - SPREAD), mean * (1 + SPREAD), 0.0, epoch, counted=False
-    )
+    low, high = mean * (1 - SPREAD), mean * (1 + SPREAD)
+    return EarlierRun(record.id, record.job, settings, low, high, 0.0, epoch, counted=False)
 
 
 def _earlier_trial(view: RunView, record: RunRecord, settings: Settings) -> EarlierRun | None:

@@ -91,13 +91,9 @@ def make_fit(
         estimated = estimator.best(tried)
         largest = None if estimated is None else estimated.largest_batch()
         if largest:
-            micro = min(largest, settings.per_device_train_batch_size)
-            split = rebalance(
-                settings.per_device_train_batch_size, settings.gradient_accumulation_steps, target.replicas, micro
-            ).split
-            tried = tried.changed(
-                per_device_train_batch_size=split.micro, gradient_accumulation_steps=split.accumulation
-            )
+            micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
+            split = rebalance(micro, accumulation, target.replicas, min(largest, micro)).split
+            tried = tried.changed(**split.change)
             return {name: value for name, value in structs.asdict(tried).items() if value != getattr(settings, name)}
     return None
 

@@ -267,7 +267,7 @@ def _recommend(
     attention(draft)
     compilation(draft)
     if trains_other_task(job) or modelled_job(job) is None:
-        _recommend_for_other_task(draft, replace(workload, trace=trace))
+        _recommend_for_other_task(draft, replace(workload, trace=None if target.sharding else trace))
     else:
         _recommend_for_text(draft, workload)
     recommend_data_loading(draft, earlier)
@@ -284,10 +284,10 @@ def _recommend_for_other_task(draft: RecommendationDraft, workload: Workload) ->
     """Recommends what every training has and, where the model can be traced, the batch that its memory allows."""
     batch_and_learning_rate.optimizer(draft, workload)
     try:
-        if workload.trace is not None and draft.target.sharding is None:
+        if workload.trace is not None:
             batch_and_learning_rate.checkpointing(draft, workload)
             batch_and_learning_rate.recommend_batch(draft, workload)
-        name = "other-task-traced" if workload.trace and draft.target.sharding is None else "other-task"
+        name = "other-task-traced" if workload.trace else "other-task"
     except TraceError as error:
         name = "other-task"
         draft.notes.append(str(error))
@@ -381,10 +381,8 @@ def _note_unequal_gpus(draft: RecommendationDraft, visible: tuple[Gpu, ...]) -> 
         draft.note("gpus-differ", names=names)
         return
     least = min(others, key=lambda gpu: gpu.memory_total_bytes or 0)
-    why = (
-        f"each step would wait for the slowest GPU, and the {(least.memory_total_bytes or 0) / GIB:.0f} "
-        f"GiB of {describe_gpus([least])} would limit every batch"
-    )
+    limit = f"{(least.memory_total_bytes or 0) / GIB:.0f} GiB of {describe_gpus([least])}"
+    why = f"each step would wait for the slowest GPU, and the {limit} would limit every batch"
     if len(draft.target.gpus) < len(visible):
         draft.note("gpus-differ-one-used", best=describe_gpus(best[:1]), why=why)
         if len(best) > 1:

@@ -134,10 +134,8 @@ def _files_of(name: str, folder: Path) -> list[Path]:
 
 def _cached(name: str) -> list[Path]:
     cache = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
-    return [
-        cache / "datasets" / name.replace("/", "___").lower(),
-        cache / "hub" / f"datasets--{name.replace('/', '--')}",
-    ]
+    of_hub = f"datasets--{name.replace('/', '--')}"
+    return [cache / "datasets" / name.replace("/", "___").lower(), cache / "hub" / of_hub]
 
 
 def is_here(name: str, folder: Path) -> bool:

@@ -70,15 +70,13 @@ def remedies_for(
         )
         for offer in offers
         if changes_something(offer, situation)
-        and starts_from_known_values(offer, situation)
+        and all(map(situation.is_known, offer.change.keys() & RELATIVE_FIELDS))
         and (reached := reachable(offer, situation)) is not None
     ]
-    fitting = tuple(
-        candidate for candidate in remedies if candidate.peak is None or candidate.peak.verdict != "too large"
-    )
-    alone = any(candidate.peak is not None for candidate in fitting)
+    fitting = tuple(offer for offer in remedies if offer.peak is None or offer.peak.verdict != "too large")
+    alone = any(offer.peak is not None for offer in fitting)
     shown = tuple(remedies) if cause in SAVES_MEMORY and not alone else fitting
-    return tuple(sorted(shown, key=lambda candidate: candidate.effect.startswith(TRIED)))
+    return tuple(sorted(shown, key=lambda offer: offer.effect.startswith(TRIED)))
 
 
 def corrected(remedy: Remedy, outcomes: Sequence[RemedyOutcome], run: str | None = None) -> Remedy:
@@ -160,11 +158,6 @@ def _contended_cores(situation: Situation, where: str | None) -> tuple[Remedy, .
     return climb("end-others" if is_few else "cpu-contended", situation, where)
 
 
-def starts_from_known_values(remedy: Remedy, situation: Situation) -> bool:
-    """Whether the remedy is computed from the training's own values, not from defaults that a command may not use."""
-    return all(situation.is_known(name) for name in remedy.change.keys() & RELATIVE_FIELDS)
-
-
 def changes_something(remedy: Remedy, situation: Situation) -> bool:
     """Whether the remedy changes the current settings; True for advice without a change."""
     if situation.settings is None or not remedy.change:
@@ -193,10 +186,8 @@ def reachable(remedy: Remedy, situation: Situation) -> Remedy | None:
         by_hand |= names - LOADER_FIELDS
     if not by_hand:
         return remedy
-    listed = ", ".join(sorted(by_hand))
-    return replace(
-        remedy, change={}, why=f"{remedy.why}. Set it in the script or its options: {listed} cannot be passed at launch"
-    )
+    where = f"Set it in the script or its options: {', '.join(sorted(by_hand))} cannot be passed at launch"
+    return replace(remedy, change={}, why=f"{remedy.why}. {where}")
 
 
 RUNGS: Mapping[str, Callable[[Situation, Settings], Iterator[Remedy]]] = {
