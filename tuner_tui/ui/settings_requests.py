@@ -298,13 +298,12 @@ class SettingsRequests(Requests):
             self.edit(name, picked)
 
     async def save(self) -> None:
-        name = self._state.loaded.preset if self._state.loaded else None
         current = self._state.current
         update = None if current is None else await to_daemon_thread(lambda: self._backend.update_of_file(current))
         if update is not None:
             await self._write(update)
-        elif name:
-            await self._save(name)
+        elif current is not None and current.preset:
+            await self._save(current.preset)
         else:
             await self.save_as()
 

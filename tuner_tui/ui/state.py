@@ -204,14 +204,19 @@ class UiState(Struct, frozen=True):
 
     @property
     def data_parallel(self) -> DataParallel:
-        """Observed in the followed run if it trains the job shown; otherwise as expected."""
+        """Observed in the followed run if it trains the job shown; else what job, settings and machine imply."""
         if self.loaded is None:
             return DataParallel()
         job, observed = self.loaded.job, observed_data_parallel(self.view)
         if observed is not None and observed[0] == job:
             return observed[1]
+        if self.inventory is None:
+            return DataParallel(process_count(job, accelerate=self.accelerate))
         settings = Settings() if self.editing is None else self.editing.current.settings
-        return expected_data_parallel(job, settings, self.inventory, self.interpreter, self.accelerate)
+        target = target_of(self.inventory, self.interpreter, job, self.accelerate).trained_with(settings)
+        perhaps = 1 if target.spread_known else len(target.gpus)
+        copies = min(target.processes, target.replicas)  # a tool may split one over several processes
+        return DataParallel(copies, target.replicas // copies, perhaps)
 
     @property
     def accelerate(self) -> AccelerateConfig | None:
@@ -439,22 +444,6 @@ def _without(resolved: Resolved, dropped: frozenset[OriginKind]) -> Resolved:
     origins = {name: origin for name, origin in resolved.origins.items() if origin.kind not in dropped}
     settings = type(resolved.settings)(**{name: getattr(resolved.settings, name) for name in origins})
     return Resolved(settings, origins)
-
-
-def expected_data_parallel(
-    job: Job,
-    settings: Settings,
-    inventory: Inventory | None,
-    interpreter: Interpreter | None,
-    accelerate: AccelerateConfig | None,
-) -> DataParallel:
-    """Return what job, settings and machine imply before the job has run."""
-    if inventory is None:
-        return DataParallel(process_count(job, accelerate=accelerate))
-    target = target_of(inventory, interpreter, job, accelerate).trained_with(settings)
-    perhaps = 1 if target.spread_known else len(target.gpus)
-    copies = min(target.processes, target.replicas)  # a tool may split one over several processes
-    return DataParallel(copies, target.replicas // copies, perhaps)
 
 
 def observed_data_parallel(view: RunView | None) -> tuple[Job, DataParallel] | None:

@@ -109,12 +109,11 @@ def launch_refusal(state: UiState, view: SettingsView | None, queued: bool = Fal
     """Return why no training can be started now, or `queued`; empty if one can."""
     if view is None:
         return "There are no settings yet."
-    if queued:
-        return next(settings_errors(view), "")
-    if state.folder is not None and state.view is None:
-        return f"{state.folder.name} is still being read."
-    if state.running and state.folder is not None:
-        return f"{state.folder.name} is already training; s stops it, Q queues another run."
+    folder = None if queued else state.folder
+    if folder is not None and state.view is None:
+        return f"{folder.name} is still being read."
+    if folder is not None and state.running:
+        return f"{folder.name} is already training; s stops it, Q queues another run."
     return next(settings_errors(view), "")
 
 

@@ -70,11 +70,11 @@ def part_percents(parts: Sequence[BarPart]) -> list[str]:
     shares = [100 * max(0.0, part.share) for part in parts]
     whole = [int(share) for share in shares]
 
-    def up(n: int) -> float:
-        rest = shares[n] - whole[n]
-        return rest if parts[n].style != "fill-warn" else 2 * round(rest) - 0.5
+    def remainder(n: int) -> float:
+        fraction = shares[n] - whole[n]
+        return fraction if parts[n].style != "fill-warn" else 2 * round(fraction) - 0.5
 
-    for n in sorted(range(len(parts)), key=up, reverse=True)[: round(sum(shares)) - sum(whole)]:
+    for n in sorted(range(len(parts)), key=remainder, reverse=True)[: round(sum(shares)) - sum(whole)]:
         whole[n] += 1
     return [format_percent(share if share < 0.5 else max(1, n)) for share, n in zip(shares, whole, strict=True)]
 
@@ -306,17 +306,17 @@ def curve_rows(
         column, row = axis_share(x, 0.0, end) * 2 * room, axis_share(y, low, high) * 4 * body
         return min(2 * room - 1, int(column)), 4 * body - 1 - min(4 * body - 1, int(row))
 
-    for curve, each in zip(curves, points, strict=True):
-        measured = [dot(x, y) for x, y in each]
+    for curve, pairs in zip(curves, points, strict=True):
+        measured = [dot(x, y) for x, y in pairs]
         dots = iter(measured) if curve.pattern == "points" else _joined_dots(measured)
         if curve.pattern == "dashed":
             dots = ((x, y) for x, y in dots if x % (2 * DASH) < DASH)
         grid.draw(dots, curve.style, DOTTED_BITS if curve.pattern == "dotted" else 0xFF)
         for x, y in measured if curve.pattern == "line" and len(measured) < FEW_POINTS else ():
             grid.write(x // 2, y // 4, POINT, curve.style)
-    places = [(mark, dot(mark.x, mark.y)) for mark in marks]
-    signs = {(x // 2, y // 4) for mark, (x, y) in places if len(mark.text) == 1}
-    for mark, (x, y) in places:
+    positions = [(mark, dot(mark.x, mark.y)) for mark in marks]
+    signs = {(x // 2, y // 4) for mark, (x, y) in positions if len(mark.text) == 1}
+    for mark, (x, y) in positions:
         start, row = x // 2 + 1 - len(mark.text), y // 4
         if len(mark.text) > 1:  # never over a sign
             rows = (*range(row - 1, -1, -1), *range(row + 1, body))
