@@ -49,7 +49,7 @@ def _measured(view: RunView) -> tuple[object, ...]:
 class RunRequests(Requests):
     """Serves requests about runs. `show_run` gets the folder of each run that is followed from then on.
 
-    `load` shows other settings, with their job.
+    `load` shows other settings, with their job, by what they are called.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RunRequests(Requests):
         store: StateStore,
         backend: Backend,
         show_run: Callable[[Path | None], None],
-        load: Callable[[TrainingConfig], None],
+        load: Callable[[TrainingConfig, str], None],
     ) -> None:
         super().__init__(app, store, backend)
         self._show_run = show_run
@@ -86,13 +86,11 @@ class RunRequests(Requests):
     async def open(self, folder: Path) -> None:
         """Follow the run in `folder`, and show its job and settings: they are what `t` trains again."""
         self._queued.clear()
-        shown, changed = self._state.current, self._state.dirty
+        shown = self._state.current
         config = await to_daemon_thread(lambda: self._backend.open_run(folder, shown))
         self.follow(folder)
         if shown is None or (config.job, config.resolved.settings) != (shown.job, shown.resolved.settings):
-            self._load(config)
-            if changed:
-                self._app.show_note(f"Loaded the settings of {folder.name}. u restores your changes.")
+            self._load(config, f"the settings of {folder.name}")
 
     def show_view(self, view: RunView) -> None:
         before = self._state.view

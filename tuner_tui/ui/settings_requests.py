@@ -42,11 +42,15 @@ class SettingsRequests(Requests):
     _kept: tuple[str | None, Job, bool, Draft] | None = None
     """The draft that is stored, with its preset, its job, and whether the preset was named."""
 
-    def load(self, config: TrainingConfig) -> None:
+    def load(self, config: TrainingConfig, name: str = "") -> None:
+        """Show `config`, which the user has opened by a `name`: unsaved changes can be restored then."""
+        changed = bool(name) and self._state.dirty
         self._store.update(self._state.with_config(config))
         self._app.run_task(self.read_job, config.job)
         if config.notes and config.resolved.chosen:  # what is only read of a script is left as it is
             self._app.show_note("\n".join(config.notes), severity="warning")
+        if changed:
+            self._app.show_note(f"Loaded {name}. u restores your changes.")
 
     async def restore_draft(self) -> None:
         """Bring back the changes that were not saved the last time, as a step that can be undone."""
@@ -261,12 +265,8 @@ class SettingsRequests(Requests):
         screen = PresetScreen(*preset_table(listed, self._app.size.width, current, self._differences))
         judged = None if inventory is None else listed
         name = await self._ask_while(screen, self._judge_presets, screen, current, judged)
-        if name is None:
-            return
-        changed = self._state.dirty
-        self.load(await to_daemon_thread(lambda: self._backend.load_preset(name)))
-        if changed:
-            self._app.show_note(f"Loaded {name}. u restores your changes.")
+        if name is not None:
+            self.load(await to_daemon_thread(lambda: self._backend.load_preset(name)), name)
 
     async def _judge_presets(
         self, screen: PresetScreen, current: str | None, listed: Sequence[PresetEntry] | None

@@ -55,7 +55,7 @@ VARIABLES = {
     "bad": "error",
 }  # fmt: skip
 """Styles of cells, and the variables of the theme that have their colours."""
-SHADES = {"low": 0.35, "mid": 0.55, "high": 0.75}
+SHADE_SHARES = {"low": 0.35, "mid": 0.55, "high": 0.75}
 """How much of the colour the shades of an area have; the rest is background."""
 
 
@@ -64,7 +64,7 @@ def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
     # Component classes would do the same, but Textual applies all styles anew for each of them and each canvas.
     # A fill is the colour reversed: its text has the contrast of that colour, and without colours it is still a bar.
     kind, _, base = name.rpartition("-")
-    ink, share = variables.get(VARIABLES.get(base, "")), SHADES.get(kind, 1.0)
+    ink, share = variables.get(VARIABLES.get(base, "")), SHADE_SHARES.get(kind, 1.0)
     return RichStyle(
         color=Color.parse(variables["background"]).blend(Color.parse(ink), share).rich_color if ink else None,
         bold=name in ("strong", "bad") or None,
