@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tuner_tui.cli.console import ExitCode, fail, print_note
+from tuner_tui.cli.console import fail, print_note
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.core.units import MIB, parse_size
 from tuner_tui.hardware.detect import TIMEOUT_S, read_inventory
@@ -62,7 +62,7 @@ def read_training_machine(given: Path | None) -> LocalMachine:
 def refuse_no_python(interpreter: Interpreter) -> None:
     """Exit with 2 if the interpreter that was named is no Python."""
     if interpreter.python_version is None:
-        fail(f"--interpreter: {interpreter.problem}", ExitCode.USAGE)
+        fail(f"--interpreter: {interpreter.problem}")
 
 
 def parse_memory_limit(text: str | None) -> int | None:

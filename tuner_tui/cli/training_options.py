@@ -202,7 +202,7 @@ def taking(options: type[TrainingOptions | PlanOptions]) -> Callable[[Callable[.
             except (DuplicateRunError, AlreadyTuningError) as error:
                 fail(str(error), ExitCode.ALREADY_RUNNING)
             except (SettingsError, LaunchError, SlurmError) as error:
-                fail(str(error), ExitCode.USAGE)
+                fail(str(error))
 
         command.__doc__ = function.__doc__
         # Typer reads the options of a command from its signature.
@@ -251,5 +251,5 @@ def with_notify_target(request: LaunchRequest, target: str | None) -> LaunchRequ
         return request
     wrong = target_problem(target)
     if wrong is not None:
-        fail(wrong, ExitCode.USAGE)
+        fail(wrong)
     return replace(request, environ={**request.environ, NOTIFY_VARIABLE: target})

@@ -85,12 +85,12 @@ def run(
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
     if after is not None and after_success is not None:
-        fail("--after and --after-success exclude each other.", ExitCode.USAGE)
+        fail("--after and --after-success exclude each other.")
     stop_after_s = None if stop_after is None else parse_duration(stop_after)
     if stop_after is not None and not stop_after_s:
         raise SettingsError(f"--stop-after: {stop_after!r} is not a time (try 4h, 90min or 1h30min).")
     if prove and (training.resume is None or when_free or detach):
-        fail("--prove goes with --resume, and not with --detach or --when-free.", ExitCode.USAGE)
+        fail("--prove goes with --resume, and not with --detach or --when-free.")
     if when_free:
         combinations = [training.parse(*words) for words in expand_sweep(sweep or ())]
         raise typer.Exit(
@@ -98,7 +98,7 @@ def run(
                    after_success=after_success, as_json=as_json)
         )  # fmt: skip
     if (gpus, sweep, after, after_success) != (None, None, None, None):
-        fail("--gpus, --sweep, --after and --after-success go with --when-free.", ExitCode.USAGE)
+        fail("--gpus, --sweep, --after and --after-success go with --when-free.")
     request = with_notify_target(launch_request(training.parse(), read_training_machine), training.notify)
     # Neither the nodes nor the time of a run that is resumed.
     request = replace(request, stop_after_s=stop_after_s, nodes=None)
