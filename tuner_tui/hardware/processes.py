@@ -62,9 +62,9 @@ def brief_command(words: Sequence[str]) -> str | None:
     words = redact_argv(words[:MAX_BRIEF_WORDS])
     name = PurePath(words[0]).name
     if name.startswith("python"):
-        rest = [word for word in words[1:] if word in ("-m", "-c") or not word.startswith("-")]
-        shown = 2 if rest[:1] == ["-m"] else 1  # the code after -c says little, and may be long
-        name = " ".join(["python", *(PurePath(word).name for word in rest[:shown])])
+        started = [word for word in words[1:] if word in ("-m", "-c") or not word.startswith("-")]
+        shown = 2 if started[:1] == ["-m"] else 1  # the code after -c says little, and may be long
+        name = " ".join(["python", *(PurePath(word).name for word in started[:shown])])
     return name[:MAX_COMMAND_LENGTH]
 
 

@@ -79,8 +79,7 @@ def cgroup_folders(controller: str, proc: Path, root: Path) -> Iterator[Path]:
     folders that do not exist are skipped.
     """
     for line in read_text(proc / "self" / "cgroup").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
+        controllers, _, path = line.partition(":")[2].partition(":")
         names = controllers.split(",") if controllers else []
         if controllers and controller not in names:
             continue
@@ -150,9 +149,9 @@ def read_meminfo(proc: Path = PROC) -> dict[str, int]:
     wanted = {"MemTotal", "MemAvailable", "SwapTotal", "SwapFree"}
     values: dict[str, int] = {}
     for line in read_text(proc / "meminfo").splitlines():
-        name, _, rest = line.partition(":")
+        name, _, size = line.partition(":")
         if name in wanted:
-            values[name] = int(rest.split()[0]) * 1024
+            values[name] = int(size.split()[0]) * 1024
             if len(values) == len(wanted):
                 break
     return values

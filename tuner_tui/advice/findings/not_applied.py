@@ -60,7 +60,7 @@ def _placeholder_remedy(situation: Situation, names: Collection[str]) -> Iterato
 def not_observed(situation: Situation) -> Finding | None:
     state = situation.state
     steps = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
-    if state.unobserved is None or any(each.source is None and each.own_steps for each in steps):
+    if state.unobserved is None or any(counters.source is None and counters.own_steps for counters in steps):
         return None  # the steps of a `source` are those that the output shows
     evidence = "steps, loss and speed are read from the output; settings cannot be injected"
     return finding("not-observed", situation, evidence, reason=state.unobserved)
@@ -92,7 +92,8 @@ def unfaithful_resume(situation: Situation) -> Finding | None:
     if check is None or not check.mismatches or not_resumed(situation) is not None:
         return None
     first, *further = check.mismatches
-    evidence = (f"compared with {check.parent} from step {check.step:,} on", *(each.sentence for each in further))
+    differences = (mismatch.sentence for mismatch in further)
+    evidence = (f"compared with {check.parent} from step {check.step:,} on", *differences)
     return finding("unfaithful-resume", situation, *evidence, difference=first.sentence)
 
 

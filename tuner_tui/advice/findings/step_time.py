@@ -106,13 +106,13 @@ def _find_slow_rank(situation: Situation) -> SlowRank | None:
     # All ranks leave a collective together. The last to arrive waits for nobody, so the slow rank is the one with the
     # least time in collectives, not the one with the longest step: steps of all ranks take equally long.
     slow = min(times, key=lambda rank: rank.rank_wait_s)
-    rest = [rank for rank in times if rank is not slow]
+    faster = [rank for rank in times if rank is not slow]
     others = RankTimes(
         -1,
-        step_s=median(rank.step_s for rank in rest),
-        data_wait_s=median(rank.data_wait_s for rank in rest),
-        rank_wait_s=median(rank.rank_wait_s for rank in rest),
-        between_s=median(rank.between_s for rank in rest),
+        step_s=median(rank.step_s for rank in faster),
+        data_wait_s=median(rank.data_wait_s for rank in faster),
+        rank_wait_s=median(rank.rank_wait_s for rank in faster),
+        between_s=median(rank.between_s for rank in faster),
     )
     more_data_s, more_work_s = slow.data_wait_s - others.data_wait_s, slow.own_s - others.own_s
     # Late by what it does longer than the others, as far as they are seen to wait for it.

@@ -50,10 +50,10 @@ class RankReport(Struct, frozen=True):
         if not self.waiting:
             return ()
         collectives = set(self.waiting.values())
-        ranks = {each: [rank for rank, waited in self.waiting.items() if waited == each] for each in collectives}
+        ranks = {waited: [rank for rank in self.waiting if self.waiting[rank] == waited] for waited in collectives}
         where = [
-            f"{name_ranks(ranks[each])} waited in collective {each.number} ({each.operation})"
-            for each in sorted(collectives, key=lambda each: each.number)
+            f"{name_ranks(ranks[waited])} waited in collective {waited.number} ({waited.operation})"
+            for waited in sorted(collectives, key=lambda waited: waited.number)
         ]
         others = frozenset(range(self.world_size or 0)) - self.waiting.keys()
         if self.are_out_of_step:
@@ -68,7 +68,7 @@ class RankReport(Struct, frozen=True):
     @property
     def are_out_of_step(self) -> bool:
         """Whether ranks waited in different collectives of one group, which each begins after the one before."""
-        return len({*self.waiting.values()}) > len({each.group for each in self.waiting.values()})
+        return len({*self.waiting.values()}) > len({collective.group for collective in self.waiting.values()})
 
 
 def read_ranks(lines: Sequence[LogLine], state: RunState) -> RankReport:
@@ -92,6 +92,6 @@ def read_ranks(lines: Sequence[LogLine], state: RunState) -> RankReport:
             collective = Collective(int(match["number"]), match["operation"], group["group"] if group else "")
             if rank >= 0:
                 seen.add(rank)
-                waiting[rank] = min(waiting.get(rank, collective), collective, key=lambda each: each.number)
+                waiting[rank] = min(waiting.get(rank, collective), collective, key=lambda waited: waited.number)
     # A process group of some ranks prints a smaller size than the training.
     return RankReport(max(sizes, default=None), frozenset(seen), waiting, frozenset(absent))
