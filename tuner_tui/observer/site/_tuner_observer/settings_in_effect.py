@@ -235,9 +235,7 @@ class SettingsInEffect:
         self._current["autocast_dtype"] = "none" if self._autocast is None else _dtype_name(self._autocast)
         self._autocast = None
         self._current["tf32"] = call_safely(self._tf32)
-        cuda, tests = self._torch.backends.cuda, LIBRARIES["sdpa_backends"].items()
-        enabled = (name for name, test in tests if hasattr(cuda, test) and getattr(cuda, test)())
-        self._current["sdpa_backends"] = call_safely(list, enabled)
+        self._current["sdpa_backends"] = call_safely(self._sdpa)
         self._current["cpu_threads"] = call_safely(lambda: self._torch.get_num_threads())
         changed = {
             name: value for name, value in self._current.items() if self._reported.get(name, _UNREPORTED) != value
@@ -253,6 +251,11 @@ class SettingsInEffect:
             precision = matmul.fp32_precision
             return bool((self._torch.backends.fp32_precision if precision == "none" else precision) == "tf32")
         return bool(matmul.allow_tf32)
+
+    def _sdpa(self) -> list[str]:
+        cuda = self._torch.backends.cuda
+        tests = LIBRARIES["sdpa_backends"].items()
+        return [name for name, test in tests if hasattr(cuda, test) and getattr(cuda, test)()]
 
 
 def _parameters_of(optimizer: Any) -> list[Any]:
