@@ -66,13 +66,10 @@ class TunerApp(BaseApp):
 
     def on_mount(self) -> None:
         """Draw the first frame before anything heavy is imported or read."""
-        self.call_after_refresh(self._start_reading)
-
-    def _start_reading(self) -> None:
-        self.freeze_startup_objects()
-        self.run_task(self._open_session)
+        self.call_after_refresh(self.run_task, self._open_session)
 
     async def _open_session(self) -> None:
+        self.freeze_startup_objects()
         self._session = await to_daemon_thread(self._load_session)
         await self.session.start(self._start)
         self._can_answer.set()

@@ -20,7 +20,7 @@ from tuner_tui.advice.recommend.gpu_plan import GpuPlan, plan_gpus
 from tuner_tui.advice.recommend.memory_breakdown import KEYS
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
-from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of, training_code_of
+from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of, training_code_of
 from tuner_tui.cli.commands.recommend import measured_lengths, print_tracing, time_document
 from tuner_tui.cli.console import fail, print_json, print_note
 from tuner_tui.cli.estimate_report import (
@@ -109,11 +109,10 @@ def estimate(
     # estimate; `job` is the built-in job that computes as much.
     launched = training.job if isinstance(training.job, CommandJob) else job
     earlier = earlier_runs(launched, runs_dir())
-    estimator, settings = prepare(machine, resolved, launched, job, limit, earlier)
+    estimator, settings, target = prepare(machine, resolved, launched, job, limit, earlier)
     if by is not None:
         print_breakdown(estimator, settings, by, as_json)
         return
-    target = target_of(machine.inventory, machine.interpreter, launched).trained_with(settings)
     gpus = [gpu.name for gpu in target.gpus]
     expected = estimate_duration(launched, settings, target.replicas, earlier, gpus)
     print_estimate(estimator, settings, expected, measured_lengths(training.job or job, machine), as_json)
@@ -200,9 +199,10 @@ def prepare(
     launched: BuiltinJob | CommandJob,
     job: BuiltinJob,
     limit: int | None,
-    earlier: Sequence[EarlierRun] = (),
-) -> tuple[JobMemoryEstimator, Settings]:
-    """Return the estimator for `job`, corrected by runs of `launched`, and the settings completed as `run` would."""
+    earlier: Sequence[EarlierRun],
+) -> tuple[JobMemoryEstimator, Settings, TrainingTarget]:
+    """Return the estimator for `job`, corrected by runs of `launched`, the settings completed as `run` would, and what
+    trains with them."""
     inventory = limit_gpu_memory(machine.inventory, limit)
     settings = with_recommended(resolved, inventory, machine.interpreter, launched, earlier=earlier).settings
     left_open = [name for name in FIELDS if name not in resolved.origins] if isinstance(launched, CommandJob) else []
@@ -214,7 +214,7 @@ def prepare(
     runs = measured_runs(launched, runs_dir())
     code = training_code_of(launched, machine.interpreter)
     divided = state_sharding(launched) is not None
-    return JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs, code, divided), settings
+    return JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs, code, divided), settings, target
 
 
 def print_estimate(
