@@ -573,7 +573,7 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
 
 
 def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_memory: bool) -> CrashCause:
-    worded = [line for line in lines if re.search(r"\w", line.text)]
+    worded = [line for line in lines if re.match(r"(?!Traceback \(| {2,}).*\w", line.text)]  # no lines of tracebacks
     # What was logged as mere information, and progress, are no signs of an error.
     logged = [line for line in worded if not line.quiet] or worded
     signs = list(islice((line for line in reversed(logged) if parse_line(line.text) is None), 3))[::-1]
