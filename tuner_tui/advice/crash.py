@@ -387,11 +387,11 @@ def _check_the_call(failure: Failure, explanation: Explanation | None) -> tuple[
     The innermost frame that is not installed is the program's own code; what it passed on is the first thing to check.
     """
     frames = failure.calls
-    if not frames:
-        return () if explanation is None else explanation.remedies
     # Python's own files say less than what called them.
     named = (frame for frame in reversed(frames) if not _is_foreign(frame) or _named_groups("installed", frame.file))
-    inner = next(named, frames[-1])
+    inner = next(named, None)
+    if inner is None:
+        return () if explanation is None else explanation.remedies
     package = next(iter(_named_groups("installed", inner.file)), None)
     is_release = _pattern("release-errors").search(failure.message) is not None
     title, why = f"look at {_show(inner)} in {inner.place}", "the program's innermost line of the traceback"
