@@ -98,11 +98,8 @@ def _tool_config(options: Mapping[str, str], env: Mapping[str, str], cwd: Path) 
     named = options.get("accelerate_config") or options.get("config_file") or file_values.get("accelerate_config")
     processes = _positive_int(file_values.get("num_processes"))
     config = _read_config(cwd / str(named) if named else _default_config_path(env))
-    if processes is None:
-        return config
-    if config is None:
-        return AccelerateConfig(cwd / options["config"], None, processes, None)
-    return replace(config, num_processes=processes)
+    base = config or AccelerateConfig(cwd / options.get("config", ""), None, None, None)
+    return config if processes is None else replace(base, num_processes=processes)
 
 
 def _default_config_path(env: Mapping[str, str]) -> Path:
@@ -115,8 +112,7 @@ def _read_config(path: Path) -> AccelerateConfig | None:
     values = values_of_file(path)
     if not values or values.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
         return None
-    kind = str(values.get("distributed_type", "NO")).upper()
-    kind = "NO" if kind == "FALSE" else kind  # YAML 1.1 reads a bare `NO` as false
+    kind = str(values.get("distributed_type") or "NO").upper()  # YAML 1.1 reads a bare `NO` as false
     count = 1 if kind == "NO" else _positive_int(values.get("num_processes"))
     precision = values.get("mixed_precision")
     shown = str(precision) if isinstance(precision, str) and precision != "no" else None
@@ -157,9 +153,8 @@ def gpus_of_job(inventory: Inventory, job: Job | None) -> tuple[Gpu, ...]:
     if re.fullmatch(r"\d+(,\d+)*", chosen):
         return visible_gpus(replace(inventory, cuda_visible_devices=chosen)) or gpus[: chosen.count(",") + 1]
     best = best_kind(gpus)
-    if not isinstance(job, BuiltinJob) or job.launcher != "plain" or best == gpus:
-        return gpus
-    return best[:1]
+    is_limited = isinstance(job, BuiltinJob) and job.launcher == "plain" and best != gpus
+    return best[:1] if is_limited else gpus
 
 
 def best_kind(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
@@ -187,9 +182,15 @@ def process_count(job: Job, gpu_count: int | None = None, accelerate: Accelerate
     if isinstance(job, BuiltinJob) or "processes" in job.stated:
         return 1
     folder = Path(job.cwd or "")
-    command = training_words(job.command, folder)
-    started = _command_processes(command, job.env, gpu_count, accelerate, folder)
+    started = _command_processes(training_words(job.command, folder), job.env, gpu_count, accelerate, folder)
     return max(1, started) if started != 1 else int(job.stated.get("gpus", 1))
+
+
+def trains_on_cpu(job: Job | None) -> bool:
+    """Whether a command trains on the CPU by its configuration or an option: `--cpu`, `--device cpu`."""
+    options = read_options(job.command).items() if isinstance(job, CommandJob) else ()
+    given = {f"{name}={word.lower()}" for name, word in options if name in words_of("on_cpu")}
+    return getattr(job, "on_cpu", False) or any(map(pattern_of("cpu_options").fullmatch, given))
 
 
 def training_words(command: tuple[str, ...], folder: Path) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ from tuner_tui.settings.dialects.tool_job import (
     training_of_file,
     with_model_and_data,
 )
-from tuner_tui.settings.distributed import process_count, read_accelerate_config
+from tuner_tui.settings.distributed import process_count, read_accelerate_config, trains_on_cpu
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
 from tuner_tui.settings.model import (
@@ -354,7 +354,8 @@ def _with_stated(job: CommandJob, settings: Mapping[str, Value], foreign: Mappin
     count = process_count(job)
     job = replace(job, stated={"gpus": count, **job.stated}) if count > 1 else job
     twice = {name for name, setting in words_of("no_setting").items() if setting in settings}
-    twice |= {"lora_target_modules"} if settings.get("peft_method") == "none" else set()
+    twice |= {"gpus", "devices"} if trains_on_cpu(job) else set()
+    twice |= {"lora_target_modules", "modules_to_save"} if settings.get("peft_method") == "none" else set()
     stated = {name: value for name, value in {**job.stated, **foreign}.items() if name not in twice}
     return replace(job, stated=stated)
 

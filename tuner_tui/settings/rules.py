@@ -22,7 +22,7 @@ from tuner_tui.settings.command_training import takes_arguments
 from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, names_of_transformers
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS, LIBRARY_NAMES, SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.dialects.shell_script import read_options
-from tuner_tui.settings.distributed import process_count
+from tuner_tui.settings.distributed import process_count, trains_on_cpu
 from tuner_tui.settings.job import SHAPES, BuiltinJob, CommandJob, Job, named_model
 from tuner_tui.settings.model import FIELDS, Settings, Value, closest_match, shorten_text
 
@@ -119,14 +119,6 @@ def _model(context: RuleContext) -> str | None:
     return None if context.job is None else named_model(context.job)
 
 
-def _uses_cpu(context: RuleContext) -> bool:
-    """Whether the training says that it runs on the CPU, where bf16 is allowed: as the built-in job does."""
-    if isinstance(context.job, BuiltinJob) or (context.job is not None and context.job.on_cpu):
-        return True
-    options = {} if context.job is None else read_options(context.job.command)
-    return any(options.get(name, "no").lower() not in ("false", "no", "0") for name in ("use_cpu", "no_cuda", "cpu"))
-
-
 def _runs(feature: str, context: RuleContext) -> bool:
     """Whether the weakest GPU is known to support `feature`."""
     return context.weakest_gpu is not None and bool(capabilities.supports([context.weakest_gpu], feature))
@@ -167,7 +159,7 @@ WORDS: Mapping[str, Callable[[Settings, RuleContext], Any]] = {
     "flash_package": lambda settings, _: (
         "flash-attn" if settings.attn_implementation == "flash_attention_2" else "flash-attn-3"
     ),
-    "uses_cpu": lambda _, context: _uses_cpu(context),
+    "uses_cpu": lambda _, context: isinstance(context.job, BuiltinJob) or trains_on_cpu(context.job),
     "job_kind": lambda _, context: None if context.job is None else context.job.kind,
     "model": lambda _, context: _model(context),
     "random_weights": lambda _, context: isinstance(context.job, BuiltinJob) and context.job.model in SHAPES,

@@ -145,12 +145,11 @@ def unflatten(values: Mapping[str, Any]) -> dict[str, Any]:
 def set_nested(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
     """Set the value in its section, or remove the key if the value is None, so that the tool's default applies."""
     for key in path[:-1]:
-        inner = values.get(key)
-        if not isinstance(inner, dict) and value is None:
-            return
-        if not isinstance(inner, dict):
-            inner = values[key] = {}
-        values = inner
+        if not isinstance(values.get(key), dict):
+            if value is None:
+                return
+            values[key] = {}
+        values = values[key]
     if value is None:
         values.pop(path[-1], None)
     else:
@@ -262,7 +261,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     if dialect.read_more is hooks.read_scripts_own:
         flat, switched = _apply_switches(flat)
     places = keys_in_file(dialect, flat, agreeing=True)
-    places = {key: path for key, path in places.items() if places.get(hf.RENAMED.get(key, "")) != path}
+    places = {key: path for key, path in places.items() if places.get(hf.NEWER.get(key, "")) != path}
     names = {key: name for name, key in dialect.names.items()}
     read_as = {path: names.get(key, key) for key, path in places.items() if names.get(key, key) in FIELDS}
     others = [f"{path} as {name}" for path, name in read_as.items() if path.rpartition(".")[2] != name]
@@ -331,17 +330,12 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
 def _apply_switches(flat: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Value]]:
     """The values without those that a switch of the file turns off, and the settings that its switches say."""
     settings: dict[str, Value] = {}
-    off: set[str] = set()
+    off = flat.keys() - without_disabled(flat).keys()
     variants = {key for key in flat for other in flat if key.endswith(f".{other}")}
     for key, value in flat.items():
-        if key in variants:  # of a switch that stands at the top, too
+        word, name = str(value).lower(), key.rpartition(".")[2]
+        if key in variants or word not in ("true", "false", "none"):  # a variant is of a switch at the top, too
             continue
-        word, (section, _, name) = str(value).lower(), key.rpartition(".")
-        if word not in ("true", "false", "none"):
-            continue
-        of_section = bool(section) and name in words_of("section_switches")
-        if of_section and word != "true":
-            off |= {other for other in flat if other.startswith(f"{section}.")} - {key}
         for row in words_of("switches"):
             last_two = ".".join(key.split(".")[-2:])
             if not (re.fullmatch(row["keys"], name) or re.fullmatch(row["keys"], last_two)):
@@ -351,6 +345,14 @@ def _apply_switches(flat: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping
             if word != "true":
                 off |= {other for other in flat if re.search(row["covers"], other)} - {key}
     return {key: value for key, value in flat.items() if key not in off}, settings
+
+
+def without_disabled(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The values without those of sections that a switch among them turns off: `megatron: {enabled: false}`."""
+    switch, none = rf".*\.({'|'.join(words_of('section_switches'))})", ("false", "none")
+    off = {key for key, value in flat.items() if str(value).lower() in none and re.fullmatch(switch, key)}
+    sections = tuple(key[: key.rfind(".") + 1] for key in off)
+    return {key: value for key, value in flat.items() if key in off or not key.startswith(sections)}
 
 
 def keys_in_file(dialect: Dialect, flat: Mapping[str, Any], agreeing: bool = False) -> dict[str, str]:

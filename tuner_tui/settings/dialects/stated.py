@@ -10,7 +10,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner_tui.settings.dialects.dialect import TEMPLATE, flatten, leaf_pattern, to_fill_in, without_other_meanings
+from tuner_tui.settings.dialects.dialect import (
+    TEMPLATE,
+    flatten,
+    leaf_pattern,
+    to_fill_in,
+    without_disabled,
+    without_other_meanings,
+)
 from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.model import shorten_text
 
@@ -20,11 +27,8 @@ MOST_GPUS = 100_000
 
 
 def stated_in(flat: Mapping[str, Any], model: str | None, text: str = "") -> dict[str, str | int]:
-    """What the keys state, and the text of a job's file where they do not: `gpus` are those of all nodes together.
-
-    An architecture counts where no model is named.
-    """
-    flat = {**_variables(text, words_of("gpu_texts")), **flat}
+    """What the keys state, and the text of a job's file where they do not; an architecture only without a model."""
+    flat = {**_variables(text, words_of("gpu_texts")), **without_disabled(flat)}
     flat |= without_other_meanings(flat)
     for key, value in [*flat.items()]:  # callbacks of several classes
         for entry in value if isinstance(value, list) else ():

@@ -120,7 +120,7 @@ def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob
         task=_task(dialect, flat, model, words),
         data=_data_of(flat, (*dialect.data_keys, *(dialects()[HF].data_keys if dialect.extends_hf else ()))),
         cwd=None if folder is None else str(folder),
-        on_cpu=any(flat.get(key) in (True, "cpu") for key in words_of("on_cpu")),
+        on_cpu=any(flat.get(key) is True or flat.get(key) == "cpu" for key in words_of("on_cpu")),
         env=environment | {name: value for key, (name, value) in dialect.environment.items() if flat.get(key)},
         stated=stated_in({**read_options(words), **flat}, model),
     )
