@@ -21,6 +21,7 @@ from tuner_tui.advice.preflight import (
     required_packages,
 )
 from tuner_tui.core.units import GIB
+from tuner_tui.memory.closed_form import TrainingCode
 from tuner_tui.settings.dialects.dialect import dialects
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
@@ -87,6 +88,8 @@ def test_the_size_of_a_checkpoint() -> None:
     """GPT-2 has 124,439,808 parameters (its model card): 4 bytes each, and Adam's two moments of 4 bytes."""
     assert checkpoint_bytes(GPT2, Settings()) == pytest.approx(124_439_808 * 12, rel=0.01)
     assert checkpoint_bytes(GPT2, Settings(peft_method="lora", lora_r=8)) < 40e6
+    whole = checkpoint_bytes(GPT2, Settings(peft_method="lora", lora_r=8), TrainingCode(whole_layers=1))
+    assert whole > 50_257 * 768 * 12
     assert checkpoint_bytes(GPT2, Settings(optim="sgd")) == pytest.approx(124_439_808 * 4, rel=0.01)
     assert checkpoint_bytes(GPT2, Settings(weights_dtype="bf16")) == pytest.approx(124_439_808 * 6, rel=0.01)
 

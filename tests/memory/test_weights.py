@@ -10,7 +10,14 @@ import yaml
 from msgspec import convert
 
 from tests.late_module import one_worker, skip_without
-from tuner_tui.memory.closed_form import TrainingCode, activation_bytes, fixed_sizes, memory_phases, training_code
+from tuner_tui.memory.closed_form import (
+    BUILT_IN,
+    TrainingCode,
+    activation_bytes,
+    fixed_sizes,
+    memory_phases,
+    training_code,
+)
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.memory.model_shape import (
@@ -233,6 +240,17 @@ def test_layers_without_adapters_keep_neither_their_inputs_nor_adapters() -> Non
     assert every - some == 128 * 2 * (4 * 3584 + 18_944 + 5 * 8)
     counted = count_parameters(shape("qwen2.5-7b"), settings, ("query", "output"))
     assert counted.trainable == 28 * 8 * 4 * 3584
+
+
+def test_layers_trained_whole_are_copies_beside_the_model_of_an_adapter() -> None:
+    """Two copies of the vocabulary of Llama 3.2 1B, 128,256 × 2,048: each with its gradient and Adam's two moments."""
+    copied, whole = 2 * 128_256 * 2048, TrainingCode(whole_layers=2)
+    lora = Settings(precision="bf16", peft_method="lora", weights_dtype="bf16")
+    plain, more = (fixed_sizes(shape("llama-3.2-1b"), lora, code=code) for code in (BUILT_IN, whole))
+    assert more.weights - plain.weights == more.gradients - plain.gradients == 4 * copied
+    assert more.states - plain.states == 8 * copied
+    full = Settings(precision="bf16")
+    assert fixed_sizes(shape("llama-3.2-1b"), full, code=whole) == fixed_sizes(shape("llama-3.2-1b"), full)
 
 
 def test_4_bit_layers_of_older_bitsandbytes_keep_their_inputs() -> None:

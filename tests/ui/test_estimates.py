@@ -398,6 +398,13 @@ def test_the_layers_with_adapters_are_read_from_the_options(
         ("model = prepare_model_for_kbit_training(model)", (), "5.23.0", TrainingCode(upcasts=True)),
         ("", ("--deepspeed", "zero2.json"), "5.23.0", training_code("deepspeed")),
         ("", ("--use_liger_kernel", "true"), "5.23.0", training_code("liger")),
+        ("", ("--modules_to_save", "norm"), "5.23.0", BUILT_IN),
+        (
+            "",
+            ("--modules_to_save", "lm_head,embed_tokens,norm"),
+            "5.23.0",
+            replace(training_code("whole layers"), whole_layers=2),
+        ),
     ],
 )
 def test_what_the_code_does_with_memory_is_read_from_script_command_and_release(

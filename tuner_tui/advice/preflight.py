@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.rows import finding
 from tuner_tui.advice.recommend.recommendation import SMALL_SHM_BYTES
-from tuner_tui.advice.recommend.target import describe_gpus, occupied_gpus, select_gpus
+from tuner_tui.advice.recommend.target import describe_gpus, occupied_gpus, select_gpus, training_code_of
 from tuner_tui.advice.thresholds import DISK_FREE_BYTES
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import GIB, format_size
@@ -21,7 +21,7 @@ from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
 from tuner_tui.hardware.probe_script import PACKAGES
-from tuner_tui.memory.closed_form import fixed_sizes, trained_bytes
+from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, fixed_sizes, trained_bytes
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
 from tuner_tui.settings.command_training import own_settings, takes_arguments
 from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect, leaf_pattern, texts_in, to_fill_in
@@ -414,10 +414,9 @@ def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileS
         return
     outputs = map(file.values.get, read_data_file(REQUIREMENTS)["output_keys"])
     folder = next((value for value in outputs if isinstance(value, str)), ".")
-    free = files.free_bytes(folder)
-    if free is None:
+    if (free := files.free_bytes(folder)) is None:
         return
-    size = checkpoint_bytes(shape, settings)
+    size = checkpoint_bytes(shape, settings, training_code_of(job, None))
     limit = settings.save_total_limit if "save_total_limit" in chosen else None
     saves = _saves(settings, chosen)
     kept = saves if limit is None else limit + 1  # the next is written before the oldest goes
@@ -436,9 +435,9 @@ def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileS
         yield PreflightCheck("Checkpoints", state, sentence, advice)
 
 
-def checkpoint_bytes(shape: ModelShape, settings: Settings) -> float:
+def checkpoint_bytes(shape: ModelShape, settings: Settings, code: TrainingCode = BUILT_IN) -> float:
     """The size of a checkpoint: what is trained, and the state of its optimizer."""
-    sizes = fixed_sizes(shape, settings)
+    sizes = fixed_sizes(shape, settings, code=code)
     return sizes.numbers.trainable * trained_bytes(loaded_shape(shape, settings), settings) + sizes.states
 
 

@@ -47,8 +47,9 @@ class TrainingCode(Struct, frozen=True):
     code keeps five tensors. `adapted` are the roles of layers with adapters (families.yaml), all where it is empty, and
     `buffer_bytes` buffers for gradients. `keeps_inputs`: those of 4-bit layers are kept; variables of the loop hold
     them until the next loss (`holds_graph`). `unties`: an output layer that is tied to the embedding is a copy. In a
-    quantized model the output layer is quantized too (`quantizes_output`), and there are `more_embeddings`. What is
-    `unknown` of it widens the uncertainty.
+    quantized model the output layer is quantized too (`quantizes_output`), and there are `more_embeddings`. With
+    adapters so many copies of embedding and output layer are trained (`whole_layers`). What is `unknown` widens the
+    uncertainty.
     """
 
     logit_bytes: tuple[float, float] = (10, 12)
@@ -62,6 +63,7 @@ class TrainingCode(Struct, frozen=True):
     unties: bool = False
     quantizes_output: bool = False
     more_embeddings: int = 0
+    whole_layers: int = 0
     uncertainty: float = 0.1
     unknown: str = ""
 
@@ -450,8 +452,10 @@ def evaluation_phases(
 
 def fixed_sizes(shape: ModelShape, settings: Settings, processes: int = 1, code: TrainingCode = BUILT_IN) -> FixedSizes:
     shape = loaded_shape(shape, settings)
-    numbers = count_parameters(shape, settings, code.adapted)
     full, mixed = settings.peft_method == "none", settings.precision != "fp32"
+    numbers, whole = count_parameters(shape, settings, code.adapted), shape.vocab * shape.hidden * code.whole_layers
+    if not full:
+        numbers = replace(numbers, total=numbers.total + whole, trainable=numbers.trainable + whole)
     each, trained = shape.weight_bytes, trained_bytes(shape, settings, code)
     gradients = float(numbers.trainable * trained)
     casts, adapters_cast = mixed and each == 4, mixed and trained == 4

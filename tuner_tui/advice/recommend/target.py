@@ -30,6 +30,7 @@ from tuner_tui.settings.distributed import (
     gpus_of_job,
     process_count,
     state_sharding,
+    trains_on_cpu,
 )
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings, Value
@@ -135,26 +136,24 @@ class TrainingTarget(Struct, frozen=True):
     def gpu_label(self) -> str:
         """The weakest GPU in words: `Tesla T4 (Turing 7.5)`."""
         gpu = self.weakest
-        if isinstance(self.job, CommandJob) and self.job.on_cpu:
+        if trains_on_cpu(self.job):
             return "the command trains on the CPU by its own configuration"
         if gpu is None and self.machine.cpu_build and self.inventory.gpus:
             return "PyTorch here is CPU-only; the GPUs will not be used"
         if gpu is None:
             return "no GPU is visible" if self.inventory.gpus else "this machine has no GPU"
-        if gpu.capability is None:
-            return f"{gpu.name} (capability unknown)"
-        return f"{gpu.name} ({describe_generation(gpu)})"
+        return f"{gpu.name} ({'capability unknown' if gpu.capability is None else describe_generation(gpu)})"
 
 
+LAYERS_OF_ADAPTERS = ("adapted_layers", "whole_layers")
 MEMORY_SHORT_SHARE = 1 / 3
 """Weights, gradients and AdamW states above this share of the GPU leave too little for a batch."""
 
 
 def is_memory_short(shape: ModelShape | None, memory_bytes: int | None) -> bool:
     """Whether a full training with AdamW leaves too little of the GPU; False where unknown."""
-    if memory_bytes is None or shape is None:
-        return False
-    return fixed_sizes(shape, Settings()).before_a_sample > MEMORY_SHORT_SHARE * memory_bytes
+    before = 0.0 if shape is None else fixed_sizes(shape, Settings()).before_a_sample
+    return memory_bytes is not None and before > MEMORY_SHORT_SHARE * memory_bytes
 
 
 def target_of(
@@ -162,13 +161,11 @@ def target_of(
 ) -> TrainingTarget:
     """The target of a training. `accelerate` is the configuration found for `accelerate launch`."""
     gpus = gpus_of_job(inventory, job)
-    if RuleContext(gpus, interpreter, job).no_gpu or (isinstance(job, CommandJob) and job.on_cpu):
-        gpus = ()
+    gpus = () if RuleContext(gpus, interpreter, job).no_gpu or trains_on_cpu(job) else gpus
     launched = process_count(job, len(gpus), accelerate)
     each = devices_per_process(job, launched, len(gpus))
     replicas = job.copies(launched) * (each or 1)
-    if launched > 1:
-        gpus = gpus[:launched]
+    gpus = gpus[:launched] if launched > 1 else gpus
     return TrainingTarget(inventory, interpreter, job, gpus, replicas, launched, each is not None)
 
 
@@ -187,19 +184,16 @@ def limit_gpu_memory(inventory: Inventory, limit_bytes: int | None) -> Inventory
     """The inventory with each GPU's memory limited to `limit_bytes`."""
     if limit_bytes is None:
         return inventory
-    gpus = []
-    for gpu in inventory.gpus:
-        free = free_bytes(gpu)
-        limited = replace(gpu, memory_total_bytes=limit_bytes, memory_used_bytes=None, mig=None)
-        gpus.append(gpu if free is not None and free <= limit_bytes else limited)
+    limited = {"memory_total_bytes": limit_bytes, "memory_used_bytes": None, "mig": None}
+    sizes = ((gpu, free_bytes(gpu)) for gpu in inventory.gpus)
+    gpus = (gpu if free is not None and free <= limit_bytes else replace(gpu, **limited) for gpu, free in sizes)
     return replace(inventory, gpus=tuple(gpus))
 
 
 def free_bytes(gpu: Gpu) -> int | None:
     """The GPU's memory without that of other programs; None if unknown, as for a MIG slice."""
-    if gpu.memory_total_bytes is None or gpu.mig:
-        return None
-    return max(0, gpu.memory_total_bytes - other_processes_bytes(gpu))
+    total = None if gpu.mig else gpu.memory_total_bytes
+    return None if total is None else max(0, total - other_processes_bytes(gpu))
 
 
 def other_processes_bytes(gpu: Gpu) -> int:
@@ -261,10 +255,10 @@ class RecommendationDraft:
         is_default = isinstance(job, CommandJob) and dialect_by_name(job.dialect).defaults.get(name) == value
         if name in self.given or is_default or not self.target.takes(name):
             return
-        if not self._carried(name, value):
+        if self._carried(name, value):
+            self.advised[name] = ConsideredValue(name, value, reason, source)
+        else:
             self.reject(name, value, "the installed transformers has no such argument", "transformers")
-            return
-        self.advised[name] = ConsideredValue(name, value, reason, source)
 
     def reject(self, name: str, value: Value, reason: str, source: str) -> None:
         if name not in self.given and self.target.takes(name):
@@ -301,28 +295,27 @@ def training_code_of(job: Job, interpreter: Interpreter | None) -> TrainingCode:
     tool_code = training_code("deepspeed" if deepspeed else job.dialect)
     if tool_code != BUILT_IN:
         code = replace(tool_code, keeps_inputs=code.keeps_inputs)
-    upcasts, adapted, by_liger = _read_code(tuple(job.command), job.cwd or "")
-    if by_liger:
-        liger = training_code("liger")
-        code = replace(code, logit_bytes=liger.logit_bytes, uncertainty=liger.uncertainty, unknown=liger.unknown)
-    return replace(code, upcasts=upcasts, adapted=adapted or code.adapted)
+    upcasts, adapted, whole_layers, by_liger = _read_code(tuple(job.command), job.cwd or "")
+    for name in ("liger",) * by_liger + ("whole layers",) * bool(whole_layers):
+        row = training_code(name)
+        logits = row.logit_bytes if name == "liger" else code.logit_bytes
+        code = replace(code, logit_bytes=logits, uncertainty=row.uncertainty, unknown=row.unknown)
+    return replace(code, upcasts=upcasts, adapted=adapted or code.adapted, whole_layers=whole_layers)
 
 
 @lru_cache(maxsize=8)
-def _read_code(command: tuple[str, ...], folder: str) -> tuple[bool, tuple[str, ...], bool]:
-    """Whether the script prepares a quantized model by peft, the roles of layers with adapters, and if Liger computes.
-
-    No roles where all layers have adapters, or some that are not known by name.
+def _read_code(command: tuple[str, ...], folder: str) -> tuple[bool, tuple[str, ...], int, bool]:
+    """Whether the script prepares a quantized model by peft, the roles of layers with adapters, how many layers of the
+    vocabulary are trained whole, and if Liger computes. No roles where all have adapters, or some of unknown names.
     """
     options = own_options(CommandJob(command=command, cwd=folder))
     modules = read_data_file(FAMILIES_FILE)["modules"]
     layers = {name for names in modules.values() for name in names}
-    named = next((options[name] for name in words_of("adapted_layers") if options.get(name)), None)
-    switched_on = [name for name, value in options.items() if value is True and name in layers]
-    if isinstance(named, str):
-        names = re.split(r"[\s,]+", named.strip())
-    else:
-        names = [str(name) for name in named] if isinstance(named, list | tuple) else switched_on
-    roles = tuple(role for role, spellings in modules.items() if not set(names).isdisjoint(spellings))
+    given = [next((options[name] for name in words_of(kind) if options.get(name)), ()) for kind in LAYERS_OF_ADAPTERS]
+    split = (re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else value for value in given)
+    adapted, whole = (tuple(map(str, value)) if isinstance(value, list | tuple) else () for value in split)
+    names = {*adapted} or {name for name, value in options.items() if value is True and name in layers}
+    roles = tuple(role for role, spellings in modules.items() if not names.isdisjoint(spellings))
     by_liger = any("liger" in name and str(value).lower() == "true" for name, value in options.items())
-    return read_command(command, Path(folder)).upcasts, roles if set(names) <= layers else (), by_liger
+    whole_layers = len({*whole} & {*modules["vocabulary"]})
+    return read_command(command, Path(folder)).upcasts, roles if names <= layers else (), whole_layers, by_liger
