@@ -20,3 +20,12 @@ def test_bad_input_is_one_sentence_and_2(shell: Shell, row: dict[str, str]) -> N
     assert (done.returncode, done.stdout) == (2, "")
     assert row["say"].replace("{}", str(shell.home)) in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_is_no_training_is_not_called_missing(shell: Shell) -> None:
+    merge = shell.home / "merge.yml"
+    merge.write_text("merge_method: ties\nmodels: [{model: acme/a}, {model: acme/b}]\n")
+    done = shell(str(merge))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{merge}: ")
+    assert "is not a command" not in done.stderr

@@ -133,5 +133,6 @@ def resolve_name(name: str | None) -> tuple[str | None, Path | None]:
         command = nearest_command(name, preset_names())
         hint = f"; did you mean the command `tuner-tui {command}`?" if command else f": {error}"
         is_run = name[:1] == "r" and name[1:].isdecimal()
-        fail(no_run if is_run else f"{name} is not a command, run, preset or file{hint}")
+        absent = str(error) if Path(name).is_file() else f"{name} is not a command, run, preset or file{hint}"
+        fail(no_run if is_run else absent)
     return name, None

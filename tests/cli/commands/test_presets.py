@@ -94,6 +94,20 @@ def test_save_takes_a_preset_and_changes(call):
     assert "learning_rate: 1.0e-05" in preset_path("own").read_text()
 
 
+def test_import_saves_no_preset_without_settings_or_a_command(call, tmp_path):
+    makefile = tmp_path / "Makefile"
+    makefile.write_text("first:\n\tpython train.py --data a\nsecond:\n\tpython train.py --data b\n")
+    (tmp_path / "train.py").write_text("loss.backward()\n")
+    refused = call("import", str(makefile), "--name", "two")
+    assert refused.exit_code == 2
+    assert "gives no setting and no whole command" in refused.output
+    assert "it starts 2 trainings: first, second" in refused.output
+    assert not preset_path("two").exists()
+    makefile.write_text("first:\n\tpython train.py --data a\n")
+    assert call("import", str(makefile), "--name", "two").exit_code == 0
+    assert load_preset(preset_path("two")).preset.job.command == ("python", "train.py", "--data", "a")
+
+
 def test_save_does_not_replace_without_a_yes(call):
     assert call("save", "own", "--set", "seed=1").exit_code == 0
     refused = call("save", "own", "--set", "seed=2")

@@ -182,6 +182,8 @@ def import_file(
     loaded = preset_files.import_tool_file(parsed, str(file), file, None if tool is None else dialect_by_name(tool))
     path = preset_files.preset_path(name or file.stem)
     preset = structs.replace(loaded.preset, name=path.stem)
+    if not (preset.settings or preset.job):
+        raise SettingsError(" ".join((f"{file} gives no setting and no whole command.", *loaded.notes)))
     _write(preset, path, yes, file)
     job = _without_secrets(preset).job
     if as_json:
