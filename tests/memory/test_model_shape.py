@@ -136,6 +136,8 @@ def test_a_name_that_is_not_known_has_no_task() -> None:
     assert [usual_task(name) for name in ("org/new-7b", "org/new-base", "")] == [None, None, None]
     assert "hf download org/new-7b" in unknown_task("org/new-7b")
     assert "hf download" not in unknown_task("mynet")  # a name of the user's own
+    assert "hf download" not in unknown_task("llama3/original")  # a folder of torchtune's downloads
+    assert "hf download" in unknown_task("org/original-7b")
 
 
 @pytest.mark.parametrize("model", ["mixtral", "qwen3_moe", "mamba", "albert", "t5"])

@@ -37,7 +37,8 @@ DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 DEBERTA = "deberta-v2"
 """Version 3 has the architecture of version 2."""
 FIRST_FAMILIES = "(?:distil)?(?:bert|gpt2|roberta)|xlm|xlnet|albert|camembert|openai-gpt|t5"
-LOCAL_FOLDERS = r"(?:check_?points?|ckpts?|models?|weights|outputs?|saved?(?:_\w+)?|runs?|results?|exp\w*|work_dirs?)"
+LOCAL_FOLDERS = r"(?:check_?points?|ckpts?|models?|weights|outputs?|saved?(?:_\w+)?|runs?|results?|exp\w*|work_dirs?)/"
+LOCAL_FOLDERS += r"|.*/(?:original|final|best|last|latest)$"  # in `original` are Meta's own weights
 POSITIONS = 8192
 SIZE = re.compile(r"(?:(?<![a-z0-9._])([01]_\d)|(?<![a-z0-9.])(?<!\d_)(?:(\d+)x)?(\d+(?:\.\d+)?))([bm])(?![a-z0-9])")
 """A number of parameters in a model's name: `7b`, `1.5b`, `1_8b`, `135m`, `8x7b`. Not the 3 billion that compute in
@@ -240,7 +241,7 @@ def download_hint(model: str) -> str:
 
     Without an owner only the first families have models there.
     """
-    is_id = re.fullmatch(rf"(?!{LOCAL_FOLDERS}/)([\w-][\w.-]*/|{FIRST_FAMILIES})[\w.-]*(?<!\.pt|pkl|pth|bin)", model)
+    is_id = re.fullmatch(rf"(?!{LOCAL_FOLDERS})([\w-][\w.-]*/|{FIRST_FAMILIES})[\w.-]*(?<!\.pt|pkl|pth|bin)", model)
     return f"hf download {model} config.json" if is_id else ""
 
 
