@@ -310,10 +310,22 @@ def test_the_marked_line_of_a_drawn_traceback_is_shown() -> None:
     assert "`return names['tail']` in /home/ann/rows.py" in finding.remedies[0].why
 
 
-def test_the_line_that_says_more_is_shown() -> None:
-    error = "torch.distributed.DistBackendError: NCCL error in: a.cpp:5, unhandled error\nLast error:\nno such device"
-    (finding,) = read(trace(error, "main"))
-    assert "no such device" in finding.evidence
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            "torch.distributed.DistBackendError: NCCL error in: a.cpp:5, unhandled error\nLast error:\n",
+            "no such device",
+        ),
+        (
+            "RuntimeError: FATAL ERROR :: MODULE:PT_BRIDGE Exception in Launch thread\n",
+            "Plate failed. synStatus 7 [Bent].",
+        ),
+    ],
+)
+def test_the_line_that_says_more_is_shown(error: str, line: str) -> None:
+    (finding,) = read(trace(f"{error}{line}", "main"))
+    assert line in finding.evidence
 
 
 def test_a_colon_announces_the_rest_of_the_message() -> None:
