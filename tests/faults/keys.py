@@ -76,10 +76,11 @@ async def _all_handled(pilot: Pilot[None]) -> None:
     app = app_of(pilot)
     taken = asyncio.Event()
     app.call_later(taken.set)
-    joined = asyncio.ensure_future(app._input.join()) if app._input is not None else None
-    await until(pilot, lambda: app._exit or (taken.is_set() and (joined is None or joined.done())))
-    if joined is not None:
-        joined.cancel()
+    await until(pilot, lambda: app._exit or taken.is_set())  # the first key makes the queue
+    assert app._input is not None
+    joined = asyncio.ensure_future(app._input.join())
+    await until(pilot, lambda: app._exit or joined.done())
+    joined.cancel()
 
 
 async def press_random_keys(app: App[None], seed: int, count: int) -> None:
