@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.hardware import interpreter
 from tuner_tui.hardware.interpreter import (
     MARK,
     Interpreter,
@@ -203,15 +202,13 @@ def test_the_activated_environment_is_the_default(tmp_path: Path):
     assert default_interpreter({"CONDA_PREFIX": str(tmp_path / "conda")}) == tmp_path / "conda/bin/python"
 
 
-def test_an_activated_environment_that_is_gone_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(interpreter, "find_spec", lambda name: None)
-    assert default_interpreter({"VIRTUAL_ENV": str(tmp_path / "gone"), "PATH": ""}) == Path(sys.executable)
+def test_an_activated_environment_that_is_gone_is_passed_over(tmp_path: Path):
+    assert default_interpreter({"VIRTUAL_ENV": str(tmp_path / "gone"), "PATH": ""}, has_torch=False) == Path(
+        sys.executable
+    )
 
 
-def test_without_one_it_is_the_python_of_this_program_where_that_has_torch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_without_one_it_is_the_python_of_this_program_where_that_has_torch(tmp_path: Path):
     python3 = script(tmp_path / "python3", "")
-    for found, expected in ((True, Path(sys.executable)), (None, python3)):
-        monkeypatch.setattr(interpreter, "find_spec", lambda name, found=found: found)
-        assert default_interpreter({"PATH": str(tmp_path)}) == expected
+    assert default_interpreter({"PATH": str(tmp_path)}, has_torch=True) == Path(sys.executable)
+    assert default_interpreter({"PATH": str(tmp_path)}, has_torch=False) == python3

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from tests.fakes.procfs import write_process
-from tuner_tui.core.procfs import TICKS_PER_S, all_processes, read_command
-from tuner_tui.hardware import other_load
+from tuner_tui.core.procfs import TICKS_PER_S
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.other_load import BusyProcess, OtherLoad, measure_other_load
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
@@ -23,13 +21,7 @@ from tuner_tui.hardware.sampler import open_sampler
 OWN, SPINS, IDLES, OTHER = 10, 11, 12, 13
 
 
-@pytest.fixture
-def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., OtherLoad]:
-    return partial(measure_made_up, monkeypatch, tmp_path)
-
-
-def measure_made_up(
-    monkeypatch: pytest.MonkeyPatch,
+def measure(
     proc: Path,
     after: Sample,
     second: dict[int, float],
@@ -50,46 +42,44 @@ def measure_made_up(
         write(second)
 
     write({})
-    made_up = {
-        "time": SimpleNamespace(sleep=wait, monotonic=lambda: now[0]),
-        "os": SimpleNamespace(
-            getpid=lambda: OWN, sched_getaffinity=lambda pid: (affinity or {}).get(pid, {0, 1, 2, 3})
-        ),
-        "all_processes": partial(all_processes, proc),
-        "read_command": partial(read_command, proc=proc),
-    }
-    for name, value in made_up.items():
-        monkeypatch.setattr(other_load, name, value)
-    return measure_other_load(partial(next, iter((Sample(time_s=0.0), after))), 4)
+    return measure_other_load(
+        partial(next, iter((Sample(time_s=0.0), after))),
+        4,
+        wait=wait,
+        clock=lambda: now[0],
+        proc=proc,
+        own_pid=OWN,
+        affinity=lambda pid: (affinity or {}).get(pid, {0, 1, 2, 3}),
+    )
 
 
-def test_what_this_process_uses_is_not_others(measure: Callable[..., OtherLoad]) -> None:
+def test_what_this_process_uses_is_not_others(tmp_path: Path) -> None:
     after = Sample(time_s=1.0, host=HostSample(cpu_pct=75.0))
-    load = measure(after, {OWN: 1.0, SPINS: 2.0, IDLES: 0.05})
+    load = measure(tmp_path, after, {OWN: 1.0, SPINS: 2.0, IDLES: 0.05})
     assert load.cpu_share == pytest.approx(0.5)
     assert load.processes == (BusyProcess(command="python job11.py", cores=2.0),)
 
 
-def test_a_process_pinned_to_other_cores_is_not_named(measure: Callable[..., OtherLoad]) -> None:
+def test_a_process_pinned_to_other_cores_is_not_named(tmp_path: Path) -> None:
     after = Sample(time_s=1.0, host=HostSample(cpu_pct=30.0))
     used = {SPINS: 1.0, IDLES: 0.3}
-    load = measure(after, used, {OWN: {3}, SPINS: {0, 1, 2}})
+    load = measure(tmp_path, after, used, {OWN: {3}, SPINS: {0, 1, 2}})
     assert load.processes == (BusyProcess(command="python job12.py", cores=0.3),)
 
 
-def test_processes_of_one_name_are_named_once_with_their_sum(measure: Callable[..., OtherLoad]) -> None:
+def test_processes_of_one_name_are_named_once_with_their_sum(tmp_path: Path) -> None:
     after = Sample(time_s=1.0, host=HostSample(cpu_pct=90.0))
-    load = measure(after, {SPINS: 1.0, IDLES: 0.5, OTHER: 1.25}, names={SPINS: "-c", IDLES: "-c"})
+    load = measure(tmp_path, after, {SPINS: 1.0, IDLES: 0.5, OTHER: 1.25}, names={SPINS: "-c", IDLES: "-c"})
     assert [(each.command, each.cores) for each in load.processes] == [
         ("2 × python -c", 1.5),
         ("python job13.py", 1.25),
     ]
 
 
-def test_the_busiest_gpu_and_the_programs_on_it(measure: Callable[..., OtherLoad]) -> None:
+def test_the_busiest_gpu_and_the_programs_on_it(tmp_path: Path) -> None:
     on_it = (GpuProcess(77, None, command="python serve.py"), GpuProcess(78, None))
     gpus = (GpuSample(0, "T4", utilisation_pct=3.0), GpuSample(1, "T4", utilisation_pct=64.0, processes=on_it))
-    load = measure(Sample(time_s=1.0, gpus=gpus), {})
+    load = measure(tmp_path, Sample(time_s=1.0, gpus=gpus), {})
     assert (load.cpu_share, load.gpu_share, load.gpu_processes) == (None, 0.64, ("python serve.py",))
 
 

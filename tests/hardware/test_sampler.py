@@ -78,11 +78,10 @@ def test_a_driver_that_hangs_at_its_start_leaves_samples_without_gpus(tmp_path: 
     sampler.close()
 
 
-def test_a_driver_that_is_loaded_later_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tuner_tui.hardware.sampler.REOPEN_S", 0.01)
+def test_a_driver_that_is_loaded_later_is_found(tmp_path: Path):
     reader = FakeReader(FakeHandle("late"), problem=GpuProblemKind.NO_DRIVER)
     ticks = Ticks()
-    sampler = Sampler(reader, HostSampler(tmp_path, ticks), ProcessSampler(ticks))
+    sampler = Sampler(reader, HostSampler(tmp_path, ticks), ProcessSampler(ticks), reopen_s=0.01)
     sampler.start()
     assert sampler.wait_ready(SOON_S)
     assert sampler.problem is not None

@@ -45,7 +45,7 @@ def test_a_driver_that_tells_nothing_is_asked_once(box: Callable[[Scenario], Box
 
 def watched(gpu: FakeHandle) -> tuple[GpuMonitor, Clock]:
     clock = Clock()
-    return GpuMonitor(gpu, clock), clock
+    return GpuMonitor(gpu, clock, lambda processes: processes), clock
 
 
 def test_a_gpus_own_error_stands_whatever_comes_of_it() -> None:

@@ -22,13 +22,11 @@ def process(*calls: str, state: str = "S", cpu_share: float = 0.0) -> ProcessDum
 
 
 def activity(*calls: str, line: str = "", **state: Any) -> str:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("linecache.getline", lambda file, number: line)
-        return find_activity(process(*calls, **state)).name
+    return find_activity(process(*calls, **state), lambda frame: line).name
 
 
 def at_kernel(name: str, **state: Any) -> str:
-    return find_activity(replace(process("f /home/u/a.py", **state), kernel_wait=name)).name
+    return find_activity(replace(process("f /home/u/a.py", **state), kernel_wait=name), lambda frame: "").name
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["activity"])
@@ -75,5 +73,5 @@ def test_a_loader_worker_does_what_the_loader_calls() -> None:
     above = ("fetch /v/site-packages/torch/utils/data/_utils/fetch.py",)
     below = ("_worker_loop /v/site-packages/torch/utils/data/_utils/worker.py", "evaluate /home/u/train.py")
     assert activity("get /usr/lib/python3.11/multiprocessing/queues.py", *below) == "idle"
-    worker = find_activity(process("__getitem__ /home/u/data.py", *above, *below))
+    worker = find_activity(process("__getitem__ /home/u/data.py", *above, *below), lambda frame: "")
     assert (worker.name, str(worker)) == ("other", "waits in __getitem__ (/home/u/data.py:7)")

@@ -42,7 +42,7 @@ def worker(pid: int, parent: int, *calls: str, cpu_share: float = 0.0, kernel_wa
 
 
 def explain(*processes: ProcessDump, **more: object) -> Hang:
-    return explain_hang(processes, NOW_S, **more)  # type: ignore[arg-type]
+    return explain_hang(processes, NOW_S, read_line=lambda frame: "", **more)  # type: ignore[arg-type]
 
 
 WAITS = rank(0, *IN_BACKWARD, entries=[entry(8, done=True), entry(9)])

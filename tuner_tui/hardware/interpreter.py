@@ -167,7 +167,7 @@ class Interpreter(Struct, frozen=True):
     problem: str | None = None
 
 
-def default_interpreter(environment: Mapping[str, str] | None = None) -> Path:
+def default_interpreter(environment: Mapping[str, str] | None = None, has_torch: bool | None = None) -> Path:
     """The interpreter to use when none is given:
 
     1. That of the activated environment (VIRTUAL_ENV, then CONDA_PREFIX), as it was activated in this very shell.
@@ -175,6 +175,8 @@ def default_interpreter(environment: Mapping[str, str] | None = None) -> Path:
     3. `python3` on the PATH, which `python3 train.py` would start: the program then has its own environment, as `pipx`
        and `uvx` give it.
     4. The one this program runs in.
+
+    `has_torch` says whether this program's own Python has torch; it is looked up where it is not given.
     """
     environment = os.environ if environment is None else environment
     activated = [environment[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environment.get(name)]
@@ -182,7 +184,9 @@ def default_interpreter(environment: Mapping[str, str] | None = None) -> Path:
         python = Path(folder) / "bin" / "python"
         if python.exists():
             return python
-    if find_spec("torch") is not None:
+    if has_torch is None:
+        has_torch = find_spec("torch") is not None
+    if has_torch:
         return Path(sys.executable)
     return Path(shutil.which("python3", path=environment.get("PATH")) or sys.executable)
 

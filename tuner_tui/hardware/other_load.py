@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from msgspec import Struct
 
-from tuner_tui.core.procfs import all_processes, read_command
+from tuner_tui.core.procfs import PROC, all_processes, read_command
 from tuner_tui.hardware.processes import brief_command
 from tuner_tui.hardware.sample import Sample
 
@@ -42,23 +43,34 @@ class OtherLoad(Struct, frozen=True, kw_only=True):
     gpu_processes: tuple[str, ...] = ()
 
 
-def measure_other_load(sample: Callable[[], Sample], cores: float) -> OtherLoad:
-    """Return the load by all processes but this one. Takes `MEASURED_S` seconds.
+def measure_other_load(
+    sample: Callable[[], Sample],
+    cores: float,
+    *,
+    wait: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+    proc: Path = PROC,
+    own_pid: int | None = None,
+    affinity: Callable[[int], set[int]] = os.sched_getaffinity,
+) -> OtherLoad:
+    """Return the load by all processes but `own_pid`. Takes `MEASURED_S` seconds.
 
     `sample` returns the load since its previous call, relative to `cores`: those of this process's affinity mask.
     """
+    own_pid = os.getpid() if own_pid is None else own_pid
+    allowed = affinity(own_pid)
     # Its rates are differences to its previous sample, so it is asked at both ends of the measured second.
     sample()
-    before, since_s = _cpu_seconds(), time.monotonic()
-    time.sleep(MEASURED_S)
-    load, after, elapsed_s = sample(), _cpu_seconds(), max(time.monotonic() - since_s, 1e-3)
+    before, since_s = _cpu_seconds(proc), clock()
+    wait(MEASURED_S)
+    load, after, elapsed_s = sample(), _cpu_seconds(proc), max(clock() - since_s, 1e-3)
     load_of = {pid: (after[pid] - seconds) / elapsed_s for pid, seconds in before.items() if pid in after}
-    own_cores, allowed = load_of.pop(os.getpid(), 0.0), _cores_of(os.getpid())
+    own_cores = load_of.pop(own_pid, 0.0)
     total_pct = load.host.cpu_pct
     loads: dict[str, list[float]] = {}
     for pid, used in load_of.items():
-        if used >= MIN_NAMED_CORES and allowed & _cores_of(pid):
-            loads.setdefault(brief_command(read_command(pid)) or f"process {pid}", []).append(used)
+        if used >= MIN_NAMED_CORES and allowed & _cores_of(pid, affinity):
+            loads.setdefault(brief_command(read_command(pid, proc)) or f"process {pid}", []).append(used)
     processes = [
         BusyProcess(command=f"{len(shares)} × {command}" if len(shares) > 1 else command, cores=round(sum(shares), 2))
         for command, shares in loads.items()
@@ -73,13 +85,13 @@ def measure_other_load(sample: Callable[[], Sample], cores: float) -> OtherLoad:
     )
 
 
-def _cpu_seconds() -> dict[int, float]:
-    return {stat.pid: stat.cpu_s for stat in all_processes() if stat.is_running}
+def _cpu_seconds(proc: Path) -> dict[int, float]:
+    return {stat.pid: stat.cpu_s for stat in all_processes(proc) if stat.is_running}
 
 
-def _cores_of(pid: int) -> set[int]:
+def _cores_of(pid: int, affinity: Callable[[int], set[int]]) -> set[int]:
     """The cores that a process may use: none if it has ended."""
     try:
-        return os.sched_getaffinity(pid)
+        return affinity(pid)
     except OSError:
         return set()

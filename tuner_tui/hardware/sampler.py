@@ -15,7 +15,7 @@ from tuner_tui.core.daemon_thread import start_daemon_thread
 from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable, xid_meaning
 from tuner_tui.hardware.environment import allocated_gpus
 from tuner_tui.hardware.host_sampler import HostSampler
-from tuner_tui.hardware.inventory import Gpu, GpuProblem
+from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProcess
 from tuner_tui.hardware.nvml import NvmlGpu, NvmlReader
 from tuner_tui.hardware.processes import ProcessSampler, identify_gpu_processes
 from tuner_tui.hardware.sample import GpuSample, Sample
@@ -30,6 +30,9 @@ LOST_PERIOD_S = 10.0
 """Seconds between attempts to read a lost GPU: each can block the driver for the GPUs that still work."""
 
 
+Identify = Callable[[tuple[GpuProcess, ...] | None], tuple[GpuProcess, ...] | None]
+
+
 class GpuMonitor:
     """Reads one GPU and holds its newest sample.
 
@@ -37,8 +40,9 @@ class GpuMonitor:
     is monotonic, in seconds.
     """
 
-    def __init__(self, gpu: NvmlGpu, clock: Callable[[], float]) -> None:
+    def __init__(self, gpu: NvmlGpu, clock: Callable[[], float], identify: Identify = identify_gpu_processes) -> None:
         self._gpu = gpu
+        self._identify = identify
         self._clock = clock
         self._ticks = 0
         self._name = f"GPU {gpu.index}"
@@ -62,7 +66,7 @@ class GpuMonitor:
             fast = self._gpu.fast()
             if reads_slow:
                 slow = self._gpu.slow()
-                self._slow = replace(slow, processes=identify_gpu_processes(slow.processes))
+                self._slow = replace(slow, processes=self._identify(slow.processes))
             self._ticks += 1
         except GpuUnavailable:
             # Its row stays, without outdated figures.
@@ -122,9 +126,18 @@ class Sampler:
     """
 
     def __init__(
-        self, reader: NvmlReader, host: HostSampler, processes: ProcessSampler, allocated: frozenset[int] | None = None
+        self,
+        reader: NvmlReader,
+        host: HostSampler,
+        processes: ProcessSampler,
+        allocated: frozenset[int] | None = None,
+        *,
+        identify: Identify = identify_gpu_processes,
+        reopen_s: float = REOPEN_S,
     ) -> None:
         """Read only the GPUs `allocated`; None: all."""
+        self._identify = identify
+        self._reopen_s = reopen_s
         self._reader = reader
         self._host = host
         self._processes = processes
@@ -175,7 +188,7 @@ class Sampler:
         while True:
             is_open = self._open_gpus()
             self._opened.set()
-            if is_open or self._closing.wait(REOPEN_S):
+            if is_open or self._closing.wait(self._reopen_s):
                 return
 
     def _open_gpus(self) -> bool:
@@ -187,7 +200,7 @@ class Sampler:
             return False
         self.problem = None
         shown = [gpu for gpu in gpus if self._allocated is None or gpu.index in self._allocated]
-        self._monitors = tuple(GpuMonitor(gpu, time.monotonic) for gpu in shown)
+        self._monitors = tuple(GpuMonitor(gpu, time.monotonic, self._identify) for gpu in shown)
         for gpu, monitor in zip(shown, self._monitors, strict=True):
             start_daemon_thread(f"gpu-{gpu.index}", partial(self._run, monitor))
         return True

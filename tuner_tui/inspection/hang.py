@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -69,7 +69,12 @@ class _Pattern(Struct, frozen=True, kw_only=True):
         return any(self.file.search(frame.file) and self.function.search(frame.function) for frame in frames)
 
 
-def find_activity(process: ProcessDump) -> Activity:
+def read_source_line(frame: StackFrame) -> str:
+    """The line of the file, empty where it cannot be read."""
+    return "" if frame.line is None else linecache.getline(frame.file, frame.line)
+
+
+def find_activity(process: ProcessDump, read_line: Callable[[StackFrame], str] = read_source_line) -> Activity:
     """What the main thread of `process` does; a loader worker is `idle` between two batches."""
     if process.is_loader_worker:
         process = process.in_data_set()
@@ -79,8 +84,7 @@ def find_activity(process: ProcessDump) -> Activity:
     frame = stack.own_frame or next(iter(stack.frames), None)
     if process.state == "D":
         return Activity("storage", "waits for a disk or a driver (state D)", frame)
-    own = stack.own_frame
-    line = "" if own is None or own.line is None else linecache.getline(own.file, own.line)
+    line = "" if stack.own_frame is None else read_line(stack.own_frame)
     pattern = next((pattern for pattern in _patterns() if pattern.matches(stack, line, process.kernel_wait)), None)
     computes = process.cpu_share > BUSY_SHARE
     if pattern is not None and not (computes and pattern.is_idle):
@@ -149,6 +153,7 @@ def explain_hang(
     now_s: float,
     epoch_batches: Mapping[int, int] | None = None,
     dead_ranks: Collection[int] = (),
+    read_line: Callable[[StackFrame], str] = read_source_line,
 ) -> Hang:
     """Explain `processes`, those of one training on this machine.
 
@@ -156,7 +161,7 @@ def explain_hang(
     without a word.
     """
     ranks = {process.rank: process for process in processes if process.rank is not None}
-    look = _Look(processes, now_s)
+    look = _Look(processes, now_s, read_line)
     if len(ranks) + len(dead_ranks) > 1:
         return _explain_ranks(ranks, look, epoch_batches or {}, frozenset(dead_ranks))
     roots = list(ranks.values()) or [process for process in processes if process.threads][:1]
@@ -169,15 +174,19 @@ def explain_hang(
 class _Look(Struct, frozen=True):
     processes: Sequence[ProcessDump]
     now_s: float
+    read_line: Callable[[StackFrame], str]
+
+    def activity(self, process: ProcessDump) -> Activity:
+        return find_activity(process, self.read_line)
 
     def at_process(self, process: ProcessDump, subject: str = "The training") -> Hang:
         """Why one process does not go on."""
-        activity = find_activity(process)
+        activity = self.activity(process)
         if activity.name == "data":
             return self._at_loader(process, activity, subject)
         children = self._children(process)
         evidence = tuple(
-            f"process {child.pid}: {find_activity(child)}"
+            f"process {child.pid}: {self.activity(child)}"
             for child in children
             if activity.name in ("child process", "queue") and (child.threads or child.state in "ZX")
         )
@@ -196,7 +205,7 @@ class _Look(Struct, frozen=True):
 
     def _at_loader(self, process: ProcessDump, activity: Activity, subject: str) -> Hang:
         children = self._children(process)
-        workers = {each.pid: find_activity(each) for each in children if each.is_loader_worker}
+        workers = {each.pid: self.activity(each) for each in children if each.is_loader_worker}
         dead = sum(each.state in "ZX" and each.name == LOADER_WORKER for each in children)
         culprits, marks = (process.pid,), (str(process.main.own_frame),)
         if dead or (not workers and any(frame.function == "_try_get_data" for frame in process.main.frames)):
@@ -204,7 +213,7 @@ class _Look(Struct, frozen=True):
             return Hang("worker-died", f"{subject} {activity}, but {number} died.", (), culprits, marks)
         busy = {pid: doing for pid, doing in workers.items() if doing.name != "idle"}
         if not workers:  # the data is made in the process itself
-            inside = find_activity(process.in_data_set())
+            inside = find_activity(process.in_data_set(), self.read_line)
             kinds: Mapping[str, HangKind] = {"computing": "data", "idle": "data", "debugger": "debugger"}
             kind = kinds.get(inside.name, "data-stuck")
             return Hang(kind, f"{subject} waits for its own dataset, which {inside}.", (), culprits, marks)
@@ -281,11 +290,11 @@ def _explain_missing(
         return Hang("rank-missing", sentence, tuple(evidence), tuple(process.pid for process in silent), marks)
     rank = answered[0]
     cause = look.at_process(ranks[rank], f"Rank {rank}")
-    evidence += [f"rank {each}: {find_activity(ranks[each])}" for each in answered]
+    evidence += [f"rank {each}: {look.activity(ranks[each])}" for each in answered]
     evidence += [each for each in cause.evidence if each.startswith("loader worker")]
     doing = cause.sentence.removeprefix(f"Rank {rank} ").rstrip(".")
     sentence = f"{absent}: rank {rank} {doing}."
-    alone = find_activity(ranks[rank]).name in ("evaluating", "saving")
+    alone = look.activity(ranks[rank]).name in ("evaluating", "saving")
     kind: HangKind = "rank-alone" if alone else "rank-missing" if cause.kind == "unknown" else cause.kind
     return Hang(kind, sentence, tuple(evidence), cause.culprits, (*marks, *cause.marks))
 
@@ -321,7 +330,7 @@ def _explain_mismatch(
 
 def _without_record(ranks: Mapping[int, ProcessDump], look: _Look, dead: frozenset[int]) -> Hang:
     """No rank waits in a recorded collective: an old torch, or none has come to one."""
-    activities = {rank: find_activity(process) for rank, process in sorted(ranks.items())}
+    activities = {rank: look.activity(process) for rank, process in sorted(ranks.items())}
     evidence = tuple(f"rank {rank}: {activity}" for rank, activity in activities.items())
     marks = tuple(str(activity.frame) for activity in activities.values())
     waiting = [rank for rank, activity in activities.items() if activity.name == "collective"]

@@ -9,10 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from tests.late_module import late_module
-from tuner_tui.observer.site._tuner_observer import process_role
 from tuner_tui.observer.site._tuner_observer.counters.evaluation import EvaluationDetector
 from tuner_tui.observer.site._tuner_observer.counters.step_counters import StepCounters
-from tuner_tui.observer.site._tuner_observer.hooks import reporter, transformers_trainer
+from tuner_tui.observer.site._tuner_observer.hooks import transformers_trainer
 from tuner_tui.observer.site._tuner_observer.hooks.reporter import ControlFile, as_float
 from tuner_tui.observer.site._tuner_observer.process_exit import ExitReporter
 from tuner_tui.observer.site._tuner_observer.session import Session
@@ -49,21 +48,14 @@ def test_error_during_evaluation_reports_its_phase(tmp_path: Path) -> None:
     assert not counters.evaluation.is_evaluating()
 
 
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time at which the control file is polled."""
-    shown = [100.0]
-    monkeypatch.setattr(reporter, "time", SimpleNamespace(perf_counter=lambda: shown[0]))
-    return shown
-
-
-def test_a_request_is_returned_once_and_not_if_it_is_old(tmp_path: Path, now: list[float]) -> None:
+def test_a_request_is_returned_once_and_not_if_it_is_old(tmp_path: Path) -> None:
     file = tmp_path / "control"
     file.write_text("stop\n")
     old = ControlFile(str(tmp_path))
     old.start()
     assert old.request(1) is None
-    control = ControlFile(str(tmp_path))
+    now = [100.0]
+    control = ControlFile(str(tmp_path), lambda: now[0])
     assert control.request(1) == "stop"
     now[0] += 2
     assert control.request(2) is None
@@ -73,10 +65,13 @@ def test_a_request_is_returned_once_and_not_if_it_is_old(tmp_path: Path, now: li
     assert control.request(4) == "checkpoint"
 
 
-def test_ranks_act_at_the_same_step(tmp_path: Path, now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second, third = (ControlFile(str(tmp_path)) for _ in range(3))
-    for rank, control in enumerate((first, second, third)):
-        monkeypatch.setattr(process_role, "rank_and_world", lambda rank=rank: (rank, 3))
+def test_ranks_act_at_the_same_step(tmp_path: Path) -> None:
+    now = [100.0]
+    first, second, third = (
+        ControlFile(str(tmp_path), lambda: now[0], lambda rank=rank: (rank, 3))  # type: ignore[misc]
+        for rank in range(3)
+    )
+    for control in (first, second, third):
         control.start()
     assert [control.request(1) for control in (third, second, first)] == [None] * 3
     (tmp_path / "control").write_text("stop\n")

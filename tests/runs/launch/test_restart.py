@@ -74,8 +74,7 @@ def test_a_running_trainer_saves_ends_and_goes_on(box: Sandbox, fifo: Fifo) -> N
         settings=before.settings.changed(seed=7),
         origins={"seed": Origin(OriginKind.REMEDY, "test")},
     )
-    plan = plan_restart(folder, resolved=second)
-    plan = replace(plan, request=replace(plan.request, stop_timeouts=QUICK_STOP))
+    plan = plan_restart(folder, resolved=second, stop_timeouts=QUICK_STOP)
     assert (plan.live, plan.saves, plan.step, plan.lost_steps) == (True, True, 5, 0)
     assert read_status(folder).kind == "running"
     new = restart(plan)
@@ -114,8 +113,7 @@ def test_what_cannot_be_restarted_is_found_before_the_run_is_stopped(box: Sandbo
     wait_ended(folder)
 
 
-def test_a_run_deaf_to_the_order_is_not_doubled(box: Sandbox, fifo: Fifo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner_tui.runs.launch.restart.STOP_TIMEOUT_S", 0.5)
+def test_a_run_deaf_to_the_order_is_not_doubled(box: Sandbox, fifo: Fifo) -> None:
     deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     say = "import sys\nopen(sys.argv[1], 'w').write('up')\nwhile True: signal.pause()\n"
     folder = box.launch(deaf + say, str(fifo.path))
@@ -123,7 +121,7 @@ def test_a_run_deaf_to_the_order_is_not_doubled(box: Sandbox, fifo: Fifo, monkey
     seen_to_train(folder)
     runs = len(list(folder.path.parent.iterdir()))
     with pytest.raises(LaunchError, match="did not save and stop"):
-        restart(plan_restart(folder, job=CommandJob(command=("true", "{checkpoint}"))))
+        restart(plan_restart(folder, job=CommandJob(command=("true", "{checkpoint}"))), timeout_s=0.5)
     assert len(list(folder.path.parent.iterdir())) == runs
     training = supervisor_state(folder).training
     assert training is not None

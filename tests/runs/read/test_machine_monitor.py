@@ -48,7 +48,9 @@ class Place:
         write_process(self.proc, 30, COMMANDS[30], comm="vim")
 
     def watch(self, host_pids: bool = True) -> MachineMonitor:
-        sampler = Sampler(self.reader, HostSampler(self.proc, self.clock), ProcessSampler(self.clock))
+        sampler = Sampler(
+            self.reader, HostSampler(self.proc, self.clock), ProcessSampler(self.clock), identify=lambda seen: seen
+        )
         sampler.start()
         table = ProcessTable(self.clock, self.clock, proc=self.proc)
         watch = MachineMonitor(sampler, table, LiveRuns(self.root, self.clock), host_pids=host_pids)
@@ -67,11 +69,6 @@ class Place:
             '{"v":1,"kind":"steps","t":2.0,"rank":0,"pid":7,"step":12,"own_steps":12}\n'
         )
         return folder
-
-
-@pytest.fixture(autouse=True)
-def known_gpu_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner_tui.hardware.sampler.identify_gpu_processes", lambda seen: seen)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tuner_tui.runs.read.checkpoints import SavedCheckpoint, lineage_checkpoint
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, wait_supervisor_ended
-from tuner_tui.runs.supervise.training_process import LaunchSpec
+from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, LaunchSpec, StopTimeouts
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved
 
@@ -67,6 +67,7 @@ def plan_restart(
     resolved: Resolved | None = None,
     job: Job | None = None,
     environ: Mapping[str, str] | None = None,
+    stop_timeouts: StopTimeouts = DEFAULT_TIMEOUTS,
     allow_from_scratch: bool = False,
 ) -> RestartPlan:
     """Work out what restarting the run in `folder`, live or ended, would do; nothing is stopped or started.
@@ -91,6 +92,7 @@ def plan_restart(
         job=job or record.job,
         resolved=resolved or record.resolved,
         root=folder.path.parent,
+        stop_timeouts=stop_timeouts,
     )
     if isinstance(request.job, CommandJob) and any(
         HIDDEN in value for value in (*request.job.command, *request.job.env.values())
@@ -113,14 +115,16 @@ def plan_restart(
     return RestartPlan(folder, request, prepare(checked), live, stopping, saves, view.state.step, checkpoint)
 
 
-def restart(plan: RestartPlan, start: Callable[[RunFolder, LaunchSpec], None] | None = None) -> RunFolder:
+def restart(
+    plan: RestartPlan, timeout_s: float = STOP_TIMEOUT_S, start: Callable[[RunFolder, LaunchSpec], None] | None = None
+) -> RunFolder:
     """Ask a live run to save and stop, wait for its end, and launch the new run; return the folder of the new run.
 
-    Blocks until the run has ended, at most `STOP_TIMEOUT_S` seconds. Raises `LaunchError` if it does not end in time or
+    Blocks until the run has ended, at most `timeout_s` seconds. Raises `LaunchError` if it does not end in time or
     completed meanwhile, or if the new run cannot be launched; the training never runs twice. `start` as of `launch`.
     """
     if plan.live:
-        _stop(plan)
+        _stop(plan, timeout_s)
         if read_status(plan.folder).outcome == "completed":
             raise LaunchError(f"Run {plan.folder.id} completed before it could be restarted.")
     resumes_as_prepared = not plan.live and plan.prepared.request == plan.request
@@ -153,12 +157,12 @@ def _check_resumable(
     )
 
 
-def _stop(plan: RestartPlan) -> None:
+def _stop(plan: RestartPlan, timeout_s: float) -> None:
     """Ask the run to save and stop, and wait until its supervisor has recorded the outcome. Raises `LaunchError`."""
     folder = plan.folder
     try:
         give_order(folder, "stop")
     except OSError as error:
         raise LaunchError(f"Run {folder.id} cannot be stopped: {error.strerror}.") from error
-    if not wait_supervisor_ended(folder, STOP_TIMEOUT_S):
-        raise LaunchError(f"Run {folder.id} did not save and stop within {STOP_TIMEOUT_S:.0f} s.")
+    if not wait_supervisor_ended(folder, timeout_s):
+        raise LaunchError(f"Run {folder.id} did not save and stop within {timeout_s:.0f} s.")

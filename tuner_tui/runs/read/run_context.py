@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -87,6 +87,7 @@ def read_run_context(
     record: RunRecord,
     ended: bool,
     training_gpus: Callable[[Sample], frozenset[int]],
+    environ: Mapping[str, str] = os.environ,
 ) -> RunContext:
     """Read what surrounds a run. `training_gpus` are those of a sample that the training uses."""
     past = tuple(_past_runs(folder, record))
@@ -98,8 +99,9 @@ def read_run_context(
     except RecordError:
         checkpoint = None
     energy_kwh = gpu_energy_kwh(_spread_samples(folder.samples), training_gpus)
-    cost = cost_text(energy_kwh, os.environ.get(PRICE_VARIABLE, ""))
-    return RunContext(past, earlier_loss, checkpoint, energy_kwh, cost)
+    return RunContext(
+        past, earlier_loss, checkpoint, energy_kwh, cost_text(energy_kwh, environ.get(PRICE_VARIABLE, ""))
+    )
 
 
 def _past_runs(folder: RunFolder, record: RunRecord) -> Iterator[PastRun]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -152,9 +153,16 @@ RESERVED_BYTES = 64
 class ControlFile:
     """Polled at most once a second. A request is returned once, when the file changes."""
 
-    def __init__(self, run_dir: str) -> None:
+    def __init__(
+        self,
+        run_dir: str,
+        clock: Callable[[], float] = time.perf_counter,
+        rank_and_world: Callable[[], tuple[int, int]] = process_role.rank_and_world,
+    ) -> None:
         self._path = os.path.join(run_dir, "control")
         self._agreed_path = os.path.join(run_dir, "agreed")
+        self._clock = clock
+        self._rank_and_world = rank_and_world
         self._rank, self._world = 0, 1
         self._seen: tuple[int, int, int] | None = None
         self._agreed_seen: tuple[int, int, int] | None = None
@@ -163,7 +171,7 @@ class ControlFile:
 
     def start(self) -> None:
         """Ignore requests made to an earlier process of this run."""
-        self._rank, self._world = process_role.rank_and_world()
+        self._rank, self._world = self._rank_and_world()
         self._seen, self._agreed_seen = _file_stamp(self._path), _file_stamp(self._agreed_path)
         self._agreed = None
 
@@ -182,7 +190,7 @@ class ControlFile:
 
     def _read(self) -> str | None:
         """The first word if the file has changed, else None."""
-        now = time.perf_counter()
+        now = self._clock()
         if now < self._next_poll_s:
             return None
         self._next_poll_s = now + POLL_INTERVAL_S
