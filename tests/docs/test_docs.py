@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.advice.crash.outputs import read, whole_logs
+from tests.advice.crash.outputs import whole_logs
 from tests.docs.reference import PAGES, ROOT, commands, findings, key_bindings
 
 PROSE = sorted(
@@ -67,7 +67,7 @@ CAUSE = re.compile(r"^\| `([\w-]+)` \|", re.MULTILINE)
 
 def test_every_cause_that_a_finding_may_name_is_listed() -> None:
     listed = {*CAUSE.findall(findings())}
-    reported = {finding.cause for output in whole_logs() for finding in read(output.log)}
+    reported = {output.cause for output in whole_logs() if output.cause is not None}  # a test of each checks it
     for path in (ROOT / "tuner_tui" / "advice").rglob("*.py"):
         reported.update(re.findall(r'\b(?:finding|CrashCause)\(\s*"([\w-]+)"', path.read_text("utf-8")))
     assert len(reported) > 40

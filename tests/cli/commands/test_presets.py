@@ -12,6 +12,7 @@ from typer.testing import Result
 
 from tests.cli.invoke import invoke
 from tuner_tui.hardware.inventory import Cpu, Gpu, HostMemory, Inventory
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.presets import Preset, load_preset, preset_path, save_preset
 
 T4 = Gpu(0, "Tesla T4", capability=(7, 5), memory_total_bytes=16 * 2**30)
@@ -105,7 +106,9 @@ def test_import_saves_no_preset_without_settings_or_a_command(call, tmp_path):
     assert not preset_path("two").exists()
     makefile.write_text("first:\n\tpython train.py --data a\n")
     assert call("import", str(makefile), "--name", "two").exit_code == 0
-    assert load_preset(preset_path("two")).preset.job.command == ("python", "train.py", "--data", "a")
+    job = load_preset(preset_path("two")).preset.job
+    assert isinstance(job, CommandJob)
+    assert job.command == ("python", "train.py", "--data", "a")
 
 
 def test_save_does_not_replace_without_a_yes(call):
