@@ -29,9 +29,9 @@ def count_parameters(*models: Any, optimized: list[Any] | None = None) -> dict[s
         *_, network = (each for each in model.modules() if held.issubset(map(id, each.parameters())))
         shapes = _shapes(network)
         for name, module in model.named_modules():
-            own = set(map(id, module.parameters()))
-            if held.isdisjoint(own) and not name[-1:].isdigit() and _shapes(module) == shapes:
-                parameters = {key: each for key, each in parameters.items() if key not in own}
+            module_keys = set(map(id, module.parameters()))
+            if held.isdisjoint(module_keys) and not name[-1:].isdigit() and _shapes(module) == shapes:
+                parameters = {key: each for key, each in parameters.items() if key not in module_keys}
     trainable = sum(each.numel() for key, each in parameters.items() if each.requires_grad and key in trained)
     return {"parameters": sum(each.numel() for each in parameters.values()), "trainable_parameters": trainable}
 
