@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.advice import thresholds
-from tuner_tui.advice.crash import crash_findings
+from tuner_tui.advice.crash.findings import crash_findings
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings import gpu, memory, non_finite, not_applied, step_time
 from tuner_tui.advice.situation import Situation

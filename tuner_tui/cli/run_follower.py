@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tuner_tui.advice.crash import crash_findings
+from tuner_tui.advice.crash.findings import crash_findings
 from tuner_tui.advice.situation import situation_of_run
 from tuner_tui.cli.console import ExitCode, control_terminal, print_line, print_note
 from tuner_tui.core.clock import ClockReading

@@ -69,6 +69,11 @@ def format_size(size_bytes: float | None, digits: int = 1) -> str:
     return f"{size_bytes:.0f} B"
 
 
+def format_limit(limit_bytes: int) -> str:
+    """A limit with three digits: `6 GiB`, `2.79 GiB`."""
+    return f"{limit_bytes / GIB:.3g} GiB"
+
+
 def format_duration(seconds: float | None) -> str:
     """At most two units, coarser the longer it is: `8 s`, `4 min 12 s`, `41 min`, `3 h 05 min`, `2 d 4 h`."""
     if seconds is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.advice.crash import crash_findings
+from tuner_tui.advice.crash.findings import crash_findings
 from tuner_tui.advice.settings_check import differing_settings
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.text import format_observed

@@ -32,8 +32,8 @@ from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sente
 from tuner_tui.view.settings_form import KNOBS
 
 if TYPE_CHECKING:
+    from tuner_tui.advice.crash.oom_analysis import MemoryFigures
     from tuner_tui.advice.finding import Finding, Remedy
-    from tuner_tui.advice.oom_analysis import MemoryFigures
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.progress import History
     from tuner_tui.runs.events.run_state import RunState
@@ -216,7 +216,7 @@ def _peak_text(scene: EndScene) -> str:
 
 def error_figures(scene: EndScene) -> MemoryFigures | None:
     """Return the sizes that the out-of-memory error names which ended the run; None for any other end."""
-    from tuner_tui.advice.oom_analysis import read_figures
+    from tuner_tui.advice.crash.oom_analysis import read_figures
 
     if scene.state.outcome != "out-of-memory":
         return None

@@ -123,7 +123,7 @@ def _finding(finding: Finding, keys: str, width: int, most: int) -> list[Line]:
 
 def memory_in_words(fact: str) -> str:
     """Return what an out-of-memory error says in its sizes, any other fact as it is."""
-    from tuner_tui.advice.oom_analysis import read_figures  # not needed for the first frame
+    from tuner_tui.advice.crash.oom_analysis import read_figures  # not needed for the first frame
 
     figures = read_figures(fact)
     if figures is None or None in (figures.tried, figures.free, figures.capacity):

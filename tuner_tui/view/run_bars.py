@@ -15,8 +15,8 @@ from tuner_tui.view.estimate_rows import figures_of
 from tuner_tui.view.run_rows import peak_bytes
 
 if TYPE_CHECKING:
+    from tuner_tui.advice.crash.oom_analysis import MemoryFigures
     from tuner_tui.advice.estimate import MemoryOutlook
-    from tuner_tui.advice.oom_analysis import MemoryFigures
     from tuner_tui.hardware.sample import GpuSample, Sample
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.runs.events.run_state import RankState, RunState

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tuner_tui.advice.crash import crash_findings
+from tuner_tui.advice.crash.findings import crash_findings
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState

@@ -16,7 +16,7 @@ from tests.advice.crash.outputs import (
     whole_logs,
 )
 from tests.fakes.situations import samples
-from tuner_tui.advice.crash import crash_findings
+from tuner_tui.advice.crash.findings import crash_findings
 from tuner_tui.advice.remedies.catalog import COMPUTED
 from tuner_tui.advice.remedies.table import has_ladder
 from tuner_tui.advice.situation import Situation

@@ -9,10 +9,10 @@ import pytest
 
 from tests.advice.crash.outputs import CUDA_27, CUDA_113, HEALTHY_END, HEALTHY_START, read, read_yaml, trace
 from tests.fakes.situations import box, make_gpu
-from tuner_tui.advice.crash import crash_findings
+from tuner_tui.advice.crash.failed_operation import FILE as FAILED_OPERATIONS
+from tuner_tui.advice.crash.failed_operation import Explanation, explain
+from tuner_tui.advice.crash.findings import crash_findings
 from tuner_tui.advice.diagnose import diagnose
-from tuner_tui.advice.failed_operation import FILE as FAILED_OPERATIONS
-from tuner_tui.advice.failed_operation import Explanation, explain
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState

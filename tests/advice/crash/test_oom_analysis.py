@@ -9,9 +9,9 @@ from msgspec.structs import asdict
 
 from tests.advice.crash.outputs import read, read_yaml
 from tests.fakes.situations import box, make_gpu
-from tuner_tui.advice.crash import crash_findings
+from tuner_tui.advice.crash.findings import crash_findings
+from tuner_tui.advice.crash.oom_analysis import FILE, explain_figures, other_processes, read_figures
 from tuner_tui.advice.finding import Finding
-from tuner_tui.advice.oom_analysis import FILE, explain_figures, other_processes, read_figures
 from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import parse_size

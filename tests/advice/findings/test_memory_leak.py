@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.situations import GB, PID, box, counters, make_gpu, samples, situation, training
-from tuner_tui.advice.crash import crash_findings
+from tuner_tui.advice.crash.findings import crash_findings
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.situation import Situation

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tuner_tui.advice.crash import crash_findings
+from tuner_tui.advice.crash.findings import crash_findings
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
 from tuner_tui.runs.events.run_state import RunState

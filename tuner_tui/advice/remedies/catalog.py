@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from tuner_tui.advice.batch_scaling import effective_batch_note
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy, speed_words
-from tuner_tui.advice.oom_analysis import format_limit
 from tuner_tui.advice.remedies import computed, specific_errors
 from tuner_tui.advice.remedies.table import has_ladder, names_of, remedy, remedy_if_it_applies
 from tuner_tui.advice.settings_check import unreachable_settings
 from tuner_tui.advice.situation import Situation
+from tuner_tui.core.units import format_limit
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings

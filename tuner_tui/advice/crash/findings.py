@@ -13,17 +13,17 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.advice.failed_operation import Explanation, explain, quote_log
+from tuner_tui.advice.crash.failed_operation import Explanation, explain, quote_log
+from tuner_tui.advice.crash.oom_analysis import explain_figures, limit_reached, read_figures
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.memory import MemoryLocation, leak_before_oom
 from tuner_tui.advice.findings.non_finite import find_non_finite
-from tuner_tui.advice.oom_analysis import explain_figures, format_limit, limit_reached, read_figures
 from tuner_tui.advice.remedies.catalog import climb, remedies_for
 from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed
 from tuner_tui.advice.remedies.table import filled, remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
-from tuner_tui.core.units import format_size
+from tuner_tui.core.units import format_limit, format_size
 from tuner_tui.inspection.process_dump import LIBRARY
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished, OutOfMemory

@@ -12,7 +12,7 @@ from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
 from tuner_tui.core.files import read_data_file
-from tuner_tui.core.units import GIB, parse_size
+from tuner_tui.core.units import GIB, format_limit, parse_size
 
 FILE = Path(__file__).with_name("oom_figures.yaml")
 SIZE = r"([\d.]+ (?:[KMGT]?i?B|bytes))"
@@ -168,8 +168,3 @@ def other_processes(figures: MemoryFigures) -> tuple[str, ...]:
 def limit_reached(limit_bytes: int, of: str) -> str:
     """The cause as a sentence; `of` is `the GPU's` or `the host's`."""
     return f"The run's own limit of {format_limit(limit_bytes)} ({of} memory) is exhausted"
-
-
-def format_limit(limit_bytes: int) -> str:
-    """A limit with three digits: `6 GiB`, `2.79 GiB`."""
-    return f"{limit_bytes / GIB:.3g} GiB"
