@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.advice.crash.outputs import read, read_yaml
-from tuner_tui.advice.crash.findings import FACTS, FILE, facts_in
+from tuner_tui.advice.crash.crash_words import FACTS, FILE, facts_in
 
 PACKAGES = "/opt/env/lib/python3.11/site-packages/"
 HEAD = "Traceback (most recent call last):\n"

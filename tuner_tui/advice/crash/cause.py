@@ -1,0 +1,404 @@
+"""What ended a training, from its events and its log, and where in the program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import islice, takewhile
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tuner_tui.advice.crash.call_checks import (
+    CallChecks,
+    check_the_call,
+    failing_package,
+    is_foreign,
+    mismatched_packages,
+    own_frame,
+    packages_of_line,
+    show,
+)
+from tuner_tui.advice.crash.crash_words import (
+    FILE,
+    advice_in,
+    missing_package,
+    named_groups,
+    pattern_of,
+    relation_of,
+    relation_of_sizes,
+    subject_of,
+    unknown_argument,
+)
+from tuner_tui.advice.crash.failed_operation import Explanation, explain, quote_log
+from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed
+from tuner_tui.advice.remedies.table import remedy
+from tuner_tui.advice.situation import Situation
+from tuner_tui.core.files import read_data_file
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Finished, OutOfMemory
+from tuner_tui.runs.log_parsing.crash_table import (
+    KILLED,
+    Confidence,
+    CrashPattern,
+    crash_table,
+    explain_signal,
+    first_of,
+)
+from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, reports_progress, signal_name
+from tuner_tui.runs.log_parsing.fatal_failure import NEAR, NEVER_BEGUN, FailureMatch, Judgement, judge
+from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of
+from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any
+from tuner_tui.runs.log_parsing.progress_lines import parse_line
+from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_ranks
+from tuner_tui.runs.supervise.outcome import last_error
+
+CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
+CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error", "unknown"})
+FULL_DISK_BYTES = 64e6
+LOOKBACK_LINES = 60
+UNEXPLAINED = "unknown"
+"""The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
+
+
+class CrashCause(Struct, frozen=True):
+    """A cause before its remedies are looked up.
+
+    `subject` is the package, precision or argument that it names, `topic` that of its pattern, `role` what the code
+    that failed was doing. `checks` are offered where no remedy is known, and first where a package raised the exception
+    with words of its own and only its code, not the words, was recognised (`is_refusal`). `code` is the failed line,
+    its file and function, and what was logged before.
+    """
+
+    cause: str
+    sentence: str
+    confidence: Confidence
+    evidence: tuple[str, ...]
+    where: str | None = None
+    subject: str | None = None
+    message: str = ""
+    topic: str | None = None
+    role: str | None = None
+    checks: CallChecks = CallChecks()
+    is_refusal: bool = False
+    code: str = ""
+
+
+def find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | None:
+    """Why a training failed whose output is `lines`; None if nothing shows that it did."""
+    state = situation.state
+    judgement = judge(lines, state, state.exited)
+    match judgement.by:
+        case "kernel":
+            counted = () if state.exited is None else state.exited.evidence
+            evidence = counted or ("the kernel counted an out-of-memory kill during this run",)
+            sentence, where = "The kernel killed the training: host memory was full", _normalize_location(state.phase)
+            return CrashCause("host-oom", sentence, "certain", evidence, where, topic=KILLED)
+        case "log" if judgement.match is not None:
+            return _check_disk_full(_cause_from_log(judgement.match, judgement, lines, state), situation)
+        case "observer":
+            return _cause_from_observer(judgement)
+        case "exit":
+            return _cause_from_exit(judgement, lines, state.exited is not None and state.exited.oom_kill is False)
+    if state.exited is None and not any(matches_any("success", line.text) for line in lines):
+        last = [line for line in lines if re.match(r"(?!Traceback)\S", line.text)][-LOOKBACK_LINES:]
+        went_on = any(reports_progress(line.text) for line in last)
+        farewells = [line for line in last if not went_on and pattern_of("farewells").search(line.text)]
+        return _cause_from_logged_error(farewells or last[-1:])
+    return None
+
+
+def cause_of_outcome(finished: Finished) -> CrashCause | None:
+    """What an outcome that a job system gave the run means; None for the others."""
+    rows = (row for row in crash_table().messages if row.outcome == finished.outcome)
+    evidence = (finished.sentence,)
+    return next((CrashCause(row.cause, row.sentence, row.confidence, evidence, topic=row.topic) for row in rows), None)
+
+
+def _cause_from_observer(judgement: Judgement) -> CrashCause | None:
+    event, pattern, cause = judgement.event, judgement.event_pattern, judgement.cause
+    if event is None:
+        return None
+    where, ran_out = _normalize_location(event.where), isinstance(event, OutOfMemory)
+    evidence = (quote_log(event.message if isinstance(event, OutOfMemory) else f"{event.type}: {event.message}"),)
+    if pattern is None or pattern.cause != cause:
+        sentence = "The GPU's memory is full" if isinstance(event, OutOfMemory) else f"The training raised {event.type}"
+        return CrashCause(cause, sentence, "certain", evidence, where, message=event.message)
+    confidence, subject = "certain" if ran_out else pattern.confidence, subject_of(cause, event.message)
+    return CrashCause(cause, pattern.sentence, confidence, evidence, where, subject, event.message, pattern.topic)
+
+
+def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[LogLine], state: RunState) -> CrashCause:
+    """The cause by a failure in the output: by its row of `crashes.yaml`, else by the operation that failed."""
+    failure, pattern, before = match.failure, match.pattern, lines[: match.failure.first]
+    if failure.is_of_launcher:
+        return _cause_from_launcher(judgement.launcher, lines, failure.headline or failure.frames[-1].statement)
+    code_role = role_of(failure.frames, failure.message)
+    role = None if code_role is None else code_role.name
+    explanation = explain(failure, role, packages_of_line(failure))
+    is_renamed = is_renamed_or_removed(unknown_argument(failure.message))
+    if pattern is not None and explanation is not None and explanation.replaces(pattern) and not is_renamed:
+        pattern = None
+    # What was logged just before says more than an exception without a message.
+    reason = _logged_error(before[-NEAR:]) if ":" not in failure.message else None
+    failure = failure if reason is None else replace(failure, message=f"{failure.headline}: {reason}")
+    ranks = read_ranks(lines, state)
+    topic, subject = _topic_and_subject(failure, pattern, judgement.launcher, ranks, before)
+    cause = "unknown" if pattern is None else pattern.cause
+    sentence = _sentence(failure, pattern, explanation) + _circumstance(failure, topic, reason, before)
+    role = _relation(failure, topic or cause, role) or role
+    if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
+        topic = UNEXPLAINED
+    is_broad = pattern is not None and pattern.raised
+    is_of_call = failure.calls and (topic == "package-versions" or cause in CAUSES_OF_CALLS or is_broad)
+    checks = check_the_call(failure, explanation) if is_of_call or topic == UNEXPLAINED else CallChecks()
+    if is_broad and (checks.say_demand or advice_in(failure.message)):
+        topic, sentence = UNEXPLAINED, _sentence_of_unknown(failure)
+    if pattern is None:
+        cause, sentence = _explain_without_pattern(failure, role, explanation)
+    evidence = _evidence(match, judgement.launcher, ranks)
+    evidence = evidence if reason is None else (evidence[0], quote_log(reason), *evidence[1:])
+    words = failure.headline.partition(": ")[2]
+    hint, is_empty = _hint_before(words, before, is_open=pattern is None and explanation is not None)
+    if hint is not None:
+        logged = remedy("logged-before", hint=quote_log(hint, 120))
+        evidence, checks = (*evidence, quote_log(hint)), CallChecks((logged, *checks.remedies), say_demand=True)
+    is_unsure = pattern is None or not (pattern.regexes or pattern.confidence == "certain")
+    is_refusal = is_unsure and failure.refuses and (" " in words or checks.say_demand)
+    innermost = failure.calls[-1] if failure.calls else CodeFrame("", "")
+    return CrashCause(
+        cause,
+        sentence,
+        "likely" if pattern is None else pattern.confidence,
+        evidence,
+        _location(failure, match.cause if pattern is not None else "unknown", judgement, lines),
+        subject,
+        failure.message,
+        topic,
+        role,
+        checks,
+        is_refusal or (is_empty and pattern is not None) or (topic == "package-versions" and subject is None),
+        "\n".join((innermost.statement, innermost.name, hint or "")),
+    )
+
+
+def _topic_and_subject(
+    failure: Failure,
+    pattern: CrashPattern | None,
+    launcher: LauncherReport,
+    ranks: RankReport,
+    before: Sequence[LogLine],
+) -> tuple[str | None, str | None]:
+    """The ladder of remedies that a row names, or a narrower one, and what the message names for it."""
+    topic, cause = (None, "unknown") if pattern is None else (pattern.topic, pattern.cause)
+    subject = subject_of(cause, failure.message)
+    if topic == "package-versions":
+        # A keyword that one package passes to a class of another is a matter of their releases.
+        keyword, calls = unknown_argument(failure.message), failure.calls
+        caller = calls[-1].file if calls and "__init__()" in failure.headline else ""
+        is_renamed = is_renamed_or_removed(keyword) and not named_groups("installed", caller)
+        subject = keyword if is_renamed else ", ".join(mismatched_packages(failure)) or None
+        passed_on = not calls or "**" in calls[-1].statement or not is_foreign(calls[-1])
+        if pattern_of("of-configuration").match(before[-1].text if before else ""):
+            topic = "target-key"
+        elif subject and subject != keyword and passed_on and "unexpected keyword" in failure.headline:
+            topic = "program-releases"
+    elif topic == "output-exists" and launcher.reported_failure:
+        subject = "several-processes"
+    elif cause == "missing-package":
+        packages = named_groups("installed", failure.frames[-1].file) if failure.frames else ()
+        subject = missing_package(failure.headline, packages) or subject or failing_package(failure)
+    elif cause == "collective-timeout" and topic is None:
+        if ranks.are_out_of_step:
+            topic = "same-steps"
+        elif any(matches_any("success", line.text) for line in before):
+            topic = "after-training"
+    return topic, subject
+
+
+def _sentence(failure: Failure, pattern: CrashPattern | None, explanation: Explanation | None) -> str:
+    if pattern is None:
+        return _sentence_of_unknown(failure)
+    if explanation is not None and explanation.names_what(pattern):
+        return explanation.sentence
+    if not pattern.raised:
+        return pattern.sentence
+    # The row is of many messages, which know better than the part of the package.
+    is_broad = pattern.cause == "program-error"
+    return _sentence_of_unknown(failure) if is_broad else f"{pattern.sentence}: {quote_log(failure.headline, 160)}"
+
+
+def _circumstance(failure: Failure, topic: str | None, reason: str | None, before: Sequence[LogLine]) -> str:
+    """What the output adds to the sentence of a topic; empty without it."""
+    if topic == "native-crash" and (words := reason or ("what():" in failure.message and failure.headline)):
+        return f": {quote_log(words, 160)}"
+    if topic == "after-training":
+        return ", after the training was done"
+    if topic in {"tracker", "git-state", "report-failed"} and (steps := _steps_done(before)):
+        return f"; all {steps} steps were done before"
+    return ""
+
+
+def _relation(failure: Failure, topic: str, role: str | None) -> str | None:
+    """The key of the topic's ladder by the numbers or words of the message; None if these decide nothing."""
+    innermost = failure.calls[-1].name if failure.calls else ":"
+    relation = relation_of(topic, f"{failure.message}\n{innermost}")
+    return relation or (relation_of_sizes(failure.message) if topic == "shapes" and role != "collate" else None)
+
+
+def _location(failure: Failure, cause: str, judgement: Judgement, lines: Sequence[LogLine]) -> str | None:
+    """Where in the training the failure happened, for the causes whose remedies depend on it."""
+    event = judgement.event if judgement.event_cause == cause else None
+    observed = None if event is None else _normalize_location(event.where)
+    if observed is not None or cause not in CAUSES_WITH_LOCATION:
+        return observed
+    return location_of(failure.frames) or _location_from_output(failure, lines)
+
+
+def _hint_before(words: str, before: Sequence[LogLine], *, is_open: bool) -> tuple[str | None, bool]:
+    """What was logged before an exception with these words that led to it, and whether it is that nothing was there.
+
+    Other warnings only count where the cause is open.
+    """
+    logged = takewhile(lambda line: not words or words not in line.text, before[-2 * NEAR :])
+    near = [{"W": "WARNING: ", "E": "ERROR: "}.get(line.level or "", "") + line.text for line in logged][::-1]
+    nothing = next(filter(pattern_of("nothing-loaded").search, near), None)
+    if nothing is not None or not is_open:
+        return nothing, nothing is not None
+    return next(filter(pattern_of("hints").search, near), None), False
+
+
+def _steps_done(lines: Sequence[LogLine]) -> str | None:
+    """The number of steps, if the last bar of an output that reports progress is full; else None."""
+    is_reported = any(reports_progress(line.text) for line in lines)
+    bars = [bar for line in lines for bar in BAR.finditer(line.text)]
+    return bars[-1][2] if is_reported and bars and bars[-1][1] == bars[-1][2] else None
+
+
+def _sentence_of_unknown(failure: Failure) -> str:
+    """The exception with its message, else with the statement that raised it."""
+    headline = failure.headline
+    if ":" not in headline and failure.frames and failure.frames[-1].statement:
+        headline = f"{headline or 'the exception is cut off'}, raised by `{failure.frames[-1].statement}`"
+    return f"The training failed: {quote_log(headline, 160)}"
+
+
+def _explain_without_pattern(failure: Failure, role: str | None, explanation: Explanation | None) -> tuple[str, str]:
+    """The cause and the sentence of an error that no row of `crashes.yaml` explains.
+
+    In a package it is that of what its code was doing, or that it refuses what it was given.
+    """
+    sentence = _sentence_of_unknown(failure) if explanation is None else explanation.sentence
+    if explanation is not None and (explanation.is_specific or not packages_of_line(failure)):
+        return explanation.cause, sentence
+    document = read_data_file(FILE)
+    cause = document["causes-of-roles"].get(role)
+    if failure.refuses and pattern_of("refusing-words").search(failure.headline):
+        cause = "bad-arguments" if role in document["roles-of-settings"] else cause or "bad-arguments"
+    return cause or ("unknown" if explanation is None else explanation.cause), sentence
+
+
+def _check_disk_full(cause: CrashCause, situation: Situation) -> CrashCause:
+    """Replaces a failed checkpoint write by its cause, a full disk, if the last sample shows one."""
+    free = situation.samples[-1].host.disk_free_bytes if situation.samples else None
+    if cause.cause != "checkpoint-io" or free is None or free > FULL_DISK_BYTES:
+        return cause
+    evidence = (*cause.evidence, f"{free / 1e6:.0f} MB free on the disk")
+    return replace(cause, cause="disk-full", sentence="The disk is full", evidence=evidence)
+
+
+def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) -> tuple[str, ...]:
+    failure = match.failure
+    evidence = [quote_log(failure.headline or "the traceback is cut off")]
+    if (detail := pattern_of("details", re.MULTILINE).search(failure.message)) and detail[0] not in failure.headline:
+        evidence.append(quote_log(detail[0]))
+    follows = match.pattern is not None and match.pattern.consequence
+    if stall := ranks.stall() if match.cause == "collective-timeout" else ():
+        evidence += stall
+    elif failure.rank is not None and (LOST_PEER.search(failure.headline) if match.cause == "unknown" else follows):
+        evidence.append(f"rank {failure.rank} reports it; which rank failed first is not known")
+    elif failure.rank is not None:
+        evidence.append(f"{'first failed' if ranks.all_seen else 'raised'} on rank {failure.rank}")
+    if (waited := pattern_of("waited").search(failure.message)) and int(waited[2]) > 2 * int(waited[1]):
+        hours, limit = (f"{int(text) / 3.6e6:.3g} h" for text in (waited[2], waited[1]))
+        evidence.append(f"it waited {hours} although the limit is {limit}: the process itself stood still meanwhile")
+    if inner := own_frame(failure.frames):
+        statement = f": {show(inner)}" if inner.statement else ""
+        evidence.append(f"in {inner.function or 'the program'} ({inner.place}){statement}")
+    if (role := role_of(failure.frames)) and role.name not in ("forward", "step") and failure.type not in NEVER_BEGUN:
+        evidence.append(role.say)
+    if launcher.exit_code:
+        evidence.append(f"the launcher reports exit code {launcher.exit_code}")
+    return tuple(evidence)
+
+
+def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_memory: bool) -> CrashCause:
+    worded = [line for line in lines if re.match(r"(?!Traceback \(| {2,}).*\w", line.text)]  # no lines of tracebacks
+    # What was logged as mere information, and progress, are no signs of an error.
+    logged = [line for line in worded if not line.quiet] or worded
+    signs = list(islice((line for line in reversed(logged) if parse_line(line.text) is None), 3))[::-1]
+    last = tuple(quote_log(line.text) for line in signs or logged[-3:])
+    if judgement.signal is None and judgement.launcher.reported_failure:
+        return _cause_from_launcher(judgement.launcher, lines, *last[-1:])
+    if judgement.signal is None:
+        reason = last_error("\n".join(line.text for line in lines if not line.blank))  # as the headline quotes it
+        why = "; its output does not say why" if reason is None else f": {reason}"
+        sentence = f"The training ended with exit code {judgement.exit_code}{why}"
+        return CrashCause("unknown", sentence, "possible", last)
+    name, pattern = signal_name(judgement.signal), explain_signal(judgement.signal, not_for_memory)
+    who = "" if judgement.launcher.rank is None else f" on rank {judgement.launcher.rank}"
+    sentence = pattern.sentence.replace("{signal}", name)
+    evidence = (f"ended by {name}{who}", *last)
+    return CrashCause(pattern.cause, sentence, pattern.confidence, evidence, topic=pattern.topic)
+
+
+def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *evidence: str) -> CrashCause:
+    """What a launcher reports that says no more than that a process failed."""
+    if logged := _cause_from_logged_error(lines, *evidence):
+        return logged
+    who = "a process" if launcher.rank is None else f"rank {launcher.rank}"
+    code = "" if launcher.exit_code is None else f" with exit code {launcher.exit_code}"
+    if str(launcher.exit_code) in {each for line in lines for each in named_groups("expected-exits", line.text)}:
+        sentence = f"The training left{code}, which the job system takes for no failure"
+        return CrashCause("unknown", sentence, "likely", tuple(map(quote_log, evidence)), topic="resumes-itself")
+    files = (match[1] for line in lines if (match := pattern_of("error-file").match(line.text)))
+    sentence = f"The launcher reports that {who} failed{code}; the error of the process is not in this output"
+    evidence = (*map(quote_log, evidence), *(f"its error file is {file}" for file in islice(files, 1)))
+    return CrashCause("unknown", sentence, "possible", evidence, topic="rank-output")
+
+
+def _cause_from_logged_error(lines: Sequence[LogLine], *evidence: str) -> CrashCause | None:
+    """What the program itself logged as an error before it ended; None if it did not."""
+    if (logged := _logged_error(lines)) is None:
+        return None
+    sentence = f"The program logged an error before it ended: {quote_log(logged, 160)}"
+    check = Remedy(title="correct what the program logged", why=quote_log(logged), source="the program's output")
+    checks = CallChecks((check,), say_demand=True)
+    shown, message = (quote_log(logged), *map(quote_log, evidence)), f"ERROR: {logged}"
+    if pattern := first_of(crash_table().messages, message):
+        subject = subject_of(pattern.cause, message)
+        return CrashCause(pattern.cause, pattern.sentence, "likely", shown, None, subject, message, pattern.topic)
+    return CrashCause("unknown", sentence, "likely", shown, message=message, checks=checks)
+
+
+def _logged_error(lines: Sequence[LogLine]) -> str | None:
+    """The last error that the program logged in these lines."""
+    words = pattern_of("last-words")
+    texts = (line.text for line in reversed(lines) if (line.level and not line.quiet) or words.search(line.text))
+    return next(
+        (pattern_of("farewells").sub("", text) for text in texts if pattern_of("logged-errors").match(text)), None
+    )
+
+
+def _normalize_location(where: str | None) -> str | None:
+    location: str | None = read_data_file(FILE)["locations-of-phases"].get(where, where)
+    return location if location in {"training", "evaluation", "loading", "optimizer-step", "checkpoint"} else None
+
+
+def _location_from_output(failure: Failure, lines: Sequence[LogLine]) -> str | None:
+    """The location by the last banner or progress bar before the failure."""
+    before = [line.text for line in lines if line.number < failure.first][-LOOKBACK_LINES:]
+    forms: Mapping[str, str] = read_data_file(FILE)["locations"]
+    locations = (name for line in reversed(before) for name, form in forms.items() if re.match(form, line))
+    return _normalize_location(next(locations, None))
