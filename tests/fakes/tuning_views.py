@@ -125,18 +125,24 @@ class FakeTunings(Tunings):
     asked: list[tuple[str, str]] = field(default_factory=list)
     minutes: list[float] = field(default_factory=list)
     placed: list[TrialPlacement] = field(default_factory=list)
+    gpus: list[tuple[str, ...]] = field(default_factory=list)
     placements: Mapping[TrialPlacement, str] = field(default_factory=dict)
     least_minutes: float = 1.0
     seen: TuningView | None = None
 
-    def plan(self, config: TrainingConfig, interpreter: object = None) -> TuningPlan:
+    def plan(
+        self, config: TrainingConfig, inventory: object = None, interpreter: object = None, sample: object = None
+    ) -> TuningPlan:
         tunes = f"{config.preset}, from the settings shown"
-        return TuningPlan((("Tunes", tunes), ("Does", "short real runs")), self.least_minutes, self.placements)
+        return TuningPlan(
+            (("Tunes", tunes), ("Does", "short real runs")), self.least_minutes, self.placements, ("GPU-a",)
+        )
 
     def start(self, config: TrainingConfig, wish: TuningWish) -> Path:
         self.asked.append(("start", config.preset or ""))
         self.minutes.append(wish.minutes)
         self.placed.append(wish.placement)
+        self.gpus.append(wish.gpus)
         self.views = {"t004": self.begins, **self.views}
         return Path("/tunings/t004")
 

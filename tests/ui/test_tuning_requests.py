@@ -111,7 +111,8 @@ async def test_trials_may_run_in_parallel_where_there_is_room(steps: int, text: 
         assert "one after another" in screen_text(pilot.app)
         await press_until(pilot, lambda: text in screen_text(pilot.app), "tab", *["right"] * steps)
         await press_until(pilot, lambda: shown(pilot) == under_way(id="t004"), "enter")
-        assert box.tuner.placed == [placement]
+        on = ("GPU-a",) if placement == "gpus" else ()
+        assert (box.tuner.placed, box.tuner.gpus) == ([placement], [on])
 
 
 @pytest.mark.parametrize(("typed", "minutes"), [("9", 9.0), ("2.5", 2.5), ("", None), (".", None), ("0", None)])

@@ -6,18 +6,20 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from tests.fakes.tuning_views import under_way
+from tests.fakes.inventories import box, make_gpu, python
+from tests.fakes.tuning_views import GIB, under_way
 from tuner_tui.core.files import acquire_lock, wait_unlocked
+from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.runs.launch.prepare import LaunchRequest
-from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.tuning.create import create_tuning
 from tuner_tui.tuning.store import TUNINGS, TuningFolder, TuningOptions, read_tuning_record
 from tuner_tui.tuning.trial_log import TrialCompleted, TrialLog, TuningEnded, TuningStarted
 from tuner_tui.ui.feeds import BackendError
-from tuner_tui.ui.records import TrainingConfig, TrialPlacement, TuningWish
+from tuner_tui.ui.records import TrainingConfig, TuningPlan, TuningWish
 from tuner_tui.ui.tunings import Tunings, resumed_job
 
 SECRET = CommandJob(command=("python", "train.py", "--api-key", "abc"), apply="hf-args", env={"WANDB_API_KEY": "abc"})
@@ -53,32 +55,33 @@ def test_a_plan_says_what_is_done_and_what_is_saved() -> None:
     assert "trainer" in plan_lines["Command"]
 
 
-def test_a_plan_offers_the_free_gpus_or_says_why_not() -> None:
-    nothing = Tunings(lambda job, python: ()).plan(opened())
-    assert [*nothing.placements] == ["sequential"], "the machine has one GPU at most"
-    several = Tunings(lambda job, python: ("GPU-a", "GPU-b")).plan(opened())
+def planned(*figures: GpuSample, torch: str = "2.13.0") -> TuningPlan:
+    """The plan of a tuning on GPUs whose newest figures are these."""
+    machine = box(*(make_gpu("T4", gpu.index, uuid=f"GPU-{gpu.index}") for gpu in figures))
+    return Tunings().plan(opened(), machine, python(torch, "13.0" if torch == "2.13.0" else None), Sample(1.0, figures))
+
+
+def test_a_plan_offers_the_gpus_that_are_free_in_the_newest_sample_or_says_why_not() -> None:
+    free, second, held = GpuSample(0, "T4"), GpuSample(1, "T4"), GpuSample(1, "T4", memory_used_bytes=9 * GIB)
+    assert [*planned(free).placements] == ["sequential"], "the machine has one GPU"
+    several = planned(free, second)
     assert several.placements == {"sequential": "one after another", "gpus": "one on each of 2 free GPUs"}
-    tuning_plan = Tunings(lambda job, python: ("GPU-a",)).plan(opened())
-    assert ([*tuning_plan.placements], dict(tuning_plan.lines)["GPUs"]) == (
-        ["sequential"],
-        "one trial at a time: only one is free",
-    )
-
-    def busy(job: Job, interpreter: object) -> tuple[str, ...]:
-        raise SettingsError("No GPU is free for trials (GPU 0: alice).")
-
-    none = Tunings(busy).plan(opened())
-    assert ([*none.placements], dict(none.lines)["GPUs"]) == (
-        ["sequential"],
-        "one trial at a time. No GPU is free for trials (GPU 0: alice).",
-    )
+    assert several.gpus == ("GPU-0", "GPU-1")
+    hung = replace(second, age_s=9.0)
+    for taken in (held, hung):  # nobody waits for a driver that does not answer
+        plan = planned(free, taken)
+        words = "one trial at a time: only one is free"
+        assert ([*plan.placements], dict(plan.lines)["GPUs"]) == (["sequential"], words)
+    none = dict(planned(replace(free, lost=True), hung).lines)["GPUs"]
+    assert none == "one trial at a time. No GPU is free for trials (GPU 0: lost; GPU 1: it does not answer)."
+    assert "CPU-only" in dict(planned(free, second, torch="2.13.0+cpu").lines)["GPUs"]
 
 
 def test_a_plan_offers_the_cluster_that_the_user_has_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ray.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    here = Tunings(lambda job, python: ())
+    here = Tunings()
     offered = {"sequential": "one after another", "ray": "on the Ray cluster head:6379"}
     assert here.plan(opened()).placements == offered
     assert [*here.plan(opened(BuiltinJob(launcher="torchrun", processes=2))).placements] == ["sequential"]
@@ -88,14 +91,14 @@ def test_a_plan_offers_the_cluster_that_the_user_has_named(tmp_path: Path, monke
 
 def test_where_trials_shall_run_is_recorded() -> None:
     nothing = opened(CommandJob(command=("/no/such/program", "train.py"), apply="hf-args"))
-    here, records = Tunings(lambda job, python: ("GPU-a", "GPU-b")), []
-    placements: tuple[TrialPlacement, ...] = ("gpus", "sequential", "ray")
-    for placement in placements:
-        folder = TuningFolder(here.start(nothing, TuningWish(9.0, placement)))
+    here, records = Tunings(), []
+    both = ("GPU-a", "GPU-b")
+    for wish in (TuningWish(9.0, "gpus", both), TuningWish(9.0), TuningWish(9.0, "ray")):
+        folder = TuningFolder(here.start(nothing, wish))
         records.append(read_tuning_record(folder))
         wait_unlocked(folder.lock)
     assert [(record.gpu_uuids, record.on) for record in records] == [
-        (("GPU-a", "GPU-b"), None),
+        (both, None),
         ((), None),
         ((), "ray"),
     ]

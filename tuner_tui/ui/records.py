@@ -135,18 +135,21 @@ class TuningPlan(NamedTuple):
     """Labelled lines on what a tuning would do, and the minutes that it needs at least.
 
     `placements` are the places that trials may have, with their descriptions; fewer than two are no choice.
+    `gpus` are the UUIDs of those that each can run a trial.
     """
 
     lines: Sequence[tuple[str, str]]
     least_minutes: float | None = None
     placements: Mapping[TrialPlacement, str] = MappingProxyType({})
+    gpus: tuple[str, ...] = ()
 
 
 class TuningWish(NamedTuple):
-    """How long a tuning may take, and where its trials run."""
+    """How long a tuning may take, and where its trials run: on `gpus` side by side, if there are any."""
 
     minutes: float
     placement: TrialPlacement = "sequential"
+    gpus: tuple[str, ...] = ()
 
 
 class TuningListing(NamedTuple):

@@ -113,11 +113,13 @@ class TuningRequests(Requests):
         if current is None or refusal:
             self._app.show_note(refusal, severity="warning")
             return None
-        plan = await to_daemon_thread(lambda: self._backend.tunings.plan(current, self._state.interpreter))
+        inventory, interpreter, sample = self._state.inventory, self._state.interpreter, self._store.sample
+        plan = await to_daemon_thread(lambda: self._backend.tunings.plan(current, inventory, interpreter, sample))
         wish = await self._ask(heading, plan)
         if wish is None:
             return None
         self._placement = wish.placement
+        wish = wish._replace(gpus=plan.gpus if wish.placement == "gpus" else ())
         return await to_daemon_thread(lambda: self._backend.tunings.start(current, wish))
 
     async def _ask(self, heading: str, plan: TuningPlan) -> TuningWish | None:

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.launch.prepare import LaunchRequest, launch_summary, prepare
 from tuner_tui.runs.launch.start import ensure_no_duplicate
 from tuner_tui.runs.read.reader import read_brief
-from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir, state_dir
+from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
 from tuner_tui.settings.distributed import process_count
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import Job
@@ -52,24 +53,22 @@ PLAN_SUMMARY = (
 )
 
 
-def _free_gpus(job: Job, interpreter: Interpreter | None) -> tuple[str, ...]:
-    """The free GPUs of this machine for trials of `job`; none if it has only one. Raises `SettingsError`."""
-    from tuner_tui.tuning.trial_gpus import free_gpus
-
-    inventory = read_inventory(state_dir())
-    return free_gpus(job, inventory, interpreter, os.environ) if len(inventory.gpus) > 1 else ()
-
-
 class Tunings:
     """The tunings on this machine. Calls may block on files; those that can fail raise `BackendError`."""
 
-    def __init__(self, free_gpus: Callable[[Job, Interpreter | None], tuple[str, ...]] = _free_gpus) -> None:
-        self._free_gpus = free_gpus
-
     @translate_errors()
-    def plan(self, config: TrainingConfig, interpreter: Interpreter | None = None) -> TuningPlan:
-        """Return what a tuning of `config` with `interpreter` would do, and the time that it needs."""
+    def plan(
+        self,
+        config: TrainingConfig,
+        inventory: Inventory | None = None,
+        interpreter: Interpreter | None = None,
+        sample: Sample | None = None,
+    ) -> TuningPlan:
+        """Return what a tuning of `config` with `interpreter` would do, the time that it needs, and the GPUs that are
+        free in `sample`.
+        """
         from tuner_tui.tuning.create import time_needed
+        from tuner_tui.tuning.trial_gpus import free_gpus
         from tuner_tui.tuning.tuned_preset import tuned_preset_name
 
         request = _tunable_request(config)
@@ -83,23 +82,23 @@ class Tunings:
             ("Saves", f"the winner as the preset {preset}; the current settings do not change"),
             *launch_lines,
         ]
-        try:
-            gpus = self._free_gpus(request.job, interpreter)
-        except SettingsError as error:
-            lines.append(("GPUs", f"one trial at a time. {error}"))
-            gpus = ()
+        gpus: tuple[str, ...] = ()
+        if inventory is not None and len(inventory.gpus) > 1 and sample is not None:
+            try:
+                gpus = free_gpus(request.job, inventory, interpreter, os.environ, sample)
+            except SettingsError as error:
+                lines.append(("GPUs", f"one trial at a time. {error}"))
         if len(gpus) == 1:
             lines.append(("GPUs", "one trial at a time: only one is free"))
-        return TuningPlan(lines, needed.minutes, _placements(request, len(gpus)))
+        return TuningPlan(lines, needed.minutes, _placements(request, len(gpus)), gpus)
 
     @translate_errors()
     def start(self, config: TrainingConfig, wish: TuningWish) -> Path:
         from tuner_tui.tuning.create import TunerSpec, create_tuning, start_tuning
 
         request = _tunable_request(config)
-        gpus = self._free_gpus(request.job, None) if wish.placement == "gpus" else ()
         on: Cluster | None = "ray" if wish.placement == "ray" else None
-        options = TuningOptions(most_minutes=wish.minutes, gpu_uuids=gpus, on=on)
+        options = TuningOptions(most_minutes=wish.minutes, gpu_uuids=wish.gpus, on=on)
         folder = create_tuning(request, options)
         start_tuning(folder, TunerSpec(request.job, request.environ, wish.minutes))
         return folder.path

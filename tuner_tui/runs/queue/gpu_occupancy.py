@@ -112,12 +112,17 @@ def _name(process: GpuProcess) -> str:
     return command if process.user in (None, user_name(os.getuid())) else f"{process.user}: {command}"
 
 
-def occupancies_now(root: Path) -> list[GpuOccupancy]:
-    """All GPUs of this machine now; `root` is the folder of all runs."""
+def occupancies_by(root: Path, gpus: Sequence[Gpu | None], sample: Sample) -> list[GpuOccupancy]:
+    """All GPUs of this machine by a sample of them; `root` is the folder of all runs."""
     snapshot = ProcessSnapshot()
+    return occupancies_of(gpus, sample, _read_all_active(root, snapshot), snapshot)
+
+
+def occupancies_now(root: Path) -> list[GpuOccupancy]:
+    """All GPUs of this machine, sampled for it: waits for a driver that does not answer."""
     with closing(open_sampler(next(folder for folder in (root, *root.parents) if folder.exists()))) as sampler:
         sampler.wait_ready(READY_TIMEOUT_S)
-        return occupancies_of(sampler.gpus(), sampler.sample(), _read_all_active(root, snapshot), snapshot)
+        return occupancies_by(root, sampler.gpus(), sampler.sample())
 
 
 def shortage_by(root: Path, need: QueuedRun, gpus: Sequence[Gpu], sample: Sample | None) -> str:
