@@ -95,6 +95,41 @@ def test_a_resumed_run_counts_its_own_evaluations_only() -> None:
     assert left == pytest.approx(90 * 4.0)
 
 
+def rollouts(cycles: float, steps_each: int = 40, step_s: float = 0.1, rollout_s: float = 6.0) -> list[ev.Event]:
+    """Counters about once a second: a rollout before every `steps_each` steps, 400 steps in all."""
+    story: list[ev.Event] = [ev.Plan(t=0.0, rank=0, total_steps=400)]
+    written_s = -1.0
+    for step in range(1, int(cycles * steps_each) + 1):
+        t = step * step_s + rollout_s * (1 + (step - 1) // steps_each)
+        if t >= written_s + 1:
+            story.append(steps(t, step, t))
+            written_s = t
+    return story
+
+
+@pytest.mark.parametrize("cycles", [2.5, 3.0, 5.02, 5.5, 5.9, 6.0, 9.5])
+def test_the_rollouts_to_come_are_counted(cycles: float) -> None:
+    story = rollouts(cycles)
+    left = seconds_left(fold_all(RunState(), story), story[-1].t)
+    assert left == pytest.approx(10 * (6.0 + 4.0) - story[-1].t, abs=3.0)
+
+
+def test_a_rollout_passes_before_the_next_steps() -> None:
+    story = rollouts(5.0)
+    state, now = fold_all(RunState(), story), story[-1].t
+    assert seconds_left(state, now + 5) == pytest.approx((seconds_left(state, now) or 0.0) - 5, abs=0.1)
+
+
+def test_no_time_left_before_the_second_rollout_of_a_training() -> None:
+    story = rollouts(1.5)
+    assert seconds_left(fold_all(RunState(), story), story[-1].t) is None
+
+
+def test_a_single_hiccup_changes_no_time_left() -> None:
+    story = [*training(30), *(steps(n + 3.0, n, n + 3.0) for n in range(31, 61))]
+    assert seconds_left(fold_all(RunState(), story), 63.0) == pytest.approx(40.0, abs=1.0)
+
+
 def test_stalled_after_several_step_times() -> None:
     state = fold_all(RunState(), training(10, step_s=5.0, total=1000))
     assert stall_after_s(state) == pytest.approx(40.0)

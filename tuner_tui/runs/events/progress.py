@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import TypeVar
 
 from msgspec import Struct
@@ -29,10 +29,26 @@ def with_counters(rank: RankState, counters: Steps) -> RankState:
     """The rank with new counters. Counters that decreased mean a new process: the old ones are dropped."""
     latest = rank.latest
     if latest is None or counters.own_steps < latest.own_steps or counters.train_s < latest.train_s:
-        return replace(rank, latest=counters, recent=(counters,))
+        return replace(rank, latest=counters, recent=(counters,), lulls=())
     if counters.own_steps == latest.own_steps and len(rank.recent) > 0:
         return replace(rank, latest=counters)  # no step was done: `recent` keeps the times of steps
-    return replace(rank, latest=counters, recent=_window((*rank.recent, counters)))
+    lulls = (*rank.lulls, *_lull(rank.recent, counters))[-MAX_LULLS:]
+    return replace(rank, latest=counters, recent=_window((*rank.recent, counters)), lulls=lulls)
+
+
+MAX_LULLS = 16
+MIN_LULL_S = 1.0
+"""Shorter ones are many in the seconds that rates cover."""
+
+
+def _lull(recent: Sequence[Steps], counters: Steps) -> list[tuple[int, float]]:
+    """A pause before the steps up to new counters, if these took three times as long as before them."""
+    usual_s = [seconds / steps for steps, seconds in (_span(a, b) for a, b in pairwise(recent)) if steps]
+    if not usual_s:
+        return []
+    steps, seconds = _span(recent[-1], counters)
+    pause_s = seconds - steps * median(usual_s)
+    return [(recent[-1].own_steps, pause_s)] if pause_s > max(MIN_LULL_S, seconds * 2 / 3) else []
 
 
 def rates_of(ranks: Iterable[RankState]) -> Rates:
@@ -166,7 +182,8 @@ def seconds_left(state: RunState, now: float) -> float | None:
     """Time left at `now` (seconds since the epoch), evaluation and saving included; None before there are enough steps.
 
     None too for a run that was asked to stop, which makes no more of them.
-    Uses the step time of the last seconds; evaluations and checkpoints go on as often as they were so far.
+    Uses the step time of the last seconds; evaluations and checkpoints go on as often as they were so far, and so do
+    lulls: it is None while the training has made no whole cycle of them.
     """
     rank, ends = state.first_rank, state.finished or state.stop_requested
     if rank is None or rank.latest is None or state.step is None or not state.total_steps or ends:
@@ -181,8 +198,28 @@ def seconds_left(state: RunState, now: float) -> float | None:
     pauses_s = _pauses_left_s(state, rank.latest.eval_s, sorted(each for each in evaluated if each <= state.step))
     if state.checkpoint is not None:
         pauses_s += _pauses_left_s(state, rank.latest.save_s, [state.checkpoint.step])
-    step_time_s = seconds / steps
-    return max(0.0, steps_left * step_time_s + pauses_s - _elapsed_in_step(state, now, step_time_s))
+    longest_s = step_time_s = seconds / steps
+    lulls = rank.lulls
+    if len(lulls) == 1 and lulls[0][1] > rank.latest.train_s * MAX_SINGLE_LULL:
+        return None
+    intervals = [b - a for (a, _), (b, _) in pairwise(lulls)]
+    if intervals and max(intervals) > 2 * min(intervals):
+        step_time_s = rank.latest.train_s / rank.latest.own_steps
+    elif intervals:
+        lull_s, interval, since = (
+            fmean(each for _, each in lulls),
+            median(intervals),
+            rank.latest.own_steps - lulls[-1][0],
+        )
+        step_time_s = (seconds - sum(each for at, each in lulls if at >= rank.recent[0].own_steps)) / steps
+        # A lull is noted after the last counters before it, and none follows the last step.
+        pauses_s += lull_s * max(0, math.ceil((since + steps_left) / interval - 0.25) - 1)
+        longest_s = lull_s if since > 0.75 * interval else step_time_s
+    return max(0.0, steps_left * step_time_s + pauses_s - _elapsed_in_step(state, now, longest_s))
+
+
+MAX_SINGLE_LULL = 0.1
+"""Share of the training of a lull that may be the only one."""
 
 
 def phase_at(state: RunState, now: float) -> str:

@@ -112,6 +112,7 @@ class LossTrend(Struct, frozen=True):
 class RankState(Struct, frozen=True):
     """One rank: its process and host, latest counters, and recent counters for rates (oldest first, at most 30).
 
+    `lulls` are the newest pauses within the training, such as rollouts: after which of its own steps, and the seconds.
     `allocated_minima` and `anonymous_minima` are the trends of its GPU and host memory over its own steps.
     `planned_steps` is its own guess. `independent`: see `Started`. `exit_code` is what it gave to `sys.exit`.
     `trial` is its measurement in a trial of a tuning.
@@ -121,6 +122,7 @@ class RankState(Struct, frozen=True):
     pid: int | None = None
     latest: ev.Steps | None = None
     recent: tuple[ev.Steps, ...] = ()
+    lulls: tuple[tuple[int, float], ...] = ()
     allocated_minima: WindowMinima = NO_MINIMA
     anonymous_minima: WindowMinima = NO_MINIMA
     ended: bool = False
