@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.observer.observed_process import SCRIPTS, ObservedProcess, last_steps, observe, settings_in_effect
+from tuner_tui.runs.events.fold import fold_all
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Checkpoint, Ended, Evaluated, Injected, Metrics, Phase, Plan, Saved
 
 pytestmark = pytest.mark.train
@@ -37,7 +39,10 @@ def test_metrics_are_those_of_the_logger(lightning: ObservedProcess) -> None:
 
 
 def test_evaluations_and_checkpoints(lightning: ObservedProcess, lightning_output: Path) -> None:
-    evaluations = lightning.of(Evaluated)
+    *evaluations, test = lightning.of(Evaluated)
+    assert (test.step, list(test.metrics)) == (10, ["test_loss"])
+    [*_, last] = fold_all(RunState(), lightning.events).evaluations
+    assert set(last.metrics) == {"eval_loss", "test_loss"}, "of the same weights"
     assert [event.step for event in evaluations] == [5, 10], "the check before the training is no evaluation"
     assert all(event.metrics["eval_loss"] > 0 and event.seconds for event in evaluations)
     checkpoints = lightning.of(Checkpoint)

@@ -30,6 +30,9 @@ class Regression(LightningModule):
     def validation_step(self, batch: tuple[torch.Tensor, torch.Tensor], _: int) -> None:
         self.log("val_loss", nn.functional.mse_loss(self.layers(batch[0]), batch[1]))
 
+    def test_step(self, batch: tuple[torch.Tensor, torch.Tensor], batch_idx: int) -> None:
+        self.log("test_loss", nn.functional.mse_loss(self.layers(batch[0]), batch[1]))
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
 
@@ -72,6 +75,8 @@ def main() -> None:
     train = DataLoader(Stream(), batch_size=4) if "stream" in sys.argv else DataLoader(data, batch_size=4, shuffle=True)
     last = str(Path(folder, "last.ckpt")) if "resume" in sys.argv else None
     trainer.fit(Regression(), train, DataLoader(data, batch_size=8), ckpt_path=last)
+    if "resume" not in sys.argv:
+        trainer.test(verbose=False, dataloaders=DataLoader(data, batch_size=8))
     print("random", torch.rand(1).item().hex())
 
 

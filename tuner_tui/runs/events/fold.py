@@ -227,7 +227,7 @@ def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
 def _is_same_evaluation(before: ev.Evaluated, event: ev.Evaluated, newest: bool) -> bool:
     """Whether both are the same by two sources, the observer, a logger or the output, or in two parts by one."""
     if before.source == event.source:  # a logger may get one metric at a time; the next training has the same steps
-        return newest and event.source is not None and before.step == event.step
+        return newest and before.step == event.step
     near = newest and abs(event.t - before.t) <= SAME_EVALUATION_S and bool(before.metrics and event.metrics)
     return before.step == event.step or near
 

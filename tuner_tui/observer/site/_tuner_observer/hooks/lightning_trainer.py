@@ -136,6 +136,12 @@ class LightningReporter(FrameworkReporter):
             }
             self.report_evaluation(self._step(trainer), metrics)
 
+    on_test_start = on_validation_start
+
+    def on_test_end(self, trainer: Any) -> None:
+        """Report the metrics of a test under their names: those of a validation have the step of the same weights."""
+        self.report_evaluation(self._step(trainer), self._validation or trainer.callback_metrics)
+
     def saved(self, trainer: Any, path: Any) -> None:
         """Report a completed checkpoint; one that would skip the rest of an epoch only as a file that was saved.
 
