@@ -87,10 +87,27 @@ def test_batches_that_cannot_be_read_come_from_a_loader(sections: ObservedProces
     assert (plan.parameters, plan.trainable_parameters) == (5, 5), "the target network is a copy"
 
 
-def test_variables_that_the_script_holds_are_left_alone(sections: ObservedProcess) -> None:
-    events = story(sections, "configuration_of_locals")
+@pytest.mark.parametrize("name", ["configuration_of_locals", "configuration_of_vars"])
+def test_variables_that_the_script_holds_are_left_alone(sections: ObservedProcess, name: str) -> None:
+    events = story(sections, name)
     assert last_steps(events).own_steps == 3
     assert {event.learning_rate for event in events_of(events, Metrics)} == {0.05}
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "total", "epochs"),
+    [
+        ("resumed_with_adam", (20, 35), 35, 7),
+        ("resumed_with_sgd", (20, 35), 35, 7),
+        ("begun_at_epoch_one", (0, 15), 15, 3),
+    ],
+)
+def test_the_steps_of_a_resumed_loop_continue_those_of_its_checkpoint(
+    sections: ObservedProcess, name: str, steps: tuple[int, int], total: int, epochs: int
+) -> None:
+    state = fold_all(RunState(), story(sections, name))
+    assert (state.first_step, state.step) == steps
+    assert (state.total_steps, state.planned_epochs) == (total, epochs)
 
 
 def test_child_that_raises_says_why(sections: ObservedProcess) -> None:

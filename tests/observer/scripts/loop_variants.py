@@ -557,8 +557,49 @@ def configuration_of_locals(epochs: int = 3, rate: float = 0.1) -> None:
         optimizer.param_groups[0]["lr"] = config["rate"]
 
 
+def configuration_of_vars(epochs: int = 3, rate: float = 0.1) -> None:
+    """Keeps them by `vars()`, and asks it for the attributes of something else before."""
+    assert vars(argparse.Namespace(rate=rate)) == {"rate": rate}
+    config = vars()
+    config["rate"] /= 2
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=config["rate"])
+    for _ in range(epochs):
+        model(torch.ones(2, 1)).sum().backward()
+        optimizer.step()
+        optimizer.param_groups[0]["lr"] = config["rate"]
+
+
+def resumed_with_adam() -> None:
+    """Continues after 20 of 35 steps, which the optimizer has counted."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    for each in model.parameters():  # as loaded from a checkpoint
+        moments = {name: torch.ones_like(each) for name in ("exp_avg", "exp_avg_sq")}
+        optimizer.state[each] = {"step": torch.tensor(20.0), **moments}
+    for _ in range(4, 7):
+        train(model, optimizer, loader_of())
+
+
+def resumed_with_sgd(start_epoch: int = 4, epochs: int = 7) -> None:
+    """Continues after 4 of 7 epochs, which the loop says."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(start_epoch, epochs):
+        train(model, optimizer, loader_of())
+
+
+def begun_at_epoch_one(start_epoch: int = 1, epochs: int = 3) -> None:
+    """Counts its epochs from 1: nothing was resumed."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(start_epoch, epochs + 1):
+        train(model, optimizer, loader_of())
+
+
 SECTIONS = (
-    unreadable_batches, configuration_of_locals,
+    unreadable_batches, configuration_of_locals, configuration_of_vars, resumed_with_adam, resumed_with_sgd,
+    begun_at_epoch_one,
     own_optimizer, own_optimizer_without_modes, own_iteration, uneven_optimizers, optimizer_of_the_loss,
     another_optimizer_to_end_with,
     gradients_before_the_training, warm_up_by_hand, evaluation_in_the_body,

@@ -188,7 +188,8 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
     if event.obeys and not event.rank and not state.independent and state.step is not None:
         # After another Trainer in the same process, whose loss and rate say nothing of this one.
         changed |= {"step": event.first_step, "loss": None, "learning_rate": None}
-    return replace(state, first_step=event.first_step, accepts_orders=accepts_orders, **changed)
+    first_step = event.first_step if total is not None or event.obeys else state.first_step
+    return replace(state, first_step=first_step, accepts_orders=accepts_orders, **changed)
 
 
 def _others_train(state: RunState, rank: int | None) -> bool:

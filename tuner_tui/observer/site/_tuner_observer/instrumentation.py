@@ -204,7 +204,7 @@ class Instrumentation:
         if not all(each.is_cpu for group in optimizer.param_groups for each in group["params"]):
             self.counters.buffer.optimizer_s = None  # a GPU takes its time after the call
         if self.counters.needs_plan():  # not at every step: it takes milliseconds
-            self._read_loop(sys._getframe(1))
+            self._read_loop(sys._getframe(1), call_safely(optimizer_steps.steps_made, optimizer))
 
     def _own_optimizer_stepped(self, frame: Any, parameter: Any) -> None:
         """Called after the first step of an optimizer that is not torch's."""
@@ -212,9 +212,9 @@ class Instrumentation:
         self._settings_in_effect.own_optimizer_stepped(frame, parameter)
         self._read_loop(frame)
 
-    def _read_loop(self, frame: Any) -> None:
+    def _read_loop(self, frame: Any, made: int | None = None) -> None:
         """Read what the functions that lead to a step say of the length, and of the batch where no loader says it."""
-        self.counters.set_plan(call_safely(PlannedLength, frame))
+        self.counters.set_plan(call_safely(PlannedLength, frame), made or 0)
         self._settings_in_effect.model_searched = self.counters.trainer_reports  # maybe another one is trained now
         if not self.counters.has_loader:
             self._read_batch(frame)

@@ -120,6 +120,7 @@ def comparisons(
 
 
 ENUMERATED = (0, 1)
+RANGES = ("range", "trange")
 
 
 def count_iterations(node: ast.expr, frame: FrameType) -> tuple[int | None, tuple[int, int] | None]:
@@ -135,7 +136,7 @@ def count_iterations(node: ast.expr, frame: FrameType) -> tuple[int | None, tupl
             counts = [count_iterations(each, frame)[0] for each in node.args]
             lengths = [each for each in counts if each is not None]
             return min(lengths, default=None) if len(lengths) == len(counts) else None, None
-        if name not in ("range", "trange"):
+        if name not in RANGES:
             passes = name in NAMES["passing_on"] or "tqdm" in name
             count, bounds = count_iterations(node.args[0], frame) if passes and node.args else (None, None)
             return count, ENUMERATED if name == "enumerate" else bounds

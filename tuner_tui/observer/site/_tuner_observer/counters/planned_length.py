@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from .expressions import (
     ENUMERATED,
+    ONE,
+    RANGES,
     addition_lines,
     assigns,
     comparisons,
@@ -38,12 +40,16 @@ MIN_CHANGES = 10
 
 
 class Counter(NamedTuple):
-    """A variable of the script that counts the iterations of a loop: `first`, and `stride` more in each."""
+    """A variable of the script that counts the iterations of a loop: `first`, and `stride` more in each.
+
+    `done`: how many there were before, of a training that was resumed.
+    """
 
     code: CodeType
     expression: ast.expr
     first: int
     stride: int = 1
+    done: int = 0
 
 
 class Loop(NamedTuple):
@@ -139,6 +145,7 @@ class PlannedLength:
     `epochs` is how often the innermost loop runs where it is over data of unknown length, or the named number;
     `iterations` is how often the step is passed where all loops count, and `inner` how often in one run of the
     innermost. `steps` is a named number of steps, `start` the named first epoch; 0 unless `epochs` is named.
+    `done_epochs` and `done_steps`: those that the process before this one made, by where the outermost loop begins.
     `is_episodic`: how often the innermost loop runs depends on what happens in it.
     """
 
@@ -148,6 +155,7 @@ class PlannedLength:
         self.iterations: int | None = None
         self.inner: int | None = None
         self.outer: int | None = None
+        self.done_epochs = self.done_steps = 0
         self.has_loops = self.is_episodic = self._breaks = self._ends_by_break = False
         self._limits: list[Limit] = []
         self._nest: Limit | None = None
@@ -158,6 +166,8 @@ class PlannedLength:
         loops, self._limits, self._breaks = finder.loops, finder.limits, finder.breaks
         if not loops:
             return
+        done = 0 if loops[-1].counter is None else loops[-1].counter.done
+        self.done_epochs, self.done_steps = (done, 0) if len(loops) > 1 else (0, done)
         if self.steps in [each.iterations for each in loops[:-1]]:
             self.steps = None  # of an episode
         # The early end of the outermost loop ends the training; another one begins again, and may end early again.
@@ -253,12 +263,13 @@ class _LoopFinder:
             if kind != "other":
                 self._read(frame)
 
-    def _read_engine(self, frame: FrameType, epoch: str, epochs: str) -> None:
+    def _read_engine(self, frame: FrameType, epoch: str, max_epochs: str) -> None:
         """A loop over batches of unknown number, in one over epochs."""
-        counter, last = ast.parse(epoch, mode="eval").body, value_of(ast.parse(epochs, mode="eval").body, frame)
+        counter, last = ast.parse(epoch, mode="eval").body, value_of(ast.parse(max_epochs, mode="eval").body, frame)
         first = value_of(counter, frame)
         if type(first) is int and type(last) is int:
-            self.loops += [Loop(None, kind="engine"), Loop(last - first + 1, Counter(frame.f_code, counter, first))]
+            epochs = Counter(frame.f_code, counter, first, done=max(0, first - 1))
+            self.loops += [Loop(None, kind="engine"), Loop(last - first + 1, epochs)]
 
     def _read(self, frame: FrameType) -> None:
         source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
@@ -306,7 +317,7 @@ class _LoopFinder:
         if bounds is ENUMERATED and count is None:
             return Loop(None)
         counter = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
-        return Loop(count, Counter(frame.f_code, counter, *bounds))
+        return Loop(count, Counter(frame.f_code, counter, *bounds, _iterations_before(node.iter, *bounds)))
 
     def _while(self, node: ast.While, frame: FrameType) -> Loop:
         """The loop of `while epoch < epochs:` whose body counts with `epoch += 1`; a limit if something else counts.
@@ -378,6 +389,16 @@ class _LoopFinder:
             if not understood:
                 self.breaks, loop = True, loop._replace(may_stop=True)
         return loop
+
+
+def _iterations_before(iterated: ast.expr, first: int, stride: int) -> int:
+    """The iterations before the first of `range(start_epoch, epochs)`, or of `range(start_epoch, epochs + 1)`."""
+    for node in ast.walk(iterated):
+        if isinstance(node, ast.Call) and last_name(node.func) in RANGES and len(node.args) > 1:
+            start, end = node.args[:2]
+            from_one = isinstance(end, ast.BinOp) and isinstance(end.op, ast.Add) and ast.dump(end.right) == ONE
+            return 0 if isinstance(start, ast.Constant) else max(0, (first - from_one) // stride)
+    return 0
 
 
 def _break_tests(body: list[ast.stmt]) -> Iterator[ast.expr]:

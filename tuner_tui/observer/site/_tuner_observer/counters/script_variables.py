@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dis
+import functools
 import inspect
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from ..names import NAMES
@@ -36,12 +38,12 @@ def calling_frames(frame: FrameType | None, most: int) -> Iterator[FrameType]:
 
 
 def variables_of(frame: FrameType) -> Mapping[str, Any]:
-    """The local variables of a function, in a dictionary that keeps nothing alive; none where it calls `locals`."""
+    """The local variables of a function, in a dictionary that keeps nothing alive; none where it may hold them all."""
     if sys.version_info >= (3, 13) or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return frame.f_locals
     # Before Python 3.13 a frame has one dictionary of its variables: reading them would write into the one that the
     # script has from `config = locals()`.
-    if "locals" in frame.f_code.co_names:
+    if holds_variables(frame.f_code):
         return {}
     variables = frame.f_locals
     # It keeps the values as of the last call: a batch or an output would occupy its memory until the function returns.
@@ -50,6 +52,20 @@ def variables_of(frame: FrameType) -> Mapping[str, Any]:
     for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
         variables.pop(name, None)
     return values
+
+
+@functools.lru_cache(maxsize=1000)
+def holds_variables(code: CodeType) -> bool:
+    """Whether a function may get the dictionary of its variables: by `locals`, `f_locals`, or `vars()`."""
+    if not {"locals", "f_locals"}.isdisjoint(code.co_names):
+        return True
+    previous = ""
+    for each in dis.get_instructions(code) if "vars" in code.co_names else ():
+        if each.opname.startswith("CALL") and each.arg == 0 and previous == "vars":
+            return True
+        if each.opname not in ("PRECALL", "CACHE", "PUSH_NULL"):
+            previous = each.argval if each.opname == "LOAD_GLOBAL" else ""
+    return False
 
 
 def item_of(owner: Any, key: Any) -> Any:

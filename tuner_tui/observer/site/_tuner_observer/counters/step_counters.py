@@ -581,13 +581,22 @@ class StepCounters:
         self.read()
         return self._planned is None or (self._plan[0] is not None and self.own_steps > self._plan[0])
 
-    def set_plan(self, planned: PlannedLength | None) -> None:
-        """Set what the loop that has made its first step says of its length."""
+    def set_plan(self, planned: PlannedLength | None, made: int = 0) -> None:
+        """Set what the loop that has made its first step says of its length, and its optimizer of the steps `made`.
+
+        The first loop of a process may continue another process's.
+        """
+        is_first = self._planned is None and self.own_steps == 1 and not (self.first_step or self.trainer_reports)
         if self._planned is not None:  # the data of the loop before says nothing of this one's
             self._totals.lengths, self._totals.uneven = [], False
         self._planned, self._planned_from = planned, max(0, self.own_steps - 1)
         self._plan = (None, None)
         self._first_epoch = self._epoch = (self._totals.epoch, self._planned_from)
+        if is_first and planned is not None and not made:
+            steps_an_epoch = self._steps_an_epoch(self._totals.fields()) or 0.0
+            made = 1 + planned.done_steps + round(planned.done_epochs * steps_an_epoch)
+        if is_first and made > 1:
+            self.set_first_step(made)
 
     # events
 
@@ -613,7 +622,7 @@ class StepCounters:
             # from look to look.
             if plan != self._plan and (self._plan[0] is None or plan in (self._newest_plan, (None, None))):
                 self._plan = plan
-                self.session.report("plan", total_steps=plan[0], epochs=plan[1], guessed=True)
+                self._report_plan(*plan)
             self._newest_plan = plan
         for callback in self.on_flush:
             callback()
@@ -621,6 +630,13 @@ class StepCounters:
         # step's.
         if self.own_steps <= 1:
             self.clock.restart(perf_counter())  # excludes the search for the model
+
+    def _report_plan(self, steps: int | None, epochs: int | None) -> None:
+        """Report the length of the whole training, including what the process before this one made of it."""
+        first = self.first_step
+        if first and steps and epochs:
+            epochs = round(epochs * (first + steps) / steps)
+        self.session.report("plan", total_steps=steps and first + steps, epochs=epochs, first_step=first, guessed=True)
 
     def planned_steps(self, totals: dict[str, Any]) -> int | None:
         """Steps of a plain loop by its variables and `totals`; None if they do not say."""

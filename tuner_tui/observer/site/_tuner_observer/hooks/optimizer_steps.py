@@ -60,6 +60,15 @@ def _closure(args: Any, kwargs: Any) -> Any:
     return args[1] if len(args) > 1 else kwargs.get("closure")
 
 
+def steps_made(optimizer: Any) -> int:
+    """The steps that an optimizer has counted, with those before its state was saved; 0 where it counts none.
+
+    What it counts on a GPU is not read: that would wait for the GPU.
+    """
+    counts = [state.get("step") for state in optimizer.state.values()]
+    return max((int(each) for each in counts if each is not None and getattr(each, "is_cpu", True)), default=0)
+
+
 def hook_grad_scaler(scaler_class: Any, counters: StepCounters) -> None:
     """Count steps that a `GradScaler` skips because a gradient is infinite.
 
