@@ -101,9 +101,10 @@ def test_the_processes_of_a_job(job: dict[str, Any], gpus: int | None, processes
 
 
 def test_one_process_shares_a_step_among_the_gpus_where_a_trainer_is_known() -> None:
-    unknown, trainer = CommandJob(command=("python", "t.py")), CommandJob(command=("python", "t.py"), apply="hf-args")
-    assert [devices_per_process(job, 1, 4) for job in (BuiltinJob(), trainer, unknown)] == [4, 4, None]
-    assert {devices_per_process(unknown, processes, gpus) for processes, gpus in ((1, 1), (1, 0), (2, 4))} == {1}
+    job, of_one = CommandJob(command=("python", "t.py")), CommandJob(command=("tune", "run", "lora_single_device"))
+    assert [devices_per_process(job, 1, 4, by_trainer) for by_trainer in (True, False)] == [4, None]
+    assert [devices_per_process(job, 1, 4, by_trainer=False) for job in (BuiltinJob(), of_one)] == [4, 1]
+    assert {devices_per_process(job, *counts, by_trainer=False) for counts in ((1, 1), (1, 0), (2, 4))} == {1}
 
 
 def test_a_file_that_has_changed_is_read_again(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_the_opened_file_of_a_tool_wins_over_the_project_file(tmp_path):
     assert isinstance(training.job, CommandJob)
     assert training.job.command == ("axolotl", "train", str(opened))
     assert (training.resolved.settings.learning_rate, training.resolved.settings.seed) == (1e-5, 8)
-    assert training.resolved.origin("learning_rate").kind == OriginKind.PRESET
+    assert training.resolved.origin("learning_rate").kind == OriginKind.FILE
     opened.write_text("learning_rate: 1e-5\n")  # only its user knows the script that reads it
     of_project = CommandJob(command=("python", "x.py"))
     assert resolve_training(LaunchOptions(str(opened), project=project)).job == of_project

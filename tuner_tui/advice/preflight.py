@@ -30,7 +30,7 @@ from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.distributed import best_kind, gpus_of_job, is_same_kind
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
-from tuner_tui.settings.presets import ABSENT
+from tuner_tui.settings.presets import ABSENT, NOT_COMPLETE
 from tuner_tui.settings.rules import find_problems
 
 CheckState = Literal["good", "warning", "wrong"]
@@ -268,7 +268,7 @@ def program_checks(
         name, is_absent, _ = note.partition(ABSENT)
         if is_absent:
             yield PreflightCheck("Program", "wrong" if name in job.command else "warning", f"{note}.")
-        elif " is not complete: " in note:
+        elif NOT_COMPLETE in note:
             yield PreflightCheck("Program", "warning", f"{note[0].upper()}{note[1:]}.")
     if "/" in job.command[0] or files.find_program(job.command[0]) is not None:
         return

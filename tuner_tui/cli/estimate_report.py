@@ -187,7 +187,7 @@ def _plan_row(plan: GpuPlan) -> tuple[str, ...]:
     method = training_method(settings.peft_method, settings.quantization)
     if best is None:
         return (plan.gpus.label, method, batch, UNKNOWN, "not known", UNKNOWN, UNKNOWN, "")
-    _, _, verdict = VERDICTS[best.verdict]
+    verdict = "not known" if best.capacity_bytes is None else VERDICTS[best.verdict][2]
     largest = best.largest_batch()
     time = None if plan.duration is None else plan.duration.range_s
     span = UNKNOWN if time is None else "–".join(dict.fromkeys(map(format_duration, time)))
@@ -287,7 +287,7 @@ def _verdict_sentence(best: MemoryEstimate) -> str:
         "tight": f"May not fit: {span} is too close to the capacity, "
         f"{format_share(RESERVE_SHARE)} of which should stay free.",
         "too large": f"Too large: {expected} expected, {span} possible.",
-        "unknown": f"{span} possible.",
+        "unknown": f"{span}, as computed here.",
     }
     return words[best.verdict]
 

@@ -39,7 +39,7 @@ def recommend_report(
     """
     width = min(MAX_WIDTH, max(MIN_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns))
     is_text = modelled_job(job) is not None and not trains_other_task(job)
-    batch_known = is_text or "per_device_train_batch_size" in {*recommendation.values, *resolved.given}
+    batch_known = is_text or "per_device_train_batch_size" in {*recommendation.values, *resolved.origins}
     sources = "; ".join(value.source for value in (*recommendation.advised, *recommendation.rejected))
     used = [note for note in FIELD_NOTES if note in sources]
     starts = job.command if file_notes is not None and isinstance(job, CommandJob) and not job.is_unnamed else ()
@@ -49,7 +49,7 @@ def recommend_report(
         [line for note in file_notes or () for line in hanging_lines("· ", note, width)],
         [line for note in recommendation.notes for line in hanging_lines("! ", note, width)],
         titled_section("Recommended", _value_lines(recommendation.advised, width)),
-        titled_section("Set by you", _given_lines(resolved)),
+        titled_section("Given", _given_lines(resolved)),
         [
             *([_batch_line(recommendation, job)] if batch_known else []),
             *([] if change is None else hanging_lines("! ", change.sentence, width)),
@@ -92,8 +92,9 @@ def _batch_line(recommendation: Recommendation, job: BuiltinJob | CommandJob) ->
     parts = [settings.per_device_train_batch_size, settings.gradient_accumulation_steps]
     parts += [recommendation.replicas] if recommendation.replicas > 1 else []
     names = "micro batch × accumulation" + (" × GPUs or processes" if recommendation.replicas > 1 else "")
-    if isinstance(job, CommandJob) and job.is_unnamed and recommendation.replicas == 1 and "gpus" not in stated:
-        names += ", on one GPU: the file says no number"
+    if isinstance(job, CommandJob) and recommendation.replicas == 1 and "gpus" not in stated:
+        names += ", on one GPU: the file says no number" if job.is_unnamed else ""
+        names += ", on one GPU" if not job.is_unnamed and len(recommendation.gpus) > 1 else ""
     return f"Effective batch  {' × '.join(map(str, parts))} = {recommendation.effective_batch}  ({names})"
 
 
@@ -120,8 +121,9 @@ def _given_lines(resolved: Resolved) -> list[str]:
     lines = []
     for name in FIELDS:
         origin = resolved.origin(name)
-        if name in resolved.chosen and origin.kind != OriginKind.ASSUMED:
-            lines.append(_columns(name, getattr(resolved.settings, name)) + f"{origin.kind} {origin.detail}".rstrip())
+        if origin.kind not in (OriginKind.DEFAULT, OriginKind.ASSUMED) and not origin.detail.startswith("default of"):
+            source = origin.label if origin.kind == OriginKind.OBSERVED else f"{origin.kind} {origin.detail}".rstrip()
+            lines.append(_columns(name, getattr(resolved.settings, name)) + source)
     return lines
 
 

@@ -183,7 +183,8 @@ def process_count(job: Job, gpu_count: int | None = None, accelerate: Accelerate
         return 1
     folder = Path(job.cwd or "")
     started = _command_processes(training_words(job.command, folder), job.env, gpu_count, accelerate, folder)
-    return max(1, started) if started != 1 else int(job.stated.get("gpus", 1))
+    on_all = job.stated.get("devices") == "all" or job.dialect in words_of("on_all_gpus")
+    return max(1, started) if started != 1 else int(job.stated.get("gpus", (on_all and gpu_count) or 1))
 
 
 def trains_on_cpu(job: Job | None) -> bool:
@@ -226,8 +227,8 @@ def launcher_in(command: Sequence[str]) -> tuple[str, int] | None:
     return None
 
 
-def devices_per_process(job: Job, processes: int, gpu_count: int) -> int | None:
-    """The GPUs on which one process runs a step: the Trainer uses all that are visible (`DataParallel`).
+def devices_per_process(job: Job, processes: int, gpu_count: int, by_trainer: bool) -> int | None:
+    """The GPUs on which one process runs a step: a Trainer uses all that are visible (`DataParallel`).
 
     None if unknown: a command may run a loop for one GPU, or a tool that starts further processes.
     """
@@ -236,9 +237,10 @@ def devices_per_process(job: Job, processes: int, gpu_count: int) -> int | None:
     if isinstance(job, BuiltinJob):
         return gpu_count
     program, _ = _launcher(training_words(job.command, Path(job.cwd or "")))
-    if job.stated.get("gpus") == 1 or program in ("torchrun", "deepspeed"):  # which give each process its own
+    on_one = job.stated.get("gpus") == 1 or pattern_of("on_one_gpu").search(" ".join(job.command))
+    if on_one or program in ("torchrun", "deepspeed"):  # which give each process its own
         return 1
-    return gpu_count if job.apply == "hf-args" else None
+    return gpu_count if by_trainer else None
 
 
 def _command_processes(

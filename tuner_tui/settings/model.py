@@ -330,6 +330,7 @@ class OriginKind(StrEnum):
     ASSUMED = "assumed"
     PRESET = "preset"
     PROJECT = "project file"
+    FILE = "file"
     ENVIRONMENT = "environment"
     FLAG = "flag"
     EDITED = "edited"

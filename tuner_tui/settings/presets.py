@@ -68,10 +68,10 @@ from tuner_tui.settings.dialects.python_source import TO_GIVE, flag_values, requ
 from tuner_tui.settings.dialects.script_search import FOLDERS_UP, find_program, pattern_of, read_source, words_of
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.tool_job import (
+    gpus_of_program,
     open_command,
     program_of,
     settings_of_sources,
-    shares_batch,
     training_of_file,
     with_model_and_data,
 )
@@ -188,7 +188,7 @@ def _read_setting(name: str, value: Any) -> Value:
 SHELL_SUFFIXES = tuple(suffix for suffix, form in SCRIPT_FORMS.items() if form == "arguments")
 OF_ITSELF = re.compile(r"it needs (?:\$[@*#](?:, )?)+|only the shell knows .*")
 """What a script that is started as a whole has without its caller."""
-ABSENT = ", which the command needs, is not there"
+ABSENT, NOT_COMPLETE = ", which the command needs, is not there", " is not complete: "
 """What a note says after the name of a file."""
 OF_ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:(\w+)\}")
 MOST_NAMED = 8
@@ -212,6 +212,7 @@ class LoadedPreset(Struct, frozen=True):
 
     Of a tool's file, `dialect` is the tool's, `ignored` names the keys that are no setting, `left_open` what the tool
     chooses when it starts (`bf16: auto`), and `training` what it trains where it shows no command: a job for advice.
+    `sources` names the other files of its command that say settings which it does not.
     """
 
     preset: Preset
@@ -221,6 +222,7 @@ class LoadedPreset(Struct, frozen=True):
     ignored: tuple[str, ...] = ()
     left_open: tuple[str, ...] = ()
     training: CommandJob | None = None
+    sources: Mapping[str, str] = MappingProxyType({})
 
 
 def load_preset(path: Path, options: Mapping[str, object] = MappingProxyType({})) -> LoadedPreset:
@@ -273,7 +275,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         raise PresetError(f"{source}{'' if line is None else f':{line}'}: {error}") from None
     except SettingsError as error:
         raise PresetError(f"{source}: {error}") from None
-    is_named, from_command = training is not None and not training.is_unnamed, list[str]()
+    is_named, sources = training is not None and not training.is_unnamed, dict[str, str]()
     is_recognised = imported.settings or imported.left_open or dialect.certain_keys
     silent = of_script and is_for_any_program(imported.settings, flatten(file.values))
     says_nothing = of_script and not is_recognised and (training is None or training.model is None)
@@ -283,23 +285,22 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     settings = imported.settings
     if training is not None and path is not None:
         if is_named or file.words:
-            settings, training = _with_command(settings, training, file.words, path)
-            from_command = [name for name in settings if file.words and name not in imported.settings]
+            settings, training, sources = _with_command(settings, training, file.words, path)
         if is_named and dialect.name == HF and not file.words:  # what scripts call a setting, with one such key
             settings = {**read_settings(dialects()["own-script"], file.values).settings, **settings}
         if form != "python" and not file.words:
             settings = settings_of_sources(settings, training, flatten(file.values), path)
         if "bf16" not in file.values and settings.get("precision", "fp32") == "fp32":
             settings = {**settings, **_of_launcher(training)}
-        if "gpus" in training.stated and shares_batch(file.words or training.command, path):
-            training = replace(training, stated={**training.stated, "processes": 1})
+        by_source = gpus_of_program(file.words or training.command, path, "gpus" in training.stated)
+        training = replace(training, stated={**training.stated, **by_source})
         training = _with_stated(training, settings, imported.foreign)
         halves = [training.stated.get(f"{half}_length") for half in ("input", "output")]
         if None not in halves and settings.get("max_length") in halves and training.task != "seq2seq":
             settings = {name: value for name, value in settings.items() if name != "max_length"}  # a sample has both
+        settings = {**settings, **_of_global_batch(settings, training, flatten(file.values))}
     job = training if is_named else None
     if job is not None and path is not None:
-        settings = {**settings, **_of_global_batch(settings, job, flatten(file.values))}
         needs = _what_job_needs(job, flatten(file.values), file.words, path)
         file = replace(file, incomplete=(*file.incomplete, *needs))
     switches = (("lora_", "peft_method"), ("bnb_", "quantization"))
@@ -307,14 +308,16 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     in_use = {name: value for name, value in settings.items() if not name.startswith(off)}
     preset = Preset(name=_default_name(path), settings=in_use, job=job)
     notes, ignored = imported.notes, imported.ignored
-    notes += (f"from the command or its script: {', '.join(from_command)}",) if from_command else ()
+    sources = {name: source for name, source in sources.items() if name in in_use.keys() - imported.settings.keys()}
+    of_sources = {source: [name for name in sources if sources[name] == source] for source in sources.values()}
+    notes += tuple(f"from {source}: {', '.join(names)}" for source, names in of_sources.items())
     if job is not None or form == "python" or file.words or dialect.of_launcher:
         # The tool reads its other keys from the file: nothing is lost.
         ignored = tuple(key for key in ignored if key not in {*dialect.model_keys, *dialect.data_keys})
         notes = tuple(note for note in notes if note not in imported.unknown)
     elif len(imported.unknown) > MOST_NAMED:
         notes = tuple(note for note in notes if note not in imported.unknown)
-        notes += (f"{len(imported.unknown)} keys are no settings and stay in the file",)
+        notes += (f"{len(imported.unknown)} other keys stay in the file",)
     is_whole = job is not None and job.command[0] == "bash"
     if training is not None and training.stated:
         notes += (f"stated besides: {', '.join(f'{name} {value}' for name, value in training.stated.items())}",)
@@ -337,12 +340,12 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         then = "give it whole, as in `tuner-tui run -- python train.py`"
         if job is not None:
             then = "the script is started as a whole" if is_whole else "give it in the command"
-        notes += (f"the command in {Path(source).name} is not complete: {'; '.join(reasons)}; {then}",)
+        notes += (f"the command in {Path(source).name}{NOT_COMPLETE}{'; '.join(reasons)}; {then}",)
     elif path is not None and job is None:
         of_tool = f"this file configures {dialect.tool}, not a training: open the file or the script that is given it"
         sentence = of_tool if dialect.of_launcher else command_to_name(path)
-        notes += (*(f"{path.name} is not complete: {reason}" for reason in reasons), sentence)
-    return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training)
+        notes += (*(f"{path.name}{NOT_COMPLETE}{reason}" for reason in reasons), sentence)
+    return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training, sources)
 
 
 def _placeholders(texts: Iterable[str]) -> str:
@@ -404,16 +407,16 @@ def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[st
 
 def _with_command(
     settings: Mapping[str, Value], job: CommandJob, words: tuple[str, ...], path: Path
-) -> tuple[Mapping[str, Value], CommandJob]:
+) -> tuple[Mapping[str, Value], CommandJob, dict[str, str]]:
     """The settings and the job with the files that a command in the opened file names, or with the options of one that
-    stands elsewhere.
+    stands elsewhere; and in which file each of those settings is.
     """
     if not words:
         name = script_of(job.command).as_posix()
         after = next((index for index, word in enumerate(job.command) if word.endswith(name)), 0)
         given = {**read_options(job.command[after:]), **read_overrides(job.command)}
         started = with_model_and_data(replace(job, model=None), dialects()["hf-args"], given)
-        return {**settings, **settings_of_options(given)}, replace(started, model=started.model or job.model)
+        return {**settings, **settings_of_options(given)}, replace(started, model=started.model or job.model), {}
     folders = (*([Path(job.cwd)] if job.cwd else []), *path.absolute().parents[: FOLDERS_UP + 1])
     program = program_of(words, path)
     composed = None if program is None else configuration_of(program, words)
@@ -429,6 +432,7 @@ def _with_command(
         opened = {inner for name in texts if (inner := find_program(path, [Path(name)])) is not None}
         configured = [*opened] if len(opened) == 1 else []
     options = {key: f"<{value}>" if "$" in value else value for key, value in given.items()}
+    sources: dict[str, str] = {}
     for inner in dict.fromkeys((*configured, *programs)):
         if inner.suffix == ".py" and inner not in programs and pattern_of("of_programs").search(read_source(inner)):
             continue
@@ -446,17 +450,17 @@ def _with_command(
                     set_nested(values, key.split("."), None if "$" in given[key] else given[key])
                 values = with_references(values)
                 values.pop("steps_per_print", None)  # of DeepSpeed itself, not of the Trainer that it is given to
-            settings = {**read_settings(tool, values).settings, **settings}
-            job = with_model_and_data(job, tool, values)
-    return settings, job
+            read = read_settings(tool, values).settings
+            sources |= {name: inner.name for name in read if name not in settings}
+            settings, job = {**read, **settings}, with_model_and_data(job, tool, values)
+    return settings, job, sources
 
 
 def absent_files(words: Sequence[str], folder: str, job: CommandJob, path: Path) -> list[str]:
     """The script of a command in a `folder` and the configurations that it is given, by an option or alone, that are
     not there.
     """
-    if pattern_of("fetches").search(read_source(path)):
-        return []
+    fetches, here = pattern_of("fetches").search(read_source(path)), path.absolute().parent
     names = [script_of(tuple(words)).as_posix()]
     for before, word in pairwise(words):
         option, equals, name = word.rpartition("=")
@@ -468,7 +472,7 @@ def absent_files(words: Sequence[str], folder: str, job: CommandJob, path: Path)
         name
         for name in dict.fromkeys(names)
         if name.startswith(beginning) and name.endswith((".py", *CONFIGURATIONS))
-        if not pattern_of("open_words").search(name)
+        if not (fetches and not (here / Path(name).parent.name).is_dir()) and not pattern_of("open_words").search(name)
         if not (Path(job.cwd or "", name).is_file() or find_program(path, [Path(name)]))
     ]
 

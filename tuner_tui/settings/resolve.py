@@ -96,10 +96,10 @@ def resolve_training(options: LaunchOptions) -> Training:
     project = load_project(options.project)
     preset = None if loaded is None else loaded.preset
     tool = None if loaded is None else loaded.dialect
+    path = None if loaded is None else loaded.path
     opened = tool is not None
-    resolved = resolve(
-        flags=options.flags, environment=options.environment, project=project, preset=preset, preset_wins=opened
-    )
+    file = path.name if opened and path is not None else None
+    resolved = resolve(flags=options.flags, environment=options.environment, project=project, preset=preset, file=file)
     if tool is not None:
         resolved = _with_tool_defaults(resolved, tool)
     files = (loaded, project) if opened else (project, loaded)
@@ -112,12 +112,13 @@ def resolve_training(options: LaunchOptions) -> Training:
     if job is not None and fallback is not None:
         job = structs.replace(job, fallback=fallback)
     notes = () if loaded is None else loaded.notes
-    path = None if loaded is None else loaded.path
-    if path is not None and path.suffix == ".py" and str(path.absolute()) in getattr(job, "command", ()):
-        # What the script sets itself is not passed to it.
-        of_script = [name for name, origin in resolved.origins.items() if origin.kind == OriginKind.PRESET]
-        origins = dict.fromkeys(of_script, Origin(OriginKind.OBSERVED, path.name))
-        resolved = Resolved(resolved.settings, {**resolved.origins, **origins})
+    if loaded is not None and path is not None:
+        # What the script, or another file of its command, sets itself is not passed to it.
+        is_script = path.suffix == ".py" and str(path.absolute()) in getattr(job, "command", ())
+        sources = dict.fromkeys(loaded.preset.settings, path.name) if is_script else loaded.sources
+        of_file = {name for name, origin in resolved.origins.items() if origin.kind == OriginKind.FILE}
+        own = {name: Origin(OriginKind.OBSERVED, source) for name, source in sources.items() if name in of_file}
+        resolved = Resolved(resolved.settings, {**resolved.origins, **own})
     if project is not None:
         of_project = (note for note in project.notes if note != command_to_name(Path(PROJECT_FILE)))
         notes += tuple(f"{options.project}: {note}" for note in of_project)
@@ -135,7 +136,10 @@ def resolve_planned(options: LaunchOptions) -> Training:
         return training
     written = read_command(job.command, Path(job.cwd or ""))
     job = structs.replace(job, model=job.model or written.model, task=job.task or written.task)
-    return structs.replace(training, job=job, resolved=training.resolved.with_own(written.in_effect))
+    loaded = {} if training.loaded is None else training.loaded.sources
+    assumed = {} if "eval_strategy" in written.settings else {"eval_strategy": "default of the tool"}
+    resolved = training.resolved.with_own(written.in_effect, {**assumed, **written.sources, **loaded})
+    return structs.replace(training, job=job, resolved=resolved)
 
 
 def resolve(
@@ -144,18 +148,20 @@ def resolve(
     environment: Mapping[str, str] = MappingProxyType({}),
     project: LoadedPreset | None = None,
     preset: Preset | None = None,
-    preset_wins: bool = False,
+    file: str | None = None,
 ) -> Resolved:
     """The settings alone, from files already loaded. Raises `SettingsError` that names the source at fault.
 
-    With `preset_wins`, the preset's values win over those of the project file.
+    The values of a preset that is the `file` of a tool win over those of the project file.
     """
-    of_preset = [] if preset is None else [(preset.settings, Origin(OriginKind.PRESET, preset.name))]
+    name = "" if preset is None else preset.name
+    kind = Origin(OriginKind.PRESET, name) if file is None else Origin(OriginKind.FILE, file)
+    of_preset = [] if preset is None else [(preset.settings, kind)]
     of_project = [] if project is None else [(project.preset.settings, Origin(OriginKind.PROJECT, str(project.path)))]
     # From the weakest to the strongest source: of the same setting, the last value counts, with its origin.
     values: dict[str, Value] = {}
     origins: dict[str, Origin] = {}
-    for settings, origin in of_project + of_preset if preset_wins else of_preset + of_project:
+    for settings, origin in of_project + of_preset if file is not None else of_preset + of_project:
         values |= settings
         origins |= dict.fromkeys(settings, origin)
     given = [*_of_environment(environment)]

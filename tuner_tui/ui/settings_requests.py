@@ -21,7 +21,15 @@ from tuner_tui.core.units import UNKNOWN
 from tuner_tui.settings.errors import FieldError, PresetError
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Value, format_value
-from tuner_tui.settings.presets import NO_GPU, FileUpdate, PresetEntry, is_measured, preset_path
+from tuner_tui.settings.presets import (
+    ABSENT,
+    NO_GPU,
+    NOT_COMPLETE,
+    FileUpdate,
+    PresetEntry,
+    is_measured,
+    preset_path,
+)
 from tuner_tui.settings.rules import RuleContext
 from tuner_tui.ui.drafts import Draft, draft_of, job_of, restorable, with_job
 from tuner_tui.ui.feeds import BackendError
@@ -47,8 +55,9 @@ class SettingsRequests(Requests):
         changed = bool(name) and self._state.dirty
         self._store.update(self._state.with_config(config))
         self._app.run_task(self.read_job, config.job)
-        if config.notes and config.resolved.chosen:  # what is only read of a script is left as it is
-            self._app.show_note("\n".join(config.notes), severity="warning")
+        notes = "\n".join(config.notes)  # what is only read of a script is left as it is
+        if notes and (config.resolved.chosen or ABSENT in notes or NOT_COMPLETE in notes):
+            self._app.show_note(notes, severity="warning")
         if changed:
             self._app.show_note(f"Loaded {name}. u restores your changes.")
 

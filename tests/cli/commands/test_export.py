@@ -33,7 +33,7 @@ def test_what_the_tool_has_no_place_for_is_said(tmp_path: Path) -> None:
     preset = written(tmp_path, "settings:\n  dataloader_persistent_workers: on\n  seed: 3\n")
     result = run("export", str(preset), "--to", "axolotl")
     assert yaml.safe_load(result.stdout) == {"seed": 3}
-    assert "Left out: axolotl has no place for dataloader_persistent_workers" in result.stderr
+    assert "Left out: no key of axolotl is known for dataloader_persistent_workers" in result.stderr
     document = json.loads(run("export", str(preset), "--to", "axolotl", "--json").stdout)
     assert document["not_carried"] == ["dataloader_persistent_workers"]
 

@@ -46,11 +46,13 @@ def plan_gpus(
     job: BuiltinJob,
     code: TrainingCode,
     before_tracing: Callable[[int], None] = lambda number: None,
+    divided: bool = False,
 ) -> tuple[GpuPlan, ...]:
     """The plan for each of `gpus` in a machine otherwise like this one; seconds for a model not traced before.
 
     Settings that are not chosen are those recommended for the GPUs. Traces run on the CPU with this interpreter; what
-    CUDA adds is that of a GPU. `before_tracing` is called with the number of traces to make, if any.
+    CUDA adds is that of a GPU. `before_tracing` is called with the number of traces to make, if any. Nothing says
+    whether a training fits whose states are `divided`.
     """
     python = planned_interpreter(interpreter)
     trace = partial(estimate_by_trace, before=partial(before_tracing, 1))
@@ -59,7 +61,7 @@ def plan_gpus(
         machine = planned_inventory(inventory, planned)
         chosen = with_recommended(resolved, machine, python, job, trace).settings
         target = target_of(machine, python, job).trained_with(chosen)
-        estimator = JobMemoryEstimator(job, target.device, target.processes, python, code=code)
+        estimator = JobMemoryEstimator(job, target.device, target.processes, python, code=code, divided=divided)
         trainings.append((planned, chosen, target, estimator))
     problems: Sequence[str | None] = [estimator.untraceable for *_, estimator in trainings]
     if not any(problems):

@@ -264,11 +264,11 @@ def _recommend(
     workload = workload_of(job, draft.settings.max_length)
     precision(draft)
     tf32(draft)
-    attention(draft)
     compilation(draft)
     if trains_other_task(job) or modelled_job(job) is None:
         _recommend_for_other_task(draft, replace(workload, trace=None if target.sharding else trace))
     else:
+        attention(draft)
         _recommend_for_text(draft, workload)
     recommend_data_loading(draft, earlier)
     if not trains_other_task(job):
@@ -359,7 +359,7 @@ def _note_gpus(draft: RecommendationDraft) -> None:
     if target.replicas > 1 and target.processes == 1 and not isinstance(target.job, CommandJob):
         draft.note("one-process", replicas=target.replicas)
     if not target.spread_known and all(is_same_kind(gpu, visible[0]) for gpu in visible):
-        draft.note("spread-unknown", count=len(target.gpus))
+        draft.note("spread-unknown" if target.takes("optim") else "spread-unknown-in-a-loop", count=len(target.gpus))
     if inventory.gpus and not target.gpus and inventory.cuda_visible_devices is not None:
         draft.note("hidden-gpus", visible=inventory.cuda_visible_devices)
     for gpu in target.gpus:

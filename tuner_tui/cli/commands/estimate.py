@@ -103,7 +103,7 @@ def estimate(
     machine = read_machine(plan.interpreter)
     if plan.gpus is not None:
         code = training_code_of(training.job or job, machine.interpreter)
-        print_plans(plan.gpus, machine, resolved, job, code, as_json)
+        print_plans(plan.gpus, machine, resolved, job, code, sharding is not None, as_json)
         return
     # Of a command only the model may be known: its launcher decides what is recommended, and its runs correct the
     # estimate; `job` is the built-in job that computes as much.
@@ -287,12 +287,18 @@ def print_breakdown(estimator: JobMemoryEstimator, settings: Settings, by: str, 
 
 
 def print_plans(
-    gpus: str, machine: LocalMachine, resolved: Resolved, job: BuiltinJob, code: TrainingCode, as_json: bool
+    gpus: str,
+    machine: LocalMachine,
+    resolved: Resolved,
+    job: BuiltinJob,
+    code: TrainingCode,
+    divided: bool,
+    as_json: bool,
 ) -> None:
     """Print a table of the GPUs in `gpus`, or one document with `--json`. Raises `SettingsError` for an unknown GPU."""
     planned = parse_gpus(gpus)
     say = cache(partial(print_tracing, job.model))
-    plans = plan_gpus(planned, machine.inventory, machine.interpreter, resolved, job, code, say)
+    plans = plan_gpus(planned, machine.inventory, machine.interpreter, resolved, job, code, say, divided)
     if all(plan.best is None for plan in plans):
         fail(f"The model {job.model} cannot be estimated. {plans[0].not_traced} A short run measures its memory.")
     if as_json:

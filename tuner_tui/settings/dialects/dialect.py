@@ -230,7 +230,7 @@ def write_settings(
 
 
 def _no_place(dialect: Dialect, name: str, settings: Settings) -> str:
-    return f"{dialect.tool} has no place for {name} {getattr(settings, name)}"
+    return f"no key of {dialect.tool} is known for {name} {getattr(settings, name)}"
 
 
 def dialect_keys(dialect: Dialect, name: str) -> frozenset[str]:
@@ -264,9 +264,9 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     places = {key: path for key, path in places.items() if places.get(hf.NEWER.get(key, "")) != path}
     names = {key: name for name, key in dialect.names.items()}
     read_as = {path: names.get(key, key) for key, path in places.items() if names.get(key, key) in FIELDS}
-    others = [f"{path} as {name}" for path, name in read_as.items() if path.rpartition(".")[2] != name]
+    others = [f"{shorten_text(path)} as {name}" for path, name in read_as.items() if path.rpartition(".")[2] != name]
     if others:
-        notes.append(f"read as settings: {', '.join(map(shorten_text, others))}")
+        notes.append(f"read as settings: {', '.join(others)}")
     foreign: dict[str, str] = {}
     for path, name in read_as.items():  # of a library that settings have no name for
         if hf.is_other_library(name, hf.library_word(name, flat[path])):
@@ -275,6 +275,8 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
             places = {key: path_of_key for key, path_of_key in places.items() if path_of_key != path}
     flat = {**flat, **{key: flat[path] for key, path in places.items()}}
     values = _current_keys(dialect, {key: flat[key] for key in flat if key not in set(places.values())}, notes)
+    if _left_open("bf16", values.get("bf16")) is not None:  # it decides about fp16 as well
+        values = {key: value for key, value in values.items() if key != "fp16"}
     plain: dict[str, Any] = dict(values)
     read: dict[str, Any] = {}
     # From the least to the most specific: what only a function of the tool can read, values that several keys say
@@ -299,8 +301,6 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         notes.append(f"{shorten_text(key)} {shorten_text(str(plain[key]))} ignored: {why}")
     for key in left_open:
         plain.pop(key)
-    if "bf16" in left_open:  # it decides about fp16 as well
-        plain.pop("fp16", None)
     for key in dialect.read_as.keys() & plain.keys():
         word, plain[key] = plain[key], _word_of(dialect, key, plain[key])
         if plain[key] is not word:
@@ -319,7 +319,9 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     keys_of_tool = {key for name in FIELDS for _, written in _spellings(dialect, name) for key in written}
     spelled = values.keys() & {*keys_of_tool, dialect.warmup_ratio}
     old = tuple(f"{key} is read as " for key in spelled)
-    notes += (note for note in imported.notes if not note.startswith(old))
+    of_hf = dialect.extends_hf  # what Transformers did with a key is of no tool that has its own
+    read_notes = (note if of_hf or " is read as " not in note else note.partition(": ")[0] for note in imported.notes)
+    notes += (note for note in read_notes if not note.startswith(old))
     chosen_by_tool = tuple(
         name for name in FIELDS if name not in imported.settings and dialect_keys(dialect, name) & left_open.keys()
     )

@@ -281,7 +281,7 @@ def _is_default(key_path: str, value: Any, flat: Mapping[str, Any]) -> bool:
 def _no_place(dialect: Dialect, file_values: Mapping[str, Any], key_path: str) -> str | None:
     """Why the file cannot take a key that it does not have; None if it can."""
     if dialect.form == "overrides":
-        return f"{key_path} is in another file of the configuration, if it is there at all"
+        return f"{key_path} is not in the file, though perhaps in another one of the configuration"
     section = key_path.rpartition(".")[0]
     if dialect.takes_more is False or (dialect.takes_more is not None and not dialect.takes_more(file_values, section)):
         return f"{key_path} is not in the file, and the script that reads it may have no such argument"

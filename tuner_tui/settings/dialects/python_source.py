@@ -322,7 +322,8 @@ def _patch(codes: list[str], python: list[str], changes: Mapping[tuple[str, ...]
         section, _, name = key.rpartition(".")
         places = [(index, call) for index, parsed in enumerate(sources) for of, call in _calls(parsed) if of == section]
         if not places or key.endswith(CALLED):
-            raise SettingsError(f"{source}: has no call of {key.removesuffix(CALLED)} that could take {name}")
+            why = "is in no call that can be changed here; change it by hand"
+            raise SettingsError(f"{source}: {key.removesuffix(CALLED)} {why}")
         edits.append(_edit(sources, places, bound, name, value, source))
     # From the end to the beginning, so that the places of what is still to be edited stay valid.
     for index, start, end, text in sorted(edits, reverse=True):

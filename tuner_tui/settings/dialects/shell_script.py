@@ -190,6 +190,9 @@ def read_shell(text: str, source: str) -> ToolFile:
         if word not in guarded and f"{word[1:]} has several values" not in best.reasons:
             source_of, shown = _source_of_variable(word, code)
             by_source.setdefault(source_of, []).append(shown)
+    if "only the shell knows" in by_source:  # from what an allocation sets
+        names = (f"${name}" for name in pattern_of("of_allocation").findall(code))
+        by_source["it needs"] = [*dict.fromkeys([*by_source["it needs"], *names])]
     reasons = (*(f"{source_of} {', '.join(names)}" for source_of, names in by_source.items() if names), *best.reasons)
     if (elsewhere := pattern_of("starts_elsewhere").match(" ".join(words))) is not None:
         reasons += (f"{elsewhere[1]} starts it on another machine, where nothing is watched",)

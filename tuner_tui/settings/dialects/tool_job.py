@@ -362,7 +362,7 @@ def _stands_for(words: Sequence[str], index: int, folder: Path, config: Path, va
     modules = (f"{name.replace('.', '/')}.py" for option, name in pairwise(before) if option in MODULE)
     script = next((word for word in before if word.endswith(".py")), next(modules, None))
     config_words = {*re.split(r"[\W_]+", config.stem)} | {*words_of("of_any_config")}
-    is_other_format = Path(name).suffix in CONFIGURATIONS and other.suffix[:3] != config.suffix[:3]  # `.yml`, `.yaml`
+    is_other_format = Path(name).suffix in CONFIGURATIONS and other.suffix[:2] != config.suffix[:2]  # `.yml`, `.yaml`
     if is_other_format or names_other_work(config) or not _methods(" ".join(before)) <= _methods(config.stem):
         return False
     # `options/train/EDVR/a.yml` for `options/train/ECBSR/b.yml`
@@ -497,11 +497,15 @@ def program_of(words: Sequence[str], path: Path) -> Path | None:
     return find_program(path, [Path(name), Path(name).with_suffix("") / "__main__.py"]) if name else None
 
 
-def shares_batch(words: Sequence[str], path: Path) -> bool:
-    """Whether a command starts a loop, without a launcher, whose GPUs share a batch or of which one is used."""
+def gpus_of_program(words: Sequence[str], path: Path, is_known: bool) -> Mapping[str, str | int]:
+    """What a command without a launcher states by its source: a loop whose GPUs share a batch, or of which one is used,
+    or a process for each, where their number is not known.
+    """
     program = program_of(words, path) if words_of("launchers").keys().isdisjoint(words) else None
     source = "" if program is None else source_of(program)
-    return ".backward(" in source and pattern_of("batch_of_each_gpu").search(source) is None
+    shares = is_known and ".backward(" in source and pattern_of("batch_of_each_gpu").search(source) is None
+    spreads = not is_known and pattern_of("starts_on_each_gpu").search(source)
+    return {"processes": 1} if shares else {"devices": "all"} if spreads else {}
 
 
 def _folder_of_program(words: Sequence[str], path: Path) -> str | None:
