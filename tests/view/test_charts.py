@@ -6,9 +6,10 @@ import math
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.fakes.live_run import history
-from tuner_tui.runs.events.progress import History
+from tuner_tui.runs.events.progress import History, Series
 from tuner_tui.ui.terminal.cell_writer import to_ascii
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import line_width, plain_text
@@ -207,3 +208,18 @@ def test_the_amber_part_has_the_percentage_of_its_finding() -> None:
     assert part_percents(thirds) == ["34 %", "33 %", "33 %"]
     halves = [BarPart("a", 0.146, "fill-curve"), BarPart("b", 0.598, "fill-gauge"), BarPart("data", 0.256, "fill-warn")]
     assert part_percents(halves) == ["14 %", "60 %", "26 %"]
+
+
+def test_of_what_stays_the_same_the_value_stands_below_the_plots_that_change() -> None:
+    steps = tuple(float(step) for step in range(1, 21))
+    of_run = History(
+        grad_norm=Series("gradient norm", "", steps, tuple(1 + step / 20 for step in steps)),
+        learning_rate=Series("learning rate", "", steps, (1e-3,) * 20),
+        memory_bytes=Series("peak memory", "B", steps, tuple(4e8 + step for step in steps)),
+    )
+    rows = plots_rows(of_run, None, 110, 10, loss=False)
+    assert "⡇" not in plain_text(rows[-1])
+    assert plain_text(rows[-1]) == "unchanged: learning rate 1.0e-03 · peak memory 381 MiB"
+    assert [plain_text(row).count("│") for row in rows[2:4]] == [1, 1], "one plot has the whole width"
+    begun = replace(of_run, memory_bytes=Series("peak memory", "B", steps[:4], (4e8,) * 4), grad_norm=Series("", ""))
+    assert "peak memory" in plain_text(plots_rows(begun, None, 110, 10, loss=False)[0]), "too few to say so"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import WARN, Line, TextSpan, fit, join_sections, labelled_rows, line
-from tuner_tui.view.charts import Axes, Curve, curve_rows, legend, planned_end, without_letters
+from tuner_tui.view.cells import WARN, Line, TextSpan, fit, join_sections, labelled_rows, line, shorten
+from tuner_tui.view.charts import FEW_POINTS, Axes, Curve, curve_rows, legend, planned_end, without_letters
 from tuner_tui.view.gpu_rows import (
     TWO_COLUMNS_FROM,
     WALL_FROM,
@@ -198,16 +198,24 @@ def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Line]]:
 
 
 NARROWEST_PLOT, SHORTEST_PLOT = 36, 6
+SAME_SHARE = 0.01
+"""Of a value that changes by no more a plot would be a level line."""
 
 
 def plots_rows(history: History, state: RunState | None, width: int, height: int, loss: bool = True) -> list[Line]:
-    """Return as many plots as fit, most important first; without the `loss` where that is drawn elsewhere."""
+    """Return as many plots as fit, most important first; without the `loss` where that is drawn elsewhere.
+
+    Of what stays the same the value alone is shown, in a row below them.
+    """
     last_step, newest_loss = (None, None) if state is None else (state.last_step, state.loss)
+
+    def newest(series: Series, number: Callable[[float | None], str]) -> str:
+        return next((number(y) for y in reversed(series.ys) if y is not None and math.isfinite(y)), number(None))
 
     def plot(series: Series, number: Callable[[float | None], str], from_zero: bool) -> Sequence[Line]:
         title = ", ".join(filter(None, (series.name, "" if series.unit == "B" else series.unit)))
-        newest = next((number(y) for y in reversed(series.ys) if y is not None and math.isfinite(y)), number(None))
-        curve, end = Curve(newest, series.xs, series.ys), planned_end(max(series.xs, default=0), last_step)
+        curve = Curve(newest(series, number), series.xs, series.ys)
+        end = planned_end(max(series.xs, default=0), last_step)
         heading, axes = legend(title, (curve,), cell_width), Axes(number, end, from_zero=from_zero)
         return curve_rows(heading, (curve,), axes, cell_width - 1, cell_height)
 
@@ -218,17 +226,26 @@ def plots_rows(history: History, state: RunState | None, width: int, height: int
         (history.learning_rate, f.exponent, True),
         (history.memory_bytes, format_size, True),
     )
-    shown = [each for each in series if each[0].xs] or [series[2]]
+    known = [each for each in series if each[0].xs]
+    shown = [each for each in known if not (each[2] and _stays_the_same(each[0]))] or known[:1] or [series[2]]
     plots: list[Callable[[], Sequence[Line]]] = [partial(plot, *each) for each in shown]
+    steady = " · ".join(f"{each[0].name} {newest(*each[:2])}" for each in known if each not in shown)
     if loss:
         scene = LossScene(history.loss, history.eval_loss, last_step, newest_loss)
         plots.insert(0, lambda: loss_rows(scene, cell_width - 1, cell_height))
+    below = [line(TextSpan(shorten(f"unchanged: {steady}", width), "dim"))] if steady and height > SHORTEST_PLOT else []
     columns = max(1, min(len(plots), width // NARROWEST_PLOT))
-    lines = max(1, min(-(-len(plots) // columns), height // SHORTEST_PLOT))
-    cell_width, cell_height = width // columns, height // lines
+    lines = max(1, min(-(-len(plots) // columns), (height - len(below)) // SHORTEST_PLOT))
+    cell_width, cell_height = width // columns, (height - len(below)) // lines
     drawn = [draw() for draw in plots[: columns * lines]]
-    return [
+    rows = [
         line(*(fit(row, cell_width) for row in together))
         for start in range(0, len(drawn), columns)
         for together in zip(*drawn[start : start + columns], strict=False)
     ]
+    return rows + below
+
+
+def _stays_the_same(series: Series) -> bool:
+    ys = [y for y in series.ys if y is not None]
+    return len(ys) >= FEW_POINTS and max(ys) - min(ys) <= SAME_SHARE * abs(max(ys))
