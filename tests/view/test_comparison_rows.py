@@ -106,3 +106,8 @@ def test_no_row_outgrows_its_place(width: int) -> None:
         rows = comparison_rows(scene(runs), width)
         tables = next(n for n, row in enumerate(rows) if plain_text(row).startswith("Set"))
         assert all(line_width(row) <= max(width, len("Settings: identical")) for row in rows[tables:])
+
+
+@pytest.mark.parametrize("width", range(112, 150, 4))
+def test_no_ratio_is_left_out_where_the_settings_leave_room_for_it(width: int) -> None:
+    assert any(row.endswith("×1.68") for row in texts(two_runs(), width))

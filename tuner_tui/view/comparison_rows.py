@@ -121,9 +121,10 @@ def comparison_rows(scene: ComparisonScene | None, width: int, height: int = 0) 
     free = height - len(join_sections([head, settings, measured, others])) - 1
     plot = _plot(scene, width, max(PLOT_ROWS, free))
     half = (width - COLUMN_GAP) // 2
-    right = _measured(scene, half)
+    needed = max(line_width(row) for row in _settings_section(scene, width, origins=False) or [()])
+    right = _measured(scene, max(half, width - COLUMN_GAP - needed))
     room = width - COLUMN_GAP - max((line_width(row) for row in right), default=half)
-    cut = any(line_width(row) > room for row in _settings_section(scene, width, origins=False))
+    cut = needed > room
     if width < TWO_COLUMNS or (cut and free >= PLOT_ROWS):
         return join_sections([head, settings, measured, plot, others])
     left = join_sections([_settings_section(scene, room), _other_sections(scene, room)])
