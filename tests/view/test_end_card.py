@@ -190,3 +190,11 @@ def test_no_row_is_wider_than_the_card(width: int, height: int, outcome: str) ->
         scene(outcome, "A reason of some length that needs two rows.", findings=(DATA_WAIT,)), width, height
     )
     assert all(line_width(row) <= width for row in rows)
+
+
+@pytest.mark.parametrize("width", range(60, 120))
+def test_no_key_is_alone_in_the_last_row_below_many(width: int) -> None:
+    shown = lines(scene(), width, 40)
+    first = next(n for n, row in enumerate(shown) if row.startswith("t run again"))
+    rows = [row.split("   ") for row in shown[first:]]
+    assert len(rows) == 1 or len(rows[-1]) > 1, rows

@@ -112,3 +112,12 @@ def test_losses_that_are_no_numbers_are_one_row_of_marks_and_do_not_end_the_axis
     assert "✗ " not in marked
     assert marked.count("✗") > 30
     assert rows[-1].replace("─", " ").split() == ["0", "100", "200", "steps"]
+
+
+def test_the_beginning_of_a_run_above_the_axis_is_no_spike() -> None:
+    steps = tuple(float(step) for step in range(1, 121))
+    ys = (3.3, 3.21, *(1.5 + 3 * math.exp(-step / 4) + 0.1 * math.sin(7 * step) for step in steps[2:]))
+    begun = LossScene(Series("loss", "", steps, ys), Series("eval loss", ""))
+    assert texts(begun)[1].split("┤")[0].strip() == "3.20", "the second loss lies above, its mean with the third below"
+    assert not any("▴" in row for row in texts(begun))
+    assert any("▴" in row for row in texts(begun._replace(loss=Series("loss", "", steps, (*ys[:60], 3.62, *ys[61:])))))

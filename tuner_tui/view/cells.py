@@ -302,6 +302,12 @@ def flowing_rows(parts: Iterable[Line], width: int, gap: str = "   ") -> list[Li
     return rows
 
 
+def balanced_rows(parts: Sequence[Line], width: int) -> list[Line]:
+    """Return the parts in as few rows as `flowing_rows`, of about equal length."""
+    least = len(flowing_rows(parts, width))
+    return next(rows for room in range(width + 1) if len(rows := flowing_rows(parts, room)) <= least)
+
+
 def labelled_flow(label: str, parts: Iterable[Line], width: int, gap: str = "   ", labels: int = LABEL) -> list[Line]:
     """Return a dim label in `labels` cells with the parts, in as many rows as they need."""
     return _labelled(label, flowing_rows(parts, width - labels, gap), labels)

@@ -14,6 +14,7 @@ from tuner_tui.view.cells import (
     Line,
     Style,
     TextSpan,
+    balanced_rows,
     flowing_rows,
     join_sections,
     labelled_rows,
@@ -91,8 +92,8 @@ def end_rows(scene: EndScene, width: int, height: int) -> list[Line]:
     in the findings.
     """
     facts, head = end_facts(scene), head_rows(scene, width, STATUS_PARTS)
-    texts = (line(TextSpan(key, "curve"), f" {does}") for key, does in next_keys(scene))
-    foot = [bar_rows(scene, width), flowing_rows(texts, width)]
+    texts = [line(TextSpan(key, "curve"), f" {does}") for key, does in next_keys(scene)]
+    foot = [bar_rows(scene, width), balanced_rows(texts, width)]
     if width >= WIDE_FROM:
         widest = max((text_width(fact.text) for fact in facts), default=0)
         at = width - min(round(width * FACTS_SHARE), FACT + widest)

@@ -170,12 +170,16 @@ def smooth(xs: tuple[float, ...], ys: tuple[float | None, ...]) -> tuple[float |
 def _trouble_marks(
     xs: tuple[float, ...], ys: tuple[float | None, ...], smoothed: Sequence[float | None], top: float
 ) -> list[Mark]:
-    """Return marks where the loss was no number, and of spikes: above the noise, or above the `top` of the axis."""
+    """Return marks where the loss was no number, and of spikes: above the noise, or above the `top` of the axis.
+
+    What lies above it before the loss first was below is the beginning of a run, which every run has, and no spike.
+    """
     pairs = [(x, y, mean) for x, y, mean in zip(xs, ys, smoothed, strict=True) if y is not None and mean is not None]
+    began = next((n for n, (_, y, _) in enumerate(pairs) if y <= top), 0)
     deviation = median(abs(y - mean) for _, y, mean in pairs) if pairs else 0.0
     marks = [
         Mark(x, y, SPIKE, "warn")
-        for x, y, mean in pairs
+        for x, y, mean in pairs[began:]
         if y - mean > max(SPIKE_DEVIATIONS * deviation, SPIKE_SHARE * abs(mean)) or y > top >= mean
     ]
     return marks + [Mark(x, math.inf, BAD, "bad") for x in _gap_positions(xs, ys)]
