@@ -111,7 +111,7 @@ def test_what_is_unknown_says_why_in_a_row() -> None:
         "peak memory not known until a run measures it",
         "time not known until a run measures it",
     ]
-    assert texts(None) == ["peak memory reading …"]
+    assert texts(None) == ["peak memory …"]
 
 
 def test_the_expected_time_is_shown_next_to_the_memory_and_where_it_comes_from() -> None:

@@ -68,7 +68,8 @@ async def test_a_backend_that_never_answers_leaves_no_claim_on_the_screen() -> N
         await until(pilot, lambda: app._session is not None)
         text = screen_text(app)
         assert [claim for claim in CLAIMS if claim in text] == []
-        assert text.count("reading …") >= 5
+        assert text.count("reading …") == 1, "in the status line, not in each panel"
+        assert text.index("reading …") < text.index("1 Settings")
 
 
 @pytest.mark.parametrize("follows", [True, False])

@@ -174,7 +174,7 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
     """Return what would be trained, as pairs of a label and a text, while no run is shown."""
     loaded, editing = state.loaded, state.editing
     if loaded is None or editing is None:
-        return (("preset", READING),)
+        return ()  # the status line says that it is read
     if state.folder is not None:
         return (("run", READING),)
     job, settings = loaded.job, editing.current.settings
@@ -208,8 +208,8 @@ def quiet_line(state: UiState) -> str:
     """Return the text of the troubleshooting panel without findings."""
     if state.tuning is not None and state.tuning.status == "running":
         return tuning_sentence(state.tuning)
-    if state.is_reading:
-        return READING
+    if state.is_reading:  # said once on the screen: before, in the status line or where the run will be
+        return "" if state.loaded is None or (state.folder is not None and state.view is None) else READING
     if state.running:
         made_step = state.view is not None and state.view.state.step is not None
         return "No problems found." if made_step else "No problems so far; there was no step yet."

@@ -10,7 +10,6 @@ from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
     BAD,
     GOOD,
-    READING,
     WARN,
     Line,
     Style,
@@ -52,7 +51,7 @@ def estimate_rows(shown: MemoryOutlook | None, width: int, ended: str = "") -> l
     `ended` says how a run with these settings failed: nothing is said to fit then.
     """
     if shown is None:
-        return [line(TextSpan(f"peak memory {READING}", "dim"))]
+        return [line(TextSpan("peak memory …", "dim"))]
     last = [_time_row(shown.duration, width), *([] if shown.data is None else [_data_row(shown.data, width)])]
     if shown.estimate is None:
         too_large = ended == OUT_OF_MEMORY

@@ -20,7 +20,7 @@ from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_share, format_size
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
-from tuner_tui.view.cells import READING, Line, TextSpan, crop, line, line_width, shorten
+from tuner_tui.view.cells import Line, TextSpan, crop, line, line_width, shorten
 
 if TYPE_CHECKING:
     from tuner_tui.runs.read.log_reader import LogWindow
@@ -180,7 +180,7 @@ class LogLines(Canvas):
 
     def rows(self, width: int, height: int) -> Sequence[Line]:
         if not self.lines:
-            return [line(TextSpan(READING if self.lines is None else "No output.", "dim"))]
+            return [] if self.lines is None else [line(TextSpan("No output.", "dim"))]
         if self.skipped:
             return [_after(highlighted(text, self.needle), self.skipped) for text in self.lines[:height]]
         # What was searched for is read to its end; of what has no room then, the lines before it are left out.

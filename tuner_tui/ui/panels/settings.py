@@ -23,7 +23,7 @@ from textual.strip import Strip
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.panels.arrangement import panel_title
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel
-from tuner_tui.view.cells import READING, Line, shorten
+from tuner_tui.view.cells import Line, shorten
 from tuner_tui.view.estimate_rows import estimate_rows
 from tuner_tui.view.settings_form import (
     PARTLY,
@@ -87,7 +87,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         "settings--warning", "settings--error", "settings--cursor",
     }  # fmt: skip
 
-    rows: reactive[tuple[FormRow, ...]] = reactive((FormRow(READING),), init=False, repaint=False)
+    rows: reactive[tuple[FormRow, ...]] = reactive((FormRow(""),), init=False, repaint=False)
     cursor: reactive[int] = reactive(0, init=False, repaint=False)
 
     class Resized(Message):

@@ -12,7 +12,7 @@ from textual.reactive import reactive
 
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas
-from tuner_tui.view.cells import READING, Line
+from tuner_tui.view.cells import Line
 from tuner_tui.view.finding_rows import (
     ChoiceRow,
     FindingChoice,
@@ -34,7 +34,7 @@ class TroubleshootingPanel(Canvas, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["troubles"], *KEYS["remedy"]]
 
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False, repaint=False)
-    quiet_line: reactive[str] = reactive(READING, init=False, repaint=False)
+    quiet_line: reactive[str] = reactive("", init=False, repaint=False)
     selected: reactive[int] = reactive(0, init=False, repaint=False)
 
     class RowsChanged(Message):

@@ -59,7 +59,7 @@ class MainScreen(FullScreen):
     view: reactive[RunView | None] = reactive(None, init=False, repaint=False)
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False, repaint=False)
     log_window: reactive[LogWindow | None] = reactive(None, init=False, repaint=False)
-    quiet_line: reactive[str] = reactive(READING, init=False, repaint=False)
+    quiet_line: reactive[str] = reactive("", init=False, repaint=False)
     context: reactive[RunContext | None] = reactive(None, init=False, repaint=False)
     can_take_back: reactive[bool] = reactive(False, init=False, repaint=False)
     running: reactive[bool] = reactive(False, init=False, repaint=False)
@@ -69,7 +69,7 @@ class MainScreen(FullScreen):
     request: reactive[str] = reactive("", init=False, repaint=False)
     elsewhere: reactive[str] = reactive("", init=False, repaint=False)
     idle_line: reactive[str] = reactive(READING, init=False, repaint=False)
-    next_training: reactive[tuple[tuple[str, str], ...]] = reactive((("preset", READING),), init=False, repaint=False)
+    next_training: reactive[tuple[tuple[str, str], ...]] = reactive((), init=False, repaint=False)
     now_s: reactive[float] = reactive(0.0, init=False, repaint=False)
     page: reactive[str] = reactive("settings", init=False, repaint=False)
 
