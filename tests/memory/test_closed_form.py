@@ -17,9 +17,12 @@ from tuner_tui.memory.closed_form import (
     block_bytes,
     fixed_sizes,
     number_sizes,
+    shard,
 )
 from tuner_tui.memory.device import Device
+from tuner_tui.memory.estimate import estimate
 from tuner_tui.memory.model_shape import ModelShape
+from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.model import Settings
 
 QWEN3 = replace(LLAMA_1B, query_norm=True)
@@ -281,3 +284,47 @@ def test_quantized_layers_are_copied_one_at_a_time() -> None:
     assert sizes.norms == sizes.word_matrix == 0
     dora = fixed_sizes(LLAMA_1B, settings(precision="bf16", peft_method="dora"))
     assert dora.norms == 4 * 8192 * (8192 + 2 * 2048)
+
+
+ADAM_BYTES = 12
+"""An fp32 copy of a weight and its two states, as DeepSpeed keeps them (arxiv.org/abs/1910.02054, section 3.1)."""
+
+
+@pytest.mark.parametrize(
+    ("stage", "weights", "gradients", "states"),
+    [(1, 2, 2, ADAM_BYTES / 4), (2, 2, 2 / 4, ADAM_BYTES / 4), (3, 2 / 4, 2 / 4, ADAM_BYTES / 4)],
+)
+def test_each_stage_of_zero_divides_more_of_the_state(
+    stage: int, weights: float, gradients: float, states: float
+) -> None:
+    planned = settings(precision="bf16", optim="adamw_torch_fused", weights_dtype="bf16")
+    whole = fixed_sizes(replace(LLAMA_1B, weight_bytes=2), planned, 4)
+    divided = shard(whole, Sharding("zero", stage, by_deepspeed=True), 4, replace(LLAMA_1B, weight_bytes=2), planned)
+    numbers = whole.numbers.total
+    assert divided.weights == pytest.approx(weights * numbers)
+    assert divided.gradients == pytest.approx(gradients * numbers)
+    assert divided.states == pytest.approx(states * numbers)
+
+
+def test_what_is_offloaded_takes_no_memory_of_the_gpu() -> None:
+    planned, shape = settings(precision="bf16", weights_dtype="bf16"), replace(LLAMA_1B, weight_bytes=2)
+    offloading = Sharding("zero", 2, by_deepspeed=True, offloads_optimizer=True)
+    divided = shard(fixed_sizes(shape, planned, 4), offloading, 4, shape, planned)
+    assert (divided.gradients, divided.states, divided.step_copies) == (0, 0, 0)
+
+
+def test_fsdp_holds_whole_gradients_between_micro_batches() -> None:
+    fsdp = Sharding("fsdp", 3)
+    once, several = (settings(precision="bf16", gradient_accumulation_steps=count) for count in (1, 4))
+    held = [
+        shard(fixed_sizes(LLAMA_1B, planned, 8), fsdp, 8, LLAMA_1B, planned).accumulated for planned in (once, several)
+    ]
+    assert held == [0, 2 * fixed_sizes(LLAMA_1B, once).numbers.total]
+
+
+def test_more_processes_take_less_of_each_gpu() -> None:
+    planned = settings(precision="bf16", gradient_checkpointing=True, max_length=1024)
+    for sharding in (Sharding("fsdp", 3), Sharding("zero", 2, by_deepspeed=True), Sharding("fsdp", 2)):
+        peaks = [estimate(LLAMA_1B, planned, GPU, count, sharding=sharding).total_bytes for count in (1, 2, 4, 8)]
+        assert peaks == sorted(peaks, reverse=True)
+        assert peaks[0] > 1.3 * peaks[-1]

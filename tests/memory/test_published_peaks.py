@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from tuner_tui.core.files import read_data_file
 from tuner_tui.memory.closed_form import FOUR_BITS, training_code
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.estimate import estimate
+from tuner_tui.memory.estimate import SHARDED_UNCERTAINTY, estimate
 from tuner_tui.memory.model_shape import known_shape
+from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.model import Settings
 
 FILE = Path(__file__).with_name("published_peaks.yaml")
@@ -74,10 +75,14 @@ def _compare(name: str, figure: str, values: dict[str, Any], peak_bytes: float) 
     code = replace(training_code(row), **by_name)
     shape = known_shape(model, "causal-lm")
     assert shape is not None, name
+    kind, stage, processes = values.pop("sharding", ("", None, 1))
+    sharding = None if stage is None else Sharding(kind, stage, by_deepspeed=kind == "zero")
     settings = convert({**values, "eval_strategy": "no"}, Settings)
-    expected = estimate(shape, settings, Device(True, (8, 0)), code=code)
+    expected = estimate(shape, settings, Device(True, (8, 0)), processes, code, sharding)
     total = expected.tensor_bytes(expected.batch) if figure == "allocated" else expected.total_bytes
     stated = max(expected.uncertainty_bytes / expected.total_bytes, expected.possible_saving)
+    if sharding is not None:
+        return Comparison(name, total / peak_bytes - 1, stated, "sharded")
     row = "older bitsandbytes" if code.keeps_inputs and settings.quantization in FOUR_BITS else row
     return Comparison(name, total / peak_bytes - 1, stated, "" if shape.approximates else row)
 
@@ -99,6 +104,10 @@ def calibrated_uncertainty(code: str) -> float:
 COUNTED = ("litgpt", "older transformers", "transformers before 4.46", "older bitsandbytes")
 
 
+def test_the_uncertainty_of_sharded_trainings_is_that_of_the_fitted_half() -> None:
+    assert calibrated_uncertainty("sharded") == SHARDED_UNCERTAINTY
+
+
 @pytest.mark.parametrize("code", [*COUNTED, "deepspeed", "torchtune"])
 def test_the_stated_uncertainty_is_calibrated_by_the_fitted_half(code: str) -> None:
     assert training_code(code).uncertainty == calibrated_uncertainty(code)
@@ -111,6 +120,7 @@ def test_there_are_enough_of_both_halves() -> None:
 @pytest.mark.parametrize(("half", "most"), [("fitted", 0.03), ("unseen", 0.05)])
 def test_published_peaks_lie_within_the_stated_uncertainty(half: Half, most: float) -> None:
     compared = comparisons(half)
-    assert median(abs(each.error) for each in compared) <= most
+    # Those on several GPUs are far less certain, and their bounds wider.
+    assert median(abs(each.error) for each in compared if each.code != "sharded") <= most
     assert sum(each.inside for each in compared) / len(compared) >= 0.9
     assert not [each for each in compared if each.too_small]

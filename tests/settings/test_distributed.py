@@ -9,7 +9,13 @@ import pytest
 import yaml
 from msgspec import structs
 
-from tuner_tui.settings.distributed import devices_per_process, process_count, read_accelerate_config
+from tuner_tui.settings.distributed import (
+    Sharding,
+    devices_per_process,
+    process_count,
+    read_accelerate_config,
+    state_sharding,
+)
 from tuner_tui.settings.job import BuiltinJob, CommandJob, job_from_json
 
 EXAMPLES = yaml.safe_load(Path(__file__).with_name("distributed.yaml").read_text())
@@ -118,3 +124,38 @@ def test_a_file_that_has_changed_is_read_again(tmp_path: Path) -> None:
     for file in tmp_path.iterdir():
         file.write_text(file.read_text().replace("2 ", "3 ").replace("2}", "3}"))
     assert [*map(process_count, jobs)] == [3, 3]
+
+
+DEEPSPEED_FILE = """{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}"""
+FSDP_FILE = "distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: SHARD_GRAD_OP, fsdp_offload_params: false}\n"
+ZERO_FILE = "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, offload_param_device: none}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("torchrun train.py --deepspeed zero3", Sharding("zero3", 3, True)),
+        ("torchrun train.py --deepspeed zero3_offload", Sharding("zero3_offload", 3, True, True, True)),
+        (
+            "torchrun train.py --deepspeed conf/ds_zero2_no_offload.json",
+            Sharding("conf/ds_zero2_no_offload.json", 2, True),
+        ),
+        ("torchrun train.py --deepspeed two.json", Sharding("two.json", 2, True, True, False)),
+        ("torchrun train.py --deepspeed absent.json", Sharding("absent.json")),
+        ("torchrun train.py --deepspeed zero0", None),
+        ("accelerate launch --use_deepspeed --zero_stage 2 train.py", Sharding("--use_deepspeed", 2, True)),
+        ("accelerate launch --use_fsdp --fsdp_sharding_strategy FULL_SHARD train.py", Sharding("--use_fsdp", 3)),
+        ("accelerate launch --use_fsdp --fsdp_sharding_strategy NO_SHARD train.py", None),
+        ("accelerate launch --config_file fsdp.yaml train.py", Sharding("FSDP", 2)),
+        ("accelerate launch --config_file zero.yaml train.py", Sharding("DEEPSPEED", 3, True)),
+        ("trl sft --accelerate_config fsdp2 --num_processes 8", Sharding("fsdp2", 3)),
+        ("torchrun train.py --batch 8", None),
+    ],
+)
+def test_how_the_state_is_divided_follows_from_the_command_and_its_files(
+    words: str, expected: Sharding | None, tmp_path: Path
+) -> None:
+    files = {"two.json": DEEPSPEED_FILE, "fsdp.yaml": FSDP_FILE, "zero.yaml": ZERO_FILE}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert state_sharding(CommandJob(command=tuple(words.split()), cwd=str(tmp_path))) == expected

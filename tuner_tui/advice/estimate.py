@@ -51,6 +51,7 @@ from tuner_tui.memory.trace import (
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.command_training import own_settings
+from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
 
@@ -86,8 +87,9 @@ def training_device(target: TrainingTarget, limit_bytes: int | None, *, cached_o
 class JobMemoryEstimator(Struct, frozen=True):
     """Estimates the memory of one job on one device, corrected by measured runs (newest first).
 
-    Each of `processes` has a device of its own. `interpreter` runs traces; None if there is none. Where the job is
-    `divided` among them, it is computed as if it were not: more than is taken, which only says what certainly fits.
+    Each of `processes` has a device of its own. `interpreter` runs traces; None if there is none. Where `sharding`
+    divides the job in a way that is not modelled, it is computed as if it were not divided: more than is taken, which
+    only says what certainly fits.
     """
 
     job: BuiltinJob
@@ -96,7 +98,7 @@ class JobMemoryEstimator(Struct, frozen=True):
     interpreter: Interpreter | None = None
     runs: Sequence[MeasuredRun] = ()
     code: TrainingCode = BUILT_IN
-    divided: bool = False
+    sharding: Sharding | None = None
 
     def at_once(self, settings: Settings) -> MemoryEstimate | None:
         """The estimate from a cached trace, else the closed form; None if there is neither. Reads one small file."""
@@ -109,7 +111,9 @@ class JobMemoryEstimator(Struct, frozen=True):
         shape = known_shape(self.job.model, self.job.task)
         if shape is None:
             return None
-        return self._calibrate(settings, lambda tried: estimate(shape, tried, self.device, self.processes, self.code))
+        sharding = None if self.is_not_modelled else self.sharding
+        rest = self.device, self.processes, self.code, sharding
+        return self._calibrate(settings, lambda tried: estimate(shape, tried, *rest))
 
     def traced(self, settings: Settings) -> MemoryEstimate:
         """The traced estimate; takes seconds unless the trace is cached. Raises `TraceError`."""
@@ -130,9 +134,16 @@ class JobMemoryEstimator(Struct, frozen=True):
         return traced, memory_remedies(self.closed_form, settings, traced.by(lambda part: part.kind))
 
     @property
+    def is_not_modelled(self) -> bool:
+        """Whether the job is divided among processes in a way of which the memory of one is not known."""
+        return self.sharding is not None and not self.sharding.is_modelled(self.processes)
+
+    @property
     def untraceable(self) -> str:
         """Why a trace, which runs the built-in job's code, says nothing of this training; empty where it does."""
         shape = known_shape(self.job.model, self.job.task)
+        if self.sharding is not None and not self.is_not_modelled and shape is not None:
+            return "A trace is of one process, and several divide this training."
         if shape is not None and shape.quantized_bytes is not None:
             return "The weights are saved quantized, which a trace does not compute with."
         if self.code not in (BUILT_IN, *map(training_code, OLDER_TRANSFORMERS.values())):
@@ -151,7 +162,7 @@ class JobMemoryEstimator(Struct, frozen=True):
 
     def _calibrate(self, settings: Settings, way: Callable[[Settings], MemoryEstimate]) -> MemoryEstimate:
         calibrated = calibrate(way(settings), settings, self.device.on_gpu, self.runs, way)
-        if self.divided and calibrated.verdict != "fits":
+        if self.is_not_modelled and calibrated.verdict != "fits":
             calibrated = replace(calibrated, capacity_bytes=None)
         most = self.job.max_samples
         return calibrated if most is None else replace(calibrated, samples=max(1, most // self.processes))
@@ -349,8 +360,8 @@ class MemoryEstimator:
         self, request: EstimateRequest, job: BuiltinJob, target: TrainingTarget, device: Device
     ) -> JobMemoryEstimator:
         code = training_code_of(request.job, request.interpreter)
-        divided = target.sharding is not None
-        return JobMemoryEstimator(job, device, target.processes, request.interpreter, self._runs, code, divided)
+        runs, interpreter = self._runs, request.interpreter
+        return JobMemoryEstimator(job, device, target.processes, interpreter, runs, code, target.sharding)
 
 
 def _target(request: EstimateRequest) -> TrainingTarget:

@@ -39,11 +39,11 @@ def estimate_report(
         "",
         *_part_lines(estimator, best),
         "",
-        DIVIDED if estimator.divided and best.capacity_bytes is None else _bar_line(best),
+        DIVIDED if estimator.is_not_modelled and best.capacity_bytes is None else _bar_line(best),
         *wrap_text(_verdict_sentence(best)),
         *wrap_text(
             _batch_sentence(
-                best, None if estimator.divided else best.largest_batch(), settings.per_device_train_batch_size
+                best, None if estimator.is_not_modelled else best.largest_batch(), settings.per_device_train_batch_size
             ),
         ),
         *duration_lines(expected, settings.num_train_epochs),

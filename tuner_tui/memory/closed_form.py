@@ -33,6 +33,7 @@ from tuner_tui.memory.model_shape import (
     position_parameters,
 )
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS
+from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.model import Settings
 
 CODE_FILE = Path(__file__).with_name("training_code.yaml")
@@ -393,6 +394,7 @@ class FixedSizes(Struct, frozen=True):
     and the low-rank product twice. `earlier` are the gradients that exist when the backward pass reaches the first
     block. `summed` is memory of the first GPU at the end of DataParallel's backward pass, where the sum of all
     gradients exists next to its own. `dequantized` is the largest quantized matrix in 16 bit, as it computes.
+    `step_copies` are the gradients in fp32 that DeepSpeed's optimizer step makes.
     """
 
     weights: float
@@ -409,6 +411,7 @@ class FixedSizes(Struct, frozen=True):
     numbers: ParameterCounts
     summed: float = 0.0
     dequantized: float = 0.0
+    step_copies: float = 0.0
 
     @property
     def before_a_sample(self) -> float:
@@ -423,14 +426,25 @@ def memory_phases(
     processes: int = 1,
     foreach: bool | None = None,
     code: TrainingCode = BUILT_IN,
+    sharding: Sharding | None = None,
 ) -> tuple[MemoryPhase, ...]:
     """The moments of a step after the first one, when gradients are set to None and optimizer states exist.
 
-    `foreach` says whether the optimizer works on all tensors at once; None: as torch chooses on `device`.
+    `foreach` says whether the optimizer works on all tensors at once; None: as torch chooses on `device`. The state of
+    the training is divided among the `processes` as `sharding` says, whose stage must be known.
     """
+    computed = settings
+    if sharding is not None and settings.precision != "fp32":
+        # Both compute in 16 bit throughout. FSDP keeps its part of what trains in fp32, DeepSpeed a copy of it.
+        computed = settings.changed(weights_dtype="bf16")
+        is_wide = not sharding.by_deepspeed and settings.peft_method == "none"
+        loaded = settings.changed(weights_dtype="fp32") if is_wide else settings
+        settings = computed if sharding.by_deepspeed else loaded
     shape = loaded_shape(replace(shape, tied=False) if code.unties else shape, settings)
-    acts, sizes = activation_bytes(shape, settings, device, code), fixed_sizes(shape, settings, processes, code)
+    acts, sizes = activation_bytes(shape, computed, device, code), fixed_sizes(shape, settings, processes, code)
     sizes = replace(sizes, summed=sizes.gradients if device.gpu_count > 1 else 0.0)
+    if sharding is not None:
+        sizes = shard(sizes, sharding, processes, shape, settings)
     together = device.on_gpu if foreach is None else foreach
     temporary = sizes.norms + sizes.dequantized + acts.evaluation * settings.per_device_eval_batch_size
     return (
@@ -486,6 +500,57 @@ def fixed_sizes(shape: ModelShape, settings: Settings, processes: int = 1, code:
         dequantized=dequantized,
         earlier=trained * float(numbers.trainable - numbers.layer_trainable - (first if full else 0)),
         numbers=numbers,
+    )
+
+
+LIVE_NUMBERS = 1_000_000_000
+"""So many weights ZeRO 3 gathers at most (`stage3_max_live_parameters`; the default, and so in most files). It holds as
+much again, in gaps of the allocator (fitted to published peaks)."""
+
+
+ZERO_BUCKET_BYTES = 8e8
+"""Two buckets of gradients of 2e8 numbers in 16 bit (`ipg_buffer`; the size is that of most files)."""
+
+
+def shard(sizes: FixedSizes, sharding: Sharding, processes: int, shape: ModelShape, settings: Settings) -> FixedSizes:
+    """The sizes of one of `processes` among which the state of a training is divided.
+
+    Read in deepspeed/runtime/zero (`stage_1_and_2.py`, `stage3.py`) and torch/distributed/fsdp/_fully_shard; FSDP keeps
+    embedding and output layer whole through forward and backward, and next to the block that computes the following.
+    """
+    stage, zero, on_host = sharding.stage or 0, sharding.by_deepspeed, sharding.offloads_optimizer
+    numbers, compute = sizes.numbers, min(shape.weight_bytes, 4.0 if settings.precision == "fp32" else 2.0)
+    ends = shape.vocab * shape.hidden * (1 if shape.tied else 2) if shape.language_model else numbers.embedding
+    block = (numbers.total - ends) / shape.layers
+    trained_ends, trained_block = (ends, block) if settings.peft_method == "none" else (0.0, numbers.adapter)
+    gathered = 0.0
+    if stage >= 3:  # of a quantized model its packed numbers
+        each = min(compute, sizes.weights / numbers.total)
+        gathered = each * (2 * min(numbers.total, LIVE_NUMBERS) if zero else ends + 2 * block)
+    gradients, states = sizes.gradients, sizes.states
+    if zero and compute == 2:  # an fp32 copy of what trains, with states of its size; gradients in 16 bit
+        gradients, states = (
+            numbers.trainable * size for size in (2.0, 4 + optimizer_bytes(settings.optim, True, 4).kept)
+        )
+    share = 1 / processes if stage >= 1 else 1.0
+    gradients = gradients * (share if stage >= 2 else 1.0)
+    # FSDP divides them in the last micro batch of a step only (`no_sync`, `set_requires_gradient_sync`).
+    whole = compute * numbers.trainable if settings.gradient_accumulation_steps > 1 and not zero else 0.0
+    stepping = 0 if on_host else round(numbers.trainable * share)
+    return replace(
+        sizes,
+        weights=0.0 if sharding.offloads_weights else sizes.weights * (share if stage >= 3 else 1.0),
+        gradients=0.0 if on_host and stage >= 2 else gradients,
+        states=0.0 if on_host else states * share,
+        copies=gathered,
+        block_copies=gathered,
+        cached=gathered,
+        buckets=ZERO_BUCKET_BYTES if zero else 2 * compute * trained_block,
+        accumulated=max(whole, gradients if sizes.accumulated else 0.0),
+        word_matrix=0.0 if zero else compute * trained_ends,
+        earlier=gradients + (0.0 if zero else compute * trained_ends),
+        numbers=replace(numbers, trainable=stepping),
+        step_copies=4.0 * min(stepping, LIVE_NUMBERS) if zero and compute == 2 else 0.0,
     )
 
 
@@ -563,5 +628,5 @@ def _optimizer_step(
     numbers, largest = sizes.numbers, settings.lora_r * shape.intermediate
     if settings.peft_method == "none":
         largest = max(numbers.embedding, shape.hidden * shape.intermediate)
-    temporary = numbers.trainable * each.temporary + largest * each.largest
+    temporary = numbers.trainable * each.temporary + largest * each.largest + sizes.step_copies
     return MemoryPhase("optimizer step", sizes.weights, sizes.gradients + sizes.buckets, sizes.states, temporary, 0)

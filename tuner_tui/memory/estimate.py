@@ -17,6 +17,7 @@ from tuner_tui.memory.closed_form import BUILT_IN, FOUR_BITS, MemoryPhase, Train
 from tuner_tui.memory.device import Device, RuntimeOverhead, interpolate, runtime_overhead
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.memory.model_shape import ModelShape, count_parameters
+from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.model import Settings
 
 RESERVE_SHARE = 0.05
@@ -29,6 +30,8 @@ SIZE_ONLY_UNCERTAINTY = 0.30
 """Where only the number of parameters is known; judgement."""
 DATA_PARALLEL_UNCERTAINTY = 0.25
 """Where one process splits a batch over several GPUs (DataParallel): the extra on the first was not measured."""
+SHARDED_UNCERTAINTY = 0.27
+"""Where ZeRO or FSDP divide the state: by the peaks in tests/memory/published_peaks.yaml."""
 COMPILE_SAVING = 0.45
 """Share that torch.compile may save, as it keeps less for backward: on a CPU nine compiled trainings took 0.57 to 1.03
 of the plain ones."""
@@ -207,10 +210,21 @@ class MemoryEstimate(Struct, frozen=True, dict=True):
 
 
 def estimate(
-    shape: ModelShape, settings: Settings, device: Device, processes: int = 1, code: TrainingCode = BUILT_IN
+    shape: ModelShape,
+    settings: Settings,
+    device: Device,
+    processes: int = 1,
+    code: TrainingCode = BUILT_IN,
+    sharding: Sharding | None = None,
 ) -> MemoryEstimate:
-    """The estimate by the closed form of what `code` trains; `processes` together, each on its own device (DDP)."""
-    phases = memory_phases(shape, settings, device, processes, code=code)
+    """The estimate by the closed form of what `code` trains; `processes` together, each on its own device.
+
+    Each has a copy of the training's state (DDP), or a part of it by `sharding`, whose stage must be known.
+    """
+    phases = memory_phases(shape, settings, device, processes, code=code, sharding=sharding)
+    if sharding is not None:
+        words = f"by formula, divided among {processes} processes by {sharding.name}"
+        return estimate_from_phases(phases, settings, device, max(SHARDED_UNCERTAINTY, code.uncertainty), words)
     if shape.size_only:
         words = f"formula for a model of {count_parameters(shape, Settings()).total / 1e9:.2g} billion parameters"
         return estimate_from_phases(phases, settings, device, SIZE_ONLY_UNCERTAINTY, words)

@@ -35,6 +35,24 @@ SINGLE_PROCESS_TYPES = frozenset({"NO", "MULTI_CPU"})
 """Values of `distributed_type` that start one process whatever the number given (`MULTI_CPU` leaves it to mpirun)."""
 
 
+class Sharding(Struct, frozen=True):
+    """How the processes of a training divide its state among them.
+
+    `stage` is DeepSpeed's: from 1 on the optimizer states, from 2 on the gradients, at 3 the weights are divided; None
+    if unknown. `name` is what the command calls it. What is offloaded lies in the memory of the host.
+    """
+
+    name: str
+    stage: int | None = None
+    by_deepspeed: bool = False
+    offloads_optimizer: bool = False
+    offloads_weights: bool = False
+
+    def is_modelled(self, processes: int) -> bool:
+        """Whether the memory of one of `processes` is known; with weights on the host it is not."""
+        return self.stage is not None and not self.offloads_weights and processes > 1
+
+
 class AccelerateConfig(Struct, frozen=True):
     """Launch options from configuration files. `distributed_type` is None if accelerate has no file of its own."""
 
@@ -42,6 +60,7 @@ class AccelerateConfig(Struct, frozen=True):
     distributed_type: str | None
     num_processes: int | None
     mixed_precision: str | None
+    sharding: Sharding | None = None
 
     @property
     def summary(self) -> str:
@@ -116,7 +135,7 @@ def _read_config(path: Path) -> AccelerateConfig | None:
     count = 1 if kind == "NO" else _positive_int(values.get("num_processes"))
     precision = values.get("mixed_precision")
     shown = str(precision) if isinstance(precision, str) and precision != "no" else None
-    return AccelerateConfig(path, kind, count, shown)
+    return AccelerateConfig(path, kind, count, shown, _accelerate_sharding(kind, values, path.parent))
 
 
 def _positive_int(value: Any) -> int | None:
@@ -129,17 +148,72 @@ ACCELERATE_MULTI_PROCESS_OPTIONS = frozenset({"multi_gpu", "tpu", "use_fsdp", "u
 NUMBER = re.compile(r"[0-9]{1,6}")
 
 
-def state_sharding(job: Job | None) -> str | None:
+SPLITS = re.compile(r"(?i)(?!.*no_shard).*(?:fsdp|deepspeed|zero|ds_|shard|megatron|\.json$)")
+ZERO_STAGE = re.compile(r"(?i)(?:zero|stage|ds_?z|deepspeed)[_-]?(?:stage)?[=_-]?([0-3])(?!\d)")
+FSDP_STAGES = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "1": 3, "4": 3, "SHARD_GRAD_OP": 2, "2": 2, "HYBRID_SHARD_ZERO2": 2}
+"""The stages of FSDP's strategies, by the names and numbers that accelerate takes."""
+
+
+def state_sharding(job: Job | None) -> Sharding | None:
     """What splits weights, gradients or optimizer states over the processes, by the command and its files."""
     if not isinstance(job, CommandJob):
         return None
+    folder = Path(job.cwd or "")
     words = [str(job.stated.get(name, "")) for name in ("sharding", "strategy")]
-    options = read_options(training_words(job.command, Path(job.cwd or "")))
-    words += [f"--{name}" for name in words_of("shards") if options.get(name, "0").lower() not in ("0", "false")]
-    if (config := read_accelerate_config(job, os.environ, Path())) is not None:
-        words.append(config.distributed_type or "")
-    splits = r"(?i)(?!.*no_shard).*(?:fsdp|deepspeed|zero|ds_|shard|megatron|\.json$)"
-    return next((word for word in words if re.match(splits, word)), None)
+    options = read_options(training_words(job.command, folder))
+    # trl names configurations that it ships: `--accelerate_config zero3`.
+    words += [options.get(name, "") for name in ("deepspeed", "deepspeed_config", "fsdp", "accelerate_config")]
+    config = read_accelerate_config(job, os.environ, Path())
+    shardings = [config.sharding] if config is not None and config.sharding is not None else []
+    shardings += [_sharding_by_word(word, folder) for word in words if SPLITS.match(word)]
+    given = [name for name in words_of("shards") if options.get(name, "0").lower() not in ("0", "false")]
+    shardings += [_sharding_of_launcher(f"--{given[0]}", options)] if given else []
+    known = (sharding for sharding in shardings if sharding.stage is not None)
+    sharding = next(known, next(iter(shardings), None))
+    return None if sharding is not None and sharding.stage == 0 else sharding
+
+
+def _sharding_by_word(word: str, folder: Path) -> Sharding:
+    """By a file of DeepSpeed, or by words: `zero2`, `full_shard auto_wrap offload`, `deepspeed_stage_3`."""
+    if word.endswith(".json") and (values := values_of_file(folder / word)):
+        return _deepspeed_sharding(word, flatten(values))
+    offloads = re.search(r"(?i)(?<!no)(?<!no[_-])off(?:loa)?d", word) is not None
+    if stage := ZERO_STAGE.search(word):
+        return Sharding(word, int(stage[1]), True, offloads, offloads and stage[1] == "3")
+    if re.search(r"(?i)fsdp|full_shard|hybrid_shard", word):
+        return Sharding(word, 3, False, offloads, offloads)
+    return Sharding(word, 2, False, offloads, offloads) if "shard_grad_op" in word.lower() else Sharding(word)
+
+
+def _deepspeed_sharding(name: str, values: Mapping[str, Any]) -> Sharding:
+    stage, none = values.get("zero_optimization.stage", 0), (None, "none", "")
+    optimizer, weights = (values.get(f"zero_optimization.offload_{part}.device") for part in ("optimizer", "param"))
+    is_number = isinstance(stage, int) and stage in range(4)
+    return Sharding(name, stage if is_number else None, True, optimizer not in none, weights not in none)
+
+
+def _accelerate_sharding(kind: str, values: Mapping[str, Any], folder: Path) -> Sharding | None:
+    """By the part of accelerate's file that belongs to its `distributed_type`."""
+    if kind not in ("DEEPSPEED", "FSDP"):
+        return Sharding(kind) if SPLITS.match(kind) else None
+    part = values.get(f"{kind.lower()}_config")
+    options = {str(name): str(value) for name, value in part.items()} if isinstance(part, dict) else {}
+    if (file := options.get("deepspeed_config_file")) is not None:
+        return replace(_sharding_by_word(file, folder), name=kind)
+    return _sharding_of_launcher(kind, options)
+
+
+def _sharding_of_launcher(name: str, options: Mapping[str, str]) -> Sharding:
+    """By the options of `accelerate launch`, which have the same names in its file."""
+    stage = options.get("zero_stage") or options.get("ds.zero_stage", "")
+    if "deepspeed" in name.lower() or stage:
+        offloads = [options.get(f"offload_{part}_device", "none") != "none" for part in ("optimizer", "param")]
+        return Sharding(name, int(stage) if re.fullmatch("[0-3]", stage) else None, True, *offloads)
+    strategy = options.get("fsdp_sharding_strategy", "FULL_SHARD").upper()
+    reshards = options.get("fsdp_reshard_after_forward", "true").lower()
+    stage_of_strategy = 2 if reshards == "false" else FSDP_STAGES.get(strategy, 0)
+    offloads_all = options.get("fsdp_offload_params", "false").lower() == "true"
+    return Sharding(name, stage_of_strategy, False, offloads_all, offloads_all)
 
 
 def gpus_of_job(inventory: Inventory, job: Job | None) -> tuple[Gpu, ...]:

@@ -28,7 +28,7 @@ A6000, A100 = make_gpu("RTX A6000"), make_gpu("A100", gib=79.2)
 HARDWARE: dict[str, tuple[Gpu, ...]] = {
     "qlora-8b-16gb": (RTX4080,), "qlora-8b-24gb": (RTX3090,), "qlora-8b-48gb": (A6000,), "lora-8b-24gb": (RTX3090,),
     "lora-8b-80gb": (A100,), "full-1b-24gb": (RTX3090,), "modernbert-16gb": (RTX4080,), "deberta-8gb": (RTX3070,),
-    "full-8b-8x80gb": tuple(make_gpu("H100", index) for index in range(8)), "vit-8gb": (RTX3070,),
+    "full-8b-8x80gb": tuple(make_gpu("H100", index, gib=79.2) for index in range(8)), "vit-8gb": (RTX3070,),
     "whisper-small-16gb": (T4,), "embedding-8gb": (RTX3070,), "dpo-lora-0.5b-16gb": (T4,),
 }  # fmt: skip
 PYTHON = python(bitsandbytes="0.49.0", trl="1.16.0")
@@ -58,7 +58,8 @@ def test_a_preset_suits_its_hardware_and_fits_by_our_estimate_or_says_that_there
         assert "The memory model " in " ".join((loaded.about or "").split())
         return
     target = target_of(box(*gpus), PYTHON, loaded.job)
-    estimate = JobMemoryEstimator(job, target.device, target.processes).at_once(resolved.settings)
+    estimator = JobMemoryEstimator(job, target.device, target.processes, sharding=target.sharding)
+    estimate = estimator.at_once(resolved.settings)
     if estimate is None:
         assert job.task not in TEXT_TASKS, "others are traced when they are asked for"
         return

@@ -181,7 +181,9 @@ def _estimate(draft: RecommendationDraft, workload: Workload, **changes: Value) 
     tried = tried.changed(max_length=max(8, workload.tokens))
     assert workload.shape is not None  # nothing is estimated without a size
     code = training_code_of(draft.target.job, draft.target.interpreter)
-    return estimate(workload.shape, tried, draft.target.device, draft.target.processes, code)
+    target = draft.target
+    sharding = target.sharding if target.is_modelled else None
+    return estimate(workload.shape, tried, target.device, target.processes, code, sharding)
 
 
 def _gb(size: float) -> str:
@@ -272,6 +274,8 @@ def _ways_to_fit(draft: RecommendationDraft, workload: Workload) -> str:
         ways += ["LoRA"] * _fits(draft, workload, {"peft_method": "lora"})
     if workload.pretrained and settings.quantization == "none" and target.able("4-bit"):
         ways += ["LoRA on 4-bit weights"] * _fits(draft, workload, FOUR_BITS)
+    if target.sharding is not None:
+        ways += [*["weights divided too (stage 3)"] * ((target.sharding.stage or 0) < 3), "more GPUs"]
     held = any(other_processes_bytes(gpu) for gpu in target.gpus)
     larger = "or a larger GPU" if target.on_gpu else "or a machine with more memory"
     return f"{', '.join(ways)}{', or close the other programs on the GPU' if held else f' {larger}'}"

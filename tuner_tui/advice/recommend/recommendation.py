@@ -301,12 +301,13 @@ def _recommend_for_text(draft: RecommendationDraft, workload: Workload) -> None:
     if modelled is not None and workload.shape is None:
         hint = download_hint(modelled.model)
         draft.note("size-unknown", model=modelled.model, hint=f"`{hint}` tells it, or a short" if hint else "a short")
-    if (sharding := draft.target.sharding) is not None:
-        draft.note("sharded", by=sharding)
-    else:
-        batch_and_learning_rate.adapter(draft, workload)
-    batch_and_learning_rate.optimizer(draft, workload)
+    sharding = draft.target.sharding
     if sharding is None:
+        batch_and_learning_rate.adapter(draft, workload)
+    elif not draft.target.is_modelled:
+        draft.note("sharded", by=sharding.name)
+    batch_and_learning_rate.optimizer(draft, workload)
+    if draft.target.is_modelled:
         batch_and_learning_rate.checkpointing(draft, workload)
         batch_and_learning_rate.recommend_batch(draft, workload)
         batch_and_learning_rate.learning_rate(draft, workload)

@@ -26,6 +26,7 @@ from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.distributed import (
     AccelerateConfig,
+    Sharding,
     devices_per_process,
     gpus_of_job,
     process_count,
@@ -82,9 +83,14 @@ class TrainingTarget(Struct, frozen=True):
         return Device(True, None if gpu is None else gpu.capability, self.memory_bytes, gpu_count=spread)
 
     @property
-    def sharding(self) -> str | None:
-        """What divides a command's weights, gradients or optimizer states, so that no estimate says what fits."""
+    def sharding(self) -> Sharding | None:
+        """What divides a command's weights, gradients or optimizer states."""
         return state_sharding(self.job)
+
+    @property
+    def is_modelled(self) -> bool:
+        """Whether the memory model knows how the processes divide the training, if they do."""
+        return self.sharding is None or self.sharding.is_modelled(self.processes)
 
     @property
     def weakest(self) -> Gpu | None:

@@ -43,7 +43,6 @@ from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.command_training import uses_pytorch
-from tuner_tui.settings.distributed import state_sharding
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, Task, named_model
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
@@ -83,11 +82,6 @@ def estimate(
     built_in = resolve_builtin_job(training.job, plan.model, plan.task)
     if plan.task is None and command is not None and assumes_task(command):
         print_note(f"What {built_in.model} is trained for is not said: computed as {built_in.task} (--task).")
-    if (sharding := state_sharding(command)) is not None:
-        print_note(
-            f"Computed without sharding: {sharding} divides weights, gradients or optimizer states among processes, or "
-            "moves them to the host, so that it may fit where this does not."
-        )
     if isinstance(command, CommandJob):
         settings, origins = training.resolved.settings, training.resolved.origins
         if built_in.task != "image-classification" and "max_length" not in origins:
@@ -110,6 +104,11 @@ def estimate(
     launched = training.job if isinstance(training.job, CommandJob) else job
     earlier = earlier_runs(launched, runs_dir())
     estimator, settings, target = prepare(machine, resolved, launched, job, limit, earlier)
+    if (sharding := estimator.sharding) is not None and estimator.is_not_modelled:
+        print_note(
+            f"Computed without sharding: {sharding.name} divides weights, gradients or optimizer states among "
+            "processes, or moves them to the host, so that it may fit where this does not."
+        )
     if by is not None:
         print_breakdown(estimator, settings, by, as_json)
         return
@@ -213,8 +212,8 @@ def prepare(
     device = training_device(target, limit)
     runs = measured_runs(launched, runs_dir())
     code = training_code_of(launched, machine.interpreter)
-    divided = state_sharding(launched) is not None
-    return JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs, code, divided), settings, target
+    estimator = JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs, code, target.sharding)
+    return estimator, settings, target
 
 
 def print_estimate(
