@@ -32,6 +32,7 @@ from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, optimizer_bytes
 from tuner_tui.memory.device import CONTEXT_BYTES, Device
 from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, MemoryEstimate, PeakVerdict, fit_verdict
 from tuner_tui.memory.model_shape import modelled_job
+from tuner_tui.settings.distributed import Sharding
 from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings, Value
 
@@ -161,7 +162,11 @@ def _by_estimate(
         return None
     runs = situation.measured if isinstance(situation.job, BuiltinJob) else ()
     code = BUILT_IN if situation.job is None else training_code_of(situation.job, situation.interpreter)
-    before, after = (_estimated(job, device, values, runs, code) for values in (settings, changed))
+    sharding, replicas = situation.sharding, situation.replicas
+    if sharding is not None and not sharding.is_modelled(replicas):
+        return None
+    rest = runs, code, sharding, replicas if sharding is not None else 1
+    before, after = (_estimated(job, device, values, *rest) for values in (settings, changed))
     if before is None or after is None:
         return None
     capacity = device.capacity_bytes
@@ -180,9 +185,15 @@ def _by_estimate(
 # A ladder asks for many batches, and a live run asks again with each sample.
 @lru_cache(maxsize=256)
 def _estimated(
-    job: BuiltinJob, device: Device, settings: Settings, runs: tuple[MeasuredRun, ...], code: TrainingCode
+    job: BuiltinJob,
+    device: Device,
+    settings: Settings,
+    runs: tuple[MeasuredRun, ...],
+    code: TrainingCode,
+    sharding: Sharding | None,
+    processes: int,
 ) -> MemoryEstimate | None:
-    return JobMemoryEstimator(job, device, runs=runs, code=code).closed_form(settings)
+    return JobMemoryEstimator(job, device, processes, runs=runs, code=code, sharding=sharding).closed_form(settings)
 
 
 def training_device_of(situation: Situation) -> Device | None:

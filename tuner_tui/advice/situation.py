@@ -34,6 +34,7 @@ from tuner_tui.runs.read.recorded_batches import read_peaks, read_replay, read_r
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import RunRecord, readable_record
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, read_outcomes
+from tuner_tui.settings.distributed import Sharding, state_sharding
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, named_model
 from tuner_tui.settings.model import DTYPE_PRECISIONS, FIELDS, Precision, Resolved, Settings, check_value
@@ -101,6 +102,7 @@ class Situation(Struct, frozen=True):
     where a message names it. `suspects` are steps with a suspicious loss, or that failed: read once the run has ended
     or its loss is not finite; `replay` says where such a loss came from. `resume` compares a run that goes on from a
     checkpoint with its parent. `peaks`: what held the GPU's memory, where that was recorded before it ran out.
+    `sharding` is how the processes divide weights, gradients or optimizer states, if they do.
     """
 
     state: RunState
@@ -126,6 +128,7 @@ class Situation(Struct, frozen=True):
     replay: Replay | None = None
     resume: ResumeCheck | None = None
     peaks: tuple[RecordedPeak, ...] = ()
+    sharding: Sharding | None = None
 
     def is_known(self, name: str) -> bool:
         """Whether `settings` holds the training's own value: always, but for a command that was not given it."""
@@ -326,4 +329,5 @@ def situation_of_state(state: RunState, record: RunRecord | None) -> Situation:
         not_applied=record.not_applied,
         memory_limit_bytes=record.memory_limit_bytes,
         shared_outputs=record.shared_outputs,
+        sharding=state_sharding(record.job),
     )

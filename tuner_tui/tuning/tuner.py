@@ -431,7 +431,8 @@ def estimate_prior(
         start = start.changed(**{name: from_command[name] for name in left})
     runs = measured_runs(spec.job, runs_dir(spec.environ))
     code = training_code_of(spec.job, interpreter)
-    estimate = JobMemoryEstimator(job, target.device, target.processes, interpreter, runs, code).at_once(start)
+    estimator = JobMemoryEstimator(job, target.device, target.processes, interpreter, runs, code, target.sharding)
+    estimate = estimator.at_once(start)
     if estimate is None:
         return None
     context, peak = estimate.overhead.context_bytes, estimate.peak

@@ -11,14 +11,14 @@ from tuner_tui.advice.batch_scaling import rebalance
 from tuner_tui.advice.estimate import JobMemoryEstimator, estimate_by_trace
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, estimate_duration
 from tuner_tui.advice.recommend.recommendation import with_recommended
-from tuner_tui.advice.recommend.target import TrainingTarget, target_of
+from tuner_tui.advice.recommend.target import TrainingTarget, target_of, training_code_of
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.known_gpus import PlannedGpus, planned_interpreter, planned_inventory
-from tuner_tui.memory.closed_form import TrainingCode
 from tuner_tui.memory.estimate import MemoryEstimate
 from tuner_tui.memory.trace import trace_together
-from tuner_tui.settings.job import SHAPES, BuiltinJob
+from tuner_tui.settings.distributed import state_sharding
+from tuner_tui.settings.job import SHAPES, BuiltinJob, Job
 from tuner_tui.settings.model import Resolved, Settings
 
 
@@ -44,24 +44,28 @@ def plan_gpus(
     interpreter: Interpreter,
     resolved: Resolved,
     job: BuiltinJob,
-    code: TrainingCode,
+    launched: Job,
     before_tracing: Callable[[int], None] = lambda number: None,
-    divided: bool = False,
 ) -> tuple[GpuPlan, ...]:
     """The plan for each of `gpus` in a machine otherwise like this one; seconds for a model not traced before.
 
+    `launched` is what trains, a command perhaps, and `job` the built-in job that computes as much.
     Settings that are not chosen are those recommended for the GPUs. Traces run on the CPU with this interpreter; what
-    CUDA adds is that of a GPU. `before_tracing` is called with the number of traces to make, if any. Nothing says
-    whether a training fits whose states are `divided`.
+    CUDA adds is that of a GPU. `before_tracing` is called with the number of traces to make, if any.
     """
     python = planned_interpreter(interpreter)
     trace = partial(estimate_by_trace, before=partial(before_tracing, 1))
+    code, sharding = training_code_of(launched, interpreter), state_sharding(launched)
     trainings = []
     for planned in gpus:
         machine = planned_inventory(inventory, planned)
         chosen = with_recommended(resolved, machine, python, job, trace).settings
-        target = target_of(machine, python, job).trained_with(chosen)
-        estimator = JobMemoryEstimator(job, target.device, target.processes, python, code=code, divided=divided)
+        target = target_of(machine, python, job)
+        if sharding is None:
+            target = target.trained_with(chosen)
+        else:  # one process for each of these GPUs, however many the command names
+            target = structs.replace(target, processes=len(target.gpus))
+        estimator = JobMemoryEstimator(job, target.device, target.processes, python, code=code, sharding=sharding)
         trainings.append((planned, chosen, target, estimator))
     problems: Sequence[str | None] = [estimator.untraceable for *_, estimator in trainings]
     if not any(problems):

@@ -36,7 +36,6 @@ from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.core.units import format_size
 from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, estimate_from_runs
-from tuner_tui.memory.closed_form import TrainingCode
 from tuner_tui.memory.estimate import MemoryEstimate
 from tuner_tui.memory.model_shape import assumes_task, modelled_job, trains_other_task, unknown_task
 from tuner_tui.memory.trace import TraceError
@@ -96,8 +95,7 @@ def estimate(
         raise SettingsError("--gpu already sets the memory; leave out --memory-limit.")
     machine = read_machine(plan.interpreter)
     if plan.gpus is not None:
-        code = training_code_of(training.job or job, machine.interpreter)
-        print_plans(plan.gpus, machine, resolved, job, code, sharding is not None, as_json)
+        print_plans(plan.gpus, machine, resolved, job, training.job or job, as_json)
         return
     # Of a command only the model may be known: its launcher decides what is recommended, and its runs correct the
     # estimate; `job` is the built-in job that computes as much.
@@ -286,18 +284,12 @@ def print_breakdown(estimator: JobMemoryEstimator, settings: Settings, by: str, 
 
 
 def print_plans(
-    gpus: str,
-    machine: LocalMachine,
-    resolved: Resolved,
-    job: BuiltinJob,
-    code: TrainingCode,
-    divided: bool,
-    as_json: bool,
+    gpus: str, machine: LocalMachine, resolved: Resolved, job: BuiltinJob, launched: Job, as_json: bool
 ) -> None:
     """Print a table of the GPUs in `gpus`, or one document with `--json`. Raises `SettingsError` for an unknown GPU."""
     planned = parse_gpus(gpus)
     say = cache(partial(print_tracing, job.model))
-    plans = plan_gpus(planned, machine.inventory, machine.interpreter, resolved, job, code, say, divided)
+    plans = plan_gpus(planned, machine.inventory, machine.interpreter, resolved, job, launched, say)
     if all(plan.best is None for plan in plans):
         fail(f"The model {job.model} cannot be estimated. {plans[0].not_traced} A short run measures its memory.")
     if as_json:
