@@ -276,7 +276,10 @@ _STARRED = re.compile(r"\s*\*+\s")
 """imagenet.py and its many copies print the result of an evaluation after a star."""
 _DICTIONARY = re.compile(r"\{'\w+': ")
 """Metrics that are printed as a dictionary without a loss were computed by an evaluation."""
-_NO_LOSS = re.compile(r"scal|weight|func|fn|coef|type|mask|factor")
+_NO_LOSS = re.compile(
+    r"scal|weight|func|fn|coef|type|mask|factor|samples|steps|every|freq|interval|window|alpha|beta|lambda|margin|decay"
+)
+"""What a setting of the loss is called, after `loss`."""
 _PERPLEXITY = frozenset({"ppl", "perplexity"})
 _EXPONENTIAL = re.compile(r"(?:exp|ppl|perplexity)\([a-z_ ]*$")
 _OF_AVERAGE = re.compile(r"(?:(?!\d\.\d).)*(?<![a-z])ema(?![a-z])")
