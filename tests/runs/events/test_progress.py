@@ -71,9 +71,13 @@ def test_evaluation_and_saving_are_charged() -> None:
     assert left == pytest.approx(80 * 1.0 + 4 * 40.0 + 9 * 10.0)
 
 
-def test_an_evaluation_before_the_first_steps_is_not_repeated_for_each_of_them() -> None:
-    story = [ev.Evaluated(t=1.0, rank=0, step=1, metrics={}, seconds=40.0), *training(30, eval_s=40.0)]
-    assert seconds_left(fold_all(RunState(), story), 30.0) == pytest.approx(70.0)
+@pytest.mark.parametrize(("count", "seconds", "expected"), [(30, 40.0, None), (90, 40.0, None), (90, 20.0, 10.0)])
+def test_whether_an_evaluation_before_the_first_steps_is_repeated_is_not_known(
+    count: int, seconds: float, expected: float | None
+) -> None:
+    story = [ev.Evaluated(t=1.0, rank=0, step=1, metrics={}, seconds=seconds), *training(count, eval_s=seconds)]
+    left = seconds_left(fold_all(RunState(), story), float(count))
+    assert left == expected if expected is None else left == pytest.approx(expected)
 
 
 def test_evaluations_are_expected_at_the_interval_of_those_that_were_seen() -> None:

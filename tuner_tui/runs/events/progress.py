@@ -183,7 +183,7 @@ def seconds_left(state: RunState, now: float) -> float | None:
 
     None too for a run that was asked to stop, which makes no more of them.
     Uses the step time of the last seconds; evaluations and checkpoints go on as often as they were so far, and so do
-    lulls: it is None while the training has made no whole cycle of them.
+    lulls: it is None while the training has made no whole cycle of what may take much of it.
     """
     rank, ends = state.first_rank, state.finished or state.stop_requested
     if rank is None or rank.latest is None or state.step is None or not state.total_steps or ends:
@@ -215,7 +215,11 @@ def seconds_left(state: RunState, now: float) -> float | None:
         # A lull is noted after the last counters before it, and none follows the last step.
         pauses_s += lull_s * max(0, math.ceil((since + steps_left) / interval - 0.25) - 1)
         longest_s = lull_s if since > 0.75 * interval else step_time_s
-    return max(0.0, steps_left * step_time_s + pauses_s - _elapsed_in_step(state, now, longest_s))
+    left_s = steps_left * step_time_s + pauses_s
+    again_s = rank.latest.eval_s * steps_left / rank.latest.own_steps
+    if evaluated and max(evaluated) <= state.first_step + 1 and again_s > left_s / 3:
+        return None  # one at the start: how often there will be others is not known
+    return max(0.0, left_s - _elapsed_in_step(state, now, longest_s))
 
 
 MAX_SINGLE_LULL = 0.1
