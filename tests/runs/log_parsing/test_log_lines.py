@@ -34,6 +34,22 @@ def test_prefixes_follow_one_another() -> None:
     assert (line.text, line.rank, line.level) == ("step 5", 3, "E")
 
 
+def test_a_tab_ends_the_time() -> None:
+    (line,) = parse_lines(["2026-03-01 10:00:01,884\tERROR worker.py:431 -- no plates"])
+    assert (line.text, line.level) == ("worker.py:431 -- no plates", "E")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "rank"),
+    [("[rank1]:  ", 1), ("oven gpu 3 |    ", 3), ("oven-worker-1: ", None)],
+    ids=["blanks of its own", "a column", "the name of a host"],
+)
+def test_the_prefix_of_a_traceback_is_taken_off_with_its_blanks(prefix: str, rank: int | None) -> None:
+    texts = ("Traceback (most recent call last):", '  File "/home/ann/bake.py", line 7, in main', "ValueError: no")
+    lines = parse_lines([prefix + text for text in texts])
+    assert [(line.text, line.rank) for line in lines] == [(text, rank) for text in texts]
+
+
 def test_a_record_with_only_the_time_is_blank() -> None:
     assert [line.text for line in parse_lines(["10:00:01 ", f"{' ' * 12}ERROR    No plates"])] == ["", "No plates"]
 
@@ -73,6 +89,7 @@ def test_a_signal_is_read(row: dict[str, Any]) -> None:
         ("out of memory, trying a smaller batch", False, True),
         ("skipped a broken image", False, True),
         ("please consider falling back to fp32", False, False),
+        ("To keep retrying until the cluster is up, use the flag", False, False),
         ("hello", False, False),
     ],
 )

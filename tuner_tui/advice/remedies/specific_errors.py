@@ -144,7 +144,7 @@ def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...
         return (remedy("reinstall-torch"),)
     package = where if "/" in (name or "") else name
     reinstall = remedy("reinstall-package", package=package or "the package that fails")
-    return (reinstall, *_rows("without-package", situation, name))
+    return (reinstall, *_rows("without-broken-package", situation, name))
 
 
 def _rows(ladder: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:

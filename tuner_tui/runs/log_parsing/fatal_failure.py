@@ -430,7 +430,7 @@ def _extend_over(failure: Failure, chain: Sequence[Failure]) -> Failure:
 def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -> list[FailureMatch]:
     """Matches native messages, shells and kernels: patterns that need no exception."""
     in_exceptions = {number for failure in exceptions for number in range(failure.first, failure.last + 1)}
-    matches = []
+    matches, messages = [], crash_table().messages
     crash_lines, stack = native_stack(lines)
     for line in lines:
         if line.quiet or line.number in in_exceptions or ONLY_BAR.search(line.text) or reports_progress(line.text):
@@ -439,11 +439,11 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
         pattern = first_of(crash_table().bare, text)
         alone = MESSAGE_ALONE.match(text) or line.level == "F" or (text is not line.text and "what():" in line.text)
         if pattern is None and alone:
-            pattern = first_of(crash_table().messages, text)
+            pattern = first_of(messages, text)
         elif pattern is None and line.number >= len(lines) - LAST_LINES and not matches_any("handled", text):
-            certain = (row for row in crash_table().messages if row.confidence == "certain")
-            begun = ((row, form.match(text)) for row in certain for form in row.regexes)
-            pattern = next((row for row, match in begun if match and match.end() >= PECULIAR_CHARS), None)
+            certain = (row for row in messages if row.confidence == "certain")
+            begun = (match for row in certain for form in row.regexes if (match := form.match(text)))
+            pattern = first_of(messages, text) if any(match.end() >= PECULIAR_CHARS for match in begun) else None
         is_last_word = line.level == "F" and line.number >= len(lines) - LAST_LINES
         if pattern is not None or is_last_word:
             paragraph = pattern is not None and pattern.cause == "bad-arguments"

@@ -334,7 +334,7 @@ class LearnedPrefix(Struct, frozen=True):
 
 
 LEVEL_WORD = re.compile(r"\b(DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b")
-RANK_WORD = re.compile(r"(?:rank|gpu|task|worker|trainer|proc(?:ess)?)\W{0,2}(?P<a>\d{1,4})\b|\[\d+,(?P<b>\d+)\]<std")
+RANK_WORD = re.compile(r"(?<!-)(?:rank|gpu|task|worker|trainer|proc\w*)\W{0,2}(?P<a>\d{1,4})\b|\[\d+,(?P<b>\d+)\]<std")
 
 
 def _learn_prefix(lines: Sequence[str], header: int) -> LearnedPrefix | None:
@@ -365,4 +365,4 @@ def _shape(prefix: str) -> str:
     body = prefix.rstrip()
     parts = re.findall(r"\d+|\s+|[^\d\s]+", body)
     forms = (r"\d+" if part.isdigit() else r"\s+" if part.isspace() else re.escape(part) for part in parts)
-    return "".join(forms) + (r"(?: |$)" if len(prefix) > len(body) else "")
+    return "".join(forms) + (rf"(?: {{1,{len(prefix) - len(body)}}}|$)" if len(prefix) > len(body) else "")
