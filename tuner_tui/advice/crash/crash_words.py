@@ -72,8 +72,7 @@ def detail_of(message: str) -> str:
     """What a message says after the class of the exception, without addresses, to stand before other words."""
     text = re.sub(r"For further information visit |https?://\S+|\A[\w.]+:?\s*\Z", "", message)
     text = re.sub(r"(?i)\W*\bplease (?:report|file|open|submit)\b.*", "", text.partition(": ")[2] or text)
-    detail = quote_log(text, 240)
-    return f"{detail}; " if detail else ""
+    return f"{quote_log(text, 240)}; " if text.strip() else ""
 
 
 def subject_of(cause: str, message: str) -> str | None:

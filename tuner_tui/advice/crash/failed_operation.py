@@ -29,8 +29,6 @@ SETTING = re.compile(
     r"\b((?:\w+\.)?(?:\w+_)?(?:cfg|conf|configs?|args|opts?|options|settings|hparams?|hps?)\.[\w.]+)\b(?!\()"
 )
 MIRRORED = str.maketrans("([{)]}", ")]}([{")
-
-
 MAX_CHARS = 400
 """Of a quoted part of a log."""
 
@@ -107,7 +105,7 @@ def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind
         {"function": frame.function, "type": operand or "it"}
         | values
         | {
-            "line": line if frame.file else "the line that the traceback shows",
+            "line": line if frame.file else "the line that raised it",
             "name_or_value": f"`{key}`",
             "object": operand or "it",
             "from_object": f" in `{operand}`" if operand else "",

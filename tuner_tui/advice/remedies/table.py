@@ -159,6 +159,7 @@ FACTS: Mapping[str, Callable[[Situation], object]] = {
     "runs-fused": lambda situation: situation.supports("fused"),
     "peft-installed": lambda situation: situation.has_package("peft"),
     "launch-blocking": lambda situation: read_table("launch-blocking")[situation.backend or "cuda"],
+    "followed-run": lambda situation: situation.run is not None,
     "built-in-job": lambda situation: isinstance(situation.job, BuiltinJob),
     # On random weights LoRA learns next to nothing.
     "random-weights": lambda situation: isinstance(situation.job, BuiltinJob) and situation.job.model in SHAPES,

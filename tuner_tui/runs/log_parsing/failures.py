@@ -56,7 +56,7 @@ LINK = re.compile(
     r"^(?:During handling of the above exception|The above exception was the direct cause|Original Traceback)"
 )
 THREAD = re.compile(r"^Exception in thread ")
-PASSES_ON = re.compile(r"return (?:f|fn|func|function|method)\((?:self, )?(?:\*args, )?\*\*kwargs\)$")
+PASSES_ON = re.compile(r"(?:return|\w+ =) (?:f|fn|func|function|method|wrapped)\((?:\w+, )?(?:\*args, )?\*\*kwargs\)$")
 RAISES = re.compile(r"raise (?!AttributeError)(?:(?:\w+\.)*[A-Z]\w*|type\(\w+\))\(|assert\b|[), fr]*['\"].+['\"]\)?$")
 """A statement that refuses what it is given; Python before 3.8 shows the last of its lines, the message."""
 UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_wrap", "spawn_main"})
@@ -297,10 +297,13 @@ class _ExceptionParser:
                 break
             message.append(following.text)
             self.position += 1
+        whole = headline_of(message)
+        headline = whole[inner.end() :] if (inner := search_any("around-in-words", whole)) else whole
+        match = EXCEPTION.match(headline) or match
         return Failure(
             first=line.number,
             last=self.lines[self.position - 1].number,
-            headline=headline_of(message),
+            headline=headline,
             message="\n".join(message),
             type="ProcessRaisedException" if spawned else match["type"] if match else None,
             rank=line.rank,
@@ -444,8 +447,7 @@ class LauncherReport(Struct, frozen=True):
 
 def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
     """The first failed process and how it ended, by the words of its launcher."""
-    rank, local_rank, code, number, request = None, None, None, None, None
-    in_root = False
+    in_root, rank, local_rank, code, number, request = False, None, None, None, None, None
     for line in lines:
         # torchrun lists the processes in the order in which it collected them; only under "Root Cause" is the first.
         in_root = in_root or ROOT_CAUSE.match(line.text) is not None

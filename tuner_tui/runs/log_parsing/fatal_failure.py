@@ -195,7 +195,7 @@ def newest_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     ends.sort(key=lambda failure: failure.first)
     if not ends:
         return lines
-    begins = (line.text[:1].strip() and not BAR.search(line.text) for line in lines)
+    begins = (line.text[:1].strip() and line.text[:9] != "Traceback" and not BAR.search(line.text) for line in lines)
     texts = [DIGITS.sub("0", line.text.strip()) if is_text else "" for is_text, line in zip(begins, lines, strict=True)]
     first = exceptions[0] if exceptions else ends[0]
     words = first.headline.partition(": ")[2]
@@ -548,8 +548,7 @@ def _fatal_event(state: RunState) -> OutOfMemory | Raised | None:
 
 
 def _is_memory_error(type_name: str, message: str) -> bool:
-    name = type_name.rsplit(".", 1)[-1]
-    return name in ("OutOfMemoryError", "MemoryError") or "memory" in message.lower()
+    return type_name.rsplit(".", 1)[-1] in ("OutOfMemoryError", "MemoryError") or "memory" in message.lower()
 
 
 def _best_witness(
