@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fakes.situations import GB, NOW, PID, box, samples, situation, training
-from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.advice.diagnose import diagnose, in_past_tense
+from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import ProcessSample, Sample
@@ -44,7 +45,31 @@ def test_a_run_that_has_ended_keeps_its_findings_on_speed(outcome: str) -> None:
     idle = (*samples(gpu={}, workers=(99.0,) * 8), replace(samples()[-1], time_s=NOW + 3))
     (finding,) = diagnose(situation(state=waited, now_s=NOW + 3600, samples=idle))
     assert finding.cause == "data-wait"
-    assert "98 %" in finding.sentence
+    assert finding.sentence.startswith("Training waited for data for 98 % of each step: ")
+    assert finding.evidence[0].startswith("data wait 98 % of step time")
+
+
+@pytest.mark.parametrize(
+    ("present", "past"),
+    [
+        ("Training waits for data for 31 % of each step: the workers wait too", "waited for data waited too"),
+        ("The GPU is busy only 30 % of the time and does not wait for data", "was did not wait"),
+        ("Rank 1 is slow: the other ranks wait for it for 9 % of each step", "was waited"),
+        ("rank 1: waits 3 ms for data and works 4 ms a step", "waited worked"),
+        ("Other programs use 81 % of the CPU: training waits for a core 62 % of the time", "used waited"),
+        ("1 of 8 workers is busy, the others are idle", "was were"),
+        ("Evaluation takes 40 % of the run's time", "took"),
+        ("the training's processes use 39 % of one core", "used"),
+        ("data wait 31 % of step time, 2 min into the training", "data wait"),
+        ("This analysis of 3 uses in thesis.py", "analysis used"),
+    ],
+)
+def test_of_a_run_that_has_ended_findings_say_what_was(present: str, past: str) -> None:
+    finding = in_past_tense(Finding("x", "hint", present, (present,), "certain"))
+    assert finding.evidence == (finding.sentence,)
+    words = finding.sentence.replace(",", "").split()
+    assert [word for word in past.split() if word not in words] == []
+    assert not {"waits", "is", "are", "takes", "works"} & {*words}
 
 
 @pytest.mark.parametrize("finished", [None, Finished(t=NOW, outcome="completed")])
@@ -395,7 +420,7 @@ def test_jumps_of_the_loss_that_share_a_row_are_a_finding() -> None:
     (finding,) = diagnose(replace(situation(state=done), suspects=suspects))
     assert (finding.cause, finding.sentence) == (
         "loss-spikes",
-        "The loss jumps in 4 steps, each time with rows 8 to 11 of the data",
+        "The loss jumped in 4 steps, each time with rows 8 to 11 of the data",
     )
 
 

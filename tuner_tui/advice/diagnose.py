@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from itertools import combinations
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +15,7 @@ from tuner_tui.advice.crash.findings import crash_findings
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings import gpu, memory, non_finite, not_applied, step_time
 from tuner_tui.advice.situation import Situation
+from tuner_tui.core.files import read_data_file
 from tuner_tui.runs.events.run_state import RunState
 
 FindingRule = Callable[[Situation], Finding | None]
@@ -40,6 +43,14 @@ SPEED_RULES: tuple[FindingRule, ...] = (
     step_time.padding,
 )  # fmt: skip
 """Rules that judge a training while it runs; one that has ended keeps their findings."""
+PAST_RULES = frozenset(
+    {
+        *SPEED_RULES, step_time.evaluation_share, step_time.save_share, non_finite.non_finite_values,
+        non_finite.diverged, non_finite.loss_spikes,
+    }
+)  # fmt: skip
+"""Rules on what a training does, which one that has ended did."""
+PAST_TENSE = Path(step_time.__file__).with_name("past_tense.yaml")
 JUDGED_OUTCOMES = ("completed", "stopped")
 
 SEVERITY_RANK = {"failed": 0, "warning": 1, "hint": 2}
@@ -65,8 +76,19 @@ def _findings_after_the_end(situation: Situation) -> list[Finding]:
         if finding is None and training is not None and rule in SPEED_RULES:
             finding = rule(training)
         if finding is not None and finding.cause not in {earlier.cause for earlier in findings}:
-            findings.append(finding)
+            findings.append(in_past_tense(finding) if rule in PAST_RULES else finding)
     return findings
+
+
+def in_past_tense(finding: Finding) -> Finding:
+    """The finding with its sentence and its evidence as they are said of a run that has ended."""
+    phrases = read_data_file(PAST_TENSE)
+    pattern = re.compile(rf"\b({'|'.join(phrases)})\b")
+
+    def past(text: str) -> str:
+        return pattern.sub(lambda phrase: phrases[phrase[0]], text)
+
+    return replace(finding, sentence=past(finding.sentence), evidence=tuple(map(past, finding.evidence)))
 
 
 def _at_its_last_step(situation: Situation) -> Situation | None:
