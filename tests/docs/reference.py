@@ -63,6 +63,7 @@ def key_bindings() -> str:
         "Troubleshooting panel": keys.KEYS["troubles"] + keys.KEYS["remedy"],
         "Tune screen": keys.KEYS["tune"],
         "Compare screen": keys.KEYS["compare"],
+        "Hosts": keys.KEYS["hosts"] + keys.KEYS["host"],
         "Watch screen": keys.KEYS["watch"] + keys.KEYS["watch jobs"] + keys.KEYS["watch rows"],
     }
     tables = "\n".join(f"## {title}\n\n{_key_table(bindings)}" for title, bindings in screens.items())

@@ -156,7 +156,7 @@ def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
     from tuner_tui.view.hosts_rows import hosts_rows
     from tuner_tui.view.sample_history import WINDOWS
 
-    draw = None if as_json else lambda views, width: hosts_rows(views, {}, WINDOWS[0], width)
+    draw = None if as_json else lambda views, width: hosts_rows(views, {}, WINDOWS[0], None, width)
     with Signals() as interrupts:
         ends_s = time.monotonic() + (HOSTS_ANSWER_S if once else FIRST_ANSWER_S)
         while time.monotonic() < ends_s and not (interrupts.interrupts or interrupts.terminated):

@@ -29,17 +29,23 @@ if TYPE_CHECKING:
     from tuner_tui.hosts import HostView
 
 LONGEST_NAME, INDENT = 30, 4
+CURSOR = "▸ "
 FREE_SHARE, FREE_PCT = 0.05, 5.0
 """A GPU below both, of its memory and its time, is free to use."""
 
 
 def hosts_rows(
-    views: Sequence[HostView], recent: Mapping[str, Sequence[Sample]], window: Window, width: int, height: int = 0
+    views: Sequence[HostView],
+    recent: Mapping[str, Sequence[Sample]],
+    window: Window,
+    cursor: int | None,
+    width: int,
+    height: int = 0,
 ) -> list[Line]:
     """Return the sum of all hosts and the rows of each, in columns that are the same for all.
 
     `recent` has the samples of each by its name, of which histories show the past `window`. What is left of `height`
-    goes to blank rows, then to histories.
+    goes to blank rows, then to histories. The host at `cursor` has a mark.
     """
     name_width = min(LONGEST_NAME, width // 4, max((text_width(view.name) for view in views), default=0))
     machines = [view.machine for view in views if view.machine is not None]
@@ -47,15 +53,16 @@ def hosts_rows(
     gpus = [gpu for machine in machines for gpu in machine.sample.gpus]
     columns = gpu_columns(max((len(machine.sample.gpus) for machine in machines), default=0), width - INDENT)
 
-    def rows_of(view: HostView, room: int) -> list[Line]:
-        return host_rows(view, width, name_width, has_jobs, recent.get(view.name, ()), room, columns, window)
+    def rows_of(number: int, room: int) -> list[Line]:
+        view, mark = views[number], "" if cursor is None else CURSOR if number == cursor else " " * len(CURSOR)
+        return host_rows(view, width, name_width, has_jobs, recent.get(view.name, ()), room, columns, window, mark)
 
-    sections = [_sum_rows(gpus), *(rows_of(view, 0) for view in views)]
+    sections = [_sum_rows(gpus), *(rows_of(number, 0) for number in range(len(views)))]
     spare = height - sum(map(len, sections)) - len(views)
     if spare > 0 and gpus:
         for n, view in enumerate(views, 1):  # by the number of GPUs, so that their histories are of one height
             share = 0 if view.machine is None else len(view.machine.sample.gpus) / len(gpus)
-            sections[n] = rows_of(view, len(sections[n]) + int(spare * share))
+            sections[n] = rows_of(n - 1, len(sections[n]) + int(spare * share))
     return join_sections(sections, apart=spare >= 0)
 
 
@@ -82,13 +89,14 @@ def host_rows(
     room: int = 0,
     columns: int = 0,
     window: Window = WINDOWS[0],
+    mark: str = "",
 ) -> list[Line]:
-    """Return a header, labelled gauges of the GPUs, and the runs; of a silent host why it is.
+    """Return a header behind a `mark`, labelled gauges of the GPUs, and the runs; of a silent host why it is.
 
     With `has_jobs` there is room for what runs on each GPU, even if nothing does. Histories of `recent` samples take
     what is left of `room`.
     """
-    name = TextSpan(shorten(align_left(view.name, name_width) + "  ", width), "strong")
+    name = TextSpan(shorten(f"{mark}{align_left(view.name, name_width)}  ", width), "strong")
     machine = view.machine
     if machine is None:
         style: Style = "dim" if view.problem is None else "bad"

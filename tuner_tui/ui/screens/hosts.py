@@ -1,4 +1,4 @@
-"""The page of several hosts."""
+"""The page of several hosts, of which one is opened with its jobs."""
 
 from __future__ import annotations
 
@@ -12,32 +12,77 @@ from tuner_tui.hardware.sample import HostSample
 from tuner_tui.hosts import HostView
 from tuner_tui.ui.keys import GLOSSARIES, KEYS
 from tuner_tui.ui.screens.sub_screen import PanelScreen
+from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
-from tuner_tui.view.hosts_rows import hosts_rows
+from tuner_tui.view.cells import Line, plain_text
+from tuner_tui.view.hosts_rows import CURSOR, INDENT, hosts_rows
 from tuner_tui.view.sample_history import WINDOWS, SampleHistory
 
 REMEMBERED_SAMPLES = 600
 """Of each host: what ten minutes of histories need, and no more, as there may be many hosts."""
 
 
+class HostsPanel(RowsPanel):
+    """Shows all hosts; a move of the cursor scrolls to its host."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["hosts"]]
+
+    def __init__(self) -> None:
+        super().__init__(hosts_rows, (), {}, WINDOWS[0], 0, can_focus=True, fills=True)
+        self._scrolled_to = 0
+
+    def _window(self, rows: list[Line], height: int) -> list[Line]:
+        cursor = self.values[3]
+        if cursor != self._scrolled_to:
+            self._scrolled_to = cursor
+            start = next((n for n, row in enumerate(rows) if row and row[0].text.startswith(CURSOR)), 0)
+            below = range(start + 1, len(rows))
+            end = next((n for n in below if not plain_text(rows[n]).startswith(" " * INDENT)), len(rows))
+            # A row more on either side: a sign may stand there for the rows hidden.
+            self.set_reactive(HostsPanel.top, min(max(self.top, end + 1 - height), max(0, start - 1)))
+        return super()._window(rows, height)
+
+    def action_move(self, by: int) -> None:
+        views, recent, window, cursor = self.values
+        self.values = (views, recent, window, max(0, min(len(views) - 1, cursor + by)))
+
+
+class HostScreen(WatchScreen):
+    """One of several hosts."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["host"]]
+    HELP_KEYS = (*KEYS["host"], *WatchScreen.HELP_KEYS)
+
+
 class HostsScreen(PanelScreen):
     """Shows `view`, which the app sets."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["watch"]]
-    HELP_KEYS = (*KEYS["watch rows"], *KEYS["watch"], *KEYS["app"])
+    HELP_KEYS = (*KEYS["hosts"], *KEYS["watch"], *KEYS["app"])
     GLOSSARY = GLOSSARIES["watch"]
 
-    panel: RowsPanel
+    panel: HostsPanel
     view: reactive[tuple[HostView, ...]] = reactive((), init=False, repaint=False)
 
     def __init__(self) -> None:
-        self._recent: dict[str, SampleHistory] = {}
-        super().__init__(RowsPanel(hosts_rows, (), self._recent, WINDOWS[0], can_focus=True, fills=True), "Hosts")
+        super().__init__(HostsPanel(), "Hosts")
+        self._recent: dict[str, SampleHistory] = self.panel.values[1]
+        self._opened: HostScreen | None = None
 
     def action_window(self) -> None:
         """Show ten minutes in histories, or two."""
-        view, recent, window = self.panel.values
-        self.panel.values = (view, recent, WINDOWS[window is WINDOWS[0]])
+        view, recent, window, cursor = self.panel.values
+        self.panel.values = (view, recent, WINDOWS[window is WINDOWS[0]], cursor)
+
+    def action_open(self) -> None:
+        """Show the host at the cursor alone, as on that machine itself."""
+        host = next(iter(self.view[self.panel.values[3] :]), None)
+        if host is None or host.machine is None:
+            self.notify("The host has not answered yet.", severity="warning")
+            return
+        self._opened = HostScreen(False, host.name, [*self._recent[host.name]][:-1])
+        self.app.push_screen(self._opened, lambda _: setattr(self, "_opened", None))
+        self._opened.view = host.machine
 
     def watch_view(self, view: tuple[HostView, ...]) -> None:
         samples = {host.name: host.machine.sample for host in view if host.machine is not None}
@@ -45,5 +90,8 @@ class HostsScreen(PanelScreen):
             history = self._recent.setdefault(name, SampleHistory(REMEMBERED_SAMPLES))
             if not history or history[-1].time_s != sample.time_s:
                 history.append(replace(sample, host=HostSample(), processes=()))
-        self.panel.values = (view, self._recent, self.panel.values[2])
+        self.panel.values = (view, *self.panel.values[1:])
         self.set_panel_title(self.panel, f"Hosts · {len(samples)} of {len(view)} answer")
+        if self._opened is not None:
+            opened = self.panel.values[3]
+            self._opened.view = view[opened].machine or self._opened.view

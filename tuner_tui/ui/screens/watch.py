@@ -31,6 +31,7 @@ from tuner_tui.view.watch_rows import (
 )
 
 if TYPE_CHECKING:
+    from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.read.machine_monitor import MachineView, WatchedJob
 
 
@@ -126,7 +127,10 @@ MIN_JOB_ROWS = 5
 
 
 class WatchScreen(SubScreen):
-    """Shows `view`. With `one_job` it shows the processes of a single job, and only its GPUs."""
+    """Shows `view`. With `one_job` it shows the processes of a single job, and only its GPUs.
+
+    Histories begin with samples from `earlier` on.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["watch"]]
     HELP_KEYS = (*KEYS["watch jobs"], *KEYS["watch rows"], *KEYS["watch"], *KEYS["app"])
@@ -135,13 +139,15 @@ class WatchScreen(SubScreen):
     view: reactive[MachineView | None] = reactive(None, repaint=False)
     window: reactive[Window] = reactive(WINDOWS[0], repaint=False)
 
-    def __init__(self, one_job: bool, heading: str) -> None:
+    def __init__(self, one_job: bool, heading: str, earlier: Sequence[Sample] = ()) -> None:
         super().__init__()
         self.gpus, self.host = (RowsPanel(lambda rows, _: rows, (), classes="panel") for _ in range(2))
         self.jobs = WatchedJobsPanel(classes="panel")
         self._one_job = one_job
         self._only: tuple[int, ...] = ()
         self._seen = SampleHistory()
+        for sample in earlier:
+            self._seen.append(sample)
         self._rows = (0, 0)
         self._job_rows = MIN_JOB_ROWS
         self.gpus.border_title = "GPUs"
