@@ -36,7 +36,7 @@ def check_the_call(failure: Failure, explanation: Explanation | None) -> CallChe
     inner = next(named, None)
     explained = () if explanation is None else explanation.remedies
     if inner is None:
-        return CallChecks(explained, bool(explained))
+        return CallChecks(explained or (() if frames else (remedy("untraced"),)), bool(explained))
     package = next(iter(named_groups("installed", inner.file)), None)
     is_release = pattern_of("release-errors").search(failure.message) is not None
     title, why = f"look at {show(inner)} in {inner.place}", "the program's innermost line of the traceback"

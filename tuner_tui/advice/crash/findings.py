@@ -198,7 +198,7 @@ def _near_name(cause: CrashCause, log: Sequence[str]) -> tuple[Remedy, ...]:
     *_, last = re.split(r"[./]", name)
     listed = {text for text in named_groups("listed-names", cause.message) if text not in (name, last)}
     failed_name = re.compile(rf"['\"]{re.escape(last)}['\"]")  # the line that failed is no list of settings
-    lines = (line for above, line in pairwise(("", *log)) if not above.lstrip().startswith('File "'))  # no code
+    lines = (line for above, line in pairwise(("", *log)) if 'File "' not in above)  # no code
     shown = (line for line in lines if not failed_name.search(line))
     printed = {text for line in shown for text in named_groups("settings-in-output", line)} - {last}
     options = {text.replace("-", "_") for text in FIELDS} - {last.replace("-", "_")}
