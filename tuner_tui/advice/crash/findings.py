@@ -163,7 +163,8 @@ def _with_words_of_message(cause: CrashCause, remedies: tuple[Remedy, ...]) -> t
         if checks and not detail:
             return (*advice, *checks)
         objects = [name for name in named_groups("objects", detail) if name not in remedies[0].title]
-        title = ": ".join((remedies[0].title, *objects[:1]))  # a file, an option or a key
+        count = int(first in read_data_file(FILE)["quoting"])
+        title = ": ".join((remedies[0].title, *objects[:count]))  # a file, an option or a key
         named = (replace(remedies[0], title=title, why=f"{detail}{remedies[0].why}"), *remedies[1:])
         return (*advice, *checks, *named) if cause.checks.say_demand else (*advice, *named, *checks)
     if advice and _is_new(advice[0], remedies):
