@@ -170,7 +170,7 @@ def _with_words_of_message(cause: CrashCause, remedies: tuple[Remedy, ...]) -> t
     if advice and _is_new(advice[0], remedies):
         # Remedies of a topic were written for this message, but only the message knows a release; those of a cause are
         # for many.
-        position = 0 if cause.topic is None or re.search(r"[<>=]=? ?\d", advice[0].why) else 1
+        position = 0 if cause.topic is None or re.search(r"(?:[<>]=?|==) ?\d", advice[0].why) else 1
         return (*remedies[:position], *advice, *remedies[position:])
     return (*remedies, *checks) if len(remedies) == 1 and cause.confidence != "certain" else remedies
 
