@@ -105,6 +105,20 @@ def test_rows_that_are_left_show_histories() -> None:
     assert tall.count("30 s ago ─") == 1, "the axis stands once"
 
 
+def test_gpus_that_are_all_idle_have_their_charts_from_the_first_second_on() -> None:
+    def idle(seconds: int) -> int:
+        recent = [
+            replace(each, gpus=tuple(replace(gpu, utilisation_pct=0.0) for gpu in each.gpus))
+            for each in samples(seconds, gpus=2)
+        ]
+        return len(gpu_rows(GpuScene(recent[-1], recent, past_s=float(seconds)), 120, 24))
+
+    recent = samples(90, gpus=2)
+    busy = len(gpu_rows(GpuScene(recent[-1], recent, past_s=90.0), 120, 24))
+    assert busy > 20
+    assert (idle(3), idle(90)) == (busy, busy)
+
+
 def test_a_machine_without_gpus_shows_the_history_of_the_processor_but_not_a_screen_full_of_it() -> None:
     shown = texts(scene(None, gpus=0), 60, 40)
     assert sum("▃" * 40 in row for row in shown) == 1, "it is flat"

@@ -127,6 +127,7 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> li
         return [*_in_columns(scene, gpus, columns, width), *problems]
     lines, number = -(-len(gpus) // columns), max(1, each - INDEX - SCALE)
     flat = [all(_is_at_rest(scene, gpu, number) for gpu in gpus[line::lines]) for line in range(lines)]
+    flat = [each and not all(flat) for each in flat]  # where all are, nothing else needs the rows
     tall = max(1, min(TALLEST_HISTORY, (room - 2 - lines - sum(flat)) // max(1, lines - sum(flat))))
     return [*_in_columns(scene, gpus, columns, width, [1 if each else tall for each in flat]), *problems]
 
