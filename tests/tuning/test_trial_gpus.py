@@ -255,6 +255,6 @@ def test_without_a_free_gpu_it_says_who_has_them() -> None:
     with pytest.raises(SettingsError, match=r"GPU 0: alice: python train\.py"):
         choose_gpus(machine("a"), [taken])
     with pytest.raises(SettingsError, match="need GPUs"):
-        free_gpus(BuiltinJob(), box(), None, {})
+        free_gpus(BuiltinJob(), box(), None, list)
     with pytest.raises(SettingsError, match=r"CPU-only.*torch.version.cuda.* prints None"):
-        free_gpus(BuiltinJob(), machine("a", "b"), python("2.13.0+cpu", None), {})
+        free_gpus(BuiltinJob(), machine("a", "b"), python("2.13.0+cpu", None), list)

@@ -5,7 +5,7 @@ One of several trials gets one GPU, and the same part of the cores as each of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -16,11 +16,8 @@ from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_gpus
 from tuner_tui.hardware.interpreter import Interpreter, unused_gpus
 from tuner_tui.hardware.inventory import Gpu, Inventory
-from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.launch.prepare import LaunchRequest
-from tuner_tui.runs.queue.gpu_occupancy import occupancies_by, occupancies_now
 from tuner_tui.runs.queue.turns import GpuOccupancy
-from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.distributed import best_kind, process_count
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import Job
@@ -96,13 +93,9 @@ def bind(request: LaunchRequest, gpu: str | None, cores: int) -> LaunchRequest:
 
 
 def free_gpus(
-    job: Job,
-    inventory: Inventory,
-    interpreter: Interpreter | None,
-    environ: Mapping[str, str],
-    sample: Sample | None = None,
+    job: Job, inventory: Inventory, interpreter: Interpreter | None, occupancies: Callable[[], Sequence[GpuOccupancy]]
 ) -> tuple[str, ...]:
-    """Return the UUIDs of the free GPUs that trials of `job` may use, by `sample` or by one taken for it.
+    """Return the UUIDs of the GPUs that trials of `job` may use and that are free by `occupancies`.
 
     Raises `SettingsError` if there are none, a trial takes several, or the torch of `interpreter` uses none. Where that
     is None, whoever asks for them by name gets them.
@@ -112,10 +105,7 @@ def free_gpus(
         raise SettingsError(NO_GPUS)
     if unused := unused_gpus(inventory, interpreter):
         raise SettingsError(unused)
-    root = runs_dir(environ)
-    return choose_gpus(
-        inventory, occupancies_now(root) if sample is None else occupancies_by(root, inventory.gpus, sample)
-    )
+    return choose_gpus(inventory, occupancies())
 
 
 def ensure_one_process(job: Job) -> None:

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -67,6 +68,7 @@ class Tunings:
         """Return what a tuning of `config` with `interpreter` would do, the time that it needs, and the GPUs that are
         free in `sample`.
         """
+        from tuner_tui.runs.queue.gpu_occupancy import occupancies_by
         from tuner_tui.tuning.create import time_needed
         from tuner_tui.tuning.trial_gpus import free_gpus
         from tuner_tui.tuning.tuned_preset import tuned_preset_name
@@ -84,8 +86,9 @@ class Tunings:
         ]
         gpus: tuple[str, ...] = ()
         if inventory is not None and len(inventory.gpus) > 1 and sample is not None:
+            occupancies = partial(occupancies_by, runs_dir(), inventory.gpus, sample)
             try:
-                gpus = free_gpus(request.job, inventory, interpreter, os.environ, sample)
+                gpus = free_gpus(request.job, inventory, interpreter, occupancies)
             except SettingsError as error:
                 lines.append(("GPUs", f"one trial at a time. {error}"))
         if len(gpus) == 1:

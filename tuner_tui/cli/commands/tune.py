@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from typing import Annotated, cast, get_args
 
@@ -19,6 +20,7 @@ from tuner_tui.core.signals import Signals
 from tuner_tui.core.units import format_gib
 from tuner_tui.runs.launch.prepare import build_request
 from tuner_tui.runs.launch.start import ensure_no_duplicate
+from tuner_tui.runs.queue.gpu_occupancy import occupancies_now
 from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.presets import preset_path
@@ -206,7 +208,7 @@ def _new_tuning(
         ensure_one_process(request.job)
     elif parallel:
         inventory = read_training_machine(options.interpreter).inventory
-        gpus = free_gpus(request.job, inventory, None, request.environ)[: wanted.most_gpus]
+        gpus = free_gpus(request.job, inventory, None, partial(occupancies_now, request.runs_root))[: wanted.most_gpus]
         wanted = structs.replace(wanted, gpu_uuids=gpus)
     ensure_no_duplicate(request)
     prepare_announced(request, options.interpreter)

@@ -14,8 +14,8 @@ from tuner_tui.ui.keys import GLOSSARIES, KEYS
 from tuner_tui.ui.screens.sub_screen import PanelScreen
 from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
-from tuner_tui.view.cells import Line, plain_text
-from tuner_tui.view.hosts_rows import CURSOR, INDENT, hosts_rows
+from tuner_tui.view.cells import Line
+from tuner_tui.view.hosts_rows import CURSOR, hosts_rows
 from tuner_tui.view.sample_history import WINDOWS, SampleHistory
 
 REMEMBERED_SAMPLES = 600
@@ -32,14 +32,10 @@ class HostsPanel(RowsPanel):
         self._scrolled_to = 0
 
     def _window(self, rows: list[Line], height: int) -> list[Line]:
-        cursor = self.values[3]
-        if cursor != self._scrolled_to:
-            self._scrolled_to = cursor
+        if self._scrolled_to != self.values[3]:
+            self._scrolled_to = self.values[3]
             start = next((n for n, row in enumerate(rows) if row and row[0].text.startswith(CURSOR)), 0)
-            below = range(start + 1, len(rows))
-            end = next((n for n in below if not plain_text(rows[n]).startswith(" " * INDENT)), len(rows))
-            # A row more on either side: a sign may stand there for the rows hidden.
-            self.set_reactive(HostsPanel.top, min(max(self.top, end + 1 - height), max(0, start - 1)))
+            self.set_reactive(HostsPanel.top, max(0, start - 1))  # above it a sign stands for the rows hidden
         return super()._window(rows, height)
 
     def action_move(self, by: int) -> None:
