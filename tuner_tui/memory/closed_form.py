@@ -394,7 +394,8 @@ class FixedSizes(Struct, frozen=True):
     and the low-rank product twice. `earlier` are the gradients that exist when the backward pass reaches the first
     block. `summed` is memory of the first GPU at the end of DataParallel's backward pass, where the sum of all
     gradients exists next to its own. `dequantized` is the largest quantized matrix in 16 bit, as it computes.
-    `step_copies` are the gradients in fp32 that DeepSpeed's optimizer step makes.
+    `step_copies` are the gradients in fp32 that DeepSpeed's optimizer step makes, `gathered` the whole weights that a
+    process holds for a time where they are divided.
     """
 
     weights: float
@@ -412,6 +413,7 @@ class FixedSizes(Struct, frozen=True):
     summed: float = 0.0
     dequantized: float = 0.0
     step_copies: float = 0.0
+    gathered: float = 0.0
 
     @property
     def before_a_sample(self) -> float:
@@ -542,6 +544,7 @@ def shard(sizes: FixedSizes, sharding: Sharding, processes: int, shape: ModelSha
         weights=0.0 if sharding.offloads_weights else sizes.weights * (share if stage >= 3 else 1.0),
         gradients=0.0 if on_host and stage >= 2 else gradients,
         states=0.0 if on_host else states * share,
+        gathered=gathered,
         copies=gathered,
         block_copies=gathered,
         cached=gathered,
@@ -616,8 +619,14 @@ def _forward_and_backward(
         phase("loss", before, 0, 0, kept + acts.loss_forward + acts.held),
         phase("loss", copies, 0, 0, kept + acts.loss_backward),
         phase("backward", copies, sizes.word_matrix, sizes.dequantized, kept + again + acts.block_extra),
-        phase("end of backward", 0, sizes.earlier, sizes.dequantized, acts.ends + acts.block + acts.block_extra),
-        phase("end of backward", 0, sizes.gradients, max(tied, sizes.summed), acts.checkpoint),
+        phase(
+            "end of backward",
+            sizes.gathered,
+            sizes.earlier,
+            sizes.dequantized,
+            acts.ends + acts.block + acts.block_extra,
+        ),
+        phase("end of backward", sizes.gathered, sizes.gradients, max(tied, sizes.summed), acts.checkpoint),
     )
 
 
