@@ -139,9 +139,7 @@ def has_histories(gpus: int, columns: int, room: int) -> bool:
 
 def _is_at_rest(scene: GpuScene, gpu: GpuSample, number: int) -> bool:
     """True if a row says all of a GPU's history; one on which we train keeps its height, lest the screen moves."""
-    if gpu.index in scene.training:
-        return False
-    return scene.past_s < JUDGED_S or is_flat(_loads_in_columns(scene, gpu, number), 100.0)
+    return gpu.index not in scene.training and is_flat(_loads_in_columns(scene, gpu, number), 100.0)
 
 
 def dense_gpu_rows(scene: GpuScene, width: int) -> list[Line]:
