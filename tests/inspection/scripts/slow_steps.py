@@ -2,6 +2,7 @@
 the second argument it prints the losses. Without arguments a child trains for each line of the input, one at a time.
 """
 
+import gc
 import json
 import os
 import sys
@@ -159,6 +160,7 @@ def main() -> None:
 def train_in_children() -> None:
     """Print the process id of each child."""
     global KIND
+    gc.freeze()  # else each child looks through all of torch for garbage, and copies it
     for line in sys.stdin:
         KIND = line.strip()
         if os.fork() == 0:

@@ -5,6 +5,7 @@ imported before. What is in the run folder goes to `run` in the case's folder wh
 to `output`, and its exit code to `exit-code`.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -16,6 +17,7 @@ import torch._dynamo  # noqa: F401 - imported by the first optimizer otherwise
 
 for name in sys.argv[2:]:
     importlib.import_module(name)
+gc.freeze()  # else each child looks through all of torch for garbage, and copies it
 run = Path(os.environ["TUNER_RUN_DIR"])
 for folder, *command in json.loads(sys.argv[1]):
     if os.fork() == 0:

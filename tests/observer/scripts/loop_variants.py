@@ -1,6 +1,7 @@
 """Many kinds of training, each in a forked child of a parent that never trains: each child tells a story of its own."""
 
 import argparse
+import gc
 import multiprocessing
 import os
 import tempfile
@@ -611,6 +612,7 @@ SECTIONS = (
 
 
 if __name__ == "__main__":
+    gc.freeze()  # else each child looks through all of torch for garbage, and copies it
     for section in SECTIONS:
         child = multiprocessing.get_context("fork").Process(target=section)
         child.start()
