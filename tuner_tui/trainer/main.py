@@ -83,11 +83,10 @@ def require_packages(names: Sequence[str]) -> None:
 def answer_question(name: str) -> int:
     """Print the answer to the question `name`. Returns the exit code."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    module = PROBES[name]
-    if module is None:
-        answer = measure_import_footprint()
-    else:
+    if module := PROBES[name]:
         answer = import_module(module, __package__).answer_request(json.load(sys.stdin))
+    else:
+        answer = measure_import_footprint()
     sys.stdout.write("\n" + MARK + json.dumps(answer) + "\n")
     return 2 if "problem" in answer else 0
 

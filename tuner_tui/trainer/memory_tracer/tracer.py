@@ -43,6 +43,7 @@ def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[s
     job = JobArguments(**request["job"])
     torch.set_num_threads(1)
     gc.freeze()  # the libraries' objects are not searched for garbage again and again
+    gc.enable()
     model = build_meta_model(job, request["labels"], settings["gradient_checkpointing"], request.get("config"))
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake, emulate_cuda(on_gpu, request["flash"]), without_data_values():
