@@ -81,7 +81,7 @@ def matching_releases(situation: Situation, where: str | None) -> tuple[Remedy, 
     if is_renamed_or_removed(where):
         return (*argument_ladder(situation, where), *matching_releases(situation, None))
     names = [] if where is None else [read_table("distributions").get(name, name) for name in where.split(", ")]
-    update = f"`pip install -U {' '.join(names)}`, or " if names else ""
+    update = f" (`pip install -U {' '.join(names)}`)" if names else ""
     cache = "; then delete unsloth_compiled_cache" if any("unsloth" in line for line in situation.log) else ""
     return (remedy("matching-releases", packages=where or "the packages of the traceback", update=update, cache=cache),)
 

@@ -384,9 +384,8 @@ def headline_of(message: Sequence[str]) -> str:
 
 
 def _frame(match: re.Match[str]) -> CodeFrame:
-    line = match["line"]
     function = (match["function"] or "").strip().rpartition(".")[2]
-    return CodeFrame(match["file"].strip(), function, None if line is None else int(line))
+    return CodeFrame(match["file"].strip(), function, int(match["line"]) if match["line"] else None)
 
 
 def reports_progress(text: str) -> bool:
