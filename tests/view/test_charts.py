@@ -223,3 +223,15 @@ def test_of_what_stays_the_same_the_value_stands_below_the_plots_that_change() -
     assert [plain_text(row).count("│") for row in rows[2:4]] == [1, 1], "one plot has the whole width"
     begun = replace(of_run, memory_bytes=Series("peak memory", "B", steps[:4], (4e8,) * 4), grad_norm=Series("", ""))
     assert "peak memory" in plain_text(plots_rows(begun, None, 110, 10, loss=False)[0]), "too few to say so"
+
+
+def test_the_first_metrics_of_the_evaluations_have_charts_before_the_figures_of_the_training() -> None:
+    steps = (10.0, 20.0, 30.0)
+    results = tuple(Series(f"eval metric {number}", "", steps, (0.1, 0.2, 0.4)) for number in range(3))
+    growing = Series("gradient norm", "", steps, (1.0, 2.0, 3.0))
+    rows = plots_rows(History(results=results, grad_norm=growing), None, 150, 8, loss=False)
+    heading = plain_text(rows[0])
+    assert [heading.index(name) for name in ("eval metric 0", "eval metric 1", "gradient norm")] == sorted(
+        heading.index(name) for name in ("eval metric 0", "eval metric 1", "gradient norm")
+    )
+    assert "eval metric 2" in heading

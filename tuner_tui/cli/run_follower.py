@@ -108,8 +108,7 @@ def _started(event: ev.Started) -> str:
 
 
 def _evaluated(event: ev.Evaluated) -> str:
-    speeds = ("_runtime", "_per_second", "epoch")
-    figures = "  ".join(f"{name} {value:.4g}" for name, value in event.metrics.items() if not name.endswith(speeds))
+    figures = "  ".join(f"{name} {value:.4g}" for name, value in event.results.items())
     return f"evaluated   step {event.step:,}  {figures}".rstrip()
 
 

@@ -29,7 +29,7 @@ from tuner_tui.view.gpu_rows import gpus_in_use
 from tuner_tui.view.loss_chart import EVALUATION as EVALUATION_SIGN
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
 from tuner_tui.view.run_bars import START_UP, full_memory_rows, step_shares, time_rows
-from tuner_tui.view.run_rows import format_metrics, outcome_parts, outcome_sentence, peak_memory, speed_against
+from tuner_tui.view.run_rows import format_results, outcome_parts, outcome_sentence, peak_memory, speed_against
 from tuner_tui.view.settings_form import KNOBS
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def end_facts(scene: EndScene) -> list[Fact]:
     facts = [
         Fact("loss", _loss_text(state, scene.history)),
         Fact(best_label(state), best_text),
-        Fact("metrics", "" if not state.evaluations else " · ".join(format_metrics(state.evaluations[-1].metrics))),
+        Fact("metrics", "" if not state.evaluations else " · ".join(format_results(state.evaluations[-1]))),
         Fact("speed", " · ".join(filter(None, rates))),
         Fact("peak memory", _peak_text(scene)),
         Fact("checkpoint", _checkpoint_text(scene)),

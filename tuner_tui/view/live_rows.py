@@ -198,6 +198,8 @@ def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Line]]:
 
 
 NARROWEST_PLOT, SHORTEST_PLOT = 36, 6
+MAIN_RESULTS = 2
+"""So many metrics of the evaluations stand before the figures of the training."""
 SAME_SHARE = 0.01
 """Of a value that changes by no more a plot would be a level line."""
 
@@ -219,12 +221,15 @@ def plots_rows(history: History, state: RunState | None, width: int, height: int
         heading, axes = legend(title, (curve,), cell_width), Axes(number, end, from_zero=from_zero)
         return curve_rows(heading, (curve,), axes, cell_width - 1, cell_height)
 
-    series = (
+    results = [(result, f.significant, False) for result in history.results]
+    series: Sequence[tuple[Series, Callable[[float | None], str], bool]] = (
         (history.eval_loss, f.significant, False),
+        *results[:MAIN_RESULTS],
         (history.grad_norm, f.significant, True),
         (history.samples_s, f.significant, True),
         (history.learning_rate, f.exponent, True),
         (history.memory_bytes, format_size, True),
+        *results[MAIN_RESULTS:],
     )
     known = [each for each in series if each[0].xs]
     shown = [each for each in known if not (each[2] and _stays_the_same(each[0]))] or known[:1] or [series[2]]

@@ -32,7 +32,7 @@ from tuner_tui.view.charts import blocks
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.run_state import RunState
-    from tuner_tui.runs.events.types import Steps
+    from tuner_tui.runs.events.types import Evaluated, Steps
     from tuner_tui.runs.read.run_context import RunContext
     from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
 
@@ -266,18 +266,18 @@ def finite_style(value: float | None) -> Style:
     return "bad" if value is not None and not math.isfinite(value) else ""
 
 
-def format_metrics(metrics: Mapping[str, float]) -> list[str]:
-    """Return the metrics of an evaluation as text, without loss and speed."""
+def format_results(evaluation: Evaluated) -> list[str]:
+    """Return the results of an evaluation as text, without its loss."""
     return [
         f"{name.removeprefix('eval_').replace('_', ' ')} {f.metric(value)}"
-        for name, value in metrics.items()
-        if name not in ("eval_loss", "epoch") and not name.endswith(("_per_second", "_runtime", "_time"))
+        for name, value in evaluation.results.items()
+        if name != "eval_loss"
     ]
 
 
 def _eval_rows(state: RunState, width: int) -> list[Line]:
     """Return the newest evaluation's metrics; its loss is part of the grid."""
-    text = "  ".join(format_metrics(state.evaluations[-1].metrics)) if state.evaluations else ""
+    text = "  ".join(format_results(state.evaluations[-1])) if state.evaluations else ""
     if not text:
         return []
     at = f"  at step {f.count(state.evaluations[-1].step)}"

@@ -15,6 +15,7 @@ from tuner_tui.runs.events.progress import MAX_SERIES_POINTS, DownsampledSeries,
 from tuner_tui.runs.events.types import (
     BACKWARD,
     Checkpoint,
+    Evaluated,
     Event,
     Finished,
     Launched,
@@ -139,9 +140,20 @@ def test_any_events_have_a_history(story: list[Event]) -> None:
     for event in story:
         builder.add(event)
     history = builder.history()
-    for series in (getattr(history, name) for name in history.__struct_fields__):
+    single = (getattr(history, name) for name in history.__struct_fields__ if name != "results")
+    for series in (*single, *history.results):
         assert len(series.xs) == len(series.ys)
         assert list(series.xs) == sorted(set(series.xs))
+
+
+def test_metrics_of_evaluations_are_series_but_not_their_speed() -> None:
+    builder = HistoryBuilder()
+    for step, accuracy in ((10, 0.5), (20, 0.75)):
+        metrics = {"eval_loss": 1.0, "eval_accuracy": accuracy, "eval_runtime": 3.0, "eval_samples_per_second": 9.0}
+        builder.add(Evaluated(t=step, rank=0, step=step, metrics={**metrics, "epoch": 1.0}))
+    builder.add(Evaluated(t=21, rank=0, step=20, metrics={"eval_loss": 0.1, "eval_accuracy": 0.1}))  # of the best
+    (accuracy_series,) = builder.history().results
+    assert accuracy_series == Series("eval accuracy", "", (10, 20), (0.5, 0.75))
 
 
 @given(st.integers(1, 5000))

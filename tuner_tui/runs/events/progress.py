@@ -316,7 +316,8 @@ class Series(Struct, frozen=True):
 class History(Struct, frozen=True):
     """Series plotted over the steps of a run, each with at most a few hundred points.
 
-    `memory_bytes` is the peak summed over ranks: reserved GPU memory, or resident memory on a CPU.
+    `memory_bytes` is the peak summed over ranks: reserved GPU memory, or resident memory on a CPU. `results` are the
+    other metrics of the evaluations, in the order in which they came.
     """
 
     loss: Series = Series("loss", "")
@@ -325,8 +326,11 @@ class History(Struct, frozen=True):
     memory_bytes: Series = Series("peak memory", "B")
     grad_norm: Series = Series("gradient norm", "")
     learning_rate: Series = Series("learning rate", "")
+    results: tuple[Series, ...] = ()
 
 
+MAX_RESULTS = 12
+"""Metrics of evaluations that are kept; some are of each class."""
 MAX_SERIES_POINTS = 600
 """A series of this length is thinned to half; wide terminals have fewer columns of half cells."""
 
@@ -377,7 +381,9 @@ class HistoryBuilder:
     """Builds the history from events. Events may have large gaps; cumulative counters bridge them."""
 
     def __init__(self) -> None:
-        self._series = {name: DownsampledSeries(series) for name, series in asdict(History()).items()}
+        empty = asdict(History()).items()
+        self._series = {name: DownsampledSeries(series) for name, series in empty if name != "results"}
+        self._results: dict[str, DownsampledSeries] = {}
         self._evaluated_step: int | None = None
         self._ranks: dict[int, _RankCounters] = {}
         self._loss_trust = -1
@@ -390,11 +396,8 @@ class HistoryBuilder:
                 self._add_steps(event)
             case Metrics():
                 self._add_metrics(event)
-            case Evaluated() if event.rank in (None, 0) and "eval_loss" in event.metrics:
-                if event.step == self._evaluated_step:
-                    return  # of the best weights, loaded again after the training, or on other data
-                self._evaluated_step = event.step
-                self._series["eval_loss"].add(event.step, finite(event.metrics["eval_loss"]))
+            case Evaluated() if event.rank in (None, 0) and event.results:
+                self._add_evaluation(event)
             case _:
                 return
         self._built = None
@@ -402,8 +405,23 @@ class HistoryBuilder:
     def history(self) -> History:
         """The history so far; the same object until an event is added."""
         if self._built is None:
-            self._built = History(**{name: series.series() for name, series in self._series.items()})
+            results = tuple(series.series() for series in self._results.values())
+            self._built = History(**{name: series.series() for name, series in self._series.items()}, results=results)
         return self._built
+
+    def _add_evaluation(self, event: Evaluated) -> None:
+        results = dict(event.results)
+        loss = results.pop("eval_loss", None)
+        if loss is not None:
+            if event.step == self._evaluated_step:
+                return  # of the best weights, loaded again after the training, or on other data
+            self._evaluated_step = event.step
+            self._series["eval_loss"].add(event.step, finite(loss))
+        for name, value in results.items():
+            if name not in self._results and len(self._results) < MAX_RESULTS:
+                self._results[name] = DownsampledSeries(Series(name.replace("_", " "), ""))
+            if name in self._results:
+                self._results[name].add(event.step, finite(value))
 
     def _add_metrics(self, event: Metrics) -> None:
         if event.rank not in (None, 0):

@@ -202,6 +202,15 @@ class Evaluated(Event, frozen=True, kw_only=True):
     metrics: Mapping[str, float] = field(default_factory=dict)
     seconds: float | None = None
 
+    @property
+    def results(self) -> Mapping[str, float]:
+        """The metrics that measure the model, not the speed of the evaluation."""
+        return {name: value for name, value in self.metrics.items() if not OF_SPEED.search(name)}
+
+
+OF_SPEED = re.compile(r"(?:_runtime|_per_second|_time)$|^(?:eval_)?(?:epoch|samples|steps|model_preparation_time)$")
+"""Metrics that a Trainer adds to those of the model."""
+
 
 class Checkpoint(Event, frozen=True, kw_only=True):
     """A checkpoint was written completely."""

@@ -205,8 +205,8 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
         ("samples", "samples", None if step is None or a_step is None else step * a_step),  # with those before a resume
         ("loss, last logged", "", None if view.state.loss_problem else _last_value(view.history.loss)),
     ]
-    last = view.state.evaluations[-1].metrics if view.state.evaluations else {}
-    rows += [(name, "", finite(value)) for name, value in last.items() if _is_quality_metric(name)]
+    last = view.state.evaluations[-1].results if view.state.evaluations else {}
+    rows += [(name, "", finite(value)) for name, value in last.items()]
     return rows
 
 
@@ -312,12 +312,6 @@ def _padding(ranks: list[Steps]) -> float | None:
 
 def _last_value(series: Series) -> float | None:
     return next((y for y in reversed(series.ys) if y is not None), None)
-
-
-def _is_quality_metric(name: str) -> bool:
-    """Whether an evaluation metric measures the model, not the speed of the evaluation."""
-    timing = name.endswith(("_runtime", "_per_second")) or name in ("eval_samples", "eval_steps")
-    return name.startswith("eval_") and not timing
 
 
 UNITS_WITH_RATIO = ("samples/s", "tokens/s", "s", "B")
