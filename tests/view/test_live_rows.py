@@ -68,6 +68,16 @@ def test_what_would_be_trained_stands_above_the_gauges_until_there_is_a_run() ->
     )
 
 
+@pytest.mark.parametrize(("width", "height", "gpus"), [(74, 32, 2), (74, 32, 0), (76, 17, 0), (138, 50, 8)])
+def test_a_long_description_is_read_to_its_end_where_there_are_rows(width: int, height: int, gpus: int) -> None:
+    about = " ".join(f"word{n}" for n in range(34))
+    training = (("preset", about), ("model", "m"), ("data", "d"), ("length", "l"), ("", ""), ("t", "starts"))
+    shown = text(scene(None, gpus=gpus)._replace(next_training=training), width, height)
+    assert "word33" in shown
+    assert "…" not in shown
+    assert "starts" in shown
+
+
 def test_eight_gpus_and_the_run_fit_beside_the_settings_of_a_120_by_40_screen() -> None:
     shown = texts(scene(running(START_S), gpus=8), 74, 22)
     assert [row.split()[0] for row in shown if row[:3].strip().isdigit()] == [str(gpu) for gpu in range(8)]

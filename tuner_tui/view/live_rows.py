@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 LEAST_LOSS_ROWS, LEAST_LOSS_SHARE, WANTED_LOSS_SHARE = 6, 0.4, 0.55
 """Rows of the loss chart and its share of the panel for which figures and GPUs give way, and its share of the panel
 before details and blank rows have any: a third of the screen."""
-LEAST_NEXT_ROWS = 6
-"""Rows of what would be trained, at least; a third of the panel where that is more, half of it without GPUs."""
+LEAST_NEXT_ROWS, LEAST_TEXT_ROWS, NEXT_ROWS = 6, 3, 7
+"""Rows of what would be trained, at least: two fifths of the panel where that is more, two thirds without GPUs. Of them
+those of its description, at least, and those of the rest."""
 OLD_SAMPLE_S = 5.0
 
 
@@ -154,8 +155,9 @@ class Parts(NamedTuple):
 def _parts(scene: LiveScene, width: int, height: int) -> Parts:
     state, sample = scene.state, scene.sample
     if state is None:
-        run = [row for pair in scene.next_training for row in labelled_rows(*pair, width, most=3)]
-        run = run[: max(LEAST_NEXT_ROWS, height // (3 if sample and sample.gpus else 2))]
+        rows = max(LEAST_NEXT_ROWS, 2 * height // (5 if sample and sample.gpus else 3))
+        most = max(LEAST_TEXT_ROWS, rows - NEXT_ROWS)
+        run = [row for pair in scene.next_training for row in labelled_rows(*pair, width, most=most)][:rows]
         charted, trains, ranks, differ = False, False, [], False
     else:
         charted = loss_scene(scene) is not None
