@@ -56,6 +56,7 @@ def test_values_that_a_log_shows(logged: list[tuple[str, str]], sentence: str | 
         ([2.3, 1.1, 0.4, 0.9, 0.6], False),
         ([1.0, 10.0, 10.0, 10.0], True),
         ([1.0, 9.9, 9.9, 9.9], False),
+        ([0.7, 1.05, 0.0006, 0.017, 0.07, 0.15, 6.6, 4.6, 0.17], False),  # of tiny batches, and below the first
         ([-4.0, 80.0, 90.0, 95.0], False),  # of a negative loss no multiple is known
         ([12.0, 0.4, 1.9, 0.2, 1.1, 0.3, 25.0, 60.0, 41.0], False),  # it swings, as the sum over an episode does
         ([2.3, 0.4, 0.1, 20.0, 60.0, 15.0, 50.0, 12.0, 40.0], True),  # it swings only since it diverged

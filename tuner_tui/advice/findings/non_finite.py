@@ -98,8 +98,6 @@ def diverged(situation: Situation) -> Finding | None:
         forms = [form for record, form in logged if record.loss is not None][-1:]
         records = [record for record, form in logged if record.loss is None or form in forms]
         printed = [(number, record.loss) for number, record in enumerate(records) if record.loss is not None]
-        if printed and printed[-1][1] < printed[0][1]:
-            return None  # it has spikes, as the loss of one part of a GAN
         trend = reduce(LossTrend.with_loss, [value for _, value in printed], LossTrend())
         loss = trend.newest
         risen = printed[-trend.high][0] if trend.high else 0

@@ -87,6 +87,7 @@ SWING, MAX_SWINGS = 3.0, 1
 class LossTrend(Struct, frozen=True):
     """The `lowest` loss so far, how many of the newest in a row are `DIVERGED` times that or more, and the `swings`."""
 
+    first: float = 0.0
     newest: float | None = None
     lowest: float | None = None
     high: int = 0
@@ -97,16 +98,18 @@ class LossTrend(Struct, frozen=True):
         if not math.isfinite(loss):
             return self
         if self.newest is None or self.lowest is None:
-            return LossTrend(loss, loss)
+            return LossTrend(loss, loss, loss)
         # A sum over an episode, or a loss of either sign as in reinforcement learning, is close to 0 by chance.
         swings = self.newest > self.lowest and self.newest >= SWING * loss and not self.diverged
         high = loss >= DIVERGED * self.lowest > 0
-        return LossTrend(loss, min(loss, self.lowest), self.high + 1 if high else 0, self.swings + swings)
+        lowest = min(loss, self.lowest)
+        return LossTrend(self.first, loss, lowest, self.high + 1 if high else 0, self.swings + swings)
 
     @property
     def diverged(self) -> bool:
-        """Whether a loss that had a level has left it for good."""
-        return self.high >= HIGH_LOSSES and self.swings <= MAX_SWINGS and (self.lowest or 0.0) > 0
+        """Whether a loss that had a level has left it for good. One that is below the first has only spikes."""
+        above = (self.lowest or 0.0) > 0 and (self.newest or 0.0) >= self.first
+        return self.high >= HIGH_LOSSES and self.swings <= MAX_SWINGS and above
 
 
 class RankState(Struct, frozen=True):
