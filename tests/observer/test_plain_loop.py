@@ -105,8 +105,10 @@ def test_variables_that_the_script_holds_are_left_alone(sections: ObservedProces
 def test_the_steps_of_a_resumed_loop_continue_those_of_its_checkpoint(
     sections: ObservedProcess, name: str, steps: tuple[int, int], total: int, epochs: int
 ) -> None:
-    state = fold_all(RunState(), story(sections, name))
+    events = story(sections, name)
+    state = fold_all(RunState(), events)
     assert (state.first_step, state.step) == steps
+    assert min(event.step for event in events_of(events, Metrics)) == steps[0] + 1
     assert (state.total_steps, state.planned_epochs) == (total, epochs)
 
 

@@ -70,6 +70,12 @@ def test_losses_are_the_same_without_the_observer(runs: dict[str, Path], tmp_pat
     assert printed_losses(run_python(SCRIPT, str(tmp_path)).stdout) == losses(runs["saved"])
 
 
+def test_a_run_that_goes_on_counts_from_the_steps_of_its_optimizer(runs: dict[str, Path]) -> None:
+    resumed = history(runs["none"])
+    assert [state.after for state in resumed.states] == [SAVED_AT, SAVED_AT + 1, SAVED_AT + 2]
+    assert [batch.step for batch in resumed.batches] == list(range(SAVED_AT + 1, 37))
+
+
 def test_few_states_are_recorded(runs: dict[str, Path]) -> None:
     lines = (runs["saved"] / "run" / "states-rank0.jsonl").read_text().splitlines()
     states = [(state["after"], state["at"]) for state in map(json.loads, lines)]

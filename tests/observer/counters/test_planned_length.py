@@ -319,6 +319,8 @@ class Tensor:
         ({"ix": Tensor((32,), None), "x": Tensor((32, 8), None), "data": Tensor((900, 8), None)}, 32),
         ({"idx": Tensor((32,), None), "data": Tensor((900, 8), None)}, None),
         ({"loss": Tensor(()), "states": Tensor((64, 4), None), "data": Tensor((900, 4), None)}, 64),
+        ({"inputs": Tensor((64, 30), None), "outputs": Tensor((1920, 33))}, 64),  # a row for each token
+        ({"inputs": Tensor((64, 30), None), "outputs": Tensor((100, 33))}, None),
     ],
 )
 def test_the_batch_of_a_replay_buffer(tmp_path: Path, rows: dict[str, Tensor], expected: int | None) -> None:

@@ -45,6 +45,7 @@ def test_evaluations_and_checkpoints(lightning: ObservedProcess, lightning_outpu
     assert set(last.metrics) == {"eval_loss", "test_loss"}, "of the same weights"
     assert [event.step for event in evaluations] == [5, 10], "the check before the training is no evaluation"
     assert all(event.metrics["eval_loss"] > 0 and event.seconds for event in evaluations)
+    assert {name for event in evaluations for name in event.metrics} == {"eval_loss"}, "the mean over the batches"
     checkpoints = lightning.of(Checkpoint)
     assert [event.step for event in checkpoints] == [5, 5, 10, 10]
     assert str(lightning_output / "last.ckpt") in [event.path for event in checkpoints]

@@ -28,7 +28,7 @@ class Regression(LightningModule):
         return loss
 
     def validation_step(self, batch: tuple[torch.Tensor, torch.Tensor], _: int) -> None:
-        self.log("val_loss", nn.functional.mse_loss(self.layers(batch[0]), batch[1]))
+        self.log("val_loss", nn.functional.mse_loss(self.layers(batch[0]), batch[1]), on_step=True, on_epoch=True)
 
     def test_step(self, batch: tuple[torch.Tensor, torch.Tensor], batch_idx: int) -> None:
         self.log("test_loss", nn.functional.mse_loss(self.layers(batch[0]), batch[1]))

@@ -578,8 +578,14 @@ def resumed_with_adam() -> None:
     for each in model.parameters():  # as loaded from a checkpoint
         moments = {name: torch.ones_like(each) for name in ("exp_avg", "exp_avg_sq")}
         optimizer.state[each] = {"step": torch.tensor(20.0), **moments}
-    for _ in range(4, 7):
-        train(model, optimizer, loader_of())
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    for epoch in range(4, 7):
+        for step, (inputs,) in enumerate(loader_of()):
+            loss = model(inputs).mean()
+            scaler.scale(loss * float("inf") if (epoch, step) == (4, 0) else loss).backward()  # it skips the first step
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
 
 
 def resumed_with_sgd(start_epoch: int = 4, epochs: int = 7) -> None:

@@ -199,14 +199,6 @@ def test_what_is_held_between_steps_is_followed_and_forgotten_with_its_process()
     assert again.ranks[0].anonymous_minima.values == ()
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_an_evaluation_before_the_first_step_of_a_resumed_run_is_of_its_checkpoint(late: bool) -> None:
-    evaluated = ev.Evaluated(t=1.0, source="log lines", step=0, metrics={"eval_loss": 2.7})
-    plan = ev.Plan(t=2.0, rank=0, total_steps=301, first_step=100, guessed=True)
-    state = fold_all(RunState(), [plan, evaluated] if late else [evaluated, plan])
-    assert [each.step for each in state.evaluations] == [100]
-
-
 def test_the_phases_of_a_start_end_with_the_first_step_and_come_in_any_order() -> None:
     story: list[ev.Event] = [
         ev.Launched(t=10.0, pid=1), ev.Started(t=16.0, rank=0, pid=2), ev.Phase(t=20.0, rank=0, phase="loading-model"),

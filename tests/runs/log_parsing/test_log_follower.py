@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.core.clock import ClockReading
@@ -309,6 +310,24 @@ def test_losses_are_spread_over_the_steps_since_the_last_look(tmp_path: Path) ->
     with log.open("a") as file:
         file.write("0")
     assert losses(reader.events(stepped(23), at(2.6), over=True)) == [(23, 1.0)]
+
+
+def test_what_follows_an_evaluation_at_the_end_is_its_metric(tmp_path: Path) -> None:
+    trained = "Epoch: 300, Loss: 0.1009\n"
+    (tmp_path / "output.log").write_text(f"{trained}Accuracy: 0.125\n")
+    ended = Phase(t=3.0, rank=0, phase="ending", step=300, output_until=len(trained) + 16)
+    state = fold_all(evaluating(300, 300, output=len(trained)), [ended])
+    events = PrintedMetrics(tmp_path / "output.log").events(state, at(3), over=True)
+    assert evaluations(events) == [(300, {"eval_accuracy": 0.125})]
+
+
+def test_what_a_resumed_run_prints_is_of_its_own_steps(tmp_path: Path) -> None:
+    evaluated = "step 100: val loss 2.7\n"
+    (tmp_path / "output.log").write_text(f"{evaluated}loss: 2.0\nloss: 1.0\n")
+    state = replace(stepped(105), first_step=100, printed_until=((0, len(evaluated)),))
+    events = PrintedMetrics(tmp_path / "output.log").events(state, at(1), over=True)
+    assert losses(events) == [(103, 2.0), (105, 1.0)]
+    assert evaluations(events) == [(100, {"eval_loss": 2.7})]
 
 
 def test_a_printed_loss_is_not_mixed_with_that_of_backward() -> None:

@@ -149,8 +149,8 @@ def _with_evaluation_output(state: RunState, event: ev.Phase) -> RunState:
     else:  # where it began or ended may be unknown
         began = ranges[-1][0] if ranges and ranges[-1][1] is None else event.output
         ranges = tuple(each for each in ranges[1 - RECENT_EVALUATION_STEPS :] if each[1] is not None)
-        if began is not None and event.output is not None:
-            ranges = (*ranges, (began, event.output, event.output_until))
+        if began is not None and (event.output, event.output_until) != (None, None):
+            ranges = (*ranges, (began, began if event.output is None else event.output, event.output_until))
     return replace(state, evaluation_output=ranges)
 
 
@@ -189,13 +189,7 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
         # After another Trainer in the same process, whose loss and rate say nothing of this one.
         changed |= {"step": event.first_step, "loss": None, "learning_rate": None}
     first_step = event.first_step if total is not None or event.obeys else state.first_step
-    changed["evaluations"] = tuple(_no_earlier(each, first_step) for each in state.evaluations)
     return replace(state, first_step=first_step, accepts_orders=accepts_orders, **changed)
-
-
-def _no_earlier(event: ev.Evaluated, first_step: int) -> ev.Evaluated:
-    """An evaluation before the first step of a process that resumed is of the step at which it did."""
-    return event if event.step >= first_step else replace(event, step=first_step)
 
 
 def _others_train(state: RunState, rank: int | None) -> bool:
@@ -206,7 +200,6 @@ def _others_train(state: RunState, rank: int | None) -> bool:
 def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
     if not state.follows_rank(event.rank):
         return state
-    event = _no_earlier(event, state.first_step)
     # One evaluation is often reported three times: by the observer that saw it begin, by the logger that the script
     # calls and by the line that it prints. They arrive within seconds and are merged into one, with the metrics of all.
     earlier = state.evaluations

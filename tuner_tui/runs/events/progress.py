@@ -44,10 +44,8 @@ MIN_LULL_S = 1.0
 def _lull(recent: Sequence[Steps], counters: Steps) -> list[tuple[int, float]]:
     """A pause before the steps up to new counters, if these took three times as long as before them."""
     usual_s = [seconds / steps for steps, seconds in (_span(a, b) for a, b in pairwise(recent)) if steps]
-    if not usual_s:
-        return []
-    steps, seconds = _span(recent[-1], counters)
-    pause_s = seconds - steps * median(usual_s)
+    steps, seconds = _span(recent[-1], counters) if usual_s else (0, 0.0)
+    pause_s = seconds - steps * median(usual_s or [0.0])
     return [(recent[-1].own_steps, pause_s)] if pause_s > max(MIN_LULL_S, seconds * 2 / 3) else []
 
 
@@ -206,11 +204,8 @@ def seconds_left(state: RunState, now: float) -> float | None:
     if intervals and max(intervals) > 2 * min(intervals):
         step_time_s = rank.latest.train_s / rank.latest.own_steps
     elif intervals:
-        lull_s, interval, since = (
-            fmean(each for _, each in lulls),
-            median(intervals),
-            rank.latest.own_steps - lulls[-1][0],
-        )
+        lull_s, interval = fmean(each for _, each in lulls), median(intervals)
+        since = rank.latest.own_steps - lulls[-1][0]
         step_time_s = (seconds - sum(each for at, each in lulls if at >= rank.recent[0].own_steps)) / steps
         # A lull is noted after the last counters before it, and none follows the last step.
         pauses_s += lull_s * max(0, math.ceil((since + steps_left) / interval - 0.25) - 1)

@@ -129,7 +129,7 @@ class PrintedMetrics:
         # and the one counted now: a line gets the step at its share of that output.
         self._read_s = now.monotonic_s
         lines = self._lines(state, over)
-        first, self._step = min(self._step, state.step), state.step
+        first, self._step = max(state.first_step, min(self._step, state.step)), state.step
         events: list[Event] = []
         for share, end, line in _thinned(lines):
             printed = first + round((state.step - first) * share)
@@ -248,7 +248,7 @@ class PrintedEvaluations:
         self._waited = len(self.lines)
         by_step: dict[int, list[EvaluationLine]] = {}
         for line, step in zip(lines, self._steps(lines, state, over), strict=True):
-            by_step.setdefault(step, []).append(line)
+            by_step.setdefault(max(step, state.first_step), []).append(line)  # before the first step of a process
         return [event for step, group in by_step.items() if (event := self._added_up(step, group)) is not None]
 
     def _steps(self, lines: Sequence[EvaluationLine], state: RunState, over: bool) -> list[int]:

@@ -83,13 +83,7 @@ def call_safely(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> A
 
 def call_before(owner: Any, name: str, before: Callable[..., Any]) -> None:
     """Hook a function or method: `before` is called with the arguments of each call, safely."""
-    original = getattr(owner, name)
-
-    def hooked(*args: Any, **kwargs: Any) -> Any:
-        call_safely(before, *args, **kwargs)
-        return original(*args, **kwargs)
-
-    replacing(owner, name)(hooked)
+    call_around(owner, name, before, lambda *_: None)
 
 
 def call_after(owner: Any, name: str, after: Callable[..., Any]) -> None:
@@ -97,14 +91,12 @@ def call_after(owner: Any, name: str, after: Callable[..., Any]) -> None:
 
     Not if the call raises, which passes through.
     """
-    original = getattr(owner, name)
 
-    def hooked(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        call_safely(after, result, *args, **kwargs)
-        return result
+    def leave(arguments: Any, result: Any, error: BaseException | None) -> None:
+        if error is None:
+            after(result, *arguments[0], **arguments[1])
 
-    replacing(owner, name)(hooked)
+    call_around(owner, name, lambda *args, **kwargs: (args, kwargs), leave)
 
 
 def call_around(owner: Any, name: str, enter: Callable[..., Any], leave: Callable[..., None]) -> None:

@@ -104,6 +104,7 @@ class Instrumentation:
             self._backward_loss.losses = self._batch_log.losses
             self.counters.on_batches = self._batch_log.step_done
             self.counters.on_flush.append(self._batch_log.write)
+            self.counters.on_resumed += [self._batch_log.resumed, self._states.resumed]
             self.counters.on_save = self._states.saving
             self.counters.on_flush.append(lambda: call_safely(self._states.write))
 

@@ -51,6 +51,10 @@ class BatchLog:
         """Note the batches of a step, after so many calls of `backward`."""
         self._steps.append(_step(step, backwards, iterators))
 
+    def resumed(self, first_step: int) -> None:
+        """Number the steps so far, which are not written yet, after those of the processes before."""
+        self._steps = [(each[0], each[1] + first_step, *each[2:]) for each in self._steps]
+
     def write(self) -> None:
         """Write the steps whose losses are known."""
         if self._copied is not None:

@@ -57,15 +57,9 @@ def variables_of(frame: FrameType) -> Mapping[str, Any]:
 @functools.lru_cache(maxsize=1000)
 def holds_variables(code: CodeType) -> bool:
     """Whether a function may get the dictionary of its variables: by `locals`, `f_locals`, or `vars()`."""
-    if not {"locals", "f_locals"}.isdisjoint(code.co_names):
-        return True
-    previous = ""
-    for each in dis.get_instructions(code) if "vars" in code.co_names else ():
-        if each.opname.startswith("CALL") and each.arg == 0 and previous == "vars":
-            return True
-        if each.opname not in ("PRECALL", "CACHE", "PUSH_NULL"):
-            previous = each.argval if each.opname == "LOAD_GLOBAL" else ""
-    return False
+    read = dis.get_instructions(code) if "vars" in code.co_names else ()
+    named = (f"{each.opname[:4]} {each.argval}" for each in read if each.opname[:5] not in ("PRECA", "CACHE", "PUSH_"))
+    return "LOAD vars CALL 0" in " ".join(named) or not {"locals", "f_locals"}.isdisjoint(code.co_names)
 
 
 def item_of(owner: Any, key: Any) -> Any:
@@ -111,7 +105,9 @@ def named_batch(frame: FrameType | None, delivered: Iterable[int] = ()) -> int |
         elif shape and hasattr(type(value), "grad_fn"):
             draws = plain in NAMES["index"] and len(shape) == 1
             (rows if value.grad_fn is not None else indexed if draws else given).add(int(shape[0]))
-    batches = sizes & rows or indexed & (rows | given) or (set() if rows else sizes & given)
+    # The outputs of a batch of sequences may have a row for each of their tokens.
+    flattened = {each for each in sizes & given if not rows or any(row > each > 1 and row % each == 0 for row in rows)}
+    batches = sizes & rows or indexed & (rows | given) or flattened
     return batches.pop() if len(batches) == 1 else None
 
 

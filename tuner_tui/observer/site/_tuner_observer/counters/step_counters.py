@@ -129,7 +129,8 @@ class StepCounters:
     Every method that reads or changes the counters reads the buffer first; `own_steps` is as of the last read.
     `on_step` is called after every step if it is set, as in a trial; `on_evaluation` when an evaluation begins,
     `on_save` when a file is saved.
-    `on_batches` gets each step, the calls of `backward` so far, and the iterators whose batches it consumed.
+    `on_batches` gets each step, the calls of `backward` so far, and the iterators whose batches it consumed;
+    `on_resumed` the steps of the processes before, after the first step of this one.
     `optimizers`: how many step alternately, as in a GAN.
     `count_ended_group` counts a step seen by calls of `backward` that has ended; see `group_ended`.
     `trainer_reports`: a Trainer tells the loss and the length of the training. `wait_is_known`: the training computes
@@ -152,6 +153,7 @@ class StepCounters:
         self.on_evaluation: Callable[[], None] = lambda: None
         self.on_save: Callable[[], None] = lambda: None
         self.on_batches: Callable[[int, int, list[IteratorStats]], None] = lambda *_: None
+        self.on_resumed: list[Callable[[int], None]] = []
         self._tensor_type = tensor_type
         self._memory_fields = memory_fields
         self.reset()
@@ -419,9 +421,11 @@ class StepCounters:
             self.on_step()
             self.buffer.due_s = 0.0
 
-    def step_skipped(self, optimizer: object) -> None:
-        """Count a step for which the gradient scaler did not call the optimizer."""
+    def step_skipped(self, optimizer: object, made: int) -> None:
+        """Count a step for which the gradient scaler did not call the optimizer, which has counted those `made`."""
         self.read()
+        if not (self.own_steps or self.first_step or self.trainer_reports):
+            self.first_step = made
         now = perf_counter()
         self._optimizer_called(id(optimizer), now, self.buffer.backwards)
         self.process_step(now)
@@ -586,17 +590,20 @@ class StepCounters:
 
         The first loop of a process may continue another process's.
         """
-        is_first = self._planned is None and self.own_steps == 1 and not (self.first_step or self.trainer_reports)
+        is_first = self._planned is None and not (self.first_step or self.trainer_reports)
+        begins_at = 0  # steps that a gradient scaler skipped are of the first loop
         if self._planned is not None:  # the data of the loop before says nothing of this one's
-            self._totals.lengths, self._totals.uneven = [], False
-        self._planned, self._planned_from = planned, max(0, self.own_steps - 1)
+            self._totals.lengths, self._totals.uneven, begins_at = [], False, max(0, self.own_steps - 1)
+        self._planned, self._planned_from = planned, begins_at
         self._plan = (None, None)
         self._first_epoch = self._epoch = (self._totals.epoch, self._planned_from)
-        if is_first and planned is not None and not made:
+        if is_first and planned is not None and made < 2:
             steps_an_epoch = self._steps_an_epoch(self._totals.fields()) or 0.0
             made = 1 + planned.done_steps + round(planned.done_epochs * steps_an_epoch)
         if is_first and made > 1:
-            self.set_first_step(made)
+            self.first_step = made - 1
+            for callback in self.on_resumed:
+                callback(self.first_step)
 
     # events
 
@@ -622,7 +629,10 @@ class StepCounters:
             # from look to look.
             if plan != self._plan and (self._plan[0] is None or plan in (self._newest_plan, (None, None))):
                 self._plan = plan
-                self._report_plan(*plan)
+                first, (steps, epochs) = self.first_step, plan  # those of the process before count
+                total = steps and first + steps
+                epochs = round(epochs * total / steps) if epochs and total and steps else epochs
+                self.session.report("plan", total_steps=total, epochs=epochs, first_step=first, guessed=True)
             self._newest_plan = plan
         for callback in self.on_flush:
             callback()
@@ -630,13 +640,6 @@ class StepCounters:
         # step's.
         if self.own_steps <= 1:
             self.clock.restart(perf_counter())  # excludes the search for the model
-
-    def _report_plan(self, steps: int | None, epochs: int | None) -> None:
-        """Report the length of the whole training, including what the process before this one made of it."""
-        first = self.first_step
-        if first and steps and epochs:
-            epochs = round(epochs * (first + steps) / steps)
-        self.session.report("plan", total_steps=steps and first + steps, epochs=epochs, first_step=first, guessed=True)
 
     def planned_steps(self, totals: dict[str, Any]) -> int | None:
         """Steps of a plain loop by its variables and `totals`; None if they do not say."""

@@ -172,6 +172,11 @@ class TrainingStates:
             names = {id(each): name for name, each in model.named_parameters()}
             fields["names"] = [names.get(id(each), "") for each in weighed]
 
+    def resumed(self, first_step: int) -> None:
+        """Number the states so far, which are not written yet, after the steps of the processes before."""
+        for state in self._unwritten:
+            state["after"] += first_step
+
     def write(self, wait: bool = False) -> None:
         """Write the states whose values have arrived, and let the optimizers go after the last."""
         if self._left <= 0 and self._handle is not None:

@@ -214,6 +214,7 @@ class BackwardLoss:
             # batches, because a loss may be divided for other reasons.
             loss = self._losses[0] * divisor if divisor == micro_batches else self._losses[0]
             parts = None if len(self._losses) < 2 else dict(zip(_names(source_lines), self._losses))  # noqa: B905
+            step = max(step, self._counters.first_step + 1)  # it may have been read before that was known
             fields = {"step": step, "loss": None if parts else loss, "parts": parts, "source": SOURCE}
             rate = self._present_rate() if rate is None else rate  # before the first step no optimizer is known
             self._session.report_counters("metrics", dict(fields, learning_rate=rate))

@@ -130,11 +130,7 @@ class LightningReporter(FrameworkReporter):
         if not trainer.sanity_checking:
             kept = getattr(trainer._logger_connector, "_callback_metrics", {})
             unlogged = {name: value for name, value in kept.items() if not name.startswith("train")}
-            metrics = {
-                "eval_loss" if kind_of(name).key == "eval_loss" else name: value
-                for name, value in (self._validation or unlogged).items()
-            }
-            self.report_evaluation(self._step(trainer), metrics)
+            self.report_evaluation(self._step(trainer), _evaluated(self._validation or unlogged))
 
     on_test_start = on_validation_start
 
@@ -159,6 +155,19 @@ class LightningReporter(FrameworkReporter):
     def _step(self, trainer: Any) -> int:
         """Lightning counts the calls of all optimizers; those that step together make one step."""
         return self.counters.step if len(trainer.optimizers) > 1 else int(trainer.global_step)
+
+
+def _evaluated(logged: Any) -> dict[str, Any]:
+    """The metrics by their names; where the value of a batch and their mean are logged, the mean alone."""
+    metrics = {}
+    for name, value in logged.items():
+        plain, _, kind = name.rpartition("_")
+        if kind not in ("step", "epoch") or not {f"{plain}_step", f"{plain}_epoch"} <= logged.keys():
+            plain = name
+        elif kind == "step":
+            continue
+        metrics["eval_loss" if kind_of(plain).key == "eval_loss" else plain] = value
+    return metrics
 
 
 def _count_or_none(value: Any) -> int | None:

@@ -79,7 +79,7 @@ def hook_grad_scaler(scaler_class: Any, counters: StepCounters) -> None:
     def leave(before: tuple[Any, int], _: Any, error: BaseException | None) -> None:
         optimizer, written = before
         if error is None and counters.buffer.written() == written:
-            counters.step_skipped(optimizer)
+            counters.step_skipped(optimizer, call_safely(steps_made, optimizer) or 0)
 
     call_around(scaler_class, "step", lambda _, optimizer, *__, **___: (optimizer, counters.buffer.written()), leave)
 

@@ -164,15 +164,14 @@ class ControlFile:
         self._clock = clock
         self._rank_and_world = rank_and_world
         self._rank, self._world = 0, 1
-        self._seen: tuple[int, int, int] | None = None
-        self._agreed_seen: tuple[int, int, int] | None = None
+        self._seen: dict[str, tuple[int, int, int] | None] = {}
         self._agreed: tuple[str, int] | None = None
         self._next_poll_s = 0.0
 
     def start(self) -> None:
         """Ignore requests made to an earlier process of this run."""
         self._rank, self._world = self._rank_and_world()
-        self._seen, self._agreed_seen = _file_stamp(self._path), _file_stamp(self._agreed_path)
+        self._seen = {path: _file_stamp(path) for path in (self._path, self._agreed_path)}
         self._agreed = None
 
     def request(self, step: int) -> str | None:
@@ -194,12 +193,15 @@ class ControlFile:
         if now < self._next_poll_s:
             return None
         self._next_poll_s = now + POLL_INTERVAL_S
-        stamp = _file_stamp(self._path)
-        if stamp is None or stamp == self._seen:
-            return None
-        self._seen = stamp
-        fields = _read_fields(self._path)
-        return fields[0] if fields else None
+        return next(iter(self._new_fields(self._path)), None)
+
+    def _new_fields(self, path: str) -> list[str]:
+        """The words of a file that has changed."""
+        stamp = _file_stamp(path)
+        if stamp is None or stamp == self._seen.get(path):
+            return []
+        self._seen[path] = stamp
+        return _read_fields(path)
 
     def _announce(self, request: str | None, step: int) -> None:
         """Rank 0 acts only if the other ranks can read the request."""
@@ -217,11 +219,7 @@ class ControlFile:
 
     def _listen(self) -> None:
         """Polled at every step by the other ranks: a second later may be too late."""
-        stamp = _file_stamp(self._agreed_path)
-        if stamp is None or stamp == self._agreed_seen:
-            return
-        self._agreed_seen = stamp
-        fields = _read_fields(self._agreed_path)
+        fields = self._new_fields(self._agreed_path)
         if len(fields) == 2 and fields[1].isdigit():
             self._agreed = (fields[0], int(fields[1]))
 

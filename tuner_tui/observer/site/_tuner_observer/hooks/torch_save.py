@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -145,17 +146,9 @@ def hook_keras(module: Any, files: SavedFiles) -> None:
 
 def _hook_checkpoint(owner: Any, name: str, report: Callable[..., None], files: SavedFiles) -> None:
     """Hook a method that writes a checkpoint. `report` gets its result and its arguments."""
-
-    def enter(*args: Any, **kwargs: Any) -> Any:
-        files.in_folder = True
-        return args, kwargs
-
-    def leave(arguments: Any, result: Any, error: BaseException | None) -> None:
-        files.in_folder = False
-        if error is None:
-            report(result, *arguments[0], **arguments[1])
-
-    call_around(owner, name, enter, leave)
+    set_within = functools.partial(setattr, files, "in_folder")
+    call_around(owner, name, lambda *_, **__: set_within(True), lambda *_: set_within(False))
+    call_after(owner, name, report)
 
 
 def hook_safetensors(module: Any, counters: StepCounters, files: SavedFiles) -> None:
