@@ -129,6 +129,17 @@ def test_no_time_left_before_the_second_rollout_of_a_training() -> None:
     assert seconds_left(fold_all(RunState(), story), story[-1].t) is None
 
 
+def test_hiccups_at_odd_times_are_spread_over_the_steps() -> None:
+    hiccups = {20: 5.0, 40: 5.0, 100: 5.0, 130: 5.0}
+    story: list[ev.Event] = [ev.Plan(t=0.0, rank=0, total_steps=400)]
+    t = 0.0
+    for step in range(1, 201):
+        t += (2.0 if step < 100 else 1.0) + hiccups.get(step, 0.0)  # it is faster by now
+        story.append(steps(t, step, t))
+    left = seconds_left(fold_all(RunState(), story), t)
+    assert left == pytest.approx(200 * (1.0 + 20.0 / 181), rel=0.05)
+
+
 def test_a_single_hiccup_changes_no_time_left() -> None:
     story = [*training(30), *(steps(n + 3.0, n, n + 3.0) for n in range(31, 61))]
     assert seconds_left(fold_all(RunState(), story), 63.0) == pytest.approx(40.0, abs=1.0)

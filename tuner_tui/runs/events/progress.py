@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import median
 from typing import TypeVar
 
 from msgspec import Struct
@@ -201,15 +201,16 @@ def seconds_left(state: RunState, now: float) -> float | None:
     if len(lulls) == 1 and lulls[0][1] > rank.latest.train_s * MAX_SINGLE_LULL:
         return None
     intervals = [b - a for (a, _), (b, _) in pairwise(lulls)]
+    if intervals:
+        since, total_s = rank.latest.own_steps - lulls[-1][0], sum(each for _, each in lulls)
+        step_time_s -= sum(each for at, each in lulls if at >= rank.recent[0].own_steps) / steps
     if intervals and max(intervals) > 2 * min(intervals):
-        step_time_s = rank.latest.train_s / rank.latest.own_steps
+        step_time_s += total_s / (rank.latest.own_steps - lulls[0][0])
     elif intervals:
-        lull_s, interval = fmean(each for _, each in lulls), median(intervals)
-        since = rank.latest.own_steps - lulls[-1][0]
-        step_time_s = (seconds - sum(each for at, each in lulls if at >= rank.recent[0].own_steps)) / steps
         # A lull is noted after the last counters before it, and none follows the last step.
-        pauses_s += lull_s * max(0, math.ceil((since + steps_left) / interval - 0.25) - 1)
-        longest_s = lull_s if since > 0.75 * interval else step_time_s
+        lulls_left = max(0, math.ceil((since + steps_left) / median(intervals) - 0.25) - 1)
+        pauses_s += lulls_left * total_s / len(lulls)
+        longest_s = total_s / len(lulls) if since > 0.75 * median(intervals) else step_time_s
     left_s = steps_left * step_time_s + pauses_s
     again_s = rank.latest.eval_s * steps_left / rank.latest.own_steps
     if evaluated and max(evaluated) <= state.first_step + 1 and again_s > left_s / 3:

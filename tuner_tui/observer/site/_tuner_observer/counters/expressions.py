@@ -119,14 +119,13 @@ def comparisons(
             yield node.left, int(end) + isinstance(node.ops[0], (ast.Gt, ast.LtE))
 
 
-ENUMERATED = (0, 1)
-RANGES = ("range", "trange")
+ENUMERATED = (0, 1, 0)
 
 
-def count_iterations(node: ast.expr, frame: FrameType) -> tuple[int | None, tuple[int, int] | None]:
+def count_iterations(node: ast.expr, frame: FrameType) -> tuple[int | None, tuple[int, int, int] | None]:
     """The iterations over `range(…)` or data in memory, also if it is passed through a function that shows progress.
 
-    And first value and stride of a variable that counts them.
+    And first value and stride of a variable that counts them, and how many there were before `range(start_epoch, …)`.
     """
     if isinstance(node, ast.Call):
         name = last_name(node.func)
@@ -136,7 +135,7 @@ def count_iterations(node: ast.expr, frame: FrameType) -> tuple[int | None, tupl
             counts = [count_iterations(each, frame)[0] for each in node.args]
             lengths = [each for each in counts if each is not None]
             return min(lengths, default=None) if len(lengths) == len(counts) else None, None
-        if name not in RANGES:
+        if name not in ("range", "trange"):
             passes = name in NAMES["passing_on"] or "tqdm" in name
             count, bounds = count_iterations(node.args[0], frame) if passes and node.args else (None, None)
             return count, ENUMERATED if name == "enumerate" else bounds
@@ -144,14 +143,16 @@ def count_iterations(node: ast.expr, frame: FrameType) -> tuple[int | None, tupl
         whole = [int(each) for each in values if isinstance(each, (int, float)) and each == each // 1]
         if not 0 < len(whole) == len(values) or 0 in whole[2:]:
             return None, None
-        iterated = range(*whole)
-        return len(iterated), (iterated.start, iterated.step)
+        iterated, end = range(*whole), node.args[-1] if len(whole) < 3 else node.args[1]
+        from_one = isinstance(end, ast.BinOp) and isinstance(end.op, ast.Add) and ast.dump(end.right) == ONE
+        begins = 0 if len(whole) < 2 or isinstance(node.args[0], ast.Constant) else iterated.start - from_one
+        return len(iterated), (iterated.start, iterated.step, max(0, begins // iterated.step))
     if isinstance(node, (ast.List, ast.Tuple)):
         return len(node.elts), None
     value = value_of(node, frame)
     iterated = value.__dict__.get("iterable") if "tqdm" in type(value).__name__ else value
     if isinstance(iterated, range):
-        return len(iterated), (iterated.start, iterated.step)
+        return len(iterated), (iterated.start, iterated.step, 0)
     return length_in_memory(value), None
 
 

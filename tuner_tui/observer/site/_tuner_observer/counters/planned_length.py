@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 
 from .expressions import (
     ENUMERATED,
-    ONE,
-    RANGES,
     addition_lines,
     assigns,
     comparisons,
@@ -317,7 +315,7 @@ class _LoopFinder:
         if bounds is ENUMERATED and count is None:
             return Loop(None)
         counter = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
-        return Loop(count, Counter(frame.f_code, counter, *bounds, _iterations_before(node.iter, *bounds)))
+        return Loop(count, Counter(frame.f_code, counter, *bounds))
 
     def _while(self, node: ast.While, frame: FrameType) -> Loop:
         """The loop of `while epoch < epochs:` whose body counts with `epoch += 1`; a limit if something else counts.
@@ -389,16 +387,6 @@ class _LoopFinder:
             if not understood:
                 self.breaks, loop = True, loop._replace(may_stop=True)
         return loop
-
-
-def _iterations_before(iterated: ast.expr, first: int, stride: int) -> int:
-    """The iterations before the first of `range(start_epoch, epochs)`, or of `range(start_epoch, epochs + 1)`."""
-    for node in ast.walk(iterated):
-        if isinstance(node, ast.Call) and last_name(node.func) in RANGES and len(node.args) > 1:
-            start, end = node.args[:2]
-            from_one = isinstance(end, ast.BinOp) and isinstance(end.op, ast.Add) and ast.dump(end.right) == ONE
-            return 0 if isinstance(start, ast.Constant) else max(0, (first - from_one) // stride)
-    return 0
 
 
 def _break_tests(body: list[ast.stmt]) -> Iterator[ast.expr]:
