@@ -194,9 +194,9 @@ def _topic_and_subject(
     topic, cause = (None, "unknown") if pattern is None else (pattern.topic, pattern.cause)
     subject = subject_of(cause, failure.message)
     if topic == "package-versions":
-        # A keyword that one package passes to a class of another is a matter of their releases.
+        # What one package passes to a class of another, or imports from it, is a matter of their releases.
         keyword, calls = unknown_argument(failure.message), failure.calls
-        caller = calls[-1].file if calls and "__init__()" in failure.headline else ""
+        caller = calls[-1].file if calls and re.search(r"__init__\(\)|^(?!.*unexpected)", failure.headline) else ""
         is_renamed = is_renamed_or_removed(keyword) and not named_groups("installed", caller)
         subject = keyword if is_renamed else ", ".join(mismatched_packages(failure)) or None
         passed_on = not calls or "**" in calls[-1].statement or not is_foreign(calls[-1])

@@ -62,7 +62,7 @@ def explain(failure: Failure, role: str | None, packages: tuple[str, ...]) -> Ex
     # What looks a key or attribute up for the line that reads it is left out.
     while frames and re.search(document["accessors"], frames[-1].name):
         frames = frames[:-1]
-    if frames and failure.refuses and packages:
+    if frames == failure.calls and failure.refuses and packages:
         return None
     frame = frames[-1] if frames else CodeFrame("", "")
     message = failure.headline.partition(": ")[2]
