@@ -71,10 +71,8 @@ from tuner_tui.settings.presets import (
 )
 from tuner_tui.settings.resolve import LaunchOptions, resolve, resolve_training
 from tuner_tui.settings.rules import RuleContext
-from tuner_tui.tuning.replayed_run import replay_run
 from tuner_tui.tuning.store import list_tunings, tunings_dir
 from tuner_tui.ui.drafts import Draft, draft_path, read_draft
-from tuner_tui.ui.followed_run import FollowedRun, compare_runs, follow_run
 from tuner_tui.ui.records import (
     DEMO,
     JobFacts,
@@ -95,6 +93,7 @@ if TYPE_CHECKING:
     from tuner_tui.inspection.first_non_finite import Replay
     from tuner_tui.runs.read.live_inspection import RunProfile
     from tuner_tui.runs.supervise.stall import Inspection
+    from tuner_tui.ui.followed_run import FollowedRun
 
 MAX_RECENT_RUNS = 8
 MAX_LISTED_RUNS = 200
@@ -349,6 +348,8 @@ class Backend:
 
     def compare_runs(self, first: Path, second: Path) -> Iterator[ComparisonScene]:
         """Yield the comparison of two runs, one per read, until neither of them is live. Raises `OSError`."""
+        from tuner_tui.ui.followed_run import compare_runs  # diagnosis is imported when a run is shown
+
         return compare_runs(RunFolder(first), RunFolder(second))
 
     @translate_errors()
@@ -360,6 +361,8 @@ class Backend:
 
     @translate_errors()
     def follow_run(self, folder: Path) -> FollowedRun:
+        from tuner_tui.ui.followed_run import follow_run
+
         return follow_run(RunFolder(folder))
 
     @translate_errors()
@@ -379,6 +382,8 @@ class Backend:
     @translate_errors()
     def replay_run(self, folder: Path) -> Replay:
         """Train the steps before a loss that is not finite again, from the newest checkpoint before it."""
+        from tuner_tui.tuning.replayed_run import replay_run
+
         return replay_run(RunFolder(folder))
 
     # queue

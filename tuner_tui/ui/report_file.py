@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,6 +114,8 @@ def _colour(style: str) -> str:
 
 
 def _text(text: str) -> str:
+    from html import escape  # 0.5 MB of names of characters
+
     return escape(escape_control(text))
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -21,7 +21,6 @@ from tuner_tui.runs.read.log_reader import LogWindow
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import BackendError, HardwareFeed, poll
-from tuner_tui.ui.followed_run import FollowedRun, RunNews
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
 from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.run_requests import RunRequests
@@ -33,6 +32,9 @@ from tuner_tui.ui.status_text import exit_message
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.ui.tuning_requests import TuningRequests
 from tuner_tui.view.finding_rows import can_retry
+
+if TYPE_CHECKING:
+    from tuner_tui.ui.followed_run import FollowedRun, RunNews
 
 ESTIMATE_IDLE_S = 1.5
 """Seconds without a new request before the refined estimate is computed."""
