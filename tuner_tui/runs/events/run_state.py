@@ -125,7 +125,6 @@ class RankState(Struct, frozen=True):
     pid: int | None = None
     latest: ev.Steps | None = None
     recent: tuple[ev.Steps, ...] = ()
-    lulls: tuple[tuple[int, float], ...] = ()
     allocated_minima: WindowMinima = NO_MINIMA
     anonymous_minima: WindowMinima = NO_MINIMA
     ended: bool = False
@@ -133,6 +132,7 @@ class RankState(Struct, frozen=True):
     planned_steps: int | None = None
     exit_code: int | None = None
     trial: ev.TrialMeasured | None = None
+    lulls: tuple[tuple[int, float], ...] = ()
     host: str | None = None
 
 
