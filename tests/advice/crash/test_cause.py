@@ -161,3 +161,14 @@ def test_a_failed_allocation_with_plenty_of_memory_free_is_a_limit_of_the_proces
     (finding,) = crash_findings(Situation(RunState(), 0.0, samples=end, log=tuple(log.split("\n"))))
     assert ("were free" in finding.sentence) is names_limit
     assert (finding.remedies[0].name == "raise-process-limit") is names_limit
+
+
+def test_the_headings_of_a_launchers_report_are_no_evidence() -> None:
+    report = (
+        "Root Cause (first observed failure):",
+        "[0]:",
+        "  rank      : 0 (local_rank: 0)",
+        "  exitcode  : -6 (pid: 7)",
+    )
+    (finding,) = read("\n".join(("baking the plates", *report)))
+    assert finding.evidence == ("ended by SIGABRT on rank 0", "baking the plates")

@@ -334,9 +334,9 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
 
 
 def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_memory: bool) -> CrashCause:
-    worded = [line for line in lines if re.match(r"(?!Traceback \(| {2,}).*\w", line.text)]  # no lines of tracebacks
-    # What was logged as mere information, and progress, are no signs of an error.
-    logged = [line for line in worded if not line.quiet] or worded
+    # Neither lines of tracebacks nor headings of a launcher's report.
+    worded = [line for line in lines if re.match(r"(?!Traceback \(| {2,}|\[\d+\]:$|Root Cause).*\w", line.text)]
+    logged = [line for line in worded if not line.quiet] or worded  # neither is information, nor progress below
     signs = list(islice((line for line in reversed(logged) if parse_line(line.text) is None), 3))[::-1]
     last = tuple(quote_log(line.text) for line in signs or logged[-3:])
     if judgement.signal is None and judgement.launcher.reported_failure:
