@@ -51,7 +51,7 @@ def recommend_report(
         titled_section("Recommended", _value_lines(recommendation.advised, width)),
         titled_section("Given", _given_lines(resolved)),
         [
-            *([_batch_line(recommendation, job)] if batch_known else []),
+            *([_batch_line(recommendation, resolved, job)] if batch_known else []),
             *([] if change is None else hanging_lines("! ", change.sentence, width)),
             *duration_lines(expected, recommendation.settings.num_train_epochs, width),
         ],
@@ -85,16 +85,18 @@ def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation, 
     return f"{task_text(modelled, assumed=assumes_task(job))} with {modelled.model}, {tokens}{whose}"
 
 
-def _batch_line(recommendation: Recommendation, job: BuiltinJob | CommandJob) -> str:
+def _batch_line(recommendation: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> str:
     settings, stated = recommendation.settings, job.stated if isinstance(job, CommandJob) else {}
     if "global_batch" in stated:
         return f"Effective batch  {stated['global_batch']}  (of all GPUs together, by the file)"
     parts = [settings.per_device_train_batch_size, settings.gradient_accumulation_steps]
     parts += [recommendation.replicas] if recommendation.replicas > 1 else []
     names = "micro batch × accumulation" + (" × GPUs or processes" if recommendation.replicas > 1 else "")
-    if isinstance(job, CommandJob) and recommendation.replicas == 1 and "gpus" not in stated:
-        names += ", on one GPU: the file says no number" if job.is_unnamed else ""
-        names += ", on one GPU" if not job.is_unnamed and len(recommendation.gpus) > 1 else ""
+    if isinstance(job, CommandJob):
+        on_one = recommendation.replicas == 1 and "gpus" not in stated and (job.is_unnamed or recommendation.gpus[1:])
+        names += f", on one GPU{': the file says no number' * job.is_unnamed}" if on_one else ""
+        is_named = "gradient_accumulation_steps" in {*recommendation.values, *resolved.origins}
+        names += "" if is_named else "; no accumulation is named"
     return f"Effective batch  {' × '.join(map(str, parts))} = {recommendation.effective_batch}  ({names})"
 
 
@@ -122,8 +124,8 @@ def _given_lines(resolved: Resolved) -> list[str]:
     for name in FIELDS:
         origin = resolved.origin(name)
         if origin.kind not in (OriginKind.DEFAULT, OriginKind.ASSUMED) and not origin.detail.startswith("default of"):
-            source = origin.label if origin.kind == OriginKind.OBSERVED else f"{origin.kind} {origin.detail}".rstrip()
-            lines.append(_columns(name, getattr(resolved.settings, name)) + source)
+            source = " ".join(dict.fromkeys((origin.label, origin.detail)))
+            lines.append((_columns(name, getattr(resolved.settings, name)) + source).rstrip())
     return lines
 
 

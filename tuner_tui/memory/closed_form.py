@@ -40,18 +40,7 @@ CODE_FILE = Path(__file__).with_name("training_code.yaml")
 
 
 class TrainingCode(Struct, frozen=True):
-    """What the code that trains does with memory, beyond the settings; a row of `training_code.yaml` for each tool.
-
-    `logit_bytes` are the bytes per logit at the peaks of the loss in the forward and the backward pass, in 16 bit, and
-    `adapter_bytes` those of an adapter's number. `upcasts`: what is not quantized of a quantized model is fp32, as
-    `prepare_model_for_kbit_training` of peft makes it. `fused_gelu`: one kernel computes GELU, where the models' own
-    code keeps five tensors. `adapted` are the roles of layers with adapters (families.yaml), all where it is empty, and
-    `buffer_bytes` buffers for gradients. `keeps_inputs`: those of 4-bit layers are kept; variables of the loop hold
-    them until the next loss (`holds_graph`). `unties`: an output layer that is tied to the embedding is a copy. In a
-    quantized model the output layer is quantized too (`quantizes_output`), and there are `more_embeddings`. With
-    adapters so many copies of embedding and output layer are trained (`whole_layers`). What is `unknown` widens the
-    uncertainty.
-    """
+    """What code that trains does with memory beyond the settings: a row of training_code.yaml, which explains it."""
 
     logit_bytes: tuple[float, float] = (10, 12)
     adapter_bytes: int = 4

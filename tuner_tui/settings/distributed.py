@@ -1,9 +1,4 @@
-"""The number of processes and devices of a training, from its launcher, its command and accelerate's configuration.
-
-The configuration is located and read as accelerate 1.15 does (`commands/config/config_args.py`, `commands/launch.py`):
-`--config_file`, else `default_config.yaml` in the cache folder of Hugging Face. trl passes launch options from its own
-YAML file.
-"""
+"""The number of processes and devices of a training, from its launcher, its command and accelerate's configuration."""
 
 from __future__ import annotations
 
@@ -246,11 +241,7 @@ def is_same_kind(first: Gpu, second: Gpu) -> bool:
 
 
 def process_count(job: Job, gpu_count: int | None = None, accelerate: AccelerateConfig | None = None) -> int:
-    """The number of training processes, at least 1; `gpu_count` is the number of visible GPUs, None if unknown.
-
-    Read from the launcher in the command: torchrun's `--nproc-per-node` and `--nnodes`, accelerate's `--num_processes`
-    (also of trl and axolotl) and configuration, deepspeed's `--num_gpus`, ms-swift's `NPROC_PER_NODE`.
-    """
+    """The number of training processes, at least 1; `gpu_count` is the number of visible GPUs, None if unknown."""
     if job.launcher != "plain":
         return job.processes
     if isinstance(job, BuiltinJob) or "processes" in job.stated:
@@ -336,8 +327,9 @@ def _command_processes(
             return _accelerate_processes(options, None if on_cluster else gpu_count, accelerate)
         case "deepspeed":
             return _deepspeed_processes(options, env, gpu_count)
-        case "ms-swift" | "llama-factory":
-            return _parse_process_count(env.get("NPROC_PER_NODE", "1" if program == "ms-swift" else "auto"), gpu_count)
+        case "ms-swift" | "llama-factory" | "composer":
+            each = env.get("NPROC_PER_NODE", "1" if program == "ms-swift" else "auto")
+            return _parse_process_count(options.get("nproc", each), gpu_count)
     if program is None and (tasks := pattern_of("srun_tasks").search(" ".join(command))):
         return int(tasks[1])
     given = {**read_overrides(tuple(command)), **read_options(tuple(command))}

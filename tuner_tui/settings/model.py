@@ -240,7 +240,8 @@ def _check(spec: FieldSpec, value: Any, prefix: str = "") -> Any:
         return convert(value, spec.type)
     except ValidationError:
         hint = did_you_mean(value, spec.choices) if isinstance(value, str) else ""
-        sentence = f"{prefix}{spec.name} must be {describe_expected(spec)}, not {_quoted(value)}{hint}"
+        given = f"'{shorten_text(value)}'" if isinstance(value, str) else shorten_text(repr(value))
+        sentence = f"{prefix}{spec.name} must be {describe_expected(spec)}, not {given}{hint}"
         raise FieldError(spec.name, sentence) from None
 
 
@@ -305,10 +306,6 @@ def shorten_text(text: str, limit: int = 60) -> str:
     """`text` on one line and at most `limit` characters, so that hostile input cannot flood a message."""
     line = escape_control(text[: limit + 1]).replace("\n", "\\n").replace("\t", "\\t")
     return end_at_word(line, limit)
-
-
-def _quoted(value: Any) -> str:
-    return f"'{shorten_text(str(value))}'" if isinstance(value, str) else shorten_text(repr(value))
 
 
 def _float_text(value: float) -> str:

@@ -279,7 +279,10 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     is_recognised = imported.settings or imported.left_open or dialect.certain_keys
     silent = of_script and is_for_any_program(imported.settings, flatten(file.values))
     says_nothing = of_script and not is_recognised and (training is None or training.model is None)
-    if says_nothing or (not is_named and (silent or not (file.words or is_recognised))):
+    is_refused = says_nothing or (not is_named and (silent or not (file.words or is_recognised)))
+    if is_refused and tool is None and path is not None and dialect.name == HF and open_command(path):
+        return import_tool_file(file, source, path, dialects()["own-script"])  # a text gives it to a training
+    if is_refused and tool is None:
         why = "neither a preset (`settings:` with `name: value` lines) nor a known configuration file"
         raise PresetError(f"{source}: {why}; {_what_it_is(file, path)}")
     settings = imported.settings
@@ -323,6 +326,8 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         notes += (f"stated besides: {', '.join(f'{name} {value}' for name, value in training.stated.items())}",)
     absent = [] if job is None or path is None else absent_files(file.words or job.command, file.folder, job, path)
     notes += tuple(f"{name}{ABSENT}: its settings are not known" for name in absent)
+    if file.command and file.more and not is_whole:
+        notes += (f"only this command is started; {Path(source).name} also runs {', '.join(file.more[:MOST_NAMED])}",)
     bases = [base for base in bases_of(file.values, path) if not base.is_file()] if path is not None else ()
     notes += tuple(f"{base}, which the file extends, is not there: its settings are not known" for base in bases)
     reasons = [reason for reason in file.incomplete if not (is_whole and OF_ITSELF.fullmatch(reason))]
@@ -373,6 +378,8 @@ def _of_launcher(job: CommandJob) -> Mapping[str, Value]:
 
 def _of_global_batch(settings: Mapping[str, Value], job: CommandJob, flat: Mapping[str, Any]) -> Mapping[str, Value]:
     """The micro batch or the accumulation by a batch of all devices together, where their number is known."""
+    if any(leaf_pattern("device_train_microbatch_size").search(key) for key, value in flat.items() if value == "auto"):
+        return {}
     pattern = leaf_pattern(words_of("global_batch"))
     values = without_other_meanings(flat).items()
     texts = (str(value) for key, value in values if pattern.search(key) and "val" not in key)
@@ -408,8 +415,8 @@ def _what_job_needs(job: CommandJob, flat: Mapping[str, Any], words: Sequence[st
 def _with_command(
     settings: Mapping[str, Value], job: CommandJob, words: tuple[str, ...], path: Path
 ) -> tuple[Mapping[str, Value], CommandJob, dict[str, str]]:
-    """The settings and the job with the files that a command in the opened file names, or with the options of one that
-    stands elsewhere; and in which file each of those settings is.
+    """Settings and job with the files that a command in the opened file names, and with the file of each such setting;
+    or with the options of a command that stands elsewhere.
     """
     if not words:
         name = script_of(job.command).as_posix()
@@ -426,7 +433,8 @@ def _with_command(
     given = {**read_options(words), **flag_values(words, program), **overrides}
     configured = [inner.resolve() for inner in (*([composed] if composed else []), *named) if inner.is_file()]
     # What the program itself says counts last, the file that it opens by a name of its own before that.
-    programs = [program] if program is not None and not dialect_of_command(words).programs else []
+    opens_unknown = any("$" in word and not before.startswith("-") for before, word in pairwise(words))
+    programs = [] if program is None or opens_unknown or dialect_of_command(words).programs else [program]
     if programs and not configured:
         texts = pattern_of("opened_files").findall(read_source(programs[0]))
         opened = {inner for name in texts if (inner := find_program(path, [Path(name)])) is not None}
@@ -440,7 +448,7 @@ def _with_command(
             file = parse_file(read_file_text(inner), inner, options)
             tool = tool_of_file(file, inner)
             if inner == composed:  # an override that only the shell knows is unknown, not the default below it
-                values, settings = with_references(compose_with(inner, overrides)), {}
+                values = with_references(compose_with(inner, overrides))
                 of_keys = {value for key, value in overrides.items() if "." in key}  # else it is the name of a group
                 model = job.model if job.model in of_keys else None
                 tool, job = dialects()["hydra"], replace(job, model=model, data=None)
@@ -452,7 +460,8 @@ def _with_command(
                 values.pop("steps_per_print", None)  # of DeepSpeed itself, not of the Trainer that it is given to
             read = read_settings(tool, values).settings
             sources |= {name: inner.name for name in read if name not in settings}
-            settings, job = {**read, **settings}, with_model_and_data(job, tool, values)
+            settings = {**settings, **read} if inner == composed else {**read, **settings}
+            job = with_model_and_data(job, tool, values)
     return settings, job, sources
 
 

@@ -1,9 +1,4 @@
-"""Resolves settings and job from all their sources, each value with its origin.
-
-Flags win over the environment (`TUNER_<FIELD>`), the environment over `./tuner.yaml`, that over the preset. The file
-of a training tool wins over `./tuner.yaml`: whoever opens it wants that training, not the folder's. What is recommended
-for this machine (`advice.recommend`) fills in what none of them gives.
-"""
+"""Resolves settings and job from all their sources, each value with its origin; README.md says which one wins."""
 
 from __future__ import annotations
 
@@ -154,9 +149,8 @@ def resolve(
 
     The values of a preset that is the `file` of a tool win over those of the project file.
     """
-    name = "" if preset is None else preset.name
-    kind = Origin(OriginKind.PRESET, name) if file is None else Origin(OriginKind.FILE, file)
-    of_preset = [] if preset is None else [(preset.settings, kind)]
+    kind = OriginKind.PRESET if file is None else OriginKind.FILE
+    of_preset = [] if preset is None else [(preset.settings, Origin(kind, file or preset.name))]
     of_project = [] if project is None else [(project.preset.settings, Origin(OriginKind.PROJECT, str(project.path)))]
     # From the weakest to the strongest source: of the same setting, the last value counts, with its origin.
     values: dict[str, Value] = {}

@@ -124,9 +124,9 @@ class ToolFile(Struct, frozen=True):
     """The values in a tool's configuration file, and the line of each key at its top, counted from 1.
 
     `words` are those of the training command of a shell script, `command` the same where it can be started without
-    the script, `environment` the variables that the script sets for it, `folder` where it changes to before, and
-    `incomplete` says what the words lack. `kind` names a file of another program that holds the command. YAML has its
-    `node`, and with `refused` what it has that no preset may have.
+    the script, `environment` its variables, `folder` where it changes to, `more` its other programs, and `incomplete`
+    what the words lack. `kind` names a file of another program that holds the command. YAML has its `node`, and with
+    `refused` what it has that no preset may have.
     """
 
     values: dict[str, Any]
@@ -136,6 +136,7 @@ class ToolFile(Struct, frozen=True):
     words: tuple[str, ...] = ()
     folder: str = ""
     incomplete: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
     kind: str = ""
     node: yaml.MappingNode | None = None
     refused: _RefusedError | None = None

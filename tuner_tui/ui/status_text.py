@@ -14,7 +14,7 @@ from tuner_tui.core.units import format_short_duration
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.store.folder import Order, RunFolder
-from tuner_tui.settings.job import CommandJob, Job
+from tuner_tui.settings.job import COMMAND_TO_NAME, CommandJob
 from tuner_tui.ui.records import DEMO, TrainingConfig
 from tuner_tui.ui.state import UiState
 from tuner_tui.view import number_format as f
@@ -134,7 +134,7 @@ def idle_line(state: UiState) -> str:
     edited = "the job" if command else "your own command"
     live = live_elsewhere(state)
     first = "No run open" if live is None else f"{recent_text(live)}{OPEN_IT}"
-    keys = "e: name the command" if is_unnamed(state.loaded.job) else f"t: train {trains} · e: {edited}"
+    keys = f"t: train {trains} · e: {edited}" if command != COMMAND_TO_NAME else "e: name the command"
     return f"{first} · {keys} · p: presets"
 
 
@@ -166,10 +166,6 @@ FIRST_KEYS = (
 """What stands below what would be trained, where there is room."""
 
 
-def is_unnamed(job: Job) -> bool:
-    return isinstance(job, CommandJob) and job.is_unnamed
-
-
 def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
     """Return what would be trained, as pairs of a label and a text, while no run is shown."""
     loaded, editing = state.loaded, state.editing
@@ -179,13 +175,14 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
         return (("run", READING),)
     job, settings = loaded.job, editing.current.settings
     about = None if loaded.base is None else loaded.base.about
-    command = getattr(job, "command", ())
+    command = shlex.join(getattr(job, "command", ()))
+    is_unnamed = command == COMMAND_TO_NAME
     most = getattr(job, "max_samples", None)
     epochs = settings.num_train_epochs
     length = f"{f.count(settings.max_steps)} steps" if settings.max_steps else f"{epochs:g} epoch{'s' * (epochs != 1)}"
     pairs = (
         ("preset", " · ".join(part for part in (loaded.preset or "none", about) if part)),
-        ("command", "not known" if is_unnamed(job) else shlex.join(command)),
+        ("command", "not known" if is_unnamed else command),
         ("model", " · ".join(part for part in (job.model, job.task) if part)),
         ("data", " · ".join(part for part in (job.data, f"at most {f.count(most)} samples" if most else "") if part)),
         ("length", "" if command else length),
@@ -193,7 +190,7 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
     shown = tuple((label, text) for label, text in pairs if text)
     recent = tuple(("" if at else "runs", recent_text(run)) for at, run in enumerate(state.recent))
     live = any(run.pid is not None for run in state.recent)
-    keys = (("e", "names the command of this training"), *FIRST_KEYS[1:]) if is_unnamed(job) else FIRST_KEYS
+    keys = (("e", "names the command of this training"), *FIRST_KEYS[1:]) if is_unnamed else FIRST_KEYS
     parts = (shown, recent, keys) if live else (shown, keys, recent)
     return tuple(pair for part in parts if part for pair in (("", ""), *part))[1:]
 

@@ -169,9 +169,9 @@ def target_of(
     gpus = gpus_of_job(inventory, job)
     gpus = () if RuleContext(gpus, interpreter, job).no_gpu or trains_on_cpu(job) else gpus
     launched = process_count(job, len(gpus), accelerate)
-    takes = takes_arguments(tuple(job.command), Path(job.cwd or "")) if isinstance(job, CommandJob) else True
-    by_trainer = takes or (takes is None and isinstance(job, CommandJob) and job.apply == "hf-args")
-    each = devices_per_process(job, launched, len(gpus), by_trainer)
+    takes = isinstance(job, CommandJob) and takes_arguments(tuple(job.command), Path(job.cwd or ""))
+    is_assumed = takes is None and getattr(job, "apply", "") == "hf-args"
+    each = devices_per_process(job, launched, len(gpus), takes or is_assumed)
     replicas = job.copies(launched) * (each or 1)
     gpus = gpus[:launched] if launched > 1 else gpus
     return TrainingTarget(inventory, interpreter, job, gpus, replicas, launched, each is not None)

@@ -34,10 +34,7 @@ FREE = re.IGNORECASE | re.VERBOSE
 
 
 class Renamed(Struct, frozen=True):
-    """What an old key of a tool became: `key`, with its value by `values`, unchanged if there is no such table.
-
-    `since` names the release. A value that the table lacks says nothing: `flash_attention: false`.
-    """
+    """What an old key of a tool became in the release `since`; a value that `values` lacks says nothing."""
 
     key: str
     since: str
@@ -45,31 +42,7 @@ class Renamed(Struct, frozen=True):
 
 
 class Dialect(Struct, frozen=True):
-    """How one tool spells the settings in its configuration, which has the form `form`.
-
-    `names` maps a setting to the tool's key for it, `values` a setting and one of its values to the keys and values
-    that express it; `warmup_ratio` is the key of a warmup given as a fraction. `read_as` maps a key and a word of the
-    tool to the value closest to it, `renamed` a key of older releases to its own. With `extends_hf`, settings in
-    neither table are spelled as in `TrainingArguments`. A file belongs to the tool that shares most `file_keys` with
-    it, or has one of its `certain_keys`; without these, each key must be Transformers' or match `only_keys`. With
-    `nested`, a key such as `optimizer.lr` is in a section. Settings in `whole` are whole numbers.
-
-    `command` starts the tool, one of whose `programs` it is, empty where the user's own script reads the file; the
-    first of the rows `commands` that fits the file comes before it, and before that what `choose_command` gives for the
-    values and the path of the file. `model_keys` and `data_keys` name
-    model and dataset, the first that is given counts. A key of `environment` needs a variable and its value.
-
-    Where files of a tool are free in their sections, `leaves` holds how a key may end (`optimizer.lr` for
-    `optimizer.init_args.lr`); it counts where just one key of the file ends so. A file `of_launcher` says nothing of
-    the training; a tool `of_language_models` trains nothing else. `users_sections` are arguments of the user's own
-    classes, to which none is added; `takes_more` says whether a section takes an argument that it lacks. `calls` are
-    the beginnings of the calls in Python whose arguments hold the values.
-
-    `also_read` holds more keys and values that say a value of a setting, `read_more` reads what no table can say,
-    `assumed` is what the tool takes for a key that the file lacks, and `defaults` its settings where the file says
-    nothing: a value, or another setting that has it. `complete` gives keys that depend on several settings, `computed`
-    those of them that hold a setting; `required` are keys without which the tool refuses a file.
-    """
+    """How one tool spells the settings in its configuration: a table of `tools.yaml`, whose head explains its parts."""
 
     name: str
     tool: str
@@ -319,9 +292,9 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     keys_of_tool = {key for name in FIELDS for _, written in _spellings(dialect, name) for key in written}
     spelled = values.keys() & {*keys_of_tool, dialect.warmup_ratio}
     old = tuple(f"{key} is read as " for key in spelled)
-    of_hf = dialect.extends_hf  # what Transformers did with a key is of no tool that has its own
-    read_notes = (note if of_hf or " is read as " not in note else note.partition(": ")[0] for note in imported.notes)
-    notes += (note for note in read_notes if not note.startswith(old))
+    end = "\n" if dialect.extends_hf else ": "  # what Transformers did with a key is of no tool that has its own
+    texts = (note.partition(end)[0] if " is read as " in note else note for note in imported.notes)
+    notes += (note for note in texts if not note.startswith(old))
     chosen_by_tool = tuple(
         name for name in FIELDS if name not in imported.settings and dialect_keys(dialect, name) & left_open.keys()
     )

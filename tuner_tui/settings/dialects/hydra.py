@@ -27,11 +27,9 @@ from tuner_tui.settings.dialects.script_search import (
     source_of,
     trains,
 )
-from tuner_tui.settings.errors import PresetError
-from tuner_tui.settings.yaml_reader import parse_tool_text, read_text
+from tuner_tui.settings.yaml_reader import read_text
 
 SELF = "_self_"
-GLOBAL_PACKAGE = "@package _global_"
 HEADER_BYTES = 500
 FOLDERS_UP = 3
 """How far above a file its groups are looked for: an experiment lies in a group itself."""
@@ -84,7 +82,7 @@ HYDRA_MAIN = r"@hydra\.main\(|@hydra_runner\("
 
 def is_global(path: Path) -> bool:
     """Whether the file's keys stand at the top of the whole configuration, as its header says."""
-    return GLOBAL_PACKAGE in read_text(path)[:HEADER_BYTES]
+    return re.search(r"@package __?global__?\b", read_text(path)[:HEADER_BYTES]) is not None
 
 
 def is_named(path: Path) -> bool:
@@ -267,10 +265,5 @@ def _find(path: Path, group: str, name: str) -> Path | None:
 
 def _part(path: Path, group: str, level: int, read: list[Path]) -> dict[str, Any]:
     """The values of one file of a group, in the section of the group."""
-    try:
-        text = read_text(path)
-        values: dict[str, Any] = _composed(parse_tool_text(text, str(path)).values, path, level + 1, read)
-    except PresetError:
-        return {}
-    in_group = group and GLOBAL_PACKAGE not in text[:HEADER_BYTES]
-    return unflatten({group.replace("/", "."): values}) if in_group else values
+    values = _composed(values_of_file(path), path, level + 1, read)
+    return unflatten({group.replace("/", "."): values}) if values and group and not is_global(path) else values

@@ -138,7 +138,7 @@ def on_this_machine(command: ToolFile, source: Path) -> ToolFile:
 
     def here(word: str) -> str:
         begin, equals, name = word.rpartition("=")
-        is_away = name.startswith("/") and not Path(name).exists()
+        is_away = name.startswith("/") and not (name.startswith("//") or Path(name).exists())
         program = find_program(source, [Path(name)]) if is_away and name.endswith(".py") else None
         return f"{begin}{equals}{local(name) or program or name}" if is_away else word
 

@@ -1,9 +1,4 @@
-"""Keyword arguments of the calls in a Python script or notebook that configure a training: read, changed, written.
-
-The calls are `TrainingArguments(...)` and its like, and `calls` of `tools.yaml`, whose arguments are called
-`LoraConfig.r`. Nothing is imported or run: a value counts if it is a literal, arithmetic of literals, a name bound once
-to such a value, or an option with a default, `args.lr`.
-"""
+"""Keyword arguments of the calls in a Python script or notebook that configure a training: read, changed, written."""
 
 from __future__ import annotations
 
@@ -322,8 +317,7 @@ def _patch(codes: list[str], python: list[str], changes: Mapping[tuple[str, ...]
         section, _, name = key.rpartition(".")
         places = [(index, call) for index, parsed in enumerate(sources) for of, call in _calls(parsed) if of == section]
         if not places or key.endswith(CALLED):
-            why = "is in no call that can be changed here; change it by hand"
-            raise SettingsError(f"{source}: {key.removesuffix(CALLED)} {why}")
+            raise SettingsError(f"{source}: {key.removesuffix(CALLED)} is in no call of it: change it by hand")
         edits.append(_edit(sources, places, bound, name, value, source))
     # From the end to the beginning, so that the places of what is still to be edited stay valid.
     for index, start, end, text in sorted(edits, reverse=True):
@@ -522,8 +516,12 @@ def _known_names(
 def _constants(modules: Sequence[str]) -> dict[str, Any]:
     """The constants, and the fields of classes, that have the same value in all modules that bind them.
 
-    A field that is a section of its own in another class, `model: ModelConfig`, has none.
+    A field that is a section of its own in another class, `model: ModelConfig`, has none. What a module does when it is
+    started itself does not count, nor what the caller of a class gives.
     """
+    init, number, other = map(pattern_of, ("init_of_no_configuration", "default_of_parameter", "class_of_other_work"))
+    own = (other.sub("", text.partition("\nif __name__")[0]) for text in modules)
+    modules = [init.sub(lambda match: number.sub("=_", match[0]), text) for text in own]
     bound: list[tuple[str, Any]] = []
     classes = {name for text in modules for name in re.findall(r"(?m)^class[ ]+(\w+)", text)}
     fields = (field for text in modules for field in re.findall(r"(?m)^[ ]+(\w+)[ ]*:[ ]*(\w+)", text))

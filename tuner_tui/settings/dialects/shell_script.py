@@ -50,8 +50,8 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?[-=]((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*))?\}|(\w+))")
 OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.+)", re.DOTALL)
 _VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s\"';&|])+)"
-_MASK, _UNMASK = str.maketrans("<>#", "\ue000\ue001\ue002"), str.maketrans("\ue000\ue001\ue002", "<>#")
-"""What redirects or begins a comment is text in quotes and in the value of a variable."""
+_MASK, _UNMASK = str.maketrans("<>#", "\ue000\ue001\ue002"), str.maketrans("\ue000\ue001\ue002\ue003", '<>#"')
+"""What redirects or begins a comment is text in quotes and in the value of a variable, as a quote is in another."""
 _REST = "\0"
 """Stands for what follows a redirection or begins a comment."""
 _CUT = "it ends before the options in the next lines, which are not passed"
@@ -73,7 +73,7 @@ class _Command(Struct, frozen=True):
 
     `starts` says whether the script itself starts it; else its words are those of a variable or of another shell.
     `folder` is where the script has changed to, `reasons` what its words lack. `only_set`: no command of it does more
-    than set variables. `rivals` are further commands that train.
+    than set variables. `rivals` are further commands that train, `programs` all that the script starts.
     """
 
     words: tuple[str, ...] = ()
@@ -83,6 +83,7 @@ class _Command(Struct, frozen=True):
     reasons: tuple[str, ...] = ()
     only_set: bool = False
     rivals: tuple[tuple[str, ...], ...] = ()
+    programs: Mapping[str, None] = {}
 
 
 class _Branch(Struct):
@@ -112,6 +113,8 @@ def _holds(test: str) -> bool | None:
         match words:
             case ["true" | "false" as word]:
                 return word == "true"
+            case ["[" | "[[", *given, "]" | "]]"] if len(given) < 2:
+                return bool(given and given[0])
             case ["[" | "[[", "-z" | "-n" as test, text, "]" | "]]"]:
                 return (text == "") == (test == "-z")
             case ["[" | "[[", first, "=" | "==" | "!=" as test, second, "]" | "]]"]:
@@ -209,6 +212,7 @@ def read_shell(text: str, source: str) -> ToolFile:
         words=(*words, *(word for name in sorted(differing) for word in (f"--{name}", "$"))),
         folder=best.folder,
         incomplete=reasons,
+        more=tuple(name for name in best.programs if name not in (script_of(words).name, *words_of("says_or_moves"))),
     )
 
 
@@ -331,6 +335,7 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
     exported: dict[str, str] = {}
     best, of_variable = _Command(), _Command()
     started: list[_Command] = []
+    programs: dict[str, None] = {}
     document: str | None = None
     folder, only_set, of_shell = "", True, False
     functions = {*re.findall(r"(?m)^[ \t]*(?:function[ \t]+)?([\w-]+)[ \t]*\(\)", text)}
@@ -386,6 +391,7 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
             if not words or words[0] in words_of("sets_variables") or words[0].startswith("-") or words[0] in functions:
                 continue  # or what is left of a command that a comment has ended
             only_set = False
+            programs |= {script_of(words).name or PurePosixPath(words[0]).name: None} if starts else {}
             unfilled = [f"it needs {name}" for name in filter(None, pattern_of("to_fill_in_shell").findall(line))]
             if words[:1] in (("cd",), ("pushd",)):
                 folder = str(PurePosixPath(folder, words[1])) if len(words) == 2 else folder
@@ -419,13 +425,14 @@ def _find_command(text: str, here: Path = Path()) -> _Command:
     if not best.words:
         best = (started or [best])[-1]
     # A command of the same script, or with nearly as much of a training, is lost where only the best one is started.
-    script, score = script_of(best.words), _score(best.words)
+    script = script_of(best.words)
+    score = 0 if TRAINING.search(script.name) else _score(best.words)  # then all of them train by their names
     trainings = (command.words for command in started)
     rivals = tuple(words for words in trainings if script_of(words) == script or 2 * _score(words) >= score)
     if len({*rivals, best.words}) > 1:
         reason = f"it has {len(rivals)} training commands, and what they do not share is left out"
         best = replace(best, reasons=(*best.reasons, reason), rivals=rivals)
-    return best
+    return replace(best, programs=programs)
 
 
 def _of_other_shell(words: tuple[str, ...]) -> str:
@@ -650,6 +657,9 @@ def _filled(line: str, variables: Mapping[str, str]) -> str:
             return match[0]  # the option lacks its value
         extends = default == "" and re.search(rf"\b{name}=\S*$", before)
         otherwise = match[0] if default is None else f"${name}" if extends else _filled(default, variables)
-        return variables.get(name, otherwise).translate(_MASK)
+        text = variables.get(name, otherwise).translate(_MASK)
+        return text.replace('"', "\ue003") if before.count('"') % 2 else text
 
-    return _VARIABLE.sub(value, pattern_of("all_words").sub(lambda match: variables.get(match[1], match[0]), line))
+    # Without quotes around it, the words of an array are split again.
+    line = pattern_of("all_words").sub(lambda m: variables.get(m[2], m[0]).replace("" if m[1] else '"', ""), line)
+    return _VARIABLE.sub(value, line)

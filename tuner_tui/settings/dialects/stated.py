@@ -73,8 +73,8 @@ def _text(value: object) -> str | int | None:
 def _count(value: object, ids: bool) -> int | None:
     """The number of devices: one, the length of a list, or of the text of one; of ids one names a single device."""
     if isinstance(value, str) and re.fullmatch(r"\[?\s*\d+(\s*,\s*\d+)*\s*,?\s*\]?", value):
-        value = [int(word) for word in re.findall(r"\d+", value)]
-        value = value if ids or len(value) > 1 else value[0]
+        is_list, value = value.rstrip().endswith(","), [int(word) for word in re.findall(r"\d+", value)]
+        value = value if ids or is_list or len(value) > 1 else value[0]
     if isinstance(value, str) and (named := re.fullmatch(r"(?:gpu:)?(?:[\w-]+:)?(\d+)|cuda:\d+", value)):
         value = int(named[1] or 1)
     if isinstance(value, str) and ids and re.fullmatch(r"\$\{?\w+\}?(,\$\{?\w+\}?)+", value):

@@ -247,7 +247,7 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
                     program = words[0] if (folder / words[0]).is_file() else Path(words[0]).name
                     started = (*(("python", program) if program.endswith(".py") else (program,)), *words[1 : at[0]])
                     rest = words[at[0] + 1 :]
-                    if for_others and _named_file(words, at[0], folder, config).is_file():
+                    if for_others and config != (file := _named_file(words, at[0], folder, config)) and file.is_file():
                         started, environment = _without_numbers(started, folder), {}
                         rest = [*_without_examples(rest, (), "of_other_files")]
                     filled = (
@@ -258,7 +258,8 @@ def _written_commands(path: Path, values: Mapping[str, Any], for_others: bool) -
                     if any(word.endswith(".py") and package_import(folder / word) for word in started):
                         environment = {"PYTHONPATH": ".:$PYTHONPATH", **environment}
                     names = [word for word in rest if for_others and word.endswith(CONFIGURATIONS)]
-                    if not any(map(_is_open, filled)) and all((folder / name).is_file() for name in names):
+                    given = (word for word in rest if "=" in word and word[0] != "-")
+                    if not any(map(_is_open, (*filled, *given))) and all((folder / name).is_file() for name in names):
                         (cut if is_cut else lines).append((filled, environment, folder))
         if text_file == config and lines:  # what the file says of itself counts before all others
             break
@@ -415,7 +416,7 @@ def _command_lines(
             if of_prose and not pattern_of("before_command").fullmatch(before):
                 continue
             words = next(iter(split_commands(re.sub(r"<(?!br|code|pre)(\w[\w./ -]*)>", r"'<\1>'", start[1]))), ())
-            given = re.findall(r"(\w+)=[\"']?([^\s\"'$]+)[\"']?(?=\s)", pattern_of("set_before").findall(before)[0])
+            given = re.findall(r"(\w+)=[\"']?([^\s\"'$<]+)[\"']?(?=\s)", pattern_of("set_before").findall(before)[0])
             if words:
                 yield words, dict(given)
 
@@ -455,13 +456,15 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     task_of_script = next(filter(None, (task_of_source(read_source(script)) for script in scripts)), None)
     if task_of_script == "seq2seq" and model is not None and not names_other_task(model):
         task_of_script = None  # one of several that the script has
-    task = task_of_script or _task(dialect, flat, model, (str(path), *file.command))
+    task: str | None = _task(dialect, flat, model, (str(path), *file.command))
+    task = task if task == "other" else task_of_script or task
     stated = stated_in({**file.environment, **flat}, model, read_source(path))
     common: dict[str, Any] = {"model": model, "task": task, "data": data, "stated": stated}
     if not file.command or (file.folder and folder is None):
         if file.kind or ONLY_SETS in file.incomplete:
             return CommandJob(command=(COMMAND_TO_NAME,), apply="none", **common)
-        cwd = None if file.folder else _folder_of_program(file.words, path)
+        above = (str(top) for top in path.absolute().parents[:FOLDERS_UP] if (top / (file.folder or "/")).is_dir())
+        cwd = next(above, None) if re.match(r"\w", file.folder) else _folder_of_program(file.words, path)
         return CommandJob(command=("bash", str(path.absolute())), apply="inject", cwd=cwd, **common)
     of_hydra = dialect.form == "overrides"
     tool = dialect if of_hydra else dialect_of_command(file.command)
@@ -498,9 +501,7 @@ def program_of(words: Sequence[str], path: Path) -> Path | None:
 
 
 def gpus_of_program(words: Sequence[str], path: Path, is_known: bool) -> Mapping[str, str | int]:
-    """What a command without a launcher states by its source: a loop whose GPUs share a batch, or of which one is used,
-    or a process for each, where their number is not known.
-    """
+    """What a command without a launcher states by its source: one process for all GPUs, or one for each of unknown."""
     program = program_of(words, path) if words_of("launchers").keys().isdisjoint(words) else None
     source = "" if program is None else source_of(program)
     shares = is_known and ".backward(" in source and pattern_of("batch_of_each_gpu").search(source) is None
@@ -590,6 +591,8 @@ def _task(
     dialect: Dialect, flat: Mapping[str, Any], model: str | None, command: Sequence[str]
 ) -> Task | Literal["other"] | None:
     """The task of a script's model class, else that of the tool; None for models of others than language."""
+    if any(pattern_of("of_other_task").search(key) for key in flat):
+        return "other"
     task = task_of_source(f"{flat.get(f'from_pretrained.{CLASS}', '')}.from_pretrained")
     if task is not None or model is None or names_other_task(model, command):
         return task
