@@ -34,7 +34,7 @@ class Followed:
     def __init__(self, optimizers: int = 1) -> None:
         self.written: list[dict[str, Any]] = []
         session = SimpleNamespace(report_counters=lambda _, fields: self.written.append(fields), phase="training")
-        self.counters = SimpleNamespace(buffer=RecordBuffer(), trainer_reports=False, step=0, own_steps=0)
+        self.counters = SimpleNamespace(buffer=RecordBuffer(), trainer_reports=False, step=0, own_steps=0, first_step=0)
         self.counters.buffer.optimizers.update(dict.fromkeys(range(optimizers)))
         # The optimizer of a function that has returned has no rate any more.
         settings = SimpleNamespace(has_optimizer=True, present_rate=lambda: None)
