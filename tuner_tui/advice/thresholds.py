@@ -1,8 +1,7 @@
 """Every threshold of the live rules, in one place: change a figure here and every rule follows.
 
 The comment says what a threshold is compared with, and where the figure comes from: one of the field notes (named by
-the GPU they were written on), or judgement, where nothing was measured and the figure only separates noise from
-signal.
+the GPU they were written on), or judgement, where nothing was measured and the figure only separates noise from signal.
 """
 
 from __future__ import annotations

@@ -128,8 +128,7 @@ def reduce_startup_memory() -> None:
 def skip_openssl() -> None:
     """Import asyncio and hashlib without OpenSSL, for which both have fallbacks. The screen opens no connections.
 
-    Does nothing where OpenSSL is loaded already or Python lacks its
-    own hashes. `import ssl` works again afterwards.
+    Does nothing where OpenSSL is loaded already or Python lacks its own hashes. `import ssl` works again afterwards.
     """
     hashes_built_in = all(any(find_spec(name) for name in names) for names in BUILTIN_HASHES)
     if any(name in sys.modules for name in OPENSSL) or not hashes_built_in:

@@ -81,8 +81,7 @@ class DeferredCoercion:
     """Converts as typer does, which imports pydantic, a third of a command's start: only what is no value yet."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        annotation = param.type_descriptor.annotation
-        if annotation == list[str]:
+        if (annotation := param.type_descriptor.annotation) == list[str]:
             return list(value or ())
         if value is None or isinstance(value, annotation):
             return value
@@ -94,17 +93,13 @@ class DeferredCoercion:
 class ScreenContext(typer.Context):
     """Of the command that is not typed: `tuner-tui RUN` stands for `tuner-tui screen RUN`."""
 
-    @property
-    def command_path(self) -> str:
-        return "tuner-tui"
+    command_path = "tuner-tui"
 
 
 class RootGroup(TyperGroup):
     """Imports a command when it is named, and lists all under the headings of `PANELS`.
 
-    The sentence of a `SettingsError` ends a command with exit code 2.
-
-    Where a command may stand it also completes presets and runs: a name opens the screen.
+    The sentence of a `SettingsError` ends a command with exit code 2. Presets and runs are completed as commands are.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:

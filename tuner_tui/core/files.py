@@ -64,8 +64,7 @@ def overwrite(path: Path, content: bytes) -> None:
 def _opened(path: str | os.PathLike[str], flags: int) -> int:
     try:
         # O_NONBLOCK: to open a named pipe would otherwise wait for its other end, and a device might do anything. What
-        # was opened is judged by fstat of the descriptor, not by a stat of the name, which may have changed in
-        # between.
+        # was opened is judged by fstat of the descriptor, not by a stat of the name, which may have changed in between.
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, or a socket

@@ -244,9 +244,8 @@ class NvmlGpu:
         except UnicodeDecodeError:  # a garbled name
             return None
         except self._nvml.NVMLError as error:
-            # An error about one figure means that this GPU does not have it. Without a handle, or with a code of a
-            # lost GPU, nothing of the GPU can be read: the handle is dropped, so that a GPU that returns is opened
-            # anew.
+            # An error about one figure means that this GPU does not have it. Without a handle, or with a code of a lost
+            # GPU, nothing of the GPU can be read: the handle is dropped, so that a GPU that returns is opened anew.
             if self._handle is not None and error.value not in LOST_CODES:
                 return None
             self._handle = None

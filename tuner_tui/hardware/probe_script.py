@@ -72,8 +72,7 @@ def fields() -> dict[str, Any]:
         answer["torch_archs"] = (flags or "").split()
         arguments = import_module("transformers.training_args").TrainingArguments
     except Exception as error:  # noqa: BLE001  whatever a broken environment raises is the answer
-        last_line = (str(error).strip().splitlines() or [""])[-1]
-        answer["problem"] = f"{type(error).__name__}: {last_line}"
+        answer["problem"] = ": ".join((type(error).__name__, *str(error).strip().splitlines()[-1:]))
         return answer
     answer["training_arguments"] = defaults(arguments)
     return answer

@@ -1,10 +1,9 @@
 """The settings of a training: the model, what is known of each field, and values with their origin.
 
 Settings are declared once; form, `--set`, YAML, help and validation are derived from the model and from `fields.yaml`,
-which says how each is shown. Names are those of
-Hugging Face `TrainingArguments` where it has one; `precision` stands for its `bf16` and `fp16` pair; `max_length`,
-`attn_implementation`, `weights_dtype`, the LoRA fields and those of quantization (`bnb_4bit_…` as in
-`BitsAndBytesConfig`) for what a script passes elsewhere.
+which says how each is shown. Names are those of Hugging Face `TrainingArguments` where it has one; `precision` stands
+for its `bf16` and `fp16` pair; `max_length`, `attn_implementation`, `weights_dtype`, the LoRA fields and those of
+quantization (`bnb_4bit_…` as in `BitsAndBytesConfig`) for what a script passes elsewhere.
 """
 
 from __future__ import annotations

@@ -197,9 +197,8 @@ class TuningConclusion(Struct, frozen=True, kw_only=True):
 
     `ratio` is the winner's speed over the start's, measured alternately, with the 95 % confidence interval `ratio_low`
     to `ratio_high`; None if it was not confirmed. It compares the time of all `job_steps`, `start_job_s` and
-    `best_job_s`; the throughput if these are None. `start` and `best` are representative measurements.
-    `pairs` were run for it. `learning_rate_note` is set if the effective batch changed. `disturbed`: the machine was
-    too busy to judge.
+    `best_job_s`; the throughput if these are None. `start` and `best` are representative measurements. `pairs` were run
+    for it. `learning_rate_note` is set if the effective batch changed. `disturbed`: the machine was too busy to judge.
     """
 
     winner: Settings

@@ -103,9 +103,8 @@ def tuned_preset(
 ) -> Preset:
     """Return the preset of the winner, with all values that were chosen, recommended or tuned.
 
-    `start` holds the command's own settings, as observed: a value that equals a default of ours
-    but not the command's own was tuned. The built-in job would be given other recommendations: it gets every tuned
-    field.
+    `start` holds the command's own settings, as observed: a value that equals a default of ours but not the command's
+    own was tuned. The built-in job would be given other recommendations: it gets every tuned field.
     """
     resolved = with_tuned_origins(start, conclusion.winner)
     gpus = {gpu.name for gpu in inventory.gpus}

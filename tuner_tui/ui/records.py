@@ -57,10 +57,9 @@ def translate_errors() -> Iterator[None]:
 class TrainingConfig(Struct, frozen=True):
     """What would be trained: resolved settings, job, and the name of the preset.
 
-    `as_it_ran`: the settings are those of a run, so no recommendation replaces them; `cwd` is its folder. `base`
-    is the preset as it was read; saving keeps its other fields. `notes` are shown when it is loaded. `named`: a
-    preset or a run was opened at the start; the demo else only stands in where none was. `visible_gpus`: see
-    `LaunchRequest`.
+    `as_it_ran`: the settings are those of a run, so no recommendation replaces them; `cwd` is its folder. `base` is the
+    preset as it was read; saving keeps its other fields. `notes` are shown when it is loaded. `named`: a preset or a
+    run was opened at the start; the demo else only stands in where none was. `visible_gpus`: see `LaunchRequest`.
     """
 
     resolved: Resolved

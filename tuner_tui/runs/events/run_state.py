@@ -155,20 +155,17 @@ class RunState(Struct, frozen=True):
     """What is known of a run. Times are seconds since the epoch.
 
     `total_guessed`: `total_steps` is a guess (`Plan.guessed`). `total_source` is where the output says it, None for
-    what the observer reports. `source` names the file that steps were read from when there is no observer.
-    `startup` are the phases before the first step with the times at which they began, `first_step_t` when that step was
-    reported. `accepts_orders`: an observed trainer that obeys the control file. `last_step_t` is when a step last
-    completed.
+    what the observer reports. `source` names the file that steps were read from when there is no observer. `startup`
+    are the phases before the first step with the times at which they began, `first_step_t` when that step was reported.
+    `accepts_orders`: an observed trainer that obeys the control file. `last_step_t` is when a step last completed.
     `planned_epochs` is the number of epochs by a `Plan`. `evaluations` are downsampled to a few hundred, newest last;
     `evaluation_steps`: where the last of them began, as the observer saw it; `evaluation_output`: the bytes of output
     that some printed, the last of which may not have ended, and up to where nothing trained. `printed_until`: see
-    `Steps`.
-    `loss_trust`: the `trust` in the source of the loss;
-    `not_finite_since`: the step from which on the loss is nan or infinite, if one has seen it become so;
-    `loss_parts`: losses whose names say that they are parts of it. `options` and `switches` are those of the script's
-    argument parsers.
-    `saved` is what the script itself saved last. `unobserved`: why the observer does not run. `fell_back`: the fallback
-    continued the run; `fallback_ended`: why it did not.
+    `Steps`. `loss_trust`: the `trust` in the source of the loss; `not_finite_since`: the step from which on the loss is
+    nan or infinite, if one has seen it become so; `loss_parts`: losses whose names say that they are parts of it.
+    `options` and `switches` are those of the script's argument parsers. `saved` is what the script itself saved last.
+    `unobserved`: why the observer does not run. `fell_back`: the fallback continued the run; `fallback_ended`: why it
+    did not.
     """
 
     phase: str = "starting"

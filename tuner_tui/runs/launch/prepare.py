@@ -100,11 +100,10 @@ class LaunchRequest(Struct, frozen=True):
     joins that lineage but starts at step 0. Only a checkpoint of a step before `before_step` will do. `interpreter` is
     the Python that trains; None: the one that `training_python` finds. `tuning` is the id of the tuning that this run
     is a trial of; the run is ended once the process `ends_with` is gone. `root` is the folder of all runs; None:
-    `runs_dir`. `notes` are warnings of the preset files that the settings come from.
-    `job_file` gives the job, so that nobody else may be able to change it; None: the user gave the job, or a preset of
-    this program.
-    `nodes` of a cluster will run it; None: this machine. After `stop_after_s` seconds of training it is stopped.
-    `visible_gpus` is the CUDA_VISIBLE_DEVICES chosen for it; None: that of the environment.
+    `runs_dir`. `notes` are warnings of the preset files that the settings come from. `job_file` gives the job, so that
+    nobody else may be able to change it; None: the user gave the job, or a preset of this program. `nodes` of a cluster
+    will run it; None: this machine. After `stop_after_s` seconds of training it is stopped. `visible_gpus` is the
+    CUDA_VISIBLE_DEVICES chosen for it; None: that of the environment.
     """
 
     job: Job

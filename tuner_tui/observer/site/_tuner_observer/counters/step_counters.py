@@ -128,13 +128,11 @@ class StepCounters:
 
     Every method that reads or changes the counters reads the buffer first; `own_steps` is as of the last read.
     `on_step` is called after every step if it is set, as in a trial; `on_evaluation` when an evaluation begins,
-    `on_save` when a file is saved.
-    `on_batches` gets each step, the calls of `backward` so far, and the iterators whose batches it consumed;
-    `on_resumed` the steps of the processes before, after the first step of this one.
-    `optimizers`: how many step alternately, as in a GAN.
-    `count_ended_group` counts a step seen by calls of `backward` that has ended; see `group_ended`.
-    `trainer_reports`: a Trainer tells the loss and the length of the training. `wait_is_known`: the training computes
-    on the CPU, where the time in a call is that of its work.
+    `on_save` when a file is saved. `on_batches` gets each step, the calls of `backward` so far, and the iterators whose
+    batches it consumed; `on_resumed` the steps of the processes before, after the first step of this one. `optimizers`:
+    how many step alternately, as in a GAN. `count_ended_group` counts a step seen by calls of `backward` that has
+    ended; see `group_ended`. `trainer_reports`: a Trainer tells the loss and the length of the training.
+    `wait_is_known`: the training computes on the CPU, where the time in a call is that of its work.
     """
 
     def __init__(
