@@ -1,4 +1,4 @@
-"""Resolves settings and job from all their sources, each value with its origin; README.md says which one wins."""
+"""Resolves settings and job with their origins: flags win over environment, a tool's file, `./tuner.yaml`, a preset."""
 
 from __future__ import annotations
 
