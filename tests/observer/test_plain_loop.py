@@ -99,6 +99,7 @@ def test_variables_that_the_script_holds_are_left_alone(sections: ObservedProces
     [
         ("resumed_with_adam", (20, 35), 35, 7),
         ("resumed_with_sgd", (20, 35), 35, 7),
+        ("resumed_within_an_epoch", (22, 35), 35, 7),
         ("begun_at_epoch_one", (0, 15), 15, 3),
     ],
 )

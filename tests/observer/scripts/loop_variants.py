@@ -588,6 +588,22 @@ def resumed_with_adam() -> None:
             optimizer.zero_grad()
 
 
+def resumed_within_an_epoch(start_epoch: int = 4, epochs: int = 7) -> None:
+    """Continues after 22 of 35 steps, without the first two batches of the epoch."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    for each in model.parameters():
+        moments = {name: torch.ones_like(each) for name in ("exp_avg", "exp_avg_sq")}
+        optimizer.state[each] = {"step": torch.tensor(22.0), **moments}
+    for epoch in range(start_epoch, epochs):
+        for step, (inputs,) in enumerate(loader_of()):
+            if epoch == start_epoch and step < 2:
+                continue
+            optimizer.zero_grad()
+            model(inputs).mean().backward()
+            optimizer.step()
+
+
 def resumed_with_sgd(start_epoch: int = 4, epochs: int = 7) -> None:
     """Continues after 4 of 7 epochs, which the loop says."""
     model = nn.Linear(4, 1)
@@ -606,6 +622,7 @@ def begun_at_epoch_one(start_epoch: int = 1, epochs: int = 3) -> None:
 
 SECTIONS = (
     unreadable_batches, configuration_of_locals, configuration_of_vars, resumed_with_adam, resumed_with_sgd,
+    resumed_within_an_epoch,
     begun_at_epoch_one,
     own_optimizer, own_optimizer_without_modes, own_iteration, uneven_optimizers, optimizer_of_the_loss,
     another_optimizer_to_end_with,

@@ -594,10 +594,13 @@ class StepCounters:
             self._totals.lengths, self._totals.uneven, begins_at = [], False, max(0, self.own_steps - 1)
         self._planned, self._planned_from = planned, begins_at
         self._plan = (None, None)
-        self._first_epoch = self._epoch = (self._totals.epoch, self._planned_from)
-        if is_first and planned is not None and made < 2:
+        if is_first and planned is not None:
             steps_an_epoch = self._steps_an_epoch(self._totals.fields()) or 0.0
-            made = 1 + planned.done_steps + round(planned.done_epochs * steps_an_epoch)
+            done = round(planned.done_epochs * steps_an_epoch)
+            made = made if made > 1 else 1 + planned.done_steps + done
+            if done and made - 1 < done + steps_an_epoch:  # of the first epoch some steps were made before
+                self._planned_from = min(0, done + 1 - made)
+        self._first_epoch = self._epoch = (self._totals.epoch, self._planned_from)
         if is_first and made > 1:
             self.first_step = made - 1
             for callback in self.on_resumed:
@@ -629,7 +632,8 @@ class StepCounters:
                 self._plan = plan
                 first, (steps, epochs) = self.first_step, plan  # those of the process before count
                 total = steps and first + steps
-                epochs = round(epochs * total / steps) if epochs and total and steps else epochs
+                if epochs and first and steps:
+                    epochs += self._planned.done_epochs or round(epochs * first / steps)
                 self.session.report("plan", total_steps=total, epochs=epochs, first_step=first, guessed=True)
             self._newest_plan = plan
         for callback in self.on_flush:
