@@ -6,7 +6,10 @@ A message names the row, so that whoever added it finds the mistake.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tuner_tui.advice.findings import rows as rows_of_findings
 from tuner_tui.advice.remedies import table
@@ -46,6 +49,28 @@ SETTINGS_OF_TOOLS = ("names", "values", "defaults", "also_read", "computed", "wh
 def misspelled(row: Mapping[str, Any], required: Collection[str], allowed: Collection[str]) -> Iterator[str]:
     yield from (f"lacks {key}" for key in required if key not in row)
     yield from (f"has an unknown key {key}" for key in row if key not in allowed)
+
+
+def repeated_keys(node: yaml.Node | None) -> Iterator[str]:
+    """The keys that a mapping has twice, of which a loader silently keeps the last; each with its line."""
+    if isinstance(node, yaml.MappingNode):
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        first = {(key.tag, key.value): key for key in reversed(keys)}  # '16' and 16 are two
+        repeated = (key for key in keys if first[key.tag, key.value] is not key)
+        yield from (f"{key.start_mark.line + 1}: {key.value}" for key in repeated)
+    for part in node.value if isinstance(node, yaml.CollectionNode) else ():
+        for inner in part if isinstance(part, tuple) else (part,):
+            yield from repeated_keys(inner)
+
+
+def test_no_key_stands_twice(repository: Path) -> None:
+    texts = {path: path.read_text("utf-8") for path in (repository / "tuner_tui").rglob("*.yaml")}
+    nodes = {path: yaml.compose(text, Loader=yaml.CSafeLoader) for path, text in texts.items()}
+    assert [f"{path}:{key}" for path, node in nodes.items() for key in repeated_keys(node)] == []
+
+
+def test_the_second_of_two_keys_is_found() -> None:
+    assert [*repeated_keys(yaml.compose("a: 1\nb: {c: 1, c: 2}\na: 3"))] == ["3: a", "2: c"]
 
 
 def test_crashes() -> None:
