@@ -14,7 +14,8 @@ from tuner_tui.advice.findings import rows as rows_of_findings
 from tuner_tui.cli.options import build_app
 from tuner_tui.core.files import read_data_file
 from tuner_tui.runs.log_parsing import crash_table
-from tuner_tui.settings.presets import is_measured, load_preset
+from tuner_tui.settings.preset_file import is_measured
+from tuner_tui.settings.presets import load_preset
 from tuner_tui.ui import keys
 
 ROOT = Path(__file__).parents[2]

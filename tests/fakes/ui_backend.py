@@ -32,7 +32,9 @@ from tuner_tui.runs.store.folder import Order
 from tuner_tui.runs.supervise.stall import Inspection
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings, Value
-from tuner_tui.settings.presets import FileUpdate, LoadedPreset, Preset, PresetEntry, shipped_folder
+from tuner_tui.settings.preset_file import LoadedPreset, Preset
+from tuner_tui.settings.presets import PresetEntry, shipped_folder
+from tuner_tui.settings.tool_file import FileUpdate
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.drafts import Draft

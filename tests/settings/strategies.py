@@ -9,7 +9,7 @@ from msgspec import convert
 
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, FieldSpec, Settings
-from tuner_tui.settings.presets import HardwareRequirements, Preset
+from tuner_tui.settings.preset_file import HardwareRequirements, Preset
 
 texts = st.text(max_size=40)
 names = st.text(min_size=1, max_size=40)

@@ -20,7 +20,8 @@ from tuner_tui.settings.job import (
     same_training,
     task_of_source,
 )
-from tuner_tui.settings.presets import dump_preset, parse_preset
+from tuner_tui.settings.preset_file import dump_preset
+from tuner_tui.settings.presets import parse_preset
 
 JOB = CommandJob(command=("python", "train.py"), fallback=2)
 

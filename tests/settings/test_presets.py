@@ -18,22 +18,18 @@ from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.errors import PresetError, PresetExistsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
+from tuner_tui.settings.preset_file import HardwareRequirements, LoadedPreset, Preset, dump_preset, save_preset
 from tuner_tui.settings.presets import (
-    HardwareRequirements,
-    LoadedPreset,
-    Preset,
-    dump_preset,
     find_preset,
     list_presets,
     load_preset,
     parse_preset,
     preset_path,
-    save_preset,
     shipped_folder,
     suiting_first,
-    update_tool_file,
     user_folder,
 )
+from tuner_tui.settings.tool_file import update_tool_file
 
 EXAMPLES = yaml.safe_load(Path(__file__).with_name("presets.yaml").read_text())
 

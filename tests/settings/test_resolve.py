@@ -9,7 +9,7 @@ from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
-from tuner_tui.settings.presets import Preset
+from tuner_tui.settings.preset_file import Preset
 from tuner_tui.settings.resolve import (
     LaunchOptions,
     apply_job_options,

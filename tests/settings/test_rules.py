@@ -15,7 +15,8 @@ from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.job import BuiltinJob, job_from_json
 from tuner_tui.settings.model import FIELDS, Settings
-from tuner_tui.settings.presets import Preset, list_presets, shipped_folder
+from tuner_tui.settings.preset_file import Preset
+from tuner_tui.settings.presets import list_presets, shipped_folder
 from tuner_tui.settings.resolve import resolve
 from tuner_tui.settings.rules import Problem, find_problems, overflows_fp16
 

@@ -14,7 +14,8 @@ from tests.tuning.builders import SCRIPT, resolved
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
-from tuner_tui.settings.presets import Preset, load_preset, preset_path, save_preset
+from tuner_tui.settings.preset_file import Preset, save_preset
+from tuner_tui.settings.presets import load_preset, preset_path
 from tuner_tui.tuning.trial import Measurement, TuningConclusion
 from tuner_tui.tuning.trial_runner import TrialCallbacks
 from tuner_tui.tuning.tuned_preset import (

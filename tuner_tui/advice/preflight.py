@@ -30,8 +30,8 @@ from tuner_tui.settings.dialects.script_search import words_of
 from tuner_tui.settings.distributed import best_kind, gpus_of_job, is_same_kind
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
-from tuner_tui.settings.presets import ABSENT, NOT_COMPLETE
 from tuner_tui.settings.rules import find_problems
+from tuner_tui.settings.tool_file import ABSENT, NOT_COMPLETE
 
 CheckState = Literal["good", "warning", "wrong"]
 REQUIREMENTS = Path(__file__).with_name("requirements.yaml")

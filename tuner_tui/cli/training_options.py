@@ -46,8 +46,8 @@ from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import MAX_FALLBACKS, BuiltinJob, CommandJob, Task
 from tuner_tui.settings.model import Origin, OriginKind, Resolved
-from tuner_tui.settings.presets import names_tool_file
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags
+from tuner_tui.settings.tool_file import names_tool_file
 from tuner_tui.tuning.store import AlreadyTuningError
 
 AnyJob = TypeVar("AnyJob", BuiltinJob, BuiltinJob | CommandJob)

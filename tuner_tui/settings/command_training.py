@@ -31,7 +31,9 @@ from tuner_tui.settings.distributed import training_words
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.job import CommandJob, Job, Task, model_among, task_of_source
 from tuner_tui.settings.model import Value
-from tuner_tui.settings.presets import LoadedPreset, load_preset, settings_of_options
+from tuner_tui.settings.preset_file import LoadedPreset
+from tuner_tui.settings.presets import load_preset
+from tuner_tui.settings.tool_file import settings_of_options
 from tuner_tui.settings.yaml_reader import CONFIGURATIONS
 
 FILE_SUFFIXES = (".py", *CONFIGURATIONS)

@@ -28,7 +28,9 @@ from tuner_tui.settings.model import (
     shorten_text,
     spec_of,
 )
-from tuner_tui.settings.presets import LoadedPreset, Preset, command_to_name, find_preset, load_preset, shipped_folder
+from tuner_tui.settings.preset_file import LoadedPreset, Preset
+from tuner_tui.settings.presets import find_preset, load_preset, shipped_folder
+from tuner_tui.settings.tool_file import command_to_name
 
 ENVIRONMENT_PREFIX = "TUNER_"
 PROJECT_FILE = "tuner.yaml"

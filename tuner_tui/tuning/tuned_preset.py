@@ -22,7 +22,8 @@ from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.errors import PresetExistsError
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import FIELDS, Resolved, format_value
-from tuner_tui.settings.presets import HardwareRequirements, Preset, preset_path, save_preset
+from tuner_tui.settings.preset_file import HardwareRequirements, Preset, save_preset
+from tuner_tui.settings.presets import preset_path
 from tuner_tui.settings.resolve import LaunchOptions, resolve_training
 from tuner_tui.tuning.search.space import TUNED_FIELDS
 from tuner_tui.tuning.trial import (

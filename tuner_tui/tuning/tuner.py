@@ -42,7 +42,7 @@ from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets import save_preset
+from tuner_tui.settings.preset_file import save_preset
 from tuner_tui.tuning import trial_log
 from tuner_tui.tuning.create import TunerSpec
 from tuner_tui.tuning.ray_cluster import open_ray_workers

@@ -21,7 +21,7 @@ from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
 from tuner_tui.settings.job import Job, same_training
 from tuner_tui.settings.model import Resolved, Value
-from tuner_tui.settings.presets import Preset
+from tuner_tui.settings.preset_file import Preset
 from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.view.tuning_rows import LiveTrial

@@ -24,7 +24,8 @@ from tuner_tui.hardware.known_gpus import known_gpus
 from tuner_tui.settings.dialects.hf import from_hf
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets import Preset, find_preset, shipped_folder
+from tuner_tui.settings.preset_file import Preset
+from tuner_tui.settings.presets import find_preset, shipped_folder
 from tuner_tui.settings.resolve import resolve
 
 

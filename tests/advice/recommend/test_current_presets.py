@@ -14,7 +14,8 @@ from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.memory.model_shape import modelled_job
 from tuner_tui.runs.launch.prepare import build_request, launch_summary, missing_path_problem, prepare
 from tuner_tui.settings.job import TEXT_TASKS, BuiltinJob, CommandJob
-from tuner_tui.settings.presets import Preset, find_preset, is_measured, shipped_folder
+from tuner_tui.settings.preset_file import Preset, is_measured
+from tuner_tui.settings.presets import find_preset, shipped_folder
 from tuner_tui.settings.resolve import LaunchOptions, resolve
 from tuner_tui.settings.rules import find_problems
 

@@ -13,7 +13,8 @@ from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, recommend
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.runs.launch.prepare import missing_path_problem
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.settings.presets import Preset, find_preset, is_measured, shipped_folder
+from tuner_tui.settings.preset_file import Preset, is_measured
+from tuner_tui.settings.presets import find_preset, shipped_folder
 from tuner_tui.settings.resolve import resolve
 from tuner_tui.settings.rules import find_problems
 

@@ -13,7 +13,8 @@ from typer.testing import Result
 from tests.cli.invoke import invoke
 from tuner_tui.hardware.inventory import Cpu, Gpu, HostMemory, Inventory
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.presets import Preset, load_preset, preset_path, save_preset
+from tuner_tui.settings.preset_file import Preset, save_preset
+from tuner_tui.settings.presets import load_preset, preset_path
 
 T4 = Gpu(0, "Tesla T4", capability=(7, 5), memory_total_bytes=16 * 2**30)
 Call = Callable[..., Result]

@@ -15,7 +15,9 @@ from tuner_tui.settings.dialects.dialect import to_fill_in
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets import LoadedPreset, load_preset, update_tool_file
+from tuner_tui.settings.preset_file import LoadedPreset
+from tuner_tui.settings.presets import load_preset
+from tuner_tui.settings.tool_file import update_tool_file
 from tuner_tui.settings.yaml_reader import read_tool_file
 
 CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("files.yaml").read_text())

@@ -13,8 +13,9 @@ from tuner_tui.settings.dialects.dialect import dialect_of_file, dialects, read_
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets import load_preset, tool_of_file, update_tool_file
+from tuner_tui.settings.presets import load_preset
 from tuner_tui.settings.resolve import LaunchOptions, resolve_training
+from tuner_tui.settings.tool_file import tool_of_file, update_tool_file
 from tuner_tui.settings.yaml_reader import read_tool_file
 
 AXOLOTL = """base_model: acme/base-1b

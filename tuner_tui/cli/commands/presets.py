@@ -20,13 +20,15 @@ from tuner_tui.hardware.interpreter import probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.runs.store.record import redact_job
-from tuner_tui.settings import presets as preset_files
 from tuner_tui.settings.dialects.dialect import dialect_by_name, write_settings
 from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text, render_export
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import parse_value
+from tuner_tui.settings.preset_file import LoadedPreset, Preset, dump_preset, save_preset
+from tuner_tui.settings.presets import PresetEntry, find_preset, list_presets, parse_preset, preset_path, suiting_first
 from tuner_tui.settings.resolve import parse_flags, resolve
+from tuner_tui.settings.tool_file import import_tool_file
 from tuner_tui.settings.yaml_reader import MAX_BYTES
 
 group = typer.Typer(help=__doc__, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
@@ -37,7 +39,7 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
     """List presets; those for this machine come first, marked with *."""
     inventory: Inventory = read_inventory(state_dir()) if context.obj is None else context.obj()
     gpus, cores = visible_gpus(inventory), inventory.cpu.usable_cores
-    presets = preset_files.suiting_first(preset_files.list_presets(), gpus, cores)
+    presets = suiting_first(list_presets(), gpus, cores)
     documents = []
     for item in presets:
         if not as_json:
@@ -53,11 +55,11 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
 @group.command()
 def show(name: Annotated[str, typer.Argument(help="Name or file of a preset.")], as_json: AsJson = False) -> None:
     """Print a preset as YAML, with the secrets of its command hidden."""
-    loaded = preset_files.find_preset(name)
+    loaded = find_preset(name)
     if as_json:
         print_json(_document(loaded))
     else:
-        typer.echo(preset_files.dump_preset(_without_secrets(loaded.preset)).rstrip())
+        typer.echo(dump_preset(_without_secrets(loaded.preset)).rstrip())
     for text in loaded.notes:
         print_note(text)
 
@@ -73,7 +75,7 @@ def save(
     as_json: AsJson = False,
 ) -> None:
     """Save your own preset."""
-    path = preset_files.preset_path(name)
+    path = preset_path(name)
     loaded = _read_source(source, name)
     given = {field: parse_value(field, text) for field, text in parse_flags(flags or ()).items()}
     _write(loaded.preset.variant(path.stem, {**loaded.preset.settings, **given}), path, yes, loaded.path)
@@ -85,27 +87,27 @@ def save(
         typer.echo(f"Saved {path}")
 
 
-def _read_source(source: str | None, name: str) -> preset_files.LoadedPreset:
+def _read_source(source: str | None, name: str) -> LoadedPreset:
     """Return the preset to start from. Raises `SettingsError`."""
     if source is None:
-        return preset_files.LoadedPreset(preset_files.Preset(name=name))
+        return LoadedPreset(Preset(name=name))
     if source != "-":
-        return preset_files.find_preset(source)
+        return find_preset(source)
     raw = sys.stdin.buffer.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
         raise SettingsError(f"standard input has more than {MAX_BYTES // 1024} KiB, too much for a preset")
-    return preset_files.parse_preset(raw.decode("utf-8", "replace"), "standard input")
+    return parse_preset(raw.decode("utf-8", "replace"), "standard input")
 
 
-def _write(preset: preset_files.Preset, path: Path, replace_existing: bool, source: Path | None) -> None:
+def _write(preset: Preset, path: Path, replace_existing: bool, source: Path | None) -> None:
     """Save a preset; exit with 2 if it exists and may not be replaced. Raises `SettingsError`."""
     try:
-        preset_files.save_preset(preset, path, overwrite=replace_existing, source=source)
+        save_preset(preset, path, overwrite=replace_existing, source=source)
     except PresetExistsError as error:
         fail(f"{error}; add --yes to replace it")
 
 
-def _line(item: preset_files.PresetEntry) -> str:
+def _line(item: PresetEntry) -> str:
     if item.loaded is None:
         return f"{item.name:<24} cannot be read: {item.problem}"
     first = item.about.split(". ")[0].rstrip(".")
@@ -113,12 +115,12 @@ def _line(item: preset_files.PresetEntry) -> str:
     return f"{item.name:<24} {first}{whose}".rstrip()
 
 
-def _document(loaded: preset_files.LoadedPreset) -> dict[str, Any]:
+def _document(loaded: LoadedPreset) -> dict[str, Any]:
     data = to_builtins(_without_secrets(loaded.preset))
     return {**data, "path": None if loaded.path is None else str(loaded.path), "notes": loaded.notes}
 
 
-def _without_secrets(preset: preset_files.Preset) -> preset_files.Preset:
+def _without_secrets(preset: Preset) -> Preset:
     return preset if preset.job is None else structs.replace(preset, job=redact_job(preset.job))
 
 
@@ -148,7 +150,7 @@ def export(
         if asked.training_arguments is None:
             raise SettingsError(f"--interpreter: {asked.problem or f'{interpreter} has no transformers'}")
         targets = asked.training_arguments.keys()
-    loaded, tool = preset_files.find_preset(preset).preset, dialect_by_name(to)
+    loaded, tool = find_preset(preset).preset, dialect_by_name(to)
     resolved = resolve(preset=loaded)
     carried = write_settings(tool, resolved.settings, targets, resolved.chosen)
     if loaded.job is not None and loaded.job.model is not None and tool.programs:
@@ -179,8 +181,8 @@ def import_file(
     Keys that are not settings are listed.
     """
     parsed = parse_file(read_file_text(file), file)
-    loaded = preset_files.import_tool_file(parsed, str(file), file, None if tool is None else dialect_by_name(tool))
-    path = preset_files.preset_path(name or file.stem)
+    loaded = import_tool_file(parsed, str(file), file, None if tool is None else dialect_by_name(tool))
+    path = preset_path(name or file.stem)
     preset = structs.replace(loaded.preset, name=path.stem)
     if not (preset.settings or preset.job):
         raise SettingsError(" ".join((f"{file} gives no setting and no whole command.", *loaded.notes)))
