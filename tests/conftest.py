@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,6 @@ settings.register_profile("full", settings.get_profile("default"), max_examples=
 # `pytest --hypothesis-profile search` draws new examples.
 settings.register_profile("search", settings.get_profile("full"), derandomize=False)
 settings.load_profile("default")
-re._MAXCACHE = 5000  # type: ignore[attr-defined]  # all forms of the tables: 512 are compiled anew for each crash
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 

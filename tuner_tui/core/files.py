@@ -101,6 +101,12 @@ def read_data_file(path: Path) -> Any:
     return parse_data_file(path)
 
 
+@cache
+def compiled(form: str) -> re.Pattern[str]:
+    """A regular expression of a data file, kept: `re` forgets all but 512, and the tables have more."""
+    return re.compile(form)
+
+
 def is_irregular(path: Path) -> bool:
     """Whether something other than a regular file has this name."""
     try:

@@ -13,7 +13,7 @@ from tuner_tui.advice.crash.failed_operation import quote_log
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed
 from tuner_tui.advice.remedies.table import filled, remedy
-from tuner_tui.core.files import read_data_file
+from tuner_tui.core.files import compiled, read_data_file
 
 FILE = Path(__file__).with_name("crash_words.yaml")
 FACTS = Path(__file__).with_name("message_facts.yaml")
@@ -34,7 +34,7 @@ def named_groups(name: str, text: str) -> tuple[str, ...]:
 
 def first_form(rows: Iterable[tuple[str, tuple[str, ...]]], text: str) -> tuple[str, ...]:
     """The texts of the first form in `text`, filled with its groups; those named `low` and `high` must be in order."""
-    matches = ((match.groupdict("it"), texts) for form, texts in rows if (match := re.search(form, text)))
+    matches = ((match.groupdict("it"), texts) for form, texts in rows if (match := compiled(form).search(text)))
     ordered = (match for match in matches if int(match[0].get("low", 0)) < int(match[0].get("high", 1)))
     groups, texts = next(ordered, ({}, ()))
     values = {name: quote_log(group, 120) for name, group in groups.items()}
@@ -46,7 +46,7 @@ def facts_in(text: str, log: Sequence[str] = ()) -> tuple[Remedy, ...]:
     rows = (
         (row["form"], (row["title"], row["why"], row.get("instead", "")))
         for row in read_data_file(FACTS)
-        if re.search(row["form"], text) and any(map(re.compile(row.get("log", "")).search, (text, *log)))
+        if compiled(row["form"]).search(text) and any(map(compiled(row.get("log", "")).search, (text, *log)))
     )
     texts = first_form(rows, text)
     source = "the numbers and names of the message"
@@ -81,7 +81,7 @@ def subject_of(cause: str, message: str) -> str | None:
         return missing_package(message)
     if cause == "precision-unsupported":
         precisions = read_data_file(FILE)["precisions"]
-        return next((name for name, words in precisions.items() if re.search(words, message)), None)
+        return next((name for name, words in precisions.items() if compiled(words).search(message)), None)
     return unknown_argument(message) if cause == "bad-arguments" else None
 
 
@@ -97,7 +97,7 @@ def unknown_argument(message: str) -> str | None:
 def missing_package(message: str, present: tuple[str, ...] = ()) -> str | None:
     """The missing package that a message names, or None; not one of those `present`, whose code says so."""
     forms = read_data_file(FILE)["missing-package"]
-    names = (next(filter(None, match.groups())) for form in forms for match in re.finditer(form, message))
+    names = (next(filter(None, match.groups())) for form in forms for match in compiled(form).finditer(message))
     imported = (pattern_of("imported").match(name) for name in names)
     return next((match[0] for match in imported if match is not None and match[0] not in present), None)
 

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.core.files import read_data_file
+from tuner_tui.core.files import compiled, read_data_file
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.core.text import end_at_word
 from tuner_tui.runs.log_parsing.crash_table import CrashPattern
@@ -68,7 +68,7 @@ def explain(failure: Failure, role: str | None, packages: tuple[str, ...]) -> Ex
     message = failure.headline.partition(": ")[2]
     error = ": ".join(filter(None, ((failure.type or "").rpartition(".")[2], message)))
     values = {"message": message or frame.statement, "package": (*packages, "it")[0]}
-    matches = ((row["reads"], re.search(row["form"], error)) for row in document["operations"])
+    matches = ((row["reads"], compiled(row["form"]).search(error)) for row in document["operations"])
     reads, match = next((each for each in matches if each[1]), ("", None))
     values |= _groups_of(match)
     # A setting that was passed on is named as its caller names it.
@@ -78,7 +78,7 @@ def explain(failure: Failure, role: str | None, packages: tuple[str, ...]) -> Ex
     values["of"] = document["objects"][kind]["say"] if kind else "the object"
     for row in document["rows"]:
         if row.get("of", [kind]).count(kind) and row.get("foreign", bool(packages)) == bool(packages):
-            conditions = re.search(row["error"], error), re.search(row.get("code", ""), frame.statement)
+            conditions = compiled(row["error"]).search(error), compiled(row.get("code", "")).search(frame.statement)
             if all(conditions):
                 return _fill(row, values | _groups_of(conditions[0]) | _groups_of(conditions[1]), frame, kind)
     return None
@@ -136,10 +136,10 @@ def _kind_of(values: Mapping[str, str], role: str | None, frame: CodeFrame) -> s
     lower = {form for word in map(str.lower, words) for form in (word, word.rstrip("0123456789")) if form}
     return next(
         itertools.chain(
-            (kind for kind, row in rows if expression and "code" in row and re.search(row["code"], expression)),
+            (kind for kind, row in rows if expression and "code" in row and compiled(row["code"]).search(expression)),
             (kind for kind, row in rows if not lower.isdisjoint(row.get("words", "").split("|"))),
-            (kind for kind, row in rows if re.fullmatch(row.get("types", "(?!)"), values.get("type", ""))),
-            (kind for kind, row in rows if re.search(row.get("files", "(?!)"), frame.file)),
+            (kind for kind, row in rows if compiled(row.get("types", "(?!)")).fullmatch(values.get("type", ""))),
+            (kind for kind, row in rows if compiled(row.get("files", "(?!)")).search(frame.file)),
             (kind for kind, row in rows if is_written and role in row.get("roles", "").split("|")),
         ),
         None,

@@ -11,7 +11,7 @@ from typing import Any
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
-from tuner_tui.core.files import read_data_file
+from tuner_tui.core.files import compiled, read_data_file
 from tuner_tui.core.units import format_share
 from tuner_tui.settings.job import SHAPES, BuiltinJob
 from tuner_tui.settings.model import FIELDS, Settings, Value
@@ -136,7 +136,7 @@ def _option_in_log(part: str, situation: Situation) -> str:
 
 
 def _is_in_log(pattern: str, situation: Situation) -> bool:
-    return any(re.search(pattern, line) for line in situation.log)
+    return any(map(compiled(pattern).search, situation.log))
 
 
 def _padding_saved(situation: Situation) -> str:
