@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import CompletionItem, TyperArgument, TyperGroup, TyperOption  # type: ignore[attr-defined]
+from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from tuner_tui import __version__
 from tuner_tui.cli.commands import COMMANDS, PANELS
@@ -36,7 +36,6 @@ def build_app() -> typer.Typer:
     ) -> None:
         """Options before the command."""
 
-    TyperOption.get_runtime_param = TyperArgument.get_runtime_param = DeferredCoercion  # type: ignore[assignment, method-assign]
     app = typer.Typer(
         cls=RootGroup,
         help="Watch, tune and diagnose PyTorch and Hugging Face trainings.\n\n"
@@ -75,19 +74,6 @@ def complete_setting(incomplete: str) -> list[str]:
         return []
     values = ("on", "off") if spec.kind == "bool" else spec.choices or spec.suggestions
     return [f"{name}={value}" for value in values if value.startswith(start)]
-
-
-class DeferredCoercion:
-    """Converts as typer does, which imports pydantic, a third of a command's start: only what is no value yet."""
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        if (annotation := param.type_descriptor.annotation) == list[str]:
-            return list(value or ())
-        if value is None or isinstance(value, annotation):
-            return value
-        from typer._coercion import build_runtime_param
-
-        return build_runtime_param(param.type_descriptor).coerce(value, param=param, ctx=ctx)
 
 
 class ScreenContext(typer.Context):
