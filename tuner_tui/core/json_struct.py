@@ -12,10 +12,10 @@ import re
 import types
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from msgspec import NODEFAULT, Struct, to_builtins
+from msgspec import NODEFAULT, Meta, Struct, convert, to_builtins
 from msgspec.structs import fields
 
 from tuner_tui.core.clock import LATEST_T
@@ -95,11 +95,11 @@ def from_json(cls: type[T], data: object, *, strict: bool = False) -> T:
     if not isinstance(data, dict):
         raise ValueError(f"{cls.__name__}: not an object")
     values = {}
-    for name, convert, required in _fields(cls):  # type: ignore[arg-type]
+    for name, converter, required in _fields(cls):  # type: ignore[arg-type]
         if name not in data:
             continue
         try:
-            values[name] = convert(data[name])
+            values[name] = converter(data[name])
         except (ValueError, TypeError, OverflowError):
             if required or strict:
                 raise ValueError(f"{cls.__name__}.{name}: bad value") from None
@@ -180,7 +180,7 @@ def _converter(hint: Any) -> Convert:
     if origin is Annotated:
         checks = [check for check in arguments[1:] if isinstance(check, Check)]
         converts = checks if WORD in checks else [_converter(arguments[0]), *checks]
-        return lambda value: reduce(lambda converted, convert: convert(converted), converts, value)
+        return lambda value: reduce(lambda converted, following: following(converted), converts, value)
     if origin in (Union, types.UnionType):
         return _union([_converter(a) for a in arguments if a is not type(None)])
     if origin is tuple:
@@ -195,7 +195,7 @@ def _converter(hint: Any) -> Convert:
 
 
 def _union(converters: list[Convert]) -> Convert:
-    def convert(value: Any) -> Any:
+    def convert_first(value: Any) -> Any:
         if value is None:
             return None
         # In the order of the hint, the first that accepts the value: `int | float` keeps whole numbers whole.
@@ -206,64 +206,46 @@ def _union(converters: list[Convert]) -> Convert:
                 continue
         raise ValueError("no alternative fits")
 
-    return convert
+    return convert_first
 
 
 def _tuple(arguments: tuple[Any, ...]) -> Convert:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         item = _converter(arguments[0])
-        return lambda value: tuple(item(element) for element in _list(value))
+        return lambda value: tuple(map(item, convert(value, list)))
     items = [_converter(argument) for argument in arguments]
-    return lambda value: tuple(convert(element) for convert, element in zip(items, _list(value), strict=True))
+    return lambda value: tuple(part(element) for part, element in zip(items, convert(value, list), strict=True))
 
 
 def _mapping(key: Convert, item: Convert) -> Convert:
     """Converts each entry; bad entries are left out."""
 
-    def convert(value: Any) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise ValueError("not an object")
+    def convert_entries(value: Any) -> dict[str, Any]:
         entries = {}
-        for name, element in value.items():
+        for name, element in convert(value, dict).items():
             try:
                 entries[key(name)] = item(element)
             except (ValueError, TypeError, OverflowError):
                 continue
         return entries
 
-    return convert
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError("not a list")
-    return value
-
-
-def _int(value: Any) -> int:
-    if type(value) is not int or abs(value) > MAX_INT:
-        raise ValueError("not an integer")
-    return value
+    return convert_entries
 
 
 def _float(value: Any) -> float:
     if isinstance(value, str) and value.lower() in NOT_FINITE:
         return NOT_FINITE[value.lower()]
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError("not a number")
-    return float(value)
-
-
-def _bool(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("not true or false")
-    return value
+    return convert(value, float)
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("not a text")
-    return value.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate would break every terminal
+    return convert(value, str).encode("utf-8", "replace").decode("utf-8")  # a lone surrogate would break every terminal
 
 
-_SCALARS: dict[Any, Convert] = {int: _int, float: _float, bool: _bool, str: _text, Any: lambda value: value}
+_SCALARS: dict[Any, Convert] = {
+    int: partial(convert, type=Annotated[int, Meta(ge=-MAX_INT, le=MAX_INT)]),
+    float: _float,
+    bool: partial(convert, type=bool),
+    str: _text,
+    Any: lambda value: value,
+}
