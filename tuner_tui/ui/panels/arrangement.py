@@ -49,10 +49,6 @@ class Arrangement(NamedTuple):
     paged: tuple[str, ...] = ()
     active: str = ""
 
-    @property
-    def hidden(self) -> tuple[str, ...]:
-        return tuple(page for page in PAGES if page not in self.boxes)
-
 
 def arrange(
     width: int, height: int, page: str, trouble_rows: int, quiet_rows: int = 1, has_run: bool = True

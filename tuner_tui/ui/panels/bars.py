@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 from textual.events import Click
-from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
@@ -35,7 +33,7 @@ LAST = ("find", "search")
 
 
 class LabelBar(Widget):
-    """A row of texts, each with its style and with what a click on it asks for."""
+    """A row of texts, each with its style and with the action of the screen that a click on it runs; empty: none."""
 
     def parts(self) -> Sequence[tuple[str, str | Style, str]]:
         raise NotImplementedError
@@ -45,14 +43,12 @@ class LabelBar(Widget):
 
     def on_click(self, event: Click) -> None:
         x = 0
-        for text, _, target in self.parts():
+        for text, _, action in self.parts():
             x += cell_len(text)
             if event.x < x:
-                self.clicked(target)
+                if action:
+                    self.call_later(self.screen.run_action, action)
                 return
-
-    def clicked(self, target: str) -> None:
-        raise NotImplementedError
 
 
 class KeyFooter(LabelBar):
@@ -82,10 +78,6 @@ class KeyFooter(LabelBar):
                 key = self.app.get_key_display(binding), binding.description, binding.action
                 keys.setdefault(binding.action, key)
         self.shown = tuple(sorted(keys.values(), key=_rank))
-
-    def clicked(self, target: str) -> None:
-        if target:
-            self.call_later(self.screen.run_action, target)
 
     def parts(self) -> Sequence[tuple[str, str | Style, str]]:
         key, plain, sign = (self.get_component_rich_style(f"keys--{name}") for name in ("key", "what", "sign"))
@@ -132,15 +124,6 @@ class PageTabs(LabelBar):
     ended: reactive[bool] = reactive(False)
     """Whether the live panel shows how a run ended."""
 
-    @dataclass
-    class PageWanted(Message):
-        """A name was clicked."""
-
-        page: str
-
-    def clicked(self, target: str) -> None:
-        self.post_message(self.PageWanted(target))
-
     def parts(self) -> Sequence[tuple[str, str | Style, str]]:
         all_names = NAMES | ({"live": "Result"} if self.ended else {})
         for names, gap in ((all_names, " "), (all_names, "")):
@@ -152,10 +135,11 @@ class PageTabs(LabelBar):
     def _part(self, page: str, names: dict[str, str], gap: str) -> tuple[str, str, str]:
         count, severity = self.trouble
         mark = f" ●{count}" if page == "troubles" and count else ""
-        label = f"{self.numbers.index(page) + 1}{' ' if page in names else ''}{names.get(page, '')}{mark}"
+        number = self.numbers.index(page) + 1
+        label = f"{number}{' ' if page in names else ''}{names.get(page, '')}{mark}"
         style = "shown" if page == self.shown else severity if mark else "quiet"
         rich_style = self.get_component_rich_style(f"strip--{style}", partial=True)
-        return f"{gap} {label} {gap}" if names else f" {label} ", str(rich_style), page
+        return f"{gap} {label} {gap}" if names else f" {label} ", str(rich_style), f"page({number})"
 
 
 TITLE_WIDTH = 32

@@ -95,11 +95,6 @@ class MainScreen(FullScreen):
             self.watch(self, name, self._show_idle_keys)
         self.query_one(SettingsList).focus()
 
-    @property
-    def panels(self) -> list[Widget]:
-        """All panels, hidden ones included, in the order of their keys."""
-        return [self.query_one(f"#{page}") for page in PAGES]
-
     # reactives
 
     def watch_sample(self, sample: Sample | None) -> None:
@@ -185,10 +180,6 @@ class MainScreen(FullScreen):
 
     def watch_page(self) -> None:
         self.arrange_panels()
-
-    @on(PageTabs.PageWanted)
-    def _page_clicked(self, event: PageTabs.PageWanted) -> None:
-        self.show_page(event.page)
 
     def show_page(self, page: str) -> None:
         self.page = page

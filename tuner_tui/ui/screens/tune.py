@@ -191,10 +191,6 @@ class TuneScreen(SubScreen):
     def watch_page(self) -> None:
         self._arrange()
 
-    @on(PageTabs.PageWanted)
-    def _page_clicked(self, event: PageTabs.PageWanted) -> None:
-        self.page = event.page
-
     def action_page(self, number: int) -> None:
         self.page = PAGES[number - 1]
         self.query_one(f"#{self.page}").focus()
