@@ -13,7 +13,7 @@ import yaml
 
 from tuner_tui.advice.findings import rows as rows_of_findings
 from tuner_tui.advice.remedies import table
-from tuner_tui.advice.remedies.catalog import RUNGS
+from tuner_tui.advice.remedies.computed import RUNGS
 from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware import known_gpus
 from tuner_tui.runs.log_parsing import crash_table

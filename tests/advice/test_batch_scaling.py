@@ -37,23 +37,20 @@ def test_the_documents_steps_become_exact_ones(
     micro: int, accumulation: int, wanted: int, split: tuple[int, int]
 ) -> None:
     batch_split = rebalance(micro, accumulation, 1, wanted)
-    assert (batch_split.split.micro, batch_split.split.accumulation) == split
-    assert batch_split.exact
+    assert (batch_split.micro, batch_split.accumulation) == split
+    assert batch_split.effective == micro * accumulation
 
 
-def test_a_prime_batch_has_no_divisor_near_and_says_so() -> None:
-    batch_split = rebalance(13, 1, 2, 9)
-    assert batch_split.split.effective == 18
-    assert batch_split.wanted == 26
-    assert not batch_split.exact
+def test_a_prime_batch_without_a_divisor_near_is_not_kept() -> None:
+    assert rebalance(13, 1, 2, 9).effective == 18
 
 
 @given(SIZES, SIZES, st.integers(1, 8), SIZES)
 def test_a_split_is_exact_or_as_large_as_wanted(micro: int, accumulation: int, processes: int, new_micro: int) -> None:
     batch_split = rebalance(micro, accumulation, processes, new_micro)
-    assert batch_split.split.micro <= new_micro
-    assert batch_split.exact or batch_split.split.micro == new_micro
-    assert batch_split.split.accumulation >= 1
+    assert batch_split.micro <= new_micro
+    assert batch_split.effective == micro * accumulation * processes or batch_split.micro == new_micro
+    assert batch_split.accumulation >= 1
 
 
 @given(SIZES, SIZES)

@@ -27,43 +27,25 @@ class BatchSplit(Struct, frozen=True):
         return self.micro * self.accumulation * self.processes
 
 
-class RebalancedBatch(Struct, frozen=True):
-    """A new split and the effective batch it should keep (`wanted`)."""
-
-    split: BatchSplit
-    wanted: int
-
-    @property
-    def exact(self) -> bool:
-        """Whether the effective batch equals the wanted one."""
-        return self.split.effective == self.wanted
-
-    @property
-    def ratio(self) -> float:
-        """New effective batch divided by the wanted one."""
-        return self.split.effective / self.wanted
-
-
 def divisors(number: int) -> tuple[int, ...]:
     """All divisors of `number`, ascending."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return tuple(small + [number // d for d in reversed(small) if d * d != number])
 
 
-def rebalance(micro: int, accumulation: int, processes: int, new_micro: int) -> RebalancedBatch:
+def rebalance(micro: int, accumulation: int, processes: int, new_micro: int) -> BatchSplit:
     """The split with the largest micro batch up to `new_micro` that keeps the effective batch exactly.
 
     If only divisors below half of `new_micro` keep it, the lost speed would cost more than the exact batch is worth:
-    the split is then `new_micro` with the nearest accumulation, and `exact` is False.
+    the split is then `new_micro` with the nearest accumulation, of another effective batch.
     """
     # The effective batch is micro × accumulation × processes: a new micro batch keeps it if it divides the product of
     # the first two. With 13 × 1 and a limit of 9 that leaves 1, so 9 × 1 with another effective batch is better.
     share = micro * accumulation
     best = max(d for d in divisors(share) if d <= new_micro)
     if 2 * best >= new_micro:
-        return RebalancedBatch(BatchSplit(best, share // best, processes), share * processes)
-    nearest = max(1, round(share / new_micro))
-    return RebalancedBatch(BatchSplit(new_micro, nearest, processes), share * processes)
+        return BatchSplit(best, share // best, processes)
+    return BatchSplit(new_micro, max(1, round(share / new_micro)), processes)
 
 
 def smaller_micro_batches(micro: int, accumulation: int) -> tuple[int, ...]:
@@ -125,6 +107,6 @@ def batch_change(before: Settings, after: Settings, replicas: int = 1) -> BatchC
     if old == new:
         return None
     micro, accumulation = before.per_device_train_batch_size, before.gradient_accumulation_steps
-    rebalanced = rebalance(micro, accumulation, replicas, after.per_device_train_batch_size)
+    split = rebalance(micro, accumulation, replicas, after.per_device_train_batch_size)
     rate, rule = scale_learning_rate(before.learning_rate, new / old, after.optim)
-    return BatchChange(old, new, rebalanced.split if rebalanced.exact else None, float(f"{rate:.3g}"), rule)
+    return BatchChange(old, new, split if split.effective == old else None, float(f"{rate:.3g}"), rule)

@@ -49,10 +49,19 @@ def verify_settings(situation: Situation) -> tuple[SettingCheck, ...]:
 
     Differing settings come first, then by name. Empty before the training has reported anything.
     """
-    if not situation.state.in_effect and not _refused(situation):
+    refused, in_effect = _refused(situation), situation.state.in_effect
+    if not in_effect and not refused:
         return ()
-    marks = [*_refused(situation), *_settings(situation), *_facts(situation)]
-    return tuple(sorted(marks, key=lambda mark: (mark.verdict != "differs", mark.name)))
+    asked = _asked(situation)
+    reaching = [name for name in FIELDS if name not in {mark.name for mark in refused}]
+    marks = [_mark(name, asked.get(name), situation) for name in reaching]
+    listed = [mark for mark in marks if mark.seen is not None or (mark.name in CHECKED and mark.asked is not None)]
+    others = [
+        SettingCheck(name, None, value, "not asked")
+        for name, value in in_effect.items()
+        if name not in {*FIELDS, "autocast_dtype", "optimizer", "fused"}
+    ]
+    return tuple(sorted([*refused, *listed, *others], key=lambda mark: (mark.verdict != "differs", mark.name)))
 
 
 def differing_settings(situation: Situation) -> tuple[SettingCheck, ...]:
@@ -91,20 +100,6 @@ def _unobserved(situation: Situation) -> frozenset[str]:
 def unreachable_settings(situation: Situation) -> frozenset[str]:
     """The requested settings that never reached the training."""
     return frozenset(mark.name for mark in _refused(situation))
-
-
-def _settings(situation: Situation) -> list[SettingCheck]:
-    asked, refused = _asked(situation), {mark.name for mark in _refused(situation)}
-    wanted = [name for name in FIELDS if name not in refused]
-    marks = [_mark(name, asked.get(name), situation) for name in wanted]
-    return [mark for mark in marks if mark.seen is not None or (mark.name in CHECKED and mark.asked is not None)]
-
-
-def _facts(situation: Situation) -> list[SettingCheck]:
-    """Observed values that are no settings."""
-    used = {*FIELDS, "autocast_dtype", "optimizer", "fused"}
-    seen = situation.state.in_effect.items()
-    return [SettingCheck(name, None, value, "not asked") for name, value in seen if name not in used]
 
 
 def _mark(name: str, asked: Any, situation: Situation) -> SettingCheck:

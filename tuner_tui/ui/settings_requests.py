@@ -173,7 +173,7 @@ class SettingsRequests(Requests):
     async def _largest_split(self, split: BatchSplit, most: int) -> BatchSplit | None:
         """Return the batch with the largest micro batch up to `most`; None if the effective batch is not to grow."""
         micro, accumulation = split.micro, split.accumulation
-        fitted = rebalance(micro, accumulation, split.processes, min(most, micro * accumulation)).split
+        fitted = rebalance(micro, accumulation, split.processes, min(most, micro * accumulation))
         estimate = None if self._store.outlook is None else self._store.outlook.estimate
         samples = MAX_EFFECTIVE_BATCH * MIN_STEPS if estimate is None or estimate.samples is None else estimate.samples
         # What fits may be all of the data, but training still needs steps.

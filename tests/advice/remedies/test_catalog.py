@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from tests.fakes.situations import GB, box, make_gpu, samples, situation, training
-from tuner_tui.advice.remedies.catalog import COMPUTED, RUNGS, remedies_for
+from tuner_tui.advice.remedies.catalog import COMPUTED, remedies_for
+from tuner_tui.advice.remedies.computed import RUNGS
 from tuner_tui.advice.remedies.table import has_ladder, read_table
 from tuner_tui.advice.situation import Situation, effective_settings
 from tuner_tui.hardware.interpreter import Interpreter

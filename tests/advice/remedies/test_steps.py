@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from tests.fakes.situations import NOW, box, make_gpu, situation, training
-from tuner_tui.advice.remedies.catalog import offered
-from tuner_tui.advice.remedies.computed import more_workers, possible_gain
+from tuner_tui.advice.remedies.computed import more_workers, offered, possible_gain
 from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 from tuner_tui.settings.model import Settings
 

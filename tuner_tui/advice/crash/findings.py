@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.advice.crash.cause import CAUSES_OF_CALLS, UNEXPLAINED, CrashCause, cause_of_outcome, find_cause
@@ -16,7 +15,8 @@ from tuner_tui.advice.crash.oom_analysis import MemoryFigures, explain_figures, 
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.memory import MemoryLocation, leak_before_oom
 from tuner_tui.advice.findings.non_finite import find_non_finite
-from tuner_tui.advice.remedies.catalog import climb, remedies_for
+from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.remedies.computed import climb
 from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed
 from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
@@ -30,14 +30,6 @@ from tuner_tui.settings.model import FIELDS
 LEAK_LOCATIONS: Mapping[str, MemoryLocation] = {"gpu-oom": "gpu", "host-oom": "host"}
 PLENTY, PLENTY_SHARE = 4, 0.25
 """Free memory of so many times a request that failed, and this share of the host, means a limit of the process."""
-
-
-class FindingDraft(Struct, frozen=True):
-    """What a finding says of a cause: its sentence, its evidence, and the remedies in their order."""
-
-    sentence: str
-    evidence: tuple[str, ...]
-    remedies: tuple[Remedy, ...]
 
 
 def crash_findings(situation: Situation) -> tuple[Finding, ...]:
@@ -69,10 +61,11 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     remedies = remedies_for(cause.cause, situation, cause.subject or cause.where, cause.topic, cause.role)
     foreign: str = read_data_file(FILE)["words-of-torch"].get(figures.backend, "(?!)")
     fitting = tuple(offer for offer in remedies if not re.search(foreign, f"{offer.title} {offer.why}"))
-    draft = FindingDraft(cause.sentence, cause.evidence, fitting or (() if facts else remedies))
+    remedies = fitting or (() if facts else remedies)
+    finding = Finding(cause.cause, "failed", cause.sentence, cause.evidence, cause.confidence, cause.where, remedies)
     if cause.cause in COMPLETIONS:
-        draft = COMPLETIONS[cause.cause](cause, situation, figures, draft)
-    remedies = _with_words_of_message(cause, draft.remedies)
+        finding = COMPLETIONS[cause.cause](finding, cause, situation, figures)
+    remedies = _with_words_of_message(cause, finding.remedies)
     if cause.cause in CAUSES_OF_CALLS:
         remedies = (*_near_name(cause, situation.log), *remedies)
     general = {fact.name: fact for fact in facts if fact.name}
@@ -85,15 +78,12 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     grown = (*([growth.sentence] if growth else []), *([leak.evidence] if leak else []))
     if grown:
         remedies = (*remedies_for("memory-grows", situation, location), *remedies)
-    evidence = (*draft.evidence, *grown)
-    return Finding(cause.cause, "failed", draft.sentence, evidence, cause.confidence, cause.where, remedies)
+    return replace(finding, evidence=(*finding.evidence, *grown), remedies=remedies)
 
 
-def _explain_gpu_memory(
-    cause: CrashCause, situation: Situation, figures: MemoryFigures, draft: FindingDraft
-) -> FindingDraft:
+def _explain_gpu_memory(finding: Finding, cause: CrashCause, situation: Situation, figures: MemoryFigures) -> Finding:
     """By the numbers of the message, and by what was in memory at the peak."""
-    sentence, evidence, remedies = draft.sentence, draft.evidence, draft.remedies
+    evidence, remedies = finding.evidence, finding.remedies
     if peak := next(iter(situation.peaks), None):
         held = None if peak.largest is None else peak.largest.kind
         preferred = {offer.name for offer in climb("gpu-oom-held", situation, held)}
@@ -101,28 +91,26 @@ def _explain_gpu_memory(
         evidence = (*evidence, peak.sentence)
     limit = situation.memory_limit_bytes
     reading = explain_figures(figures, has_own_limit=limit is not None)
-    sentence, evidence = reading.sentence or sentence, (*evidence, *reading.evidence)
+    sentence, evidence = reading.sentence or finding.sentence, (*evidence, *reading.evidence)
     remedies = reading.remedies if reading.is_whole else (*reading.remedies, *remedies)
     if limit is not None and figures.allowed is not None:
         sentence = limit_reached(limit, "the GPU's")
         remedies = (*remedies, remedy("raise-limit", limit=format_limit(limit)))
-    return FindingDraft(sentence, evidence, remedies)
+    return replace(finding, sentence=sentence, evidence=evidence, remedies=remedies)
 
 
-def _explain_host_memory(
-    cause: CrashCause, situation: Situation, figures: MemoryFigures, draft: FindingDraft
-) -> FindingDraft:
+def _explain_host_memory(finding: Finding, cause: CrashCause, situation: Situation, figures: MemoryFigures) -> Finding:
     """Whether an allocation that failed met a limit although memory was free."""
     if cause.topic is not None:  # the kernel killed it for memory
-        return draft
+        return finding
     limit = situation.host_memory_limit_bytes
     if limit is not None:
-        return replace(draft, sentence=limit_reached(limit, "the host's"))
+        return replace(finding, sentence=limit_reached(limit, "the host's"))
     free = _free_for_request(situation, figures.tried)
     if free is None:
-        return draft
+        return finding
     sentence = f"An allocation of host memory failed although {format_size(free)} were free"
-    return FindingDraft(sentence, draft.evidence, (remedy("raise-process-limit"), *draft.remedies))
+    return replace(finding, sentence=sentence, remedies=(remedy("raise-process-limit"), *finding.remedies))
 
 
 def _free_for_request(situation: Situation, request_bytes: int | None) -> int | None:
@@ -134,16 +122,16 @@ def _free_for_request(situation: Situation, request_bytes: int | None) -> int | 
     return free if free >= max(PLENTY * request_bytes, PLENTY_SHARE * host.ram_total_bytes) else None
 
 
-def _name_port(cause: CrashCause, situation: Situation, figures: MemoryFigures, draft: FindingDraft) -> FindingDraft:
+def _name_port(finding: Finding, cause: CrashCause, situation: Situation, figures: MemoryFigures) -> Finding:
     """The number of the port, and who holds it."""
-    port = next(filter(None, map(pattern_of("port").search, (cause.message, *draft.evidence))), None)
+    port = next(filter(None, map(pattern_of("port").search, (cause.message, *finding.evidence))), None)
     number = "port" if port is None else f"port {port[1] or port[2]}"
     exited = situation.state.exited
-    evidence = (*draft.evidence, *(() if exited is None else exited.evidence))
-    return FindingDraft(draft.sentence.replace("port", number, 1), evidence, draft.remedies)
+    evidence = (*finding.evidence, *(() if exited is None else exited.evidence))
+    return replace(finding, sentence=finding.sentence.replace("port", number, 1), evidence=evidence)
 
 
-COMPLETIONS: Mapping[str, Callable[[CrashCause, Situation, MemoryFigures, FindingDraft], FindingDraft]] = {
+COMPLETIONS: Mapping[str, Callable[[Finding, CrashCause, Situation, MemoryFigures], Finding]] = {
     "gpu-oom": _explain_gpu_memory,
     "host-oom": _explain_host_memory,
     "port-in-use": _name_port,

@@ -98,7 +98,7 @@ def make_fit(
         largest = None if estimated is None else estimated.largest_batch()
         if largest:
             micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
-            split = rebalance(micro, accumulation, target.replicas, min(largest, micro)).split
+            split = rebalance(micro, accumulation, target.replicas, min(largest, micro))
             tried = tried.changed(**split.change)
             return {name: value for name, value in structs.asdict(tried).items() if value != getattr(settings, name)}
     return None

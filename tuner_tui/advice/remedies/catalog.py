@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import structs
 from msgspec.structs import replace
@@ -12,14 +11,14 @@ from msgspec.structs import replace
 from tuner_tui.advice.batch_scaling import effective_batch_note
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy, speed_words
-from tuner_tui.advice.remedies import computed, specific_errors
-from tuner_tui.advice.remedies.table import has_ladder, names_of, remedy, remedy_if_it_applies
+from tuner_tui.advice.remedies import specific_errors
+from tuner_tui.advice.remedies.computed import climb
+from tuner_tui.advice.remedies.table import has_ladder, names_of, remedy
 from tuner_tui.advice.settings_check import unreachable_settings
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_limit
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Settings
 
 Ladder = Callable[[Situation, str | None], tuple[Remedy, ...]]
 
@@ -108,20 +107,6 @@ def _batch_note(situation: Situation, offer: Remedy) -> str:
     return effective_batch_note(before, before.changed(**changes), situation.replicas)
 
 
-def climb(name: str, situation: Situation, where: str | None = None, role: str | None = None) -> tuple[Remedy, ...]:
-    """The remedies of a ladder of `remedies.yaml` that apply."""
-    names = names_of(name, situation, where, role)
-    return tuple(offer for rung in names for offer in offered(rung, situation, situation.settings, where))
-
-
-def offered(name: str, situation: Situation, settings: Settings | None, where: str | None = None) -> Iterator[Remedy]:
-    """The remedy of a name, computed or by its row, if it applies; without settings nothing is computed."""
-    if name in RUNGS:
-        yield from () if settings is None else RUNGS[name](situation, settings)
-    elif (offer := remedy_if_it_applies(name, situation, settings, where)) is not None:
-        yield offer
-
-
 def _out_of_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """The remedies for out-of-memory at `where`: training, evaluation, loading, optimizer-step, checkpoint or None."""
     settings = situation.settings
@@ -190,19 +175,6 @@ def reachable(remedy: Remedy, situation: Situation) -> Remedy | None:
     return replace(remedy, change={}, why=f"{remedy.why}. {where}")
 
 
-RUNGS: Mapping[str, Callable[[Situation, Settings], Iterator[Remedy]]] = {
-    "more-workers": computed.more_workers,
-    "fewer-workers": computed.fewer_workers,
-    "wider-precision": computed.wider_precision,
-    "lower-learning-rate": computed.lower_learning_rate,
-    "much-larger-batch": partial(computed.larger_batch, most=4),  # the GPU idles half of the time
-    "larger-batch": partial(computed.larger_batch, most=2),
-    "no-checkpointing": computed.no_checkpointing,
-    "smaller-micro-batch": computed.smaller_micro_batch,
-    "smaller-eval-batch": computed.smaller_eval_batch,
-    "shorter-sequences": computed.shorter_sequences,
-    "safe-batch": computed.safe_batch,
-}
 COMPUTED: Mapping[str, Ladder] = {
     "gpu-oom": _out_of_memory,
     "gpu-memory-near-limit": _out_of_memory,

@@ -1,4 +1,4 @@
-"""Remedies with a computed value: batches where memory is full or the GPU idles, workers, precision, learning rate.
+"""Remedies with a computed value (batches, workers, precision, learning rate), and the ladders that have them.
 
 Where memory ran out decides their order: a smaller batch does nothing for an optimizer step or a model that does not
 load.
@@ -6,7 +6,8 @@ load.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tuner_tui.advice.batch_scaling import (
@@ -21,7 +22,7 @@ from tuner_tui.advice.batch_scaling import (
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.findings.run_metrics import loading_is_idle
-from tuner_tui.advice.remedies.table import FILE, remedy
+from tuner_tui.advice.remedies.table import FILE, names_of, remedy, remedy_if_it_applies
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.model import Settings
@@ -56,7 +57,7 @@ def smaller_micro_batch(situation: Situation, settings: Settings) -> Iterator[Re
     fitting, possible = _by_fit(situation, splits)
     split = (*fitting, *possible, splits[-1])[0]
     if split == splits[0] and 2 * split.micro < micro and _can_scale_rate(situation, settings):
-        inexact = rebalance(micro, accumulation, situation.replicas, micro * 3 // 4).split
+        inexact = rebalance(micro, accumulation, situation.replicas, micro * 3 // 4)
         yield _batch_remedy("inexact-split", situation, settings, inexact, scales_rate=True)
     yield _batch_remedy("exact-split", situation, settings, split)
 
@@ -268,3 +269,32 @@ def lower_learning_rate(situation: Situation, settings: Settings) -> Iterator[Re
     if rate > LARGEST_RATE:
         lower = ADAM_RATE if "adam" in str(situation.state.in_effect.get("optimizer", "")).lower() else SGD_RATE
     yield remedy("lower-learning-rate", {"learning_rate": lower}, rate=f"{rate:.3g}", wanted=f"{lower:.3g}")
+
+
+RUNGS: Mapping[str, Callable[[Situation, Settings], Iterator[Remedy]]] = {
+    "more-workers": more_workers,
+    "fewer-workers": fewer_workers,
+    "wider-precision": wider_precision,
+    "lower-learning-rate": lower_learning_rate,
+    "much-larger-batch": partial(larger_batch, most=4),  # the GPU idles half of the time
+    "larger-batch": partial(larger_batch, most=2),
+    "no-checkpointing": no_checkpointing,
+    "smaller-micro-batch": smaller_micro_batch,
+    "smaller-eval-batch": smaller_eval_batch,
+    "shorter-sequences": shorter_sequences,
+    "safe-batch": safe_batch,
+}
+
+
+def climb(name: str, situation: Situation, where: str | None = None, role: str | None = None) -> tuple[Remedy, ...]:
+    """The remedies of a ladder of `remedies.yaml` that apply."""
+    names = names_of(name, situation, where, role)
+    return tuple(offer for rung in names for offer in offered(rung, situation, situation.settings, where))
+
+
+def offered(name: str, situation: Situation, settings: Settings | None, where: str | None = None) -> Iterator[Remedy]:
+    """The remedy of a name, computed or by its row, if it applies; without settings nothing is computed."""
+    if name in RUNGS:
+        yield from () if settings is None else RUNGS[name](situation, settings)
+    elif (offer := remedy_if_it_applies(name, situation, settings, where)) is not None:
+        yield offer

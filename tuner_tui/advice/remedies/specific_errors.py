@@ -11,7 +11,8 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies.table import names_of, read_table, remedy, remedy_if_it_applies
+from tuner_tui.advice.remedies.computed import climb
+from tuner_tui.advice.remedies.table import read_table, remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects.shell_script import read_options
@@ -30,7 +31,7 @@ def port_ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     evidence = "\n".join(situation.state.exited.evidence) if situation.state.exited is not None else ""
     held, free = HELD.search(evidence), FREE.search(evidence)
     taken = None if held is None else held[1] or held[3]
-    free_port, holder = _rows("taken-port", situation)
+    free_port, holder = climb("taken-port", situation)
     if held is not None and held[2]:
         holder = replace(holder, why=f"{held[2]} uses port {taken}")
     command = None
@@ -92,7 +93,7 @@ def precision(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
         settings = situation.settings
         return (remedy("tf32-off", {"tf32": None} if settings is None or settings.tf32 else {}),)
     if where in ("scaler", "mixed"):
-        return _rows(f"precision-{where}", situation)
+        return climb(f"precision-{where}", situation)
     return (_other_precision(situation, where),)
 
 
@@ -126,14 +127,14 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     package = where if "/" in name else name
     install = (
         remedy("install-package", package=package, distribution=name, python=python),
-        *_rows("without-package", situation, name),
+        *climb("without-package", situation, name),
     )
     folder = re.compile(rf"[/\\]{re.escape(name)}[/\\](__init__\.py)?")
     # A folder of this name within an installed package (torch/utils/tensorboard) is not the missing one.
     matches = [match for line in situation.log if "-packages" not in line for match in folder.finditer(line)]
     if matches:
         return (remedy("own-module"), *(() if any(match[1] for match in matches) else install))
-    as_module = _rows("own-package", situation, "joined" if "_" in name else None)
+    as_module = climb("own-package", situation, "joined" if "_" in name else None)
     return (*install, *as_module) if name == where else install
 
 
@@ -144,11 +145,4 @@ def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...
         return (remedy("reinstall-torch"),)
     package = where if "/" in (name or "") else name
     reinstall = remedy("reinstall-package", package=package or "the package that fails")
-    return (reinstall, *_rows("without-broken-package", situation, name))
-
-
-def _rows(ladder: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
-    """The rows of a ladder that apply."""
-    names = names_of(ladder, situation, where)
-    offers = (remedy_if_it_applies(name, situation, situation.settings) for name in names)
-    return tuple(offer for offer in offers if offer is not None)
+    return (reinstall, *climb("without-broken-package", situation, name))
