@@ -12,8 +12,8 @@ from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.tuning.search import knobs
 from tuner_tui.tuning.search.baseline import fields_not_applied
 from tuner_tui.tuning.search.knobs import KnobChange, knob_changes, loader_changes
-from tuner_tui.tuning.search.micro_batch import MicroBatchSizes, fastest_fitting, group_by_knobs, knobs_of
-from tuner_tui.tuning.search.results import SearchContext, SettingsResult, is_better, same_memory_line
+from tuner_tui.tuning.search.micro_batch import MicroBatchSizes, group_by_knobs, knobs_of
+from tuner_tui.tuning.search.results import SearchContext, SettingsResult, is_better
 from tuner_tui.tuning.search.space import CHECKPOINTING, MICRO, NOT_REACHED
 from tuner_tui.tuning.trial import SkippedChange, Trial
 
@@ -180,7 +180,7 @@ class JointMoves(Struct, frozen=True):
         # bound is relative to the overall best: the present ratio to it times what the larger size can still gain.
         results = self.context.results
         for group in group_by_knobs(results.results):
-            fastest = fastest_fitting(group, results)
+            fastest = results.fastest_fitting(group)
             if fastest is None or knobs_of(fastest.settings) == knobs_of(self.best.settings):
                 continue
             yield from self._faster_loader(fastest)
@@ -207,11 +207,7 @@ class JointMoves(Struct, frozen=True):
         """Gradient checkpointing for a larger micro batch, if memory limits the size and a larger one would pay."""
         search, growth = sizes.search(), sizes.growth_bound()
         memory_limits = search is not None and search.propose() is None and search.best is not None
-        if not memory_limits or sizes.micro >= sizes.largest:
-            return
-        if self.best.settings.gradient_checkpointing or True not in self.context.space.candidates.get(
-            CHECKPOINTING, ()
-        ):
+        if not memory_limits or sizes.micro >= sizes.largest or not self._may_switch_checkpointing(True):
             return
         micro = max(sizes.micro, self._size_with_checkpointing(sizes))
         after = sizes.with_micro(micro).changed(**{CHECKPOINTING: True})
@@ -228,9 +224,7 @@ class JointMoves(Struct, frozen=True):
 
     def _checkpointing_off(self, sizes: MicroBatchSizes) -> Iterator[KnobChange]:
         """No recomputing, with the micro batch that fits when activations are kept."""
-        if not self.best.settings.gradient_checkpointing or False not in self.context.space.candidates.get(
-            CHECKPOINTING, ()
-        ):
+        if not self._may_switch_checkpointing(False):
             return
         model, micro = sizes.memory_model(), sizes.micro
         if model is not None and self.context.space.limit_bytes is not None:
@@ -242,10 +236,13 @@ class JointMoves(Struct, frozen=True):
         reason = f"saves the recomputation ({recomputing.source})"
         yield self._change(CHECKPOINTING, sizes.with_micro(micro).changed(**{CHECKPOINTING: False}), bound, reason)
 
+    def _may_switch_checkpointing(self, on: bool) -> bool:
+        return on in knobs.other_values(CHECKPOINTING, self.best.settings, self.context.space)
+
     def _below_failed(self, sizes: MicroBatchSizes, settings: Settings) -> int:
         """The micro batch of `settings`; if that or a smaller one failed, the largest that fitted, else half."""
         results = self.context.results
-        line = [result for result in results.results if same_memory_line(result.settings, settings)]
+        line = list(results.on_line(settings))
         micro = settings.per_device_train_batch_size
         failed = min((result.micro for result in line if results.exceeds_memory(result)), default=micro + 1)
         if micro < failed:

@@ -80,8 +80,8 @@ class Confirmation(Struct, frozen=True):
         if winner.settings == self.context.start:
             only = all(completed.trial.settings == winner.settings for completed in self.context.trials)
             result = f"Only the current settings were tried{nothing_else}" if only else NOTHING_FASTER
-            conclusion = self._conclude(winner, f"{result}; the current ones are kept.")
-            return self._with_load(conclusion) if self._were_disturbed(winner) else conclusion
+            disturbed = self._were_disturbed(winner)
+            return self._conclude(winner, f"{result}; the current ones are kept.", disturbed=disturbed)
         if not self._start_runs:
             return self._conclude(winner, "The current settings do not run here; these are the fastest that run.")
         return self._compare(winner)
@@ -94,10 +94,8 @@ class Confirmation(Struct, frozen=True):
             if start_fits:
                 ratio = (winner.speed or 0.0) / (start.speed or 1.0)
                 seen = f"{ratio:.2f}× the current speed was measured but not confirmed"
-                conclusion = self._conclude(
-                    start, f"{seen}: no comparison with the current settings was run; {RESUME_HINT}. {KEPT}"
-                )
-                return self._with_load(conclusion) if self._were_disturbed(start, winner) else conclusion
+                sentence = f"{seen}: no comparison with the current settings was run; {RESUME_HINT}. {KEPT}"
+                return self._conclude(start, sentence, disturbed=self._were_disturbed(start, winner))
             return self._conclude(
                 winner, "The current settings leave too little memory free; these fit and are fastest."
             )
@@ -120,8 +118,7 @@ class Confirmation(Struct, frozen=True):
         sentence = (
             f"Not confirmed: the fastest reached {speed} in alternating runs, {doubt}; the current ones are kept."
         )
-        conclusion = self._conclude(start, sentence)
-        return self._with_load(conclusion) if test.disturbed else conclusion
+        return self._conclude(start, sentence, disturbed=test.disturbed)
 
     def _were_disturbed(self, *results: SettingsResult) -> bool:
         """Whether others kept the machine busy during a run of `results`, or during half of the trials of changes."""
@@ -130,15 +127,15 @@ class Confirmation(Struct, frozen=True):
         mostly = bool(changed) and 2 * sum(map(is_disturbed, changed)) >= len(changed)
         return mostly or any(is_disturbed(run) for result in results for run in result.runs)
 
-    def _with_load(self, conclusion: TuningConclusion) -> TuningConclusion:
-        load = f"The machine was busy ({self._load}); resume the tuning when it is quiet to measure again."
-        return replace(conclusion, sentence=f"{conclusion.sentence} {load}", disturbed=True)
-
     @property
     def _load(self) -> str:
         return self.context.space.quiet.busy or "other programs use the CPU"
 
-    def _conclude(self, winner: SettingsResult, sentence: str, test: PairedTest | None = None) -> TuningConclusion:
+    def _conclude(
+        self, winner: SettingsResult, sentence: str, test: PairedTest | None = None, disturbed: bool = False
+    ) -> TuningConclusion:
+        if disturbed:
+            sentence += f" The machine was busy ({self._load}); resume the tuning when it is quiet to measure again."
         ratio, low, high = (test and test.interval) or (None, None, None)
         start, job = self.context.start_result, self.context.results.job
         before = None if start is None else _median_run(start)
@@ -155,6 +152,7 @@ class Confirmation(Struct, frozen=True):
             start=before,
             best=after,
             learning_rate_note="" if change is None else change.sentence,
+            disturbed=disturbed,
             job_steps=None if job is None else job.steps,
             start_job_s=None if start is None or before is None else _job_s(before, start),
             best_job_s=_job_s(after, winner),
@@ -190,8 +188,7 @@ def _promising(context: SearchContext) -> SettingsResult | None:
     results, best = context.results, context.best
     if best is None or best.settings != context.start:
         return best
-    fitting = (result for result in results.results if results.fits(result))
-    fastest = max(fitting, key=lambda result: result.speed or 0.0)
+    fastest = results.fastest_fitting(results.results) or best
     return fastest if (fastest.speed or 0.0) > (best.speed or 0.0) * (1 + MIN_PROMISE) else best
 
 

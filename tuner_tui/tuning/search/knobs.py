@@ -85,21 +85,21 @@ def knob_changes(best: SettingsResult, space: SearchSpace) -> Iterator[KnobChang
     now, parts = best.settings, best.breakdown
     if now.precision == "fp32":  # never back, and never from one 16-bit type to the other
         on_gpu = "sixteen-bit-after-tf32" if now.tf32 else "sixteen-bit"
-        for value in _other_values("precision", now, space):
+        for value in other_values("precision", now, space):
             yield _compute_change("precision", value, parts, on_gpu if space.on_gpu else "sixteen-bit-on-cpu")
-        if True in _other_values("tf32", now, space):  # under autocast, matrix products are in 16 bit already
+        if True in other_values("tf32", now, space):  # under autocast, matrix products are in 16 bit already
             yield _compute_change("tf32", True, parts, "tf32")
-    for value in _other_values("attn_implementation", now, space):
+    for value in other_values("attn_implementation", now, space):
         kernel = "sdpa-over-eager" if now.attn_implementation == "eager" else str(value)
         if kernel in ATTENTION_KERNELS:
             yield _compute_change("attn_implementation", value, parts, kernel)
-    if True in _other_values("torch_compile", now, space):
+    if True in other_values("torch_compile", now, space):
         yield _compute_change("torch_compile", True, parts, "compile")
     # Another optimizer than the same with fused kernels would change the result of the training.
-    if now.optim == "adamw_torch" and "adamw_torch_fused" in _other_values("optim", now, space):
+    if now.optim == "adamw_torch" and "adamw_torch_fused" in other_values("optim", now, space):
         bound = gain_without(parts.optimizer)
         yield KnobChange("optim", {"optim": "adamw_torch_fused"}, bound, "the optimizer's share of the step")
-    if "group_by_length" in _other_values(SAMPLING, now, space):
+    if "group_by_length" in other_values(SAMPLING, now, space):
         bound = None if parts.padding is None else gain_without(parts.padding * compute_share(parts))
         yield KnobChange(SAMPLING, {SAMPLING: "group_by_length"}, bound, "the share of padding")
     yield from loader_changes(now, parts, space)
@@ -112,13 +112,13 @@ def loader_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) 
         yield KnobChange(WORKERS, _with_workers(count, now, space), wait, reason)
     if now.dataloader_num_workers > 0:
         ready = now.dataloader_prefetch_factor or 2  # PyTorch's default
-        for value in _other_values(PREFETCH, now, space):
+        for value in other_values(PREFETCH, now, space):
             if isinstance(value, int) and value > ready:
                 yield KnobChange(PREFETCH, {PREFETCH: value}, wait, reason)
                 break
-        if not now.dataloader_persistent_workers and True in _other_values(PERSISTENT, now, space):
+        if True in other_values(PERSISTENT, now, space):
             yield KnobChange(PERSISTENT, {PERSISTENT: True}, wait, reason)
-    if not now.dataloader_pin_memory and True in _other_values(PIN, now, space):
+    if True in other_values(PIN, now, space):
         yield KnobChange(PIN, {PIN: True}, wait, reason)
     # Workers and training compete for cores without a GPU, or when there is a worker for every core.
     smaller = [count for count in _counts(now, space) if count < now.dataloader_num_workers]
@@ -142,7 +142,7 @@ def _more_workers(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -
 
 
 def _counts(now: Settings, space: SearchSpace) -> list[int]:
-    return sorted(value for value in _other_values(WORKERS, now, space) if isinstance(value, int))
+    return sorted(value for value in other_values(WORKERS, now, space) if isinstance(value, int))
 
 
 def _with_workers(count: int, now: Settings, space: SearchSpace) -> dict[str, Value]:
@@ -150,12 +150,13 @@ def _with_workers(count: int, now: Settings, space: SearchSpace) -> dict[str, Va
     change: dict[str, Value] = {WORKERS: count}
     if count == 0:
         return {**change, PREFETCH: None, PERSISTENT: False}
-    if not now.dataloader_persistent_workers and True in _other_values(PERSISTENT, now, space):
+    if True in other_values(PERSISTENT, now, space):
         change[PERSISTENT] = True
     return change
 
 
-def _other_values(name: str, now: Settings, space: SearchSpace) -> list[Value]:
+def other_values(name: str, now: Settings, space: SearchSpace) -> list[Value]:
+    """The values of a knob that can run here, without the present one."""
     present = getattr(now, name)
     return [value for value in space.candidates.get(name, ()) if value != present]
 

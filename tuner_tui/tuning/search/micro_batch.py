@@ -7,7 +7,7 @@ samples, where `fixed` is the cost of each micro batch. A larger micro batch can
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from tuner_tui.memory.fit import PeakModel, PeakPoint, fit
 from tuner_tui.settings.model import FIELDS, Settings, Value
 from tuner_tui.tuning.search import knobs
 from tuner_tui.tuning.search.batch_search import BatchProbe, BatchSearch
-from tuner_tui.tuning.search.results import SearchContext, SearchResults, SettingsResult, same_memory_line
+from tuner_tui.tuning.search.results import SearchContext, SettingsResult, same_memory_line
 from tuner_tui.tuning.search.space import ACCUMULATION, MICRO
 
 knobs_of: Callable[[Settings], tuple[Value, ...]] = attrgetter(
@@ -167,7 +167,7 @@ class MicroBatchSizes(Struct, frozen=True):
     def _probes(self) -> tuple[BatchProbe, ...]:
         """One probe per size, from all settings whose memory depends on the micro batch in the same way."""
         probes: dict[int, BatchProbe] = {}
-        for result in self._same_line(self.current):
+        for result in self.context.results.on_line(self.current.settings):
             if not result.out_of_memory and result.peak_bytes is None:
                 continue
             peak = None if result.out_of_memory else result.peak_bytes
@@ -177,13 +177,10 @@ class MicroBatchSizes(Struct, frozen=True):
                 probes[result.micro] = probe  # the worse counts
         return tuple(probes.values())
 
-    def _same_line(self, base: SettingsResult) -> Iterator[SettingsResult]:
-        return (result for result in self.context.results.results if same_memory_line(result.settings, base.settings))
-
     def _memory_points(self, result: SettingsResult) -> list[PeakPoint]:
         return [
             PeakPoint(measured.micro, measured.peak_bytes, measured.batch_peak_bytes, measured.resident_bytes)
-            for measured in self._same_line(result)
+            for measured in self.context.results.on_line(result.settings)
             if measured.peak_bytes is not None
         ]
 
@@ -223,12 +220,6 @@ def group_by_knobs(results: Iterable[SettingsResult]) -> list[list[SettingsResul
         if result.throughput:
             groups.setdefault(knobs_of(result.settings), []).append(result)
     return [sorted(group, key=lambda result: result.micro) for group in groups.values()]
-
-
-def fastest_fitting(group: Iterable[SettingsResult], results: SearchResults) -> SettingsResult | None:
-    """Return the fastest of `group` that fits, or None."""
-    fitting = (result for result in group if results.fits(result))
-    return max(fitting, key=lambda result: result.speed or 0.0, default=None)
 
 
 def _fixed_cost_s(same_knobs: list[SettingsResult], current: SettingsResult, sigma: float) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from operator import attrgetter
 
@@ -113,11 +113,6 @@ class SettingsResult(Struct, frozen=True, dict=True):
         return min((run.resident_bytes for run in self.runs if run.resident_bytes is not None), default=None)
 
     @property
-    def line_bytes(self) -> int | None:
-        """Peak memory that depends on the micro batch: of forward and backward if known, else the total peak."""
-        return self.peak_bytes if self.batch_peak_bytes is None else self.batch_peak_bytes
-
-    @property
     def breakdown(self) -> StepBreakdown:
         """Where the time of a step went in the last measured run."""
         return next((run.breakdown for run in reversed(self.runs) if run.outcome == "measured"), StepBreakdown())
@@ -197,11 +192,12 @@ class SearchResults(Struct, frozen=True, dict=True):
         """
         if not result.measured or self.exceeds_memory(result):
             return False
-        return not any(
-            smaller.micro <= result.micro and same_memory_line(smaller.settings, result.settings)
-            for smaller in self.results
-            if smaller is not result and self.exceeds_memory(smaller)
-        )
+        others = (other for other in self.on_line(result.settings) if other is not result)
+        return not any(other.micro <= result.micro and self.exceeds_memory(other) for other in others)
+
+    def on_line(self, settings: Settings) -> Iterator[SettingsResult]:
+        """The results whose peak memory depends on the micro batch in the same way as that of `settings`."""
+        return (result for result in self.results if same_memory_line(result.settings, settings))
 
     def exceeds_memory(self, result: SettingsResult) -> bool:
         """Return whether the settings ran out of memory or did not leave the reserve free."""
@@ -209,6 +205,11 @@ class SearchResults(Struct, frozen=True, dict=True):
             return True
         peak = result.peak_bytes
         return self.limit_bytes is not None and peak is not None and peak > self.limit_bytes
+
+    def fastest_fitting(self, among: Iterable[SettingsResult]) -> SettingsResult | None:
+        """Return the fastest of some results that fits, or None, whatever the noise."""
+        fitting = (result for result in among if self.fits(result))
+        return max(fitting, key=lambda result: result.speed or 0.0, default=None)
 
     @cached_property
     def best(self) -> SettingsResult | None:
