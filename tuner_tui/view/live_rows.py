@@ -96,9 +96,8 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Line]:
     if scene.end is not None:
         from tuner_tui.view.end_card import end_rows  # not needed for the first frame
 
-        machine = _sections(
-            _parts(scene._replace(state=None, next_training=(), outlook=None), width, height), LAYOUTS[1]
-        )
+        at_rest = scene._replace(state=None, next_training=(), outlook=None)
+        machine = _sections(at_rest, width, height)(LAYOUTS[1], 0)
         taken, card = len(join_sections(machine)) + 1, end_rows(scene.end, width, height)
         if len(card) + taken > height:  # the loss of the run says more than a machine at rest
             return card
@@ -107,17 +106,17 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Line]:
     loss = loss_scene(scene)
     least, wanted = max(LEAST_LOSS_ROWS, round(height * LEAST_LOSS_SHARE)), round(height * WANTED_LOSS_SHARE)
     least, wanted = (0, 0) if loss is None else (least, wanted)
-    parts = _parts(scene, width, height)
+    sections = _sections(scene, width, height)
     for layout in LAYOUTS:
-        below = join_sections(_sections(parts, layout), layout.apart)
+        below = join_sections(sections(layout, 0), layout.apart)
         spare = height - len(below) - layout.apart
         if spare >= max(least, wanted * layout.apart):
             break
     if loss is None:
-        return join_sections(_sections(parts, layout, spare), layout.apart) if spare > 0 else below
+        return join_sections(sections(layout, spare), layout.apart) if spare > 0 else below
     histories = spare - max(least, wanted)
     if histories > 0:
-        below = join_sections(_sections(parts, layout, histories), layout.apart)
+        below = join_sections(sections(layout, histories), layout.apart)
     apart = layout.apart or spare > wanted
     rows = loss_rows(loss, width, max(0, height - len(below) - apart))
     return join_sections([rows, below], apart)
@@ -132,71 +131,56 @@ def loss_scene(scene: LiveScene) -> LossScene | None:
     return LossScene(history.loss, history.eval_loss, state.last_step, state.loss, earlier, live=True, best=best)
 
 
-class Parts(NamedTuple):
-    """The rows that are the same in every layout: those of each step's bar, of memory, run and ranks; and the GPUs.
+def _sections(scene: LiveScene, width: int, height: int) -> Callable[[Layout, int], list[list[Line]]]:
+    """Return what draws the run, then the parts of the machine, in a layout and with histories in so many rows.
 
-    `ranks_differ`: one takes notably longer than the others. `old` is the age of a sample that is not fresh, `gpu_rows`
-    the rows of the GPUs without histories.
+    What is the same in every layout is drawn once.
     """
-
-    scene: LiveScene
-    width: int
-    step: list[Line]
-    memory: list[Line]
-    run: list[Line]
-    ranks: list[Line]
-    ranks_differ: bool
-    charted: bool
-    gpus: GpuScene | None
-    old: list[Line]
-    gpu_rows: list[Line]
-
-
-def _parts(scene: LiveScene, width: int, height: int) -> Parts:
     state, sample = scene.state, scene.sample
     if state is None:
         rows = max(LEAST_NEXT_ROWS, 2 * height // (5 if sample and sample.gpus else 3))
         most = max(LEAST_TEXT_ROWS, rows - NEXT_ROWS)
         run = [row for pair in scene.next_training for row in labelled_rows(*pair, width, most=most)][:rows]
-        charted, trains, ranks, differ = False, False, [], False
+        charted, trains, ranks, ranks_differ = False, False, [], False
     else:
         charted = loss_scene(scene) is not None
         run = run_rows(RunScene(state, sample, scene.now_s, scene.context, charted), width)
         trains = state.finished is None and state.phase == "training"
         in_step = "slow-rank" in scene.causes
-        ranks, differ = rank_rows(state, width, in_step), slowest_rank(times_of_ranks(state, in_step)) is not None
+        ranks = rank_rows(state, width, in_step)
+        ranks_differ = slowest_rank(times_of_ranks(state, in_step)) is not None
     step = [] if state is None else step_rows(state, scene.causes, width, waits_for_core(scene.recent))
     memory = memory_rows(state, sample, scene.outlook, width)
+
+    def run_sections(layout: Layout) -> list[list[Line]]:
+        shown = memory if layout.details else memory[:MARKS_ROW] + memory[MARKS_ROW + 1 :]
+        bars = step + shown if layout.names else [*map(without_letters, step[:1] + shown[:1])]
+        figures = run[: None if layout.figures or not charted else 1]
+        return [bars, figures, ranks[: None if layout.figures else int(ranks_differ)]]
+
     if sample is None:
-        return Parts(scene, width, step, memory, run, ranks, differ, charted, None, [], [])
+        return lambda layout, room: run_sections(layout)
     age = scene.now_s - sample.time_s
     old = [line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn"))] if age > OLD_SAMPLE_S else []
     device = None if state is None else state.in_effect.get("device")
     training = gpus_in_use(sample, device) if trains else frozenset[int]()
     gpus = GpuScene(sample, scene.recent, training, past_s=shown_past(scene.recent, scene.window, sample.time_s))
-    return Parts(scene, width, step, memory, run, ranks, differ, charted, gpus, old, gpu_rows(gpus, width))
+    many, gauges = len(sample.gpus), gpu_rows(gpus, width)
 
+    def all_sections(layout: Layout, room: int) -> list[list[Line]]:
+        shown = gauges
+        if layout.many_gpus is not None and many >= TWO_COLUMNS_FROM:
+            shown = layout.many_gpus(gpus, width)
+        elif room or many >= WALL_FROM:  # they use the rows better that they take anyway
+            shown = gpu_rows(gpus, width, room + len(gauges))
+        if layout.details:
+            host = host_rows(sample, scene.recent, width, room - max(0, len(shown) - len(gauges)), gpus.past_s)
+        else:
+            host = host_gauges(sample, width)[: None if layout.apart else 1]
+        bars, figures, of_ranks = run_sections(layout)
+        return [bars, figures, old + shown, of_ranks, host]
 
-def _sections(parts: Parts, layout: Layout, room: int = 0) -> list[list[Line]]:
-    """Return the run first, then the parts of the machine, with histories in `room` rows."""
-    scene, width, sample = parts.scene, parts.width, parts.scene.sample
-    memory = parts.memory if layout.details else parts.memory[:MARKS_ROW] + parts.memory[MARKS_ROW + 1 :]
-    bars = parts.step + memory if layout.names else [*map(without_letters, parts.step[:1] + memory[:1])]
-    run = parts.run[: None if layout.figures or not parts.charted else 1]
-    ranks = parts.ranks[: None if layout.figures else int(parts.ranks_differ)]
-    if sample is None or parts.gpus is None:
-        return [bars, run, ranks]
-    many, gpus = len(sample.gpus), parts.gpu_rows
-    if layout.many_gpus is not None and many >= TWO_COLUMNS_FROM:
-        gpus = layout.many_gpus(parts.gpus, width)
-    elif room or many >= WALL_FROM:  # they use the rows better that they take anyway
-        gpus = gpu_rows(parts.gpus, width, room + len(gpus))
-    left = room - max(0, len(gpus) - len(parts.gpu_rows))
-    if layout.details:
-        host = host_rows(sample, scene.recent, width, left, parts.gpus.past_s)
-    else:
-        host = host_gauges(sample, width)[: None if layout.apart else 1]
-    return [bars, run, parts.old + gpus, ranks, host]
+    return all_sections
 
 
 NARROWEST_PLOT, SHORTEST_PLOT = 36, 6
