@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -13,34 +14,39 @@ from tuner_tui.hosts import HostView
 from tuner_tui.ui.keys import GLOSSARIES, KEYS
 from tuner_tui.ui.screens.sub_screen import PanelScreen
 from tuner_tui.ui.screens.watch import WatchScreen
-from tuner_tui.ui.terminal.base_widgets import RowsPanel
+from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import Line
 from tuner_tui.view.hosts_rows import CURSOR, hosts_rows
-from tuner_tui.view.sample_history import WINDOWS, SampleHistory
+from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window
 
 REMEMBERED_SAMPLES = 600
 """Of each host: what ten minutes of histories need, and no more, as there may be many hosts."""
 
 
-class HostsPanel(RowsPanel):
-    """Shows all hosts; a move of the cursor scrolls to its host."""
+class HostsPanel(Canvas, can_focus=True):
+    """Shows all hosts, with histories of their `recent` samples; a move of the cursor scrolls to its host."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["hosts"]]
+    REDRAW_ON = ("view", "window", "cursor")
+
+    view: reactive[tuple[HostView, ...]] = reactive((), repaint=False)
+    window: reactive[Window] = reactive(WINDOWS[0], repaint=False)
+    cursor: reactive[int] = reactive(0, init=False, repaint=False)
 
     def __init__(self) -> None:
-        super().__init__(hosts_rows, (), {}, WINDOWS[0], 0, can_focus=True, fills=True)
-        self._scrolled_to = 0
+        super().__init__()
+        self.recent: dict[str, SampleHistory] = {}
 
-    def _window(self, rows: list[Line], height: int) -> list[Line]:
-        if self._scrolled_to != self.values[3]:
-            self._scrolled_to = self.values[3]
-            start = next((n for n, row in enumerate(rows) if row and row[0].text.startswith(CURSOR)), 0)
-            self.set_reactive(HostsPanel.top, max(0, start - 1))  # above it a sign stands for the rows hidden
-        return super()._window(rows, height)
+    def rows(self, width: int, height: int) -> Sequence[Line]:
+        return hosts_rows(self.view, self.recent, self.window, self.cursor, width, height)
+
+    def watch_cursor(self) -> None:
+        rows = self.rows(*self.size)
+        start = next((n for n, row in enumerate(rows) if row and row[0].text.startswith(CURSOR)), 0)
+        self.top = max(0, start - 1)  # above it a sign stands for the rows hidden
 
     def action_move(self, by: int) -> None:
-        views, recent, window, cursor = self.values
-        self.values = (views, recent, window, max(0, min(len(views) - 1, cursor + by)))
+        self.cursor = max(0, min(len(self.view) - 1, self.cursor + by))
 
 
 class HostScreen(WatchScreen):
@@ -62,32 +68,29 @@ class HostsScreen(PanelScreen):
 
     def __init__(self) -> None:
         super().__init__(HostsPanel(), "Hosts")
-        self._recent: dict[str, SampleHistory] = self.panel.values[1]
         self._opened: HostScreen | None = None
 
     def action_window(self) -> None:
         """Show ten minutes in histories, or two."""
-        view, recent, window, cursor = self.panel.values
-        self.panel.values = (view, recent, WINDOWS[window is WINDOWS[0]], cursor)
+        self.panel.window = WINDOWS[self.panel.window is WINDOWS[0]]
 
     def action_open(self) -> None:
         """Show the host at the cursor alone, as on that machine itself."""
-        host = next(iter(self.view[self.panel.values[3] :]), None)
+        host = next(iter(self.view[self.panel.cursor :]), None)
         if host is None or host.machine is None:
             self.notify("The host has not answered yet.", severity="warning")
             return
-        self._opened = HostScreen(False, host.name, [*self._recent[host.name]][:-1])
+        self._opened = HostScreen(False, host.name, [*self.panel.recent[host.name]][:-1])
         self.app.push_screen(self._opened, lambda _: setattr(self, "_opened", None))
         self._opened.view = host.machine
 
     def watch_view(self, view: tuple[HostView, ...]) -> None:
         samples = {host.name: host.machine.sample for host in view if host.machine is not None}
         for name, sample in samples.items():
-            history = self._recent.setdefault(name, SampleHistory(REMEMBERED_SAMPLES))
+            history = self.panel.recent.setdefault(name, SampleHistory(REMEMBERED_SAMPLES))
             if not history or history[-1].time_s != sample.time_s:
                 history.append(replace(sample, host=HostSample(), processes=()))
-        self.panel.values = (view, *self.panel.values[1:])
+        self.panel.view = view
         self.set_panel_title(self.panel, f"Hosts · {len(samples)} of {len(view)} answer")
         if self._opened is not None:
-            opened = self.panel.values[3]
-            self._opened.view = view[opened].machine or self._opened.view
+            self._opened.view = view[self.panel.cursor].machine or self._opened.view
