@@ -208,15 +208,12 @@ class OutputPanel(Vertical, can_focus=True):
 
     log_window: reactive[LogWindow | None] = reactive(None, init=False, repaint=False)
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self._position = LogScroll()
-        self._needle = ""
-        self._match: int | None = None
-        self._searching = False
-        self._shown_bytes = 0
-        self._shown_subtitle = ""
-        self._backwards = False
+    _position = LogScroll()
+    _needle = ""
+    _match: int | None = None
+    _searching = _backwards = False
+    _shown_bytes = 0
+    _shown_subtitle = ""
 
     def compose(self) -> ComposeResult:
         yield LogLines()

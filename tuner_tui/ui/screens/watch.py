@@ -51,10 +51,8 @@ class WatchedJobsPanel(Canvas, can_focus=True):
     cursor: reactive[Place | None] = reactive(None, repaint=False)
     empty: reactive[str] = reactive("no jobs", repaint=False)
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self._order: list[int] = []
-        self._ordered_s = float("-inf")
+    _order: Sequence[int] = ()
+    _ordered_s = float("-inf")
 
     def watch_view(self, before: MachineView | None, view: MachineView | None) -> None:
         if before is None or view is None or before.jobs is not view.jobs:
