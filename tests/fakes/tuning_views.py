@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 from tuner_tui.ui.records import (
     TrainingConfig,
     TrialPlacement,
-    TuningListing,
     TuningPlan,
     TuningSnapshot,
     TuningWish,
@@ -146,8 +145,8 @@ class FakeTunings(Tunings):
         self.views = {"t004": self.begins, **self.views}
         return Path("/tunings/t004")
 
-    def list_newest(self) -> Sequence[TuningListing]:
-        return [TuningListing(Path("/tunings", name), replace(view, id=name)) for name, view in self.views.items()]
+    def list_newest(self) -> Mapping[Path, TuningView]:
+        return {Path("/tunings", name): replace(view, id=name) for name, view in self.views.items()}
 
     def watch_running(self) -> Iterator[TuningView | None]:
         while True:

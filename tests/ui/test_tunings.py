@@ -42,7 +42,7 @@ def tuning(job: BuiltinJob | CommandJob | None = None) -> TuningFolder:
 def test_a_tuning_whose_creation_was_interrupted_is_not_listed(tmp_path: Path) -> None:
     complete = tuning()
     TUNINGS.create(tmp_path / "tunings")
-    assert [each.folder for each in Tunings().list_newest()] == [complete.path]
+    assert [*Tunings().list_newest()] == [complete.path]
 
 
 def test_a_plan_says_what_is_done_and_what_is_saved() -> None:
@@ -116,8 +116,8 @@ def test_tunings_are_listed_newest_first_and_read_again_and_again() -> None:
     log.add(TrialCompleted(t=2.0, tried=under_way().tried[0]))
     log.add(TuningEnded(t=3.0, status="aborted", sentence="It was stopped."))
     here = Tunings()
-    assert [listing.folder for listing in here.list_newest()] == [second.path, first.path]
-    assert here.list_newest()[1].view.status == "aborted"
+    assert [*here.list_newest()] == [second.path, first.path]
+    assert here.list_newest()[first.path].status == "aborted"
     [look] = here.follow(first.path)
     assert (look.view.title, len(look.view.tried), look.now_s) == ("demo", 1, None)
     assert next(here.follow(second.path)).now_s is not None

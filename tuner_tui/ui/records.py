@@ -151,13 +151,6 @@ class TuningWish(NamedTuple):
     gpus: tuple[str, ...] = ()
 
 
-class TuningListing(NamedTuple):
-    """A tuning in a list."""
-
-    folder: Path
-    view: TuningView
-
-
 class TuningSnapshot(NamedTuple):
     """A tuning at `now_s` (seconds since the epoch), which is None once the tuning has ended.
 

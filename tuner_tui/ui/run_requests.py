@@ -215,7 +215,7 @@ class RunRequests(Requests):
     async def _concurrent_tuning(self) -> str:
         """Return what a training does to the tuning that runs; empty without one."""
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
-        running = next((tuning.folder.name for tuning in listed if tuning.view.status == "running"), None)
+        running = next((view.id for view in listed.values() if view.status == "running"), None)
         return f"{running} is tuning: a training uses memory and distorts its measurements." if running else ""
 
     async def restart(self) -> None:

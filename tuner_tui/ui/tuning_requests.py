@@ -54,9 +54,8 @@ class TuningRequests(Requests):
     async def open(self) -> None:
         """Show the tuning that runs, else the newest one; offer to start one if there is none."""
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
-        running = next((tuning for tuning in listed if tuning.view.status == "running"), None)
-        shown = running or next(iter(listed), None)
-        folder = await self._start() if shown is None else shown.folder
+        running = next((folder for folder, view in listed.items() if view.status == "running"), None)
+        folder = running or next(iter(listed), None) or await self._start()
         if folder is not None and self._screen is None:
             await self.show(folder)
 
@@ -159,7 +158,8 @@ class TuningRequests(Requests):
 
     async def pick(self) -> None:
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
-        items = [PickerItem(view.id, f"{view.status:<9} {view.title}".rstrip(), folder) for folder, view in listed]
+        about = {folder: f"{view.status:<9} {view.title}".rstrip() for folder, view in listed.items()}
+        items = [PickerItem(view.id, about[folder], folder) for folder, view in listed.items()]
         folder = await self._app.ask(PickScreen("Tunings", items, "No tunings yet."))
         if folder is not None:
             self._follow(folder)

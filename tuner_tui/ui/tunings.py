@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -38,7 +38,6 @@ from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.records import (
     TrainingConfig,
     TrialPlacement,
-    TuningListing,
     TuningPlan,
     TuningSnapshot,
     TuningWish,
@@ -107,10 +106,10 @@ class Tunings:
         return folder.path
 
     @translate_errors()
-    def list_newest(self) -> Sequence[TuningListing]:
-        """Return the newest tunings; one whose creation was interrupted has nothing to show."""
+    def list_newest(self) -> Mapping[Path, TuningView]:
+        """Return the newest tunings by their folders; one whose creation was interrupted has nothing to show."""
         created = (folder for folder in list_tunings(tunings_dir(os.environ)) if folder.record.exists())
-        return [TuningListing(each.path, TuningReader(each).poll()) for each in islice(created, MAX_LISTED_TUNINGS)]
+        return {folder.path: TuningReader(folder).poll() for folder in islice(created, MAX_LISTED_TUNINGS)}
 
     def watch_running(self) -> Iterator[TuningView | None]:
         """Yield the tuning that runs, else how the last one seen ended; None before the first. Raises `OSError`."""
