@@ -22,6 +22,7 @@ from tuner_tui.runs.read.comparison import (
     format_loss_difference,
     format_ratio,
     over_samples,
+    samples_a_step,
 )
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.model import FIELDS, format_value
@@ -99,7 +100,10 @@ def compare_views(first: tuple[str, RunView], second: tuple[str, RunView], doubt
         (name, later_name),
         (_status_sentence(before), _status_sentence(after)),
         compare(before, after, doubt),
-        (tuple(over_samples(before, before.history.loss)), tuple(over_samples(after, after.history.loss))),
+        (
+            tuple(over_samples(before.history.loss, samples_a_step(before))),
+            tuple(over_samples(after.history.loss, samples_a_step(after))),
+        ),
         before.status.live or after.status.live,
     )
 

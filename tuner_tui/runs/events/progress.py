@@ -64,14 +64,24 @@ def rates_of(ranks: Iterable[RankState]) -> Rates:
     step_times_s = [(b.train_s - a.train_s) / (b.own_steps - a.own_steps) for a, b in spans]
     step_time_s = max(step_times_s)
     if any(rank.independent for rank in ranks):
-        step_time_s = 1 / sum(1 / each for each in step_times_s)
+        step_time_s = 1 / sum(1 / time_s for time_s in step_times_s)
+    tokens_s, padding_s = (_summed(spans, count) for count in (lambda at: at.tokens, lambda at: at.padding_tokens))
+    computed_s = (tokens_s or 0.0) + (padding_s or 0.0)
+    waits = [
+        (b.data_wait_s - a.data_wait_s) / (b.train_s - a.train_s)
+        for a, b in spans
+        if b.between_s is not None or b.data_wait_s  # else there is no data loader
+    ]
+    pauses = [
+        (b.between_s - (a.between_s or 0.0)) / (b.train_s - a.train_s) for a, b in spans if b.between_s is not None
+    ]
     return Rates(
         steps_s=1 / step_time_s,
         samples_s=sum(max(0, b.samples - a.samples) / (b.train_s - a.train_s) for a, b in spans) or None,
-        tokens_s=_summed(spans, lambda counters: counters.tokens),
-        padding_share=_padding_share(spans),
-        data_wait_share=_largest_share(spans, _data_wait_share),
-        between_share=_largest_share(spans, _between_share),
+        tokens_s=tokens_s,
+        padding_share=padding_s / computed_s if padding_s is not None and tokens_s is not None and computed_s else None,
+        data_wait_share=_largest(waits),
+        between_share=_largest(pauses),
         step_time_s=step_time_s,
     )
 
@@ -139,31 +149,9 @@ def _summed(spans: list[tuple[Steps, Steps]], of: Callable[[Steps], int | None])
     return total
 
 
-def _padding_share(spans: list[tuple[Steps, Steps]]) -> float | None:
-    padding = _summed(spans, lambda counters: counters.padding_tokens)
-    tokens = _summed(spans, lambda counters: counters.tokens)
-    if padding is None or tokens is None or padding + tokens <= 0:
-        return None
-    return padding / (padding + tokens)
-
-
-def _largest_share(spans: list[tuple[Steps, Steps]], share: Callable[[Steps, Steps], float | None]) -> float | None:
-    """Of the rank with the largest share; the others wait for it."""
-    shares = [value for first, last in spans if (value := share(first, last)) is not None]
+def _largest(shares: Sequence[float]) -> float | None:
+    """That of the rank with the largest share; the others wait for it."""
     return min(1.0, max(0.0, *shares)) if shares else None
-
-
-def _between_share(first: Steps, last: Steps) -> float | None:
-    seconds = last.train_s - first.train_s
-    return None if last.between_s is None else (last.between_s - (first.between_s or 0.0)) / seconds
-
-
-def _data_wait_share(first: Steps, last: Steps) -> float | None:
-    """Share of one rank's step time between two counters spent waiting for data; None without a data loader."""
-    seconds = last.train_s - first.train_s
-    if seconds <= 0 or (last.between_s is None and not last.data_wait_s):
-        return None
-    return (last.data_wait_s - first.data_wait_s) / seconds
 
 
 MIN_STEPS = 3
@@ -191,9 +179,9 @@ def seconds_left(state: RunState, now: float) -> float | None:
         return None
     steps_left: float = max(0, state.total_steps - state.step)
     if state.independent:  # each makes its own part of the steps
-        steps_left /= max(1, sum(not each.ended for each in state.ranks.values()))
-    evaluated = {*state.evaluation_steps, *(each.step for each in state.evaluations)}
-    pauses_s = _pauses_left_s(state, rank.latest.eval_s, sorted(each for each in evaluated if each <= state.step))
+        steps_left /= max(1, sum(not other.ended for other in state.ranks.values()))
+    evaluated = {*state.evaluation_steps, *(evaluation.step for evaluation in state.evaluations)}
+    pauses_s = _pauses_left_s(state, rank.latest.eval_s, sorted(step for step in evaluated if step <= state.step))
     if state.checkpoint is not None:
         pauses_s += _pauses_left_s(state, rank.latest.save_s, [state.checkpoint.step])
     longest_s = step_time_s = seconds / steps
@@ -202,8 +190,8 @@ def seconds_left(state: RunState, now: float) -> float | None:
         return None
     intervals = [b - a for (a, _), (b, _) in pairwise(lulls)]
     if intervals:
-        since, total_s = rank.latest.own_steps - lulls[-1][0], sum(each for _, each in lulls)
-        step_time_s -= sum(each for at, each in lulls if at >= rank.recent[0].own_steps) / steps
+        since, total_s = rank.latest.own_steps - lulls[-1][0], sum(pause_s for _, pause_s in lulls)
+        step_time_s -= sum(pause_s for at, pause_s in lulls if at >= rank.recent[0].own_steps) / steps
     if intervals and max(intervals) > 2 * min(intervals):
         step_time_s += total_s / (rank.latest.own_steps - lulls[0][0])
     elif intervals:

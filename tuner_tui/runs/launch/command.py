@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -179,31 +179,24 @@ BUILTIN_JOB_PACKAGES = "torch transformers accelerate datasets peft"
 
 def able_to_train(interpreter: Interpreter, settings: Settings) -> Interpreter:
     """The interpreter, if it has what the built-in job needs with these settings. Raises `LaunchError`."""
-    missing = [name for name in ("torch", "transformers") if name not in interpreter.packages]
     if interpreter.problem is not None and not interpreter.packages:
         raise LaunchError(interpreter.problem)
-    if missing:
-        raise LaunchError(
-            f"{interpreter.path} has no {' and no '.join(missing)}, which the built-in job needs: run "
-            f"`{interpreter.path} -m pip install {BUILTIN_JOB_PACKAGES}`, or choose another Python with --interpreter."
-        )
-    for package, why in _packages_for(settings):
-        if package not in interpreter.packages:
+    needs: list[tuple[tuple[str, ...], str, str]] = [
+        (("torch", "transformers"), "the built-in job", BUILTIN_JOB_PACKAGES)
+    ]
+    if settings.peft_method != "none":
+        needs.append((("peft",), settings.peft_method, "peft"))
+    if settings.quantization != "none":
+        needs.append((("bitsandbytes",), f"quantization {settings.quantization}", "bitsandbytes"))
+    if settings.optim in BITSANDBYTES_OPTIMIZERS:
+        needs.append((("bitsandbytes",), settings.optim, "bitsandbytes"))
+    for packages, why, install in needs:
+        if missing := [name for name in packages if name not in interpreter.packages]:
             raise LaunchError(
-                f"{interpreter.path} has no {package}, which {why} needs: run `{interpreter.path} -m pip install "
-                f"{package}`, or choose another Python with --interpreter."
+                f"{interpreter.path} has no {' and no '.join(missing)}, which {why} needs: run "
+                f"`{interpreter.path} -m pip install {install}`, or choose another Python with --interpreter."
             )
     return interpreter
-
-
-def _packages_for(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Packages that the built-in job needs for single settings, and the setting."""
-    if settings.peft_method != "none":
-        yield "peft", settings.peft_method
-    if settings.quantization != "none":
-        yield "bitsandbytes", f"quantization {settings.quantization}"
-    if settings.optim in BITSANDBYTES_OPTIMIZERS:
-        yield "bitsandbytes", settings.optim
 
 
 def _no_filters(cwd: Path) -> list[str]:

@@ -13,8 +13,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from tuner_tui.core.units import UNKNOWN, format_gib, format_share
-from tuner_tui.runs.events.progress import Series, finite, known_sum, mean_rates
-from tuner_tui.runs.events.types import Steps
+from tuner_tui.runs.events.progress import Series, finite, mean_rates
 from tuner_tui.runs.read.measured_memory import allocated_at_failure, lacks_gpu_peak
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob
@@ -187,19 +186,18 @@ def compare_figures(first: RunView, second: RunView) -> tuple[MeasuredFigure, ..
 
 def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
     """The figures of one run: name, unit, value."""
-    ranks = view.state.counters
-    trained = [each for each in ranks if each.train_s > 0]
+    ranks, rates = view.state.counters, mean_rates(view.state.ranks.values())
     step, a_step = view.state.step, samples_a_step(view)
     peak = allocated_at_failure(view.state) if lacks_gpu_peak(view.state) else _last_value(view.history.memory_bytes)
     rows: list[tuple[str, str, float | None]] = [
-        ("throughput", "samples/s", known_sum(each.samples / each.train_s for each in trained)),
-        ("tokens", "tokens/s", known_sum(each.tokens / each.train_s for each in trained if each.tokens is not None)),
-        ("step time", "s", max((each.train_s / each.own_steps for each in trained if each.own_steps), default=None)),
-        ("data wait", "share", mean_rates(view.state.ranks.values()).data_wait_share),
-        ("padding", "share", _padding(trained)),
+        ("throughput", "samples/s", rates.samples_s),
+        ("tokens", "tokens/s", rates.tokens_s),
+        ("step time", "s", rates.step_time_s),
+        ("data wait", "share", rates.data_wait_share),
+        ("padding", "share", rates.padding_share),
         ("peak memory", "B", peak),
-        ("evaluation", "s", max((each.eval_s for each in ranks), default=None)),
-        ("saving", "s", max((each.save_s for each in ranks), default=None)),
+        ("evaluation", "s", max((rank.eval_s for rank in ranks), default=None)),
+        ("saving", "s", max((rank.save_s for rank in ranks), default=None)),
         ("effective batch", "samples", a_step),
         ("steps", "steps", None if step is None else float(step)),
         ("samples", "samples", None if step is None or a_step is None else step * a_step),  # with those before a resume
@@ -217,7 +215,7 @@ def compare_losses(first: RunView, second: RunView, first_series: Series, second
     before, after = samples_a_step(first), samples_a_step(second)
     if before is not None and after is not None and math.isclose(before, after, rel_tol=SAME_BATCH):
         after = before
-    curves = [_over(before, first_series), _over(after, second_series)]
+    curves = [over_samples(first_series, before), over_samples(second_series, after)]
     if not all(curves):
         return ()
     start, end = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
@@ -242,8 +240,8 @@ def loss_noise(losses: Sequence[float | None]) -> float:
 def samples_a_step(view: RunView, settings: Settings | None = None) -> float | None:
     """The measured effective batch, or where nothing was counted that of `settings`, else of those of the record."""
     counters = view.state.counters
-    if counters and all(each.own_steps > 0 and each.samples > 0 for each in counters):
-        return sum(each.samples / each.own_steps for each in counters)
+    if counters and all(rank.own_steps > 0 and rank.samples > 0 for rank in counters):
+        return sum(rank.samples / rank.own_steps for rank in counters)
     if settings is None:
         if view.record is None:
             return None
@@ -277,15 +275,11 @@ def _origin(resolved: Resolved, name: str) -> OriginText:
     return OriginText(origin.kind.value, origin.detail)
 
 
-def over_samples(view: RunView, series: Series) -> list[tuple[float, float]]:
-    """A series over samples seen instead of steps, without gaps."""
-    return _over(samples_a_step(view), series)
-
-
-def _over(each: float | None, series: Series) -> list[tuple[float, float]]:
-    if each is None:
+def over_samples(series: Series, samples: float | None) -> list[tuple[float, float]]:
+    """A series over samples seen instead of steps, of which each takes `samples`; without gaps, empty if unknown."""
+    if samples is None:
         return []
-    return [(x * each, y) for x, y in zip(series.xs, series.ys, strict=True) if y is not None]
+    return [(x * samples, y) for x, y in zip(series.xs, series.ys, strict=True) if y is not None]
 
 
 def _nearest(x: float, logged: Iterable[float], within: float) -> float:
@@ -302,12 +296,6 @@ def _interpolate(curve: list[tuple[float, float]], x: float) -> float | None:
         return None
     (x0, y0), (x1, y1) = curve[after - 1], curve[after]
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-
-
-def _padding(ranks: list[Steps]) -> float | None:
-    padding = known_sum(each.padding_tokens for each in ranks)
-    tokens = known_sum(each.tokens for each in ranks)
-    return None if padding is None or not tokens else padding / (padding + tokens)
 
 
 def _last_value(series: Series) -> float | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from tuner_tui.core.json_struct import NOT_FINITE, from_json, to_json
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.types import EVENT_TYPES, EVENT_VERSION, Event
 
+T = TypeVar("T")
 MAX_LINE_BYTES = 1 << 20
 """Longer lines are skipped without parsing."""
 
@@ -18,19 +19,12 @@ MAX_LINE_BYTES = 1 << 20
 def encode_event(event: Event) -> bytes:
     """The event as a line with newline. Fields at their defaults are left out; NaN is the string "nan"."""
     head: dict[str, Any] = {"story": 1} if event.story else {}
-    body = head | {"kind": event.kind, "v": EVENT_VERSION} | to_json(event)
-    return json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+    return _encode(head | {"kind": event.kind, "v": EVENT_VERSION} | to_json(event))
 
 
 def decode_event(line: bytes) -> Event | None:
     """The event of a line, or None for a torn line, an unknown kind, a newer version or wrong types."""
-    if len(line) > MAX_LINE_BYTES:
-        return None
-    try:
-        data = json.loads(line)
-        return _event(data) if isinstance(data, dict) else None
-    except (ValueError, RecursionError):
-        return None
+    return _decode(line, EVENT_VERSION, _event)
 
 
 def decode_events(lines: Iterable[bytes]) -> Iterator[Event]:
@@ -39,11 +33,8 @@ def decode_events(lines: Iterable[bytes]) -> Iterator[Event]:
 
 
 def _event(data: dict[str, Any]) -> Event | None:
-    version, kind = data.get("v"), data.get("kind")
-    if type(version) is not int or not 1 <= version <= EVENT_VERSION or not isinstance(kind, str):
-        return None
-    cls = EVENT_TYPES.get(kind)
-    return None if cls is None else from_json(cls, data)
+    event_class = EVENT_TYPES.get(str(data.get("kind")))
+    return None if event_class is None else from_json(event_class, data)
 
 
 SAMPLE_VERSION = 1
@@ -51,19 +42,24 @@ SAMPLE_VERSION = 1
 
 def encode_sample(sample: Sample) -> bytes:
     """The sample as a line with newline. Unknown figures are left out; numbers have three decimals."""
-    body = {"v": SAMPLE_VERSION} | _rounded(to_json(sample))
-    return json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+    return _encode({"v": SAMPLE_VERSION} | _rounded(to_json(sample)))
 
 
 def decode_sample(line: bytes) -> Sample | None:
     """The sample of a line, or None for a torn line, a newer version or wrong types."""
-    if len(line) > MAX_LINE_BYTES:
-        return None
+    return _decode(line, SAMPLE_VERSION, lambda data: from_json(Sample, _finite(data)))
+
+
+def _encode(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+
+
+def _decode(line: bytes, version: int, build: Callable[[dict[str, Any]], T | None]) -> T | None:
     try:
-        data = json.loads(line)
-        if not isinstance(data, dict) or data.get("v") != SAMPLE_VERSION:
+        data = json.loads(line) if len(line) <= MAX_LINE_BYTES else None
+        if not isinstance(data, dict) or type(data.get("v")) is not int or not 1 <= data["v"] <= version:
             return None
-        return from_json(Sample, _finite(data))
+        return build(data)
     except (ValueError, RecursionError):
         return None
 
