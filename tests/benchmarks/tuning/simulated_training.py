@@ -11,13 +11,16 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from tests.fakes.situations import box, make_gpu
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.search.space import SearchSpace, build_space
-from tuner_tui.tuning.trial import Measurement, StepBreakdown
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, StepBreakdown, Trial
 
 GIB = 2**30
 PYTHON = Interpreter("python", "3.11.9", {"torch": "2.13.0", "transformers": "5.23.0", "accelerate": "1.15.0"}, "12.8")
@@ -189,6 +192,11 @@ class SimulatedTraining:
         for micro, (precision, tf32), on, workers in itertools.product(sizes, kinds, flags, GRID_WORKERS):
             accumulation = max(1, round(effective / micro))
             yield Knobs(micro, accumulation, precision, tf32, on[0], on[1], on[2], on[3], workers)
+
+
+def recorded(search: Search, trial: Trial, measurement: Measurement) -> Search:
+    """The search after one more trial."""
+    return replace(search, trials=(*search.trials, CompletedTrial(trial, measurement)))
 
 
 def seconds_of(knobs: Knobs) -> float:

@@ -20,6 +20,7 @@ from tests.benchmarks.tuning.simulated_training import (
     Knobs,
     SimulatedTraining,
     random_training,
+    recorded,
     seconds_of,
 )
 from tuner_tui.tuning.search.batch_search import RESERVE
@@ -62,14 +63,14 @@ class Tuned:
 def tuned(training: SimulatedTraining, gpus: int = 1) -> Tuned:
     """Run search and grid on one training."""
     search, seconds = searched_on(training, gpus) if gpus > 1 else searched(training)
-    assert search.verdict is not None
+    assert not search.proposals
     rates = {knobs: training.samples_s(knobs) for knobs in training.grid()}
     limit = training.capacity * (1 - RESERVE)
     return Tuned(
         training,
         search,
         training.samples_s(Knobs.of(training.start)),
-        training.samples_s(Knobs.of(search.verdict.winner)),
+        training.samples_s(Knobs.of(search.conclusion.winner)),
         max(rate for knobs, rate in rates.items() if training.peaks(knobs)[0] <= limit),
         seconds,
         sum(seconds_of(knobs) if rate else OUT_OF_MEMORY_S for knobs, rate in rates.items()),
@@ -80,7 +81,7 @@ def searched(training: SimulatedTraining) -> tuple[Search, float]:
     """Return the search at its end, and its seconds."""
     search = Search(training.start, training.space)
     while (trial := search.propose()) is not None:
-        search = search.record(trial, training.run(trial.settings, trial.number))
+        search = recorded(search, trial, training.run(trial.settings, trial.number))
     return search, sum(completed.measurement.seconds for completed in search.trials)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.benchmarks.tuning.simulated_training import GIB, PYTHON
+from tests.benchmarks.tuning.simulated_training import GIB, PYTHON, recorded
 from tests.fakes.situations import box, make_gpu
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
@@ -51,7 +51,7 @@ def linear_measurement(
 def run_search(search: Search, run: Run) -> Search:
     """The search at its end."""
     while (trial := search.propose()) is not None:
-        search = search.record(trial, run(trial))
+        search = recorded(search, trial, run(trial))
     return search
 
 

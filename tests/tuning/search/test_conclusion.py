@@ -146,8 +146,8 @@ def tuned(quiet: Quiet, others: float | None, quiet_from: int = 1000) -> tuple[T
 
     only_compiling = replace(space(START), candidates={"torch_compile": (False, True)}, quiet=quiet)
     search = run_search(Search(START, only_compiling), trial)
-    assert search.verdict is not None
-    return search.verdict, sum(completed.trial.purpose == "confirm" for completed in search.trials)
+    assert not search.proposals
+    return search.conclusion, sum(completed.trial.purpose == "confirm" for completed in search.trials)
 
 
 BUSY = Quiet.after(OtherLoad(cpu_share=0.5, processes=SPINNING), on_gpu=False)
@@ -199,8 +199,7 @@ def test_what_looked_slower_on_a_busy_machine_was_not_judged_either() -> None:
 
     watched = Quiet.after(OtherLoad(cpu_share=0.0), on_gpu=False)
     only_compiling = replace(space(START), candidates={"torch_compile": (False, True)}, quiet=watched)
-    verdict = run_search(Search(START, only_compiling), trial).verdict
-    assert verdict is not None
+    verdict = run_search(Search(START, only_compiling), trial).conclusion
     assert verdict.winner == START
     assert verdict.disturbed
     assert "The machine was busy" in verdict.sentence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.tuning.simulated_training import GIB
+from tests.benchmarks.tuning.simulated_training import GIB, recorded
 from tests.tuning.search.builders import (
     linear_measurement,
     measured,
@@ -90,7 +90,7 @@ def test_a_start_that_is_killed_each_time_ends_it_with_what_to_do() -> None:
 def test_a_run_that_fails_once_does_not_end_what_was_measured_before(at: int) -> None:
     """The same settings are simply run again; the verdict is that of an undisturbed tuning."""
     start = Settings(gradient_accumulation_steps=8, per_device_train_batch_size=2)
-    calm = run_search(Search(start, space(start)), linear_measurement).verdict
+    calm = run_search(Search(start, space(start)), linear_measurement).conclusion
     failures = iter((ended("failed", "Killed by SIGKILL.", passing=True),))
 
     def run(trial: Trial) -> Measurement:
@@ -100,7 +100,7 @@ def test_a_run_that_fails_once_does_not_end_what_was_measured_before(at: int) ->
 
     search = Search(start, space(start))
     while (trial := search.propose()) is not None:
-        search = search.record(trial, run(trial))
+        search = recorded(search, trial, run(trial))
     assert sum(completed.measurement.outcome == "failed" for completed in search.trials) == 1
     assert calm is not None
     assert search.conclusion.winner == calm.winner
@@ -216,11 +216,11 @@ def test_a_box_that_became_faster_does_not_end_the_comparison_half_way() -> None
 def test_an_aborted_trial_is_proposed_again() -> None:
     search = Search(START, space(START))
     first = search.proposals[0]
-    again = search.record(first, ended("aborted")).proposals[0]
+    again = recorded(search, first, ended("aborted")).proposals[0]
     assert (again.purpose, again.settings, again.number) == ("start", START, 2)
 
 
 def test_trials_that_are_always_aborted_come_to_an_end() -> None:
     search = run_search(Search(START, space(START)), lambda trial: ended("aborted"))
     assert len(search.trials) == MAX_TRIALS
-    assert search.verdict is not None
+    assert not search.proposals

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.benchmarks.tuning.simulated_training import GIB, PYTHON
+from tests.benchmarks.tuning.simulated_training import GIB, PYTHON, recorded
 from tests.fakes.situations import box
 from tests.tuning.search.builders import (
     GPU,
@@ -36,7 +36,7 @@ def reasons(search: Search, knob: str) -> list[str]:
 def test_it_begins_with_the_start_and_the_same_again() -> None:
     first = Search(START, space(START)).proposals[0]
     assert (first.number, first.purpose, first.settings) == (1, "start", START)
-    second = Search(START, space(START)).record(first, linear_measurement(first)).proposals[0]
+    second = recorded(Search(START, space(START)), first, linear_measurement(first)).proposals[0]
     assert (second.number, second.purpose, second.settings) == (2, "noise", START)
 
 
@@ -45,7 +45,7 @@ def test_two_runs_far_apart_call_for_a_third() -> None:
     for rate in (100.0, 90.0):
         trial = search.propose()
         assert trial is not None
-        search = search.record(trial, measured(rate))
+        search = recorded(search, trial, measured(rate))
     third = search.proposals[0]
     assert third.purpose == "noise"
 
@@ -119,7 +119,7 @@ def test_workers_are_as_many_as_the_wait_asks_for() -> None:
     changed = []
     while (trial := search.propose()) is not None and trial.purpose != "confirm":
         changed += [trial.settings.dataloader_num_workers] if "dataloader_num_workers" in trial.changed else []
-        search = search.record(trial, measured(100.0, breakdown=breakdown))
+        search = recorded(search, trial, measured(100.0, breakdown=breakdown))
     assert changed[0] == 4
     winner = next(
         completed.trial.settings for completed in search.trials if "dataloader_num_workers" in completed.trial.changed
@@ -159,7 +159,7 @@ def test_time_left_shrinks_to_nothing() -> None:
     search = Search(START, space(START))
     assert search.remaining_s() is None
     trial = search.proposals[0]
-    after = search.record(trial, linear_measurement(trial)).remaining_s()
+    after = recorded(search, trial, linear_measurement(trial)).remaining_s()
     assert after is not None
     assert 0 < after[0] <= after[1]
     assert run_search(search, linear_measurement).remaining_s() == (0.0, 0.0)
@@ -171,7 +171,7 @@ def test_time_left_counts_the_trials_that_are_needed_at_least_and_at_most() -> N
     left: list[tuple[str, Any]] = []
     while (trial := search.propose()) is not None:
         left.append((trial.purpose, search.remaining_s()))
-        search = search.record(trial, linear_measurement(trial))
+        search = recorded(search, trial, linear_measurement(trial))
     assert left[1] == ("noise", (20.0, pytest.approx(150.0, abs=50.0)))
     assert [seconds for purpose, seconds in left if purpose == "confirm"] == [
         (40.0, 80.0), (30.0, 70.0), (20.0, 60.0), (10.0, 50.0)
@@ -196,7 +196,7 @@ def test_the_figures_of_start_and_winner_are_those_of_the_comparison() -> None:
 def test_a_search_broken_off_after_one_pair_confirms_nothing() -> None:
     whole = run_search(Search(START, space(START)), linear_measurement)
     broken_off = Search(START, whole.space, whole.trials[:-2])
-    assert broken_off.verdict is None
+    assert broken_off.proposals
     assert broken_off.conclusion.winner == START
     assert broken_off.conclusion.ratio is None
     assert broken_off.conclusion.sentence.startswith("Not confirmed")
@@ -216,18 +216,18 @@ def test_a_search_that_closes_compares_and_changes_nothing_more() -> None:
     while search.best is None or search.best.trial.settings.per_device_train_batch_size < 16:
         trial = search.propose()
         assert trial is not None
-        search = search.record(trial, linear_measurement(trial))
+        search = recorded(search, trial, linear_measurement(trial))
     closing = run_search(Search(START, search.space, search.trials, compare_only=True), linear_measurement)
     assert set(purposes(closing)[len(search.trials) :]) == {"confirm"}
-    assert closing.verdict is not None
-    assert closing.verdict.winner.per_device_train_batch_size == 16
+    assert not closing.proposals
+    assert closing.conclusion.winner.per_device_train_batch_size == 16
 
 
 def test_twice_the_size_is_there_if_the_largest_takes_too_long() -> None:
     """A sample takes 1 MiB: hundreds of them fit, and a step of so many may take longer than there is time."""
     search = Search(START, space(START, hold_effective_batch=False))
     while (trial := search.propose()) is not None and trial.purpose != "batch":
-        search = search.record(trial, linear_measurement(trial, base=GIB, sample=2**20))
+        search = recorded(search, trial, linear_measurement(trial, base=GIB, sample=2**20))
     batches = [
         proposal.settings.per_device_train_batch_size for proposal in search.proposals if proposal.purpose == "batch"
     ]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.benchmarks.tuning.batch_search import quantile
-from tests.benchmarks.tuning.simulated_training import SimulatedTraining, random_training
+from tests.benchmarks.tuning.simulated_training import SimulatedTraining, random_training, recorded
 from tests.benchmarks.tuning.tune_quality import AS_FAST, WANTED, searched, tuned
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules import Problem, find_problems
@@ -44,17 +44,16 @@ def test_every_search_ends_proposes_only_what_may_run_and_goes_on_from_its_trial
         assert {problem.sentence for problem in _errors(training, trial.settings)} <= before
         if space.hold_effective_batch:
             assert trial.settings.effective_batch() == training.start.effective_batch()
-        search = search.record(trial, run(training, trial, trouble))
+        search = recorded(search, trial, run(training, trial, trouble))
     assert len(search.trials) <= MAX_TRIALS
-    verdict = search.verdict
-    assert verdict is not None
+    verdict = search.conclusion
     assert verdict.sentence
     assert verdict.winner == training.start or verdict.winner in {
         completed.trial.settings for completed in search.trials
     }
     again = Search(training.start, space, search.trials)
     assert again.propose() is None
-    assert again.verdict == verdict
+    assert again.conclusion == verdict
     assert again.skipped == search.skipped
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.benchmarks.tuning.simulated_training import random_training
+from tests.benchmarks.tuning.simulated_training import random_training, recorded
 from tests.benchmarks.tuning.tune_quality import searched, searched_on
 from tests.tuning.search.builders import measured, run_search, space
 from tuner_tui.settings.model import Settings
@@ -91,13 +91,13 @@ def test_both_runs_of_a_pair_are_made_on_one_gpu_in_either_order() -> None:
     a = first(search, "GPU-a")
     b = first(search, "GPU-b", a)
     assert {a.settings, b.settings} == {START, START.changed(torch_compile=True)}
-    search = search.record(a, measured(100.0)).record(b, measured(150.0))
+    search = recorded(recorded(search, a, measured(100.0)), b, measured(150.0))
     assert first(search, "GPU-a").settings == b.settings
     assert first(search, "GPU-b").settings == a.settings
-    search = search.record(first(search, "GPU-a"), measured(150.0))
-    search = search.record(first(search, "GPU-b"), measured(100.0))
-    assert search.verdict is not None
-    assert search.verdict.ratio == pytest.approx(1.5)
+    search = recorded(search, first(search, "GPU-a"), measured(150.0))
+    search = recorded(search, first(search, "GPU-b"), measured(100.0))
+    assert not search.proposals
+    assert search.conclusion.ratio == pytest.approx(1.5)
 
 
 def test_a_result_is_taken_relative_to_its_own_gpus_first_run() -> None:
@@ -125,9 +125,9 @@ def test_several_gpus_find_what_one_finds_in_less_time(seed: int) -> None:
     numbers = [completed.trial.number for completed in search.trials]
     assert len(set(numbers)) == len(numbers)
     rates = [
-        ended_search.verdict.best.throughput
+        ended_search.conclusion.best.throughput
         for ended_search in (search, alone)
-        if ended_search.verdict and ended_search.verdict.best
+        if not ended_search.proposals and ended_search.conclusion.best
     ]
     assert (rates[0] or 0.0) >= 0.8 * (rates[1] or 0.0)
     assert seconds < alone_s

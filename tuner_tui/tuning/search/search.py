@@ -51,9 +51,6 @@ class Search(Struct, frozen=True, dict=True):
         """Return the next run of start or winner, on `gpu` while `under_way` run on others; None if there is none."""
         return self._confirmation.next(gpu, under_way)
 
-    def record(self, trial: Trial, measurement: Measurement) -> Search:
-        return replace(self, trials=(*self.trials, CompletedTrial(trial, measurement)))
-
     @property
     def best(self) -> CompletedTrial | None:
         """The latest trial of the fastest settings that fit, or None."""
@@ -65,11 +62,6 @@ class Search(Struct, frozen=True, dict=True):
     @cached_property
     def skipped(self) -> tuple[SkippedChange, ...]:
         return (*self.space.rejected, *self._candidates.skipped())
-
-    @cached_property
-    def verdict(self) -> TuningConclusion | None:
-        """The conclusion of the finished search; None before its end."""
-        return None if self.proposals else self.conclusion
 
     @cached_property
     def conclusion(self) -> TuningConclusion:
