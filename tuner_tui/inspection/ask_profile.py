@@ -70,8 +70,7 @@ def ask_for_profiles(
 
 def report_profile(process: ProcessStat, report: Mapping[str, Any]) -> None:
     """Have the observer of `process` note the verdict among the events of the run, if it still trains."""
-    offer = offers_of(process.pid).get("profile")
-    answer = None if offer is None else open_answer(offer)
+    answer = open_answer(offers_of(process.pid).get("profile"))
     if answer is not None:
         os.pwrite(answer.fd, json.dumps({"report": report}).encode(), 0)
         os.close(answer.fd)

@@ -24,7 +24,7 @@ from transformers import masking_utils
 from transformers.pytorch_utils import Conv1D
 
 from ..job_file import JobArguments
-from ..models import add_adapters, model_class, model_config, model_options
+from ..models import DTYPES, add_adapters, model_class, model_config, model_options
 from .caching_allocator import Event
 from .cuda_emulation import emulate_cuda, replace_functions
 from .storage_counter import STATES, WEIGHTS, ModuleCounter, StorageCounter
@@ -211,7 +211,7 @@ def build_meta_model(job: JobArguments, labels: int, checkpointing: bool, saved:
     return model
 
 
-def make_fake(model: Any) -> Any:
+def make_fake(model: Any) -> None:
     """Move weights and buffers from meta to (fake) CPU tensors; call it in a fake mode. Shared tensors stay shared.
 
     Adapters cannot be made under a fake mode: they are moved to the device of the weights, which fake tensors refuse.
@@ -222,7 +222,6 @@ def make_fake(model: Any) -> Any:
             for name, tensor in held.items():
                 if tensor is not None:
                     held[name] = made.setdefault(tensor, empty_on_cpu(tensor))
-    return model
 
 
 def empty_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
@@ -248,9 +247,6 @@ def build_optimizer(model: Any, name: str, foreach: bool) -> Any | None:
     if name == "adafactor":
         return transformers.Adafactor(trained, lr=1e-5, scale_parameter=False, relative_step=False)
     return None
-
-
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
