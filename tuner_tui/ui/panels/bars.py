@@ -148,8 +148,6 @@ TITLE_WIDTH = 32
 class StatusLine(Canvas):
     """Shows the followed run `view` by its `run_name`, `idle_line` without one, and a run that trains `elsewhere`."""
 
-    REDRAW_ON = ("view", "now_s", "run_name", "idle_line", "request", "elsewhere")
-
     view: reactive[RunView | None] = reactive(None, repaint=False)
     now_s: reactive[float] = reactive(0.0, repaint=False)
     run_name: reactive[str] = reactive("", repaint=False)

@@ -43,7 +43,6 @@ class LivePanel(Canvas, can_focus=True):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["remedy"]]  # the card of a run that has ended names it
-    REDRAW_ON = ("now_s", "next_training", "outlook", "findings", "context", "can_take_back", "window")
 
     view: reactive[RunView | None] = reactive(None, repaint=False)
     sample: reactive[Sample | None] = reactive(None, repaint=False)
@@ -102,8 +101,6 @@ class LivePanel(Canvas, can_focus=True):
 
 class PlotsPanel(Canvas, can_focus=True):
     """Shows the downsampled series of the followed run; `loss` is False while the live panel shows that one."""
-
-    REDRAW_ON = ("loss",)
 
     view: reactive[RunView | None] = reactive(None, repaint=False)
     loss: reactive[bool] = reactive(True, repaint=False)

@@ -12,14 +12,13 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_share, format_size
 from tuner_tui.ui.keys import KEYS
-from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
+from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput, set_border_text
 from tuner_tui.view.cells import Line, TextSpan, crop, line, line_width, shorten
 
 if TYPE_CHECKING:
@@ -166,8 +165,6 @@ def highlighted(text: str, needle: str) -> Line:
 class LogLines(Canvas):
     """Shows `lines` without their first `skipped` cells, with matches of `needle` highlighted."""
 
-    REDRAW_ON = ("lines", "needle", "skipped")
-
     lines: reactive[tuple[str, ...] | None] = reactive(None, init=False, repaint=False)
     needle: reactive[str] = reactive("", init=False, repaint=False)
     skipped: reactive[int] = reactive(0, init=False, repaint=False)
@@ -213,7 +210,6 @@ class OutputPanel(Vertical, can_focus=True):
     _match: int | None = None
     _searching = _backwards = False
     _shown_bytes = 0
-    _shown_subtitle = ""
 
     def compose(self) -> ComposeResult:
         yield LogLines()
@@ -257,10 +253,7 @@ class OutputPanel(Vertical, can_focus=True):
         lines.lines = None if window is None else visible_lines(window, self._position, self._height)
         lines.needle = self._needle
         lines.redraw()
-        where = self._where(window)
-        if where != self._shown_subtitle:  # setting it repaints the border even if it is the same
-            self._shown_subtitle = where
-            self.border_subtitle = Content(where)
+        set_border_text(self, self._where(window), "border_subtitle")
 
     def _where(self, window: LogWindow | None) -> str:
         if window is None or not window.lines:

@@ -12,7 +12,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.content import Content
 from textual.events import Blur, Click, Resize
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -22,7 +21,7 @@ from textual.strip import Strip
 
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.panels.arrangement import panel_title
-from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel
+from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel, set_border_text
 from tuner_tui.view.cells import Line, shorten
 from tuner_tui.view.estimate_rows import estimate_rows
 from tuner_tui.view.settings_form import (
@@ -321,8 +320,7 @@ class SettingsPanel(Vertical):
         hidden = " ".join(f"{sign} {number}" for sign, number in (("↑", above), ("↓", below)) if number)
         name = f"{self.view.preset}{'*' * self.view.dirty}" if self.view.preset else "unsaved"
         title = " · ".join(filter(None, (panel_title("settings"), name, "next run" * self.next_run, hidden)))
-        if str(self.border_title) != title:
-            self.border_title = Content(title)
+        set_border_text(self, title)
 
     def _place_estimate(self, height: int) -> None:
         bar = self.query_one("#estimate", RowsPanel)

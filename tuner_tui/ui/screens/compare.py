@@ -8,7 +8,7 @@ from textual.binding import BindingType
 from textual.reactive import reactive
 
 from tuner_tui.ui.keys import GLOSSARIES, KEYS
-from tuner_tui.ui.screens.sub_screen import PanelScreen
+from tuner_tui.ui.screens.full_screen import PanelScreen
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
 from tuner_tui.view.comparison_rows import ComparisonScene, comparison_rows
 

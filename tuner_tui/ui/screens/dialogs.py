@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 from rich.console import Group
@@ -16,7 +16,6 @@ from rich.table import Table
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
@@ -29,7 +28,7 @@ from textual.widgets import Input, Static
 
 from tuner_tui.core.units import format_share, format_size
 from tuner_tui.ui.keys import KEYS
-from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel, themed_style
+from tuner_tui.ui.terminal.base_widgets import LeavableScreen, LineInput, Result, RowsPanel, themed_style
 from tuner_tui.view.cells import Line
 from tuner_tui.view.charts import gauge
 from tuner_tui.view.finding_rows import FindingChoice, further_evidence, memory_in_words
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from tuner_tui.advice.finding import Remedy
     from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow
     from tuner_tui.ui.state import SettingChange
-
-Result = TypeVar("Result")
 
 
 def label_table(lines: Iterable[tuple[str, str | None]]) -> Table:
@@ -61,7 +58,7 @@ LEAST_DIALOG, DIALOG_FRAME = 40, 6
 """Columns of a dialog at least, and those of its border around the hint."""
 
 
-class Dialog(ModalScreen[Result]):
+class Dialog(ModalScreen[Result], LeavableScreen[Result]):
     """A modal box with a heading and a line of hints. Escape returns None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["dialog"], *KEYS["app"]]
@@ -77,13 +74,6 @@ class Dialog(ModalScreen[Result]):
         box.border_subtitle = Content(self.hint)
         box.styles.min_width = max(LEAST_DIALOG, cell_len(self.hint) + DIALOG_FRAME)
         yield box
-
-    def dismiss(self, result: Result | None = None) -> AwaitComplete:
-        """Dismiss the screen, but not twice: of two quick keys the second would take away the screen below."""
-        return super().dismiss(result) if self.is_active else AwaitComplete()
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
 
 class ConfirmScreen(Dialog[bool]):

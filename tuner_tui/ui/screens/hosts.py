@@ -12,9 +12,9 @@ from textual.reactive import reactive
 from tuner_tui.hardware.sample import HostSample
 from tuner_tui.hosts import HostView
 from tuner_tui.ui.keys import GLOSSARIES, KEYS
-from tuner_tui.ui.screens.sub_screen import PanelScreen
+from tuner_tui.ui.screens.full_screen import PanelScreen
 from tuner_tui.ui.screens.watch import WatchScreen
-from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.ui.terminal.base_widgets import Canvas, set_border_text
 from tuner_tui.view.cells import Line
 from tuner_tui.view.hosts_rows import CURSOR, hosts_rows
 from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window
@@ -27,7 +27,6 @@ class HostsPanel(Canvas, can_focus=True):
     """Shows all hosts, with histories of their `recent` samples; a move of the cursor scrolls to its host."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["hosts"]]
-    REDRAW_ON = ("view", "window", "cursor")
 
     view: reactive[tuple[HostView, ...]] = reactive((), repaint=False)
     window: reactive[Window] = reactive(WINDOWS[0], repaint=False)
@@ -44,6 +43,7 @@ class HostsPanel(Canvas, can_focus=True):
         rows = self.rows(*self.size)
         start = next((n for n, row in enumerate(rows) if row and row[0].text.startswith(CURSOR)), 0)
         self.top = max(0, start - 1)  # above it a sign stands for the rows hidden
+        self.redraw()
 
     def action_move(self, by: int) -> None:
         self.cursor = max(0, min(len(self.view) - 1, self.cursor + by))
@@ -91,6 +91,6 @@ class HostsScreen(PanelScreen):
             if not history or history[-1].time_s != sample.time_s:
                 history.append(replace(sample, host=HostSample(), processes=()))
         self.panel.view = view
-        self.set_panel_title(self.panel, f"Hosts · {len(samples)} of {len(view)} answer")
+        set_border_text(self.panel, f"Hosts · {len(samples)} of {len(view)} answer")
         if self._opened is not None:
             self._opened.view = view[self.panel.cursor].machine or self._opened.view

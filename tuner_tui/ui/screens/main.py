@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -22,7 +23,8 @@ from tuner_tui.ui.panels.output import OutputPanel
 from tuner_tui.ui.panels.settings import SettingsList, SettingsPanel
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.screens.dialogs import InspectionScreen, WhyScreen
-from tuner_tui.ui.terminal.base_widgets import FullScreen
+from tuner_tui.ui.screens.full_screen import FullScreen
+from tuner_tui.ui.terminal.base_widgets import set_border_text
 from tuner_tui.view.cells import READING
 from tuner_tui.view.finding_rows import FindingChoice, can_retry
 from tuner_tui.view.hardware_rows import hardware_rows, hardware_summary
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 WHILE_RUNNING, AFTER_RUN = ("train", "tune", "share"), ("stop", "checkpoint", "stacks", "profile")
 WITHOUT_RUN = (*AFTER_RUN, "share", "copy_path", "replay")
 """Actions that have nothing to act on."""
+HELPED = ("main", "app", "page", "settings", "troubles", "remedy", "output")
+"""The tables of keys that the help shows."""
 SEARCHED = 60
 """Characters of an error that are looked for in the output: what follows may be cut or wrapped there."""
 
@@ -51,6 +55,8 @@ class MainScreen(FullScreen):
 
     AUTO_FOCUS = ""  # else a page without focus would be left for the settings when a dialog is closed
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["main"], *KEYS["page"]]
+    HELP_KEYS = tuple(chain.from_iterable(map(KEYS.__getitem__, HELPED)))
+    GLOSSARY = GLOSSARIES["main"]
 
     settings_view: reactive[SettingsView | None] = reactive(None, init=False, repaint=False)
     outlook: reactive[MemoryOutlook | None] = reactive(None, init=False, repaint=False)
@@ -129,10 +135,9 @@ class MainScreen(FullScreen):
         just_ended = before is not None and before.status.live and view is not None and view.status.kind == "ended"
         if just_ended and self.is_current:
             self.reveal("live")
-        ended = [run is not None and run.state.finished is not None for run in (before, view)]
-        if ended[0] != ended[1]:  # setting a title repaints the border
-            self.query_one("#live").border_title = "2 Result" if ended[1] else panel_title("live")
-            self.query_one(PageTabs).ended = ended[1]
+        ended = view is not None and view.state.finished is not None
+        set_border_text(self.query_one("#live"), "2 Result" if ended else panel_title("live"))
+        self.query_one(PageTabs).ended = ended
 
     def _show_idle_keys(self) -> None:
         without = WITHOUT_RUN if self.view is None else WHILE_RUNNING if self.running else AFTER_RUN
@@ -235,13 +240,6 @@ class MainScreen(FullScreen):
         error = next((text for text in quoted if "Error:" in text), "Error:")
         # Once the page has its height, by which the match is brought into view with what stands above it.
         self.call_after_refresh(self.query_one(OutputPanel).search_for, error.partition("…")[0][:SEARCHED], True)
-
-    def action_help(self) -> None:
-        from tuner_tui.ui.screens.help import HelpScreen  # the first frame does without
-
-        tables = ("main", "app", "page", "settings", "troubles", "remedy", "output")
-        keys = [key for table in tables for key in KEYS[table]]
-        self.app.push_screen(HelpScreen(keys, GLOSSARIES["main"]))
 
 
 def _bound(widget: Widget) -> Widget:

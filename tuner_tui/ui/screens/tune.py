@@ -17,8 +17,8 @@ from tuner_tui.ui.keys import GLOSSARIES, KEYS
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.records import TrialPlacement, TuningPlan, TuningSnapshot, TuningWish
 from tuner_tui.ui.screens.dialogs import Choice, Dialog, label_table
-from tuner_tui.ui.screens.sub_screen import SubScreen
-from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput, RowsPanel
+from tuner_tui.ui.screens.full_screen import FullScreen
+from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput, RowsPanel, set_border_text
 from tuner_tui.view.cells import Line
 from tuner_tui.view.tuning_rows import applicable_winner, can_resume, race_rows, skipped_rows, tuning_rows
 
@@ -119,7 +119,7 @@ WIDE_COLUMNS, WIDE_ROWS = 100, 30
 PAGES = ("trials", "skipped")
 
 
-class TuneScreen(SubScreen):
+class TuneScreen(FullScreen):
     """Shows `snapshot`, which the app sets."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["tune"]]
@@ -159,7 +159,7 @@ class TuneScreen(SubScreen):
         self._trials.values = (view, {} if snapshot is None else snapshot.live)
         self._skipped.values = (view,)
         if view is not None:
-            self.set_panel_title(self._head, f"Tuning {view.id} · {view.title} · {view.status}")
+            set_border_text(self._head, f"Tuning {view.id} · {view.title} · {view.status}")
         self._show_idle_keys()
         self._arrange()
 

@@ -13,8 +13,8 @@ from textual.reactive import reactive
 from tuner_tui.core.units import format_short_duration
 from tuner_tui.ui.keys import GLOSSARIES, KEYS
 from tuner_tui.ui.panels.bars import KeyFooter
-from tuner_tui.ui.screens.sub_screen import SubScreen
-from tuner_tui.ui.terminal.base_widgets import Canvas, RowsPanel
+from tuner_tui.ui.screens.full_screen import FullScreen
+from tuner_tui.ui.terminal.base_widgets import Canvas, RowsPanel, set_border_text
 from tuner_tui.view.cells import Line, join_fitting, text_width
 from tuner_tui.view.host_rows import LOW_CHART, host_rows
 from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window, shown_past
@@ -43,7 +43,6 @@ class WatchedJobsPanel(Canvas, can_focus=True):
     """Shows the jobs of `view`, or the text `empty` if there are none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["watch jobs"], *KEYS["watch rows"]]
-    REDRAW_ON = ("opened", "cursor")
 
     view: reactive[MachineView | None] = reactive(None, repaint=False)
     sort: reactive[str] = reactive(SORTS[0][0], repaint=False)
@@ -124,7 +123,7 @@ LOW_HEIGHT = 30
 MIN_JOB_ROWS = 5
 
 
-class WatchScreen(SubScreen):
+class WatchScreen(FullScreen):
     """Shows `view`. With `one_job` it shows the processes of a single job, and only its GPUs.
 
     Histories begin with samples from `earlier` on.
@@ -197,7 +196,7 @@ class WatchScreen(SubScreen):
             states = gpus_in_sum(view, self._seen).split(" · ") if view.sample.gpus else []
             shown = f"last {format_short_duration(past_s)} · z {following_window(self.window).name}"
             title = join_fitting([gpus_title(view), *states], width - text_width(shown) - FRAME)
-            self.set_panel_title(self.gpus, f"{title} · {shown}")
+            set_border_text(self.gpus, f"{title} · {shown}")
         if self.jobs.wanted_rows > self._job_rows:
             self._rows, self._job_rows = (0, 0), self.jobs.wanted_rows
         low = self.size.height < LOW_HEIGHT

@@ -1,16 +1,18 @@
-"""Base classes of widgets and screens: `Canvas`, an input of one line."""
+"""Base classes of widgets and screens: `Canvas`, an input of one line, a screen that is left."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual import events
+from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.color import Color
+from textual.content import Content
 from textual.events import Paste
 from textual.geometry import Region, Size
 from textual.reactive import reactive
@@ -22,11 +24,25 @@ from textual.widgets import Input
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.view.cells import Line, crop, fit, visible_rows
 
+Result = TypeVar("Result")
 
-class FullScreen(Screen[None]):
-    """A screen of panels, which draw cells: there is no text to select."""
 
-    ALLOW_SELECT = False
+class LeavableScreen(Screen[Result]):
+    """A screen that is dismissed once: of two quick keys the second would take away the screen below."""
+
+    def dismiss(self, result: Result | None = None) -> AwaitComplete:
+        return super().dismiss(result) if self.is_active else AwaitComplete()
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+def set_border_text(
+    panel: Widget, text: str, where: Literal["border_title", "border_subtitle"] = "border_title"
+) -> None:
+    """Show a text in the border of a panel, unless it is there already: setting it repaints the whole panel."""
+    if getattr(panel, where) != (content := Content(text)).markup:
+        setattr(panel, where, content)
 
 
 LINE_END = re.compile(r"[ \t]*\\\r?\n[ \t]*|\r?\n[ \t]*")
@@ -81,9 +97,6 @@ class Canvas(Widget):
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["rows"]]
     """For canvases that can take the focus."""
 
-    REDRAW_ON: ClassVar[tuple[str, ...]] = ()
-    """Reactives of the subclass whose changes redraw the canvas."""
-
     top: reactive[int] = reactive(0, repaint=False)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
@@ -97,7 +110,10 @@ class Canvas(Widget):
         raise NotImplementedError
 
     def on_mount(self) -> None:
-        for name in ("top", *self.REDRAW_ON):
+        """Draw again when a reactive of the canvas changes that has no watcher of its own."""
+        classes = (base for base in type(self).__mro__ if issubclass(base, Canvas))
+        names = {name for base in classes for name, value in vars(base).items() if isinstance(value, reactive)}
+        for name in (name for name in names if not hasattr(self, f"watch_{name}")):
             self.watch(self, name, self.redraw, init=False)
 
     def redraw(self) -> None:
@@ -157,8 +173,6 @@ class Canvas(Widget):
 
 class RowsPanel(Canvas):
     """Shows the rows that `draw` makes of `values`, a width, and the height that it `fills`."""
-
-    REDRAW_ON = ("values",)
 
     values: reactive[tuple[Any, ...]] = reactive((), repaint=False)
 
