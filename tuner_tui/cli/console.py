@@ -7,7 +7,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from io import TextIOWrapper
@@ -101,6 +101,11 @@ def report_width() -> int:
     import shutil
 
     return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if sys.stdout.isatty() else PIPE_WIDTH
+
+
+def print_result(document: Any, as_json: bool, draw: Callable[[int], Iterable[Line]]) -> None:
+    """Print the JSON document of a command, or the rows that `draw` returns for the width of a report."""
+    print_json(document) if as_json else print_rows(draw(report_width()))
 
 
 def print_rows(rows: Iterable[Line]) -> None:

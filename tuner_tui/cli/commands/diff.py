@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import asdict
 
-from tuner_tui.cli.console import find_run_or_exit, print_json, print_rows, report_width
+from tuner_tui.cli.console import find_run_or_exit, print_result
 from tuner_tui.cli.options import AsJson, complete_run
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.tuning.followed_remedies import find_doubt
@@ -30,8 +30,6 @@ def diff(
     """Compare settings, speed, memory and loss of two runs."""
     before, after = ((folder, RunReader(folder).poll()) for folder in map(find_run_or_exit, (first, second)))
     scene = compare_views((before[0].id, before[1]), (after[0].id, after[1]), find_doubt(before, after))
-    if as_json:
-        figures = [{**asdict(figure), "ratio": figure.ratio} for figure in scene.comparison.figures]
-        print_json({"runs": scene.names, **asdict(scene.comparison), "figures": figures})
-    else:
-        print_rows(comparison_rows(scene, min(report_width(), ONE_COLUMN)))
+    figures = [{**asdict(figure), "ratio": figure.ratio} for figure in scene.comparison.figures]
+    document = {"runs": scene.names, **asdict(scene.comparison), "figures": figures}
+    print_result(document, as_json, lambda width: comparison_rows(scene, min(width, ONE_COLUMN)))

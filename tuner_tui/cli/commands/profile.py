@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import typer
 
-from tuner_tui.cli.console import (
-    ExitCode,
-    fail,
-    find_run_or_exit,
-    print_json,
-    print_line,
-    print_note,
-    print_rows,
-    report_width,
-)
+from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_json, print_line, print_note, print_result
 from tuner_tui.cli.estimate_report import peak_document, peak_report
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, profile_folder, record_memory
@@ -60,7 +53,4 @@ def profile(
         result = profile_folder(folder, steps, tell)
     except InspectionError as error:
         fail(str(error), ExitCode.FAILED)
-    if as_json:
-        print_json(result)
-    else:
-        print_rows(profile_rows(result, report_width()))
+    print_result(result, as_json, partial(profile_rows, result))

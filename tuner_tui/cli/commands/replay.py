@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_json, print_note, print_rows, report_width
+from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_note, print_result
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.tuning.replayed_run import replay_run
@@ -30,4 +31,4 @@ def replay(
         result = replay_run(find_run_or_exit(run), step, tell=lambda state: None if as_json else print_note(state))
     except LaunchError as error:
         fail(str(error), ExitCode.FAILED)
-    print_json(result) if as_json else print_rows(replay_rows(result, report_width()))
+    print_result(result, as_json, partial(replay_rows, result))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_json, print_rows, report_width
+from functools import partial
+
+from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_result
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.runs.read.live_inspection import inspect_folder
 from tuner_tui.runs.read.status import InspectionError
@@ -19,7 +21,4 @@ def stacks(run: RunName = None, as_json: AsJson = False) -> None:
         inspection = inspect_folder(find_run_or_exit(run))
     except InspectionError as error:
         fail(str(error), ExitCode.FAILED)
-    if as_json:
-        print_json(inspection)
-    else:
-        print_rows(stack_rows(inspection, report_width()))
+    print_result(inspection, as_json, partial(stack_rows, inspection))
