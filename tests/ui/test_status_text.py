@@ -267,7 +267,7 @@ def test_the_list_of_runs_says_how_each_went_and_what_it_trained() -> None:
 def test_what_stop_does_to_a_run_that_waits_or_lost_its_folder(status: RunStatus, order: str, asked: str) -> None:
     question = next_stop_question(UiState(folder=FOLDER, view=replace(running(), status=status), findings=()))
     assert question is not None
-    assert (question.order, question.question) == (order, asked)
+    assert (question[0], question[2]) == (order, asked)
 
 
 @pytest.mark.parametrize(
@@ -282,4 +282,4 @@ def test_what_stop_does_to_a_run_that_waits_or_lost_its_folder(status: RunStatus
 def test_each_request_to_stop_is_stronger_than_the_one_before(asked: str | None, heading: str, order: str) -> None:
     question = next_stop_question(UiState(folder=FOLDER, view=running(live_run.running(stop_requested=asked))))
     assert question is not None
-    assert (question.heading, question.order) == (heading, order)
+    assert question[:2] == (order, heading)

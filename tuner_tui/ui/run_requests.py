@@ -290,9 +290,9 @@ class RunRequests(Requests):
         if question is None or self._state.folder is None:
             self._refuse("There is no training to stop.")
             return
-        folder = self._state.folder
-        if await self._app.ask(ConfirmScreen(question.heading, question.question, question.order)):
-            await to_daemon_thread(lambda: self._backend.send_order(folder, question.order))
+        folder, (order, heading, text) = self._state.folder, question
+        if await self._app.ask(ConfirmScreen(heading, text, order)):
+            await to_daemon_thread(lambda: self._backend.send_order(folder, order))
 
     async def save_checkpoint(self) -> None:
         folder = self._state.folder

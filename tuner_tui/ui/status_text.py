@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from tuner_tui.advice.estimate import MemoryOutlook
 from tuner_tui.advice.finding import Finding
@@ -25,14 +24,6 @@ from tuner_tui.view.settings_form import SettingsView
 from tuner_tui.view.status_line import OPEN_IT
 from tuner_tui.view.tuning_rows import tuning_sentence
 from tuner_tui.view.watch_rows import run_description
-
-
-class StopQuestion(NamedTuple):
-    """One step of stopping a run: the order to send, and the question that confirms it."""
-
-    order: Order
-    heading: str
-    question: str
 
 
 def launch_sentence(config: TrainingConfig, outlook: MemoryOutlook | None, batch_note: str = "") -> str:
@@ -70,31 +61,34 @@ def _length(config: TrainingConfig, outlook: MemoryOutlook) -> str:
     return f"{epochs} of {samples:,.0f} samples" if samples else f"{epochs}, samples not counted yet"
 
 
-def next_stop_question(state: UiState) -> StopQuestion | None:
-    """Return the gentlest step not tried yet, or None if no run is live."""
+def next_stop_question(state: UiState) -> tuple[Order, str, str] | None:
+    """Return the order of the gentlest step not tried yet, a heading and the question that confirms it.
+
+    None if no run is live.
+    """
     if state.view is None or state.folder is None:
         return None
     name = state.folder.name
     if state.view.status.kind == "waiting":
-        return StopQuestion("stop", "Remove", f"{name} leaves the queue and never starts. Remove it?")
+        return ("stop", "Remove", f"{name} leaves the queue and never starts. Remove it?")
     if not state.running:
         return None
     if state.view.status.kind == "broken":
         asked = f"The folder of {name} was deleted, but its processes continue. End them now (SIGTERM, then SIGKILL)?"
-        return StopQuestion("kill", "Stop", f"{asked} What they have not saved is lost.")
+        return ("kill", "Stop", f"{asked} What they have not saved is lost.")
     if state.view.status.kind == "pending":
-        return StopQuestion("stop", "Cancel", f"Cancel {name}? Its job waits in Slurm.")
+        return ("stop", "Cancel", f"Cancel {name}? Its job waits in Slurm.")
     # Each request is stronger than the one before: save and stop, SIGTERM, SIGKILL. What was asked before is read from
     # the run's own events, so a second screen or `tuner-tui stop` counts too.
     match state.view.state.stop_requested:
         case "stop":
             asked = f"{name} was asked to stop and has not ended yet. End it now (SIGTERM)?"
-            return StopQuestion("terminate", "Terminate", f"{asked} Steps since the last checkpoint may be lost.")
+            return ("terminate", "Terminate", f"{asked} Steps since the last checkpoint may be lost.")
         case "terminate" | "kill":
             asked = f"{name} got SIGTERM and has not ended. Kill it (SIGKILL)? What it has not saved is lost."
-            return StopQuestion("kill", "Kill", asked)
+            return ("kill", "Kill", asked)
         case _:
-            return StopQuestion("stop", "Stop", f"Stop {name}? {_stop_effect(state.view.state)}")
+            return ("stop", "Stop", f"Stop {name}? {_stop_effect(state.view.state)}")
 
 
 def _stop_effect(state: RunState) -> str:

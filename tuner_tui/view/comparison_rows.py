@@ -173,7 +173,7 @@ def _verdict(scene: ComparisonScene) -> list[TextSpan]:
     """
     first, second = scene.names
     figures = {figure.name: figure for figure in scene.comparison.figures if format_ratio(figure)}
-    last = _last_loss(scene)
+    last = next((row for row in reversed(scene.comparison.loss) if format_loss_difference(row)), None)
     speed, peak = figures.get("tokens") or figures.get("throughput"), figures.get("peak memory")
     parts: list[tuple[str, MeasuredFigure | LossAt, bool]] = []
     if speed is not None and speed.ratio is not None:
@@ -211,10 +211,6 @@ def _is_alike(comparison: Comparison) -> bool:
 
 EQUAL_PEAK = 0.01
 """Peaks that differ by a smaller share are called the same."""
-
-
-def _last_loss(scene: ComparisonScene) -> LossAt | None:
-    return next((row for row in reversed(scene.comparison.loss) if format_loss_difference(row)), None)
 
 
 def _tone(comparison: Comparison, row: MeasuredFigure | LossAt) -> Style:

@@ -126,20 +126,16 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> li
     if not has_histories(len(gpus), columns, room):
         return [*_in_columns(scene, gpus, columns, width), *problems]
     lines, number = -(-len(gpus) // columns), max(1, each - INDEX - SCALE)
-    flat = [all(_is_at_rest(scene, gpu, number) for gpu in gpus[line::lines]) for line in range(lines)]
-    flat = [each and not all(flat) for each in flat]  # where all are, nothing else needs the rows
+    # A row says all of a GPU at rest; one on which we train keeps its height, lest the screen moves.
+    steady = [gpu.index not in scene.training and is_flat(_loads_in_columns(scene, gpu, number), 100.0) for gpu in gpus]
+    flat = [all(steady[line::lines]) and not all(steady) for line in range(lines)]  # all: the rows are free
     tall = max(1, min(TALLEST_HISTORY, (room - 2 - lines - sum(flat)) // max(1, lines - sum(flat))))
-    return [*_in_columns(scene, gpus, columns, width, [1 if each else tall for each in flat]), *problems]
+    return [*_in_columns(scene, gpus, columns, width, [1 if low else tall for low in flat]), *problems]
 
 
 def has_histories(gpus: int, columns: int, room: int) -> bool:
     """True if `room` rows have room for a history below each GPU."""
     return gpus > 0 and room > 2 * -(-gpus // columns)
-
-
-def _is_at_rest(scene: GpuScene, gpu: GpuSample, number: int) -> bool:
-    """True if a row says all of a GPU's history; one on which we train keeps its height, lest the screen moves."""
-    return gpu.index not in scene.training and is_flat(_loads_in_columns(scene, gpu, number), 100.0)
 
 
 def dense_gpu_rows(scene: GpuScene, width: int) -> list[Line]:

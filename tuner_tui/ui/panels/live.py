@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.run_context import RunContext
 
 
-def _extend(history: SampleHistory, samples: Sequence[Sample]) -> None:
-    """Append what is new of `samples`; those of another run replace the history."""
-    # A view holds the recent samples of its run, most of which are known already: only newer ones are appended, because
-    # the history keeps ten minutes and sums over them. Older ones mean that another run is followed.
-    if not samples or (history and samples[-1].time_s < history[-1].time_s):
-        history.clear()
-    for sample in samples_after(samples, history[-1].time_s) if history else samples:
-        history.append(sample)
-
-
 # The supervisor samples once a second; four seconds allow for a busy disk. After that its process hangs or is dead.
 RUN_SAMPLES_STALE_S = 4.0
 
@@ -61,7 +51,13 @@ class LivePanel(Canvas, can_focus=True):
         self._of_run = SampleHistory()
 
     def watch_view(self, view: RunView | None) -> None:
-        _extend(self._of_run, () if view is None else view.samples)
+        # A view holds the recent samples of its run, most of which are known already: only newer ones are appended,
+        # because the history keeps ten minutes and sums over them. Older ones mean that another run is followed.
+        samples, history = () if view is None else view.samples, self._of_run
+        if not samples or (history and samples[-1].time_s < history[-1].time_s):
+            history.clear()
+        for sample in samples_after(samples, history[-1].time_s) if history else samples:
+            history.append(sample)
         self.redraw()
 
     def watch_sample(self, sample: Sample | None) -> None:

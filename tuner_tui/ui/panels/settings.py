@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -22,7 +22,7 @@ from textual.strip import Strip
 from tuner_tui.ui.keys import KEYS
 from tuner_tui.ui.panels.arrangement import panel_title
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel, set_border_text
-from tuner_tui.view.cells import Line, shorten
+from tuner_tui.view.cells import shorten
 from tuner_tui.view.estimate_rows import estimate_rows
 from tuner_tui.view.settings_form import (
     PARTLY,
@@ -236,7 +236,10 @@ class SettingsPanel(Vertical):
 
     def compose(self) -> ComposeResult:
         yield SettingsList(id="settings-list")
-        yield RowsPanel(self._estimate_rows, None, 1, "", id="estimate")
+        # Of the estimate the first rows, the most important; what is left out is on a larger screen.
+        yield RowsPanel(
+            lambda outlook, most, ended, width: estimate_rows(outlook, width, ended)[:most], None, 1, "", id="estimate"
+        )
         yield RowsPanel(help_rows, FieldHelpText("", ""), id="field-help")
         yield ValueInput(self._accept, self._close, id="typed")
 
@@ -329,10 +332,6 @@ class SettingsPanel(Vertical):
         rows = most if height >= ROOM_FOR_MORE_HELP else 2 if height >= ROOM_FOR_TIME else 1
         bar.styles.height = rows
         bar.values = (self.outlook, rows, "" if self.view is None else self.view.ended)
-
-    def _estimate_rows(self, outlook: MemoryOutlook | None, most: int, ended: str, width: int) -> Sequence[Line]:
-        """Return the first rows of the estimate, the most important; what is left out is on a larger screen."""
-        return estimate_rows(outlook, width, ended)[:most]
 
     def on_resize(self, event: Resize) -> None:
         self._place_estimate(event.size.height)

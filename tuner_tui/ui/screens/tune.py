@@ -150,9 +150,6 @@ class TuneScreen(FullScreen):
         self._trials.focus()
         self._show_idle_keys()
 
-    def on_resize(self) -> None:
-        self._arrange()
-
     def watch_snapshot(self, snapshot: TuningSnapshot | None) -> None:
         view = None if snapshot is None else snapshot.view
         self._head.values = (view, None if snapshot is None else snapshot.now_s)
@@ -188,8 +185,7 @@ class TuneScreen(FullScreen):
         skipped = len(self._skipped.rows(max(1, self.size.width - 2 * FRAME), 0)) + FRAME
         self._skipped.styles.height = min(skipped, self.size.height // 3) if wide else "1fr"
 
-    def watch_page(self) -> None:
-        self._arrange()
+    on_resize = watch_page = _arrange
 
     def action_page(self, number: int) -> None:
         self.page = PAGES[number - 1]
