@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu, fragmented_gpu, random_gpu
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.tuning.search.batch_search import BatchProbe, BatchSearch
@@ -37,10 +39,15 @@ def search_by_peaks_alone(machine: SimulatedGpu, most: int) -> tuple[int, list[B
     return search_without_estimate(replace(machine, resident=None), most)
 
 
+def after(state: BatchSearch, *probes: BatchProbe) -> BatchSearch:
+    """The search after further runs."""
+    return structs.replace(state, probes=(*state.probes, *probes))
+
+
 def complete(state: BatchSearch, machine: SimulatedGpu) -> tuple[int, list[BatchProbe]]:
     """The result of a search and its runs."""
     while (proposal := state.propose()) is not None:
-        state = state.record(machine.run(proposal.batch))
+        state = after(state, machine.run(proposal.batch))
     return (state.best.batch if state.best else 0), list(state.probes)
 
 

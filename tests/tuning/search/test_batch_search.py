@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.benchmarks.tuning.batch_search import (
     Finder,
+    after,
     finds,
     quantile,
     search,
@@ -39,7 +40,7 @@ def test_the_result_was_run_left_its_reserve_and_is_within_the_dataset(seed: int
 
 
 def test_one_sample_that_does_not_fit_ends_the_search_with_nothing() -> None:
-    searched = BatchSearch(8 * GIB, max_batch=512).record(BatchProbe(1, None))
+    searched = BatchSearch(8 * GIB, max_batch=512, probes=(BatchProbe(1, None),))
     assert searched.propose() is None
     assert searched.best is None
 
@@ -63,7 +64,7 @@ def test_the_dataset_bounds_the_batch() -> None:
     proposal = roomy.propose()
     assert proposal is not None
     assert proposal.batch == 7
-    assert roomy.record(BatchProbe(7, 2 * GIB, 2 * GIB)).propose() is None
+    assert after(roomy, BatchProbe(7, 2 * GIB, 2 * GIB)).propose() is None
 
 
 @pytest.mark.parametrize("finder", [search, search_without_estimate], ids=["estimate", "no-estimate"])
@@ -117,7 +118,7 @@ def test_one_sample_that_takes_two_thirds_of_the_gpu_does_not_end_the_search() -
 
 def test_one_run_proves_a_batch_by_what_is_resident() -> None:
     """A first sample took 12 of 24 GiB, 10 of them resident: at most 2.05 GiB each, 23.28 hold 6, and 12 + 5.5 × 2."""
-    searched = BatchSearch(24 * GIB, max_batch=64).record(BatchProbe(1, 12 * GIB, 12 * GIB, 10 * GIB))
+    searched = after(BatchSearch(24 * GIB, max_batch=64), BatchProbe(1, 12 * GIB, 12 * GIB, 10 * GIB))
     proposal = searched.propose()
     assert proposal is not None
     assert (proposal.batch, proposal.reason) == (6, "shown to be safe by the last trial")
@@ -134,14 +135,14 @@ def test_a_phase_that_is_steeper_beyond_the_measured_sizes_is_within_the_proof()
     while (proposal := state.propose()) is not None:
         size = peak(proposal.batch)
         assert size <= 80 * GIB, proposal
-        state = state.record(BatchProbe(proposal.batch, size, size, resident))
+        state = after(state, BatchProbe(proposal.batch, size, size, resident))
     assert state.best is not None
     assert state.best.batch in (40, 41, 42)  # (77.6 - 14.8) / 1.5 = 41.9
 
 
 def test_after_running_out_of_memory_far_above_what_fits_the_next_size_is_between() -> None:
     """Two samples fit and 128 do not: 16 is the geometric mean."""
-    searched = BatchSearch(24 * GIB, max_batch=512).record(BatchProbe(2, 6 * GIB)).record(BatchProbe(128, None))
+    searched = after(BatchSearch(24 * GIB, max_batch=512), BatchProbe(2, 6 * GIB), BatchProbe(128, None))
     proposal = searched.propose()
     assert proposal is not None
     assert 2 < proposal.batch <= 16
@@ -154,13 +155,13 @@ def test_only_sizes_that_hold_the_effective_batch_are_run(seed: int, effective: 
     state = BatchSearch(machine.capacity, effective, allowed=allowed)
     while (proposal := state.propose()) is not None:
         assert proposal.batch in allowed
-        state = state.record(machine.run(proposal.batch))
+        state = after(state, machine.run(proposal.batch))
     assert len({probe.batch for probe in state.probes}) == len(state.probes)
     assert state.best is None or state.best.batch in allowed
 
 
 def test_a_size_that_failed_a_second_time_is_not_trusted() -> None:
-    searched = BatchSearch(80 * GIB, max_batch=64).record(BatchProbe(32, 40 * GIB)).record(BatchProbe(16, 30 * GIB))
+    searched = after(BatchSearch(80 * GIB, max_batch=64), BatchProbe(32, 40 * GIB), BatchProbe(16, 30 * GIB))
     assert searched.best == BatchProbe(32, 40 * GIB)
-    again = searched.record(BatchProbe(32, None))
+    again = after(searched, BatchProbe(32, None))
     assert again.best == BatchProbe(16, 30 * GIB)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tuner_tui.memory.fit import NOISE_SHARE, SMALL_BATCH_SHARE, PeakModel, PeakPoint, fit
 
@@ -71,9 +70,6 @@ class BatchSearch(Struct, frozen=True):
     probes: tuple[BatchProbe, ...] = ()
     allowed: tuple[int, ...] | None = None
     careful: bool = False
-
-    def record(self, probe: BatchProbe) -> BatchSearch:
-        return replace(self, probes=(*self.probes, probe))
 
     @property
     def limit_bytes(self) -> float:

@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.advice.batch_scaling import batch_change
-from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.baseline import refused_trial
 from tuner_tui.tuning.search.paired_test import MIN_PAIRS, PairedTest
 from tuner_tui.tuning.search.results import SearchContext, SettingsResult, throughputs
@@ -33,12 +32,13 @@ class Confirmation(Struct, frozen=True):
         winner = self.candidate
         if winner is None or winner.settings == self.context.start:
             return None
-        if not self._start_runs:
-            needed = len(winner.runs) < 2 and not under_way
-            return _trial(winner.settings, "once more: the current settings were not measured") if needed else None
-        test = PairedTest(self.context, winner.settings)
-        settings = None if test.decided else test.next(gpu, under_way)
-        return None if settings is None else _trial(settings, "current settings and winner, alternating")
+        if self._start_runs:
+            test, reason = PairedTest(self.context, winner.settings), "current settings and winner, alternating"
+            settings = None if test.decided else test.next(gpu, under_way)
+        else:
+            reason = "once more: the current settings were not measured"
+            settings = winner.settings if len(winner.runs) < 2 and not under_way else None
+        return None if settings is None else Trial(number=0, purpose="confirm", settings=settings, reason=reason)
 
     @property
     def candidate(self) -> SettingsResult | None:
@@ -214,7 +214,3 @@ def _mean_run(runs: Sequence[Measurement]) -> Measurement:
         samples_s=mean([run.samples_s for run in runs]),
         peak_bytes=max((run.peak_bytes for run in runs if run.peak_bytes is not None), default=None),
     )
-
-
-def _trial(settings: Settings, reason: str) -> Trial:
-    return Trial(number=0, purpose="confirm", settings=settings, reason=reason)

@@ -106,11 +106,7 @@ class MicroBatchSizes(Struct, frozen=True):
 
     def smaller(self) -> SizeOption | None:
         """Return half the size on a machine without a GPU, if no smaller size was tried."""
-        if (
-            self.context.space.on_gpu
-            or self.micro == 1
-            or self.micro != min(result.micro for result in self.same_knobs)
-        ):
+        if self.context.space.on_gpu or self.micro == 1 or self.micro != self.same_knobs[0].micro:
             return None
         sizes = self.allowed or range(1, self.micro)
         half = max((size for size in sizes if size <= self.micro // 2), default=1)
