@@ -331,7 +331,6 @@ class ProcessTable:
         self._entries: dict[int, _TableEntry] = {}
         self._ignored: frozenset[int] = frozenset()
         self._calls = 0
-        self._scans = 0
 
     def read(self, wanted: Collection[int] = ()) -> bool:
         """Reads the processes `wanted`; returns True when this call was a scan, after which all processes are known."""
@@ -345,13 +344,13 @@ class ProcessTable:
         self._read_each(self._due(pids - self._ignored, frozenset(wanted)))
         self._ignored = frozenset(pids - self._entries.keys())
         self._check_for_torch()
-        self._scans += 1
         return True
 
     def _due(self, pids: Collection[int], wanted: Collection[int]) -> list[int]:
         # A pid is read at every scan if it is wanted, new, or young; else when its pid modulo SHARES has its turn. A
         # host with thousands of processes then costs a fifth per scan, and no process is older than SHARES scans.
-        turn, settled = self._scans % SHARES, {pid for pid, entry in self._entries.items() if entry.settled}
+        turn = self._calls // SCAN_EVERY % SHARES
+        settled = {pid for pid, entry in self._entries.items() if entry.settled}
         return [pid for pid in pids if pid in wanted or pid % SHARES == turn or pid not in settled]
 
     @property

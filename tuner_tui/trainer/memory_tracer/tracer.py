@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -261,10 +261,6 @@ class TracedStep:
     accumulation: int
     max_grad_norm: float
 
-    def autocast(self) -> Any:
-        """The autocast context of the forward pass, as accelerate sets it."""
-        return nullcontext() if self.precision == "fp32" else torch.autocast("cpu", DTYPES[self.precision])
-
 
 def forward_and_backward(traced: TracedStep, storages: StorageCounter, batch: int) -> int:
     """Forward and backward of a micro batch; phase `batch`. With accumulation of a later one, which takes more.
@@ -339,13 +335,15 @@ def image_size(config: Any) -> tuple[int, int, int]:
 
 
 def compute_loss(traced: TracedStep, inputs: dict[str, torch.Tensor]) -> tuple[Any, Any]:
-    """The loss and the outputs, cast to fp32 as accelerate does."""
+    """The loss and the outputs, with autocast in the forward pass and cast to fp32 after it, as accelerate does."""
     labels = inputs.pop("labels") if traced.task == "classification" else None
     count = torch.ones((), dtype=torch.int64)
     counted = {"num_items_in_batch": count} if traced.task == "causal-lm" else {}
-    with traced.autocast():
+    if traced.precision == "fp32":
         outputs = traced.model(**inputs, **counted)
-    if traced.precision != "fp32":
+    else:
+        with torch.autocast("cpu", DTYPES[traced.precision]):
+            outputs = traced.model(**inputs, **counted)
         outputs = convert_to_fp32(outputs)
     if labels is None:
         return outputs["loss"], outputs
