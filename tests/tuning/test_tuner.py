@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.fakes.inventories import box, make_gpu, python
 from tests.fakes.listed_search import RUNNER, ListedGpus, ListedSearch, measured
 from tests.tuning.builders import SCRIPT, resolved, tuning_record
-from tuner_tui.core.files import acquire_lock, wait_unlocked
+from tuner_tui.core.files import FolderNotFoundError, acquire_lock, wait_unlocked
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.launch.command import LaunchError
@@ -27,7 +27,6 @@ from tuner_tui.tuning.search.space import WORKERS
 from tuner_tui.tuning.store import (
     AlreadyTuningError,
     TuningFolder,
-    TuningNotFoundError,
     TuningOptions,
     ensure_no_other_tuning,
     find_tuning,
@@ -379,7 +378,7 @@ def test_a_new_folder_is_private_and_holds_no_secret(tmp_path: Path) -> None:
     assert (record.free_batch, record.most_minutes, record.save_as, record.id) == (True, 3, "mine", "t001")
     assert record.objective == "steady"
     assert find_tuning("1", tmp_path / "tunings") == folder
-    with pytest.raises(TuningNotFoundError, match="The newest are t001"):
+    with pytest.raises(FolderNotFoundError, match="The newest are t001"):
         find_tuning("t009", tmp_path / "tunings")
 
 

@@ -33,13 +33,14 @@ def fail(sentence: str, code: int = ExitCode.USAGE) -> NoReturn:
 
 def find_run_or_exit(name: str | None) -> RunFolder:
     """Return the folder of the run `name`, None for the newest, or exit with a sentence."""
-    from tuner_tui.runs.store.folder import RunNotFoundError, find_run, list_runs, runs_dir
+    from tuner_tui.core.files import FolderNotFoundError
+    from tuner_tui.runs.store.folder import find_run, list_runs, runs_dir
 
     if name is None:
         return next(iter(list_runs(runs_dir())), None) or fail("There are no runs yet.")
     try:
         return find_run(name, runs_dir())
-    except RunNotFoundError as error:
+    except FolderNotFoundError as error:
         fail(str(error))
 
 

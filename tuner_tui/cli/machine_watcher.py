@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, json_text, print_line, report_width, row_lines
 from tuner_tui.cli.watch_opener import open_machine_screen, run_watch_app
+from tuner_tui.core.files import FolderNotFoundError
 from tuner_tui.core.procfs import identify_process
 from tuner_tui.core.signals import Signals
 from tuner_tui.runs.read.machine_monitor import open_machine_monitor
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
+from tuner_tui.runs.store.folder import find_run, runs_dir
 
 if TYPE_CHECKING:
     from tuner_tui.hosts import HostsWatcher
@@ -60,7 +61,7 @@ def _is_here(word: str) -> bool:
 
     try:
         find_run(word, runs_dir())
-    except RunNotFoundError:
+    except FolderNotFoundError:
         return False
     return True
 

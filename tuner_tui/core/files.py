@@ -383,10 +383,15 @@ def _try_lock(descriptor: int, how: int) -> bool:
     return True
 
 
+class FolderNotFoundError(LookupError):
+    """No folder has this name; the message lists the newest ones."""
+
+
 class NumberedFolders(Struct, frozen=True):
-    """Folders named by a letter and a number, such as `r007`."""
+    """Folders named by a letter and a number, such as `r007`, one for each `noun`."""
 
     letter: str
+    noun: str
 
     def create(self, root: Path) -> Path:
         """Create a folder in `root` with the next number, mode 0700. Raises `OSError`, also where others may change
@@ -415,14 +420,20 @@ class NumberedFolders(Struct, frozen=True):
         """All folders in `root`, highest number first."""
         return sorted(self._folders(root), key=self.number, reverse=True)
 
-    def find(self, name: str, root: Path) -> Path | None:
+    def find(self, name: str, root: Path) -> Path:
         """The folder called `name`: an id (`r007`), the id without zeros or letter (`r7`, `7`), or the path of a
-        folder."""
+        folder. Raises `FolderNotFoundError`."""
         if "/" in name and os.path.isdir(name):  # noqa: PTH112  Path.is_dir raises for what may not be looked at
             return Path(name).resolve()
         wanted = re.fullmatch(rf"{self.letter}?0*(\d{{1,9}})", name)
         number = None if wanted is None else int(wanted[1])
-        return next((path for path in self._folders(root) if self.number(path) == number), None)
+        for path in self._folders(root):
+            if self.number(path) == number:
+                return path
+        unreadable = f"There is no {self.noun} folder {name}, or you have no permission to read it."
+        newest = ", ".join(path.name for path in self.newest_first(root)[:5])
+        others = f"The newest are {newest}." if newest else f"There are no {self.noun}s yet."
+        raise FolderNotFoundError(f"{unreadable if '/' in name else f'There is no {self.noun} {name!r}.'} {others}")
 
     def number(self, path: Path) -> int:
         """The number in the name of `path`; 0 if it is not a numbered folder."""

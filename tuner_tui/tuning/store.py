@@ -19,14 +19,10 @@ from tuner_tui.settings.job import Job, without_hydra
 from tuner_tui.settings.model import Resolved
 from tuner_tui.tuning.trial import DEFAULT_MINUTES, Objective
 
-TUNINGS = NumberedFolders("t")
+TUNINGS = NumberedFolders("t", "tuning")
 ABORT = "abort"
 MACHINE_LOCK = "lock"
 WHY_EXCLUSIVE = "two at once would disturb each other"
-
-
-class TuningNotFoundError(LookupError):
-    """There is no tuning of that name; the message lists the newest ones."""
 
 
 class AlreadyTuningError(LaunchError):
@@ -93,14 +89,8 @@ def acquire_locks(folder: TuningFolder) -> tuple[int, int]:
 
 
 def find_tuning(name: str, root: Path) -> TuningFolder:
-    """Return the tuning `name`: its id, also without letter or zeros. Raises `TuningNotFoundError`."""
-    path = TUNINGS.find(name, root)
-    if path is not None:
-        return TuningFolder(path)
-    newest = ", ".join(folder.id for folder in list_tunings(root)[:5])
-    raise TuningNotFoundError(
-        f"There is no tuning {name!r}. " + (f"The newest are {newest}." if newest else "There are no tunings yet.")
-    )
+    """Return the tuning `name`: its id, also without letter or zeros. Raises `FolderNotFoundError`."""
+    return TuningFolder(TUNINGS.find(name, root))
 
 
 TUNING_RECORD_VERSION = 1

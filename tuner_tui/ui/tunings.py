@@ -14,13 +14,14 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
+from tuner_tui.core.files import FolderNotFoundError
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.launch.prepare import LaunchRequest, launch_summary, prepare
 from tuner_tui.runs.launch.start import ensure_no_duplicate
 from tuner_tui.runs.read.reader import read_brief
-from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
+from tuner_tui.runs.store.folder import find_run, runs_dir
 from tuner_tui.settings.distributed import process_count
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import Job
@@ -160,7 +161,7 @@ def _live_trials(view: TuningView, now_s: float) -> dict[str, LiveTrial]:
     """Return what the runs of trials under way measure; a run that is not there yet is left out."""
     live = {}
     for started in view.running:
-        with suppress(RunNotFoundError):
+        with suppress(FolderNotFoundError):
             state = read_brief(find_run(started.run, runs_dir())).state
             live[started.run] = LiveTrial(state.step, state.rates.samples_s, state.rates.tokens_s, now_s - started.t)
     return live

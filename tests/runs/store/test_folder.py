@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tuner_tui.core.files import FolderNotFoundError
 from tuner_tui.runs.store.folder import (
     RunFolder,
-    RunNotFoundError,
     create_folder,
     find_run,
     list_runs,
@@ -54,7 +54,7 @@ def test_a_run_answers_to_its_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["r9", "", "demo", "r", "../r001", "r007\n"])
 def test_an_unknown_name(tmp_path: Path, name: str) -> None:
     (tmp_path / "r007").mkdir()
-    with pytest.raises(RunNotFoundError, match="r007"):
+    with pytest.raises(FolderNotFoundError, match="r007"):
         find_run(name, tmp_path)
 
 
@@ -68,5 +68,5 @@ def test_the_ranks_have_event_files_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["./gone", "a/" * 3000])
 def test_a_path_that_is_none_is_said(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RunNotFoundError, match="There is no run folder"):
+    with pytest.raises(FolderNotFoundError, match="There is no run folder"):
         find_run(name, tmp_path)

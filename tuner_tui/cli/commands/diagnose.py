@@ -16,13 +16,14 @@ from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.settings_check import SettingCheck, verify_settings
 from tuner_tui.advice.situation import Situation, situation_of_run
 from tuner_tui.cli.console import fail, print_json, print_line
+from tuner_tui.core.files import FolderNotFoundError
 from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.text import format_observed, join_sections
 from tuner_tui.inspection.faithful_resume import ResumeCheck
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.log_parsing import lines
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, runs_dir
+from tuner_tui.runs.store.folder import RunFolder, find_run, runs_dir
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
 from tuner_tui.tuning.followed_remedies import follow_remedies
 
@@ -94,7 +95,7 @@ def diagnose(
         situation = read_situation(source)
     except OSError as error:
         fail(f"tuner-tui diagnose: {source} cannot be read: {error.strerror or error}.")
-    except RunNotFoundError as error:
+    except FolderNotFoundError as error:
         fail(f"tuner-tui diagnose: {error} There is no file of that name either.")
     if situation.state == RunState() and not any(line.strip() for line in situation.log):
         fail(f"tuner-tui diagnose: {'the input' if source == '-' else source} is empty.")
@@ -111,7 +112,7 @@ def diagnose(
 
 
 def read_situation(source: str) -> Situation:
-    """Read a run folder, an output file or standard input. Raises `OSError` and `RunNotFoundError`."""
+    """Read a run folder, an output file or standard input. Raises `OSError` and `FolderNotFoundError`."""
     if source == "-":
         return Situation(RunState(), time.time(), log=lines.read_stream_head_and_tail(sys.stdin.buffer))
     path = Path(source)

@@ -16,6 +16,7 @@ from tuner_tui.cli.console import ExitCode, fail, print_folder, print_line, prin
 from tuner_tui.cli.machine import read_training_machine
 from tuner_tui.cli.options import Detached
 from tuner_tui.cli.training_options import TrainingOptions, launch_request, prepare_announced, taking
+from tuner_tui.core.files import FolderNotFoundError
 from tuner_tui.core.signals import Signals
 from tuner_tui.core.units import format_gib
 from tuner_tui.runs.launch.prepare import build_request
@@ -223,7 +224,7 @@ def _resumed_tuning(name: str, options: LaunchOptions, minutes: float) -> tuple[
     try:
         folder = store.find_tuning(name, store.tunings_dir(os.environ))
         record = store.read_tuning_record(folder)
-    except (store.TuningNotFoundError, RecordError) as error:
+    except (FolderNotFoundError, RecordError) as error:
         raise SettingsError(str(error)) from error
     if folder.live:
         fail(f"{folder.id} is already running.", ExitCode.ALREADY_RUNNING)

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tuner_tui.core.files import lacks_locks
+from tuner_tui.core.files import FolderNotFoundError, lacks_locks
 from tuner_tui.core.json_struct import IDENTIFIER
 from tuner_tui.core.procfs import ProcessId
 from tuner_tui.core.redaction import redact_argv
@@ -40,7 +40,7 @@ from tuner_tui.runs.launch.resume import RESUME_VARIABLE, OwnResume, find_own_re
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint, named_outputs
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, list_runs, next_folder, runs_dir
+from tuner_tui.runs.store.folder import RunFolder, find_run, list_runs, next_folder, runs_dir
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, readable_record
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, StopTimeouts
 from tuner_tui.settings.apply import AppliedCommand, build_command
@@ -185,7 +185,7 @@ def _resume_request(options: LaunchOptions, name: str) -> LaunchRequest:
     try:
         parent = find_run(name, runs_dir())
         record = read_record(parent)
-    except (RunNotFoundError, RecordError) as error:
+    except (FolderNotFoundError, RecordError) as error:
         raise SettingsError(str(error)) from error
     # The record holds what tuner.yaml and the environment chose when the run was first launched.
     environment = {name: text for name, text in options.environment.items() if name == FALLBACK_VARIABLE}

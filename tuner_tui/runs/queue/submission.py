@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from tuner_tui.core.files import WITHOUT_LOCKS, lacks_locks
+from tuner_tui.core.files import WITHOUT_LOCKS, FolderNotFoundError, lacks_locks
 from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.environment import VISIBLE_DEVICES, visible_gpus
@@ -18,7 +18,7 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare
 from tuner_tui.runs.launch.start import ProcessSpec, launch, spec_of
 from tuner_tui.runs.queue.queued_run import QueuedRun, QueueError, keep_start, write_queued
-from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run
+from tuner_tui.runs.store.folder import RunFolder, find_run
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.runs.supervise.training_process import LaunchSpec
 from tuner_tui.settings.distributed import best_kind, process_count
@@ -56,7 +56,7 @@ def queue_need(
     name = after or after_success
     try:
         before = None if name is None else find_run(name, request.runs_root)
-    except RunNotFoundError as error:
+    except FolderNotFoundError as error:
         raise LaunchError(f"--after: {error}") from error
     if before is not None and not before.path.samefile(request.runs_root / before.id):
         raise LaunchError(f"--after: {before.path} is not in {request.runs_root}.")

@@ -30,11 +30,7 @@ from tuner_tui.core.files import (
 from tuner_tui.core.json_struct import ExitCode, SignalNumber, Time, from_json, to_json
 from tuner_tui.core.procfs import Machine, ProcessId, is_alive, send_signal, this_machine
 
-RUNS = NumberedFolders("r")
-
-
-class RunNotFoundError(LookupError):
-    """No run, or several, match a name; the message says which."""
+RUNS = NumberedFolders("r", "run")
 
 
 class FolderFile:
@@ -133,18 +129,9 @@ def list_runs(root: Path) -> list[RunFolder]:
 def find_run(name: str, root: Path) -> RunFolder:
     """The run called `name`: its id, the id without zeros or without `r`, or the path of a run folder.
 
-    Raises `RunNotFoundError` with a sentence that lists the newest runs.
+    Raises `FolderNotFoundError` with a sentence that lists the newest runs.
     """
-    path = RUNS.find(name, root)
-    if path is not None:
-        return RunFolder(path)
-    none = (
-        f"There is no run folder {name}, or you have no permission to read it"
-        if "/" in name
-        else f"There is no run {name!r}"
-    )
-    newest = ", ".join(folder.id for folder in list_runs(root)[:5])
-    raise RunNotFoundError(f"{none}. " + (f"The newest are {newest}." if newest else "There are no runs yet."))
+    return RunFolder(RUNS.find(name, root))
 
 
 STATE_VERSION = 1
