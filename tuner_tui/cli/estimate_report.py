@@ -295,7 +295,7 @@ def _verdict_sentence(best: MemoryEstimate) -> str:
 def _batch_sentence(best: MemoryEstimate, largest: int | None, now: int) -> str:
     if largest is None:
         return ""
-    if largest == 0 and (phase := best.phase_of(1)).startswith("evaluation"):
+    if largest == 0 and (phase := best.highest_phase(1).name).startswith("evaluation"):
         return f"The {phase}, does not fit with this reserve, whatever the micro batch."
     if largest == 0:
         return "Not even a micro batch of 1 fits with this reserve."

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tuner_tui.memory.closed_form import BUILT_IN, FOUR_BITS, MemoryPhase, TrainingCode, memory_phases, training_code
 from tuner_tui.memory.device import Device, RuntimeOverhead, interpolate, runtime_overhead
@@ -105,17 +104,15 @@ class MemoryEstimate(Struct, frozen=True, dict=True):
     @property
     def peak_phase(self) -> str:
         """The name of the phase that sets the peak: forward and backward, optimizer step, …"""
-        return self.phase_of(self.batch)
+        return self.highest_phase(self.batch).name
 
-    def phase_of(self, batch: int) -> str:
-        return self._highest(batch).name
-
-    def _highest(self, batch: int) -> MemoryPhase:
+    def highest_phase(self, batch: int) -> MemoryPhase:
+        """The phase that sets the peak at another micro batch."""
         return max(self.phases, key=lambda phase: phase.bytes_at(batch))
 
     @cached_property
     def parts(self) -> MemoryParts:
-        top, ratio = self._highest(self.batch), self.ratio(self.batch)
+        top, ratio = self.highest_phase(self.batch), self.ratio(self.batch)
         tensors = top.bytes_at(self.batch) * ratio
         fixed = top.weights + top.gradients + top.optimizer
         return MemoryParts(
@@ -157,7 +154,7 @@ class MemoryEstimate(Struct, frozen=True, dict=True):
 
     def tensor_bytes(self, batch: int) -> float:
         """The peak of all tensors at another micro batch, which torch calls allocated memory."""
-        return self._highest(batch).bytes_at(batch) * self.ratio(batch)
+        return self.highest_phase(batch).bytes_at(batch) * self.ratio(batch)
 
     def peak_bytes(self, batch: int) -> float:
         """The peak at another micro batch, with context and allocator."""
@@ -170,9 +167,9 @@ class MemoryEstimate(Struct, frozen=True, dict=True):
         """
         # The ratio is the error of one line of the closed form. That of another line says nothing sure: it is kept
         # where it makes the estimate larger, as a batch that is too large costs more than one that is too small.
-        phase = self._highest(batch).name
+        phase = self.highest_phase(batch).name
         ratios = [
-            (size, ratio if self._highest(size).name == phase else max(1.0, ratio)) for size, ratio in self.ratios
+            (size, ratio if self.highest_phase(size).name == phase else max(1.0, ratio)) for size, ratio in self.ratios
         ]
         return interpolate(ratios, batch) if ratios else 1.0
 
@@ -222,21 +219,22 @@ def estimate(
     Each has a copy of the training's state (DDP), or a part of it by `sharding`, whose stage must be known.
     """
     phases = memory_phases(shape, settings, device, processes, code=code, sharding=sharding)
+    uncertainty, unknown = code.uncertainty, code.unknown
     if sharding is not None:
+        uncertainty = max(SHARDED_UNCERTAINTY, uncertainty)
         words = f"by formula, divided among {processes} processes by {sharding.name}"
-        return estimate_from_phases(phases, settings, device, max(SHARDED_UNCERTAINTY, code.uncertainty), words)
-    if shape.size_only:
+    elif shape.size_only:
+        uncertainty = SIZE_ONLY_UNCERTAINTY
         words = f"formula for a model of {count_parameters(shape, Settings()).total / 1e9:.2g} billion parameters"
-        return estimate_from_phases(phases, settings, device, SIZE_ONLY_UNCERTAINTY, words)
-    if shape.approximates:
+    elif shape.approximates:
+        uncertainty = NEAREST_FAMILY_UNCERTAINTY
         words = f"formula of {shape.family} (used for {shape.approximates})"
-        return estimate_from_phases(phases, settings, device, NEAREST_FAMILY_UNCERTAINTY, words)
-    older = training_code("older bitsandbytes")
-    if code.keeps_inputs and settings.quantization in FOUR_BITS:
-        widest = max(code.uncertainty, older.uncertainty)
-        code = replace(code, uncertainty=widest, unknown=code.unknown or older.unknown)
-    words = f"by formula, not knowing {code.unknown}" if code.unknown else "by formula"
-    return estimate_from_phases(phases, settings, device, code.uncertainty, words)
+    else:
+        if code.keeps_inputs and settings.quantization in FOUR_BITS:
+            older = training_code("older bitsandbytes")
+            uncertainty, unknown = max(uncertainty, older.uncertainty), unknown or older.unknown
+        words = f"by formula, not knowing {unknown}" if unknown else "by formula"
+    return estimate_from_phases(phases, settings, device, uncertainty, words)
 
 
 def estimate_from_phases(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from statistics import median
 
 from msgspec import Struct
@@ -315,15 +316,7 @@ def between_steps(situation: Situation) -> Finding | None:
     return finding("between-steps", situation, *evidence, lost_share=lost_share, share=format_share(share))
 
 
-def evaluation_share(situation: Situation) -> Finding | None:
-    return _share_finding("evaluation-share", situation, thresholds.EVAL_SHARE)
-
-
-def save_share(situation: Situation) -> Finding | None:
-    return _share_finding("save-share", situation, thresholds.SAVE_SHARE)
-
-
-def _share_finding(cause: str, situation: Situation, threshold: float) -> Finding | None:
+def _share_finding(situation: Situation, cause: str, threshold: float) -> Finding | None:
     counters = situation.state.counters
     # The rank that spends most time evaluating and saving: the others wait for it.
     latest = max(counters, key=lambda rank: rank.eval_s + rank.save_s, default=None)
@@ -337,6 +330,10 @@ def _share_finding(cause: str, situation: Situation, threshold: float) -> Findin
     spent, total, trained = map(format_short_duration, (spent_s, total_s, latest.train_s))
     evidence = f"{spent} of {total}, training {trained}"
     return finding(cause, situation, evidence, lost_share=share, share=format_share(share))
+
+
+evaluation_share = partial(_share_finding, cause="evaluation-share", threshold=thresholds.EVAL_SHARE)
+save_share = partial(_share_finding, cause="save-share", threshold=thresholds.SAVE_SHARE)
 
 
 def padding(situation: Situation) -> Finding | None:
