@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -99,6 +99,12 @@ class JobMemoryEstimator(Struct, frozen=True):
     runs: Sequence[MeasuredRun] = ()
     code: TrainingCode = BUILT_IN
     sharding: Sharding | None = None
+
+    @classmethod
+    def of(cls, target: TrainingTarget, job: BuiltinJob, device: Device, runs: Sequence[MeasuredRun]) -> Self:
+        """That of what `target` trains on a process's `device`; `job` computes as much."""
+        code = training_code_of(target.job, target.interpreter)
+        return cls(job, device, target.processes, target.interpreter, runs, code, target.sharding)
 
     def at_once(self, settings: Settings) -> MemoryEstimate | None:
         """The estimate from a cached trace, else the closed form; None if there is neither. Reads one small file."""
@@ -284,7 +290,7 @@ class MemoryEstimator:
         settings = _settings(request)
         target = _target(request)
         device = training_device(target, _host_limit(request, target), cached_only=True)
-        traced, remedies = self._estimator(request, job, target, device).breakdown(settings)
+        traced, remedies = JobMemoryEstimator.of(target, job, device, self._runs).breakdown(settings)
         by_kind, by_module = (tuple(breakdown_rows(traced, remedies, by)) for by in ("kind", "module"))
         title = f"{job.model} · micro batch {settings.per_device_train_batch_size}"
         return PeakMemory(title, traced.phase, traced.total, by_kind, by_module)
@@ -327,7 +333,7 @@ class MemoryEstimator:
         traceable = refine and request.worked_on and (job.model, job.task) not in self._untraceable
         may_trace = traceable and os.getloadavg()[0] < request.inventory.cpu.usable_cores
         device = training_device(target, limit, cached_only=not may_trace)
-        estimator, settings = self._estimator(request, job, target, device), _settings(request)
+        estimator, settings = JobMemoryEstimator.of(target, job, device, self._runs), _settings(request)
         best = estimator.at_once(settings)
         if may_trace:
             try:
@@ -355,13 +361,6 @@ class MemoryEstimator:
             size = format_size(measured.peak_bytes)
             return MemoryOutlook(unknown=f"at micro batch {measured.batch}: {size} ({measured.run})")
         return MemoryOutlook(measured.estimate, device.on_gpu, against, "", True, measured.largest)
-
-    def _estimator(
-        self, request: EstimateRequest, job: BuiltinJob, target: TrainingTarget, device: Device
-    ) -> JobMemoryEstimator:
-        code = training_code_of(request.job, request.interpreter)
-        runs, interpreter = self._runs, request.interpreter
-        return JobMemoryEstimator(job, device, target.processes, interpreter, runs, code, target.sharding)
 
 
 def _target(request: EstimateRequest) -> TrainingTarget:

@@ -88,14 +88,14 @@ class RuntimeOverhead(Struct, frozen=True):
         return self.slack_share * tensor_bytes + self.slack_bytes
 
 
-def interpolate(points: Sequence[tuple[int, float]], batch: int) -> float:
-    """The value at `batch`, on the line between the points around it or that of the nearest one; ascending points."""
-    below = [point for point in points if point[0] <= batch]
-    above = [point for point in points if point[0] > batch]
+def interpolate(points: Sequence[tuple[float, float]], x: float) -> float:
+    """The value at `x`, on the line between the points around it or that of the nearest one; ascending points."""
+    below = [point for point in points if point[0] <= x]
+    above = [point for point in points if point[0] > x]
     if not below or not above:
         return below[-1][1] if below else above[0][1]
     (low, first), (high, last) = below[-1], above[0]
-    return first + (last - first) * (batch - low) / (high - low)
+    return first + (last - first) * (x - low) / (high - low)
 
 
 def runtime_overhead(device: Device) -> RuntimeOverhead:

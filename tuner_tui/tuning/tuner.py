@@ -22,7 +22,7 @@ from msgspec import Struct, field, structs
 from msgspec.structs import replace
 
 from tuner_tui.advice.estimate import JobMemoryEstimator
-from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of, training_code_of
+from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
 from tuner_tui.core.procfs import identify_process
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter
@@ -430,9 +430,7 @@ def estimate_prior(
         )
         start = start.changed(**{name: from_command[name] for name in left})
     runs = measured_runs(spec.job, runs_dir(spec.environ))
-    code = training_code_of(spec.job, interpreter)
-    estimator = JobMemoryEstimator(job, target.device, target.processes, interpreter, runs, code, target.sharding)
-    estimate = estimator.at_once(start)
+    estimate = JobMemoryEstimator.of(target, job, target.device, runs).at_once(start)
     if estimate is None:
         return None
     context, peak = estimate.overhead.context_bytes, estimate.peak

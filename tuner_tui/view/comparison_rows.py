@@ -173,7 +173,7 @@ def _verdict(scene: ComparisonScene) -> list[TextSpan]:
     """
     first, second = scene.names
     figures = {figure.name: figure for figure in scene.comparison.figures if format_ratio(figure)}
-    last = next((row for row in reversed(scene.comparison.loss) if format_loss_difference(row)), None)
+    last = next(reversed(scene.comparison.loss), None)
     speed, peak = figures.get("tokens") or figures.get("throughput"), figures.get("peak memory")
     parts: list[tuple[str, MeasuredFigure | LossAt, bool]] = []
     if speed is not None and speed.ratio is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -128,15 +128,11 @@ def recommend_data_loading(draft: RecommendationDraft, earlier: Sequence[Earlier
 
 def _workers(draft: RecommendationDraft, prefetch: int, earlier: Sequence[EarlierRun]) -> None:
     target = draft.target
-    count, (reason, source) = _workers_by_cores(draft)
-    # At 1 GiB each.
-    by_memory = target.inventory.memory.usable_bytes // WORKER_BYTES // target.processes
-    if by_memory < count:
-        memory = f"{target.inventory.memory.usable_bytes / GIB:.1f}"
-        count, (reason, source) = by_memory, draft.why("memory-of-workers", memory=memory)
-    shm = _workers_by_shm(draft, prefetch)
-    if shm is not None and shm[0] < count:
-        count, (reason, source) = shm
+    usable_bytes = target.inventory.memory.usable_bytes
+    by_memory = usable_bytes // WORKER_BYTES // target.processes
+    why = draft.why("memory-of-workers", memory=f"{usable_bytes / GIB:.1f}")
+    limits = (_workers_by_cores(draft), (by_memory, why), *_workers_by_shm(draft, prefetch))
+    count, (reason, source) = min(limits, key=lambda limit: limit[0])
     if (pair := faster_workers(earlier, count)) is not None:
         fast, slow = pair
         gain = format_share(fast.low_samples_s / slow.high_samples_s - 1)
@@ -168,19 +164,20 @@ def _workers_by_cores(draft: RecommendationDraft) -> tuple[int, tuple[str, str]]
     return min(MAX_WORKERS, cores - SPARE_CORES), draft.why("cores", cores=cores, each=each, left=left)
 
 
-def _workers_by_shm(draft: RecommendationDraft, prefetch: int) -> tuple[int, tuple[str, str]] | None:
+def _workers_by_shm(draft: RecommendationDraft, prefetch: int) -> Iterator[tuple[int, tuple[str, str]]]:
     """The most workers that /dev/shm allows, with reason and source. A full /dev/shm kills workers with a bus error."""
     target, shm = draft.target, draft.target.inventory.shm
     if shm is None or shm.free_bytes >= SMALL_SHM_BYTES:
-        return None
+        return
     free = f"{shm.free_bytes / 2**20:.0f}"
     if isinstance(target.job, CommandJob):
-        return 0, draft.why("shm-of-a-command", free=free)
+        yield 0, draft.why("shm-of-a-command", free=free)
+        return
     settings = draft.settings
     batch_bytes = settings.per_device_train_batch_size * target.replicas * settings.max_length * BYTES_PER_TOKEN
     fitting = int(SHM_SHARE * shm.free_bytes / (batch_bytes * prefetch * target.processes))
     why = draft.why("shm-of-workers", free=free, prefetch=prefetch, batch=f"{batch_bytes / 2**20:.2f}")
-    return min(SMALL_SHM_WORKERS, fitting), why
+    yield min(SMALL_SHM_WORKERS, fitting), why
 
 
 def _prefetch(draft: RecommendationDraft) -> tuple[int, str]:

@@ -20,7 +20,7 @@ from tuner_tui.advice.recommend.gpu_plan import GpuPlan, plan_gpus
 from tuner_tui.advice.recommend.memory_breakdown import KEYS
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
-from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of, training_code_of
+from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of
 from tuner_tui.cli.commands.recommend import measured_lengths, print_tracing, time_document
 from tuner_tui.cli.console import fail, print_json, print_note
 from tuner_tui.cli.estimate_report import (
@@ -209,9 +209,7 @@ def prepare(
     target = target_of(inventory, machine.interpreter, launched).trained_with(settings)
     device = training_device(target, limit)
     runs = measured_runs(launched, runs_dir())
-    code = training_code_of(launched, machine.interpreter)
-    estimator = JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs, code, target.sharding)
-    return estimator, settings, target
+    return JobMemoryEstimator.of(target, job, device, runs), settings, target
 
 
 def print_estimate(

@@ -6,13 +6,13 @@ Losses are compared by samples, not by steps, because steps differ where effecti
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
 from tuner_tui.core.units import UNKNOWN, format_gib, format_share
+from tuner_tui.memory.device import interpolate
 from tuner_tui.runs.events.progress import Series, finite, mean_rates
 from tuner_tui.runs.read.measured_memory import allocated_at_failure, lacks_gpu_peak
 from tuner_tui.runs.read.reader import RunView
@@ -68,8 +68,8 @@ class LossAt(Struct, frozen=True):
     """Both losses after the same number of samples: logged ones, interpolated where none is near in both."""
 
     samples: int
-    first: float | None
-    second: float | None
+    first: float
+    second: float
 
 
 class Difference(Struct, frozen=True):
@@ -223,7 +223,7 @@ def compare_losses(first: RunView, second: RunView, first_series: Series, second
     # Between two logged values the noise of neither run is known: two runs of one seed would differ there.
     logged = {x for x, _ in curves[0]} & {x for x, _ in curves[1]}
     samples = sorted({_nearest(x, logged, end / len(SHARES) / 2) for x in wanted})
-    return tuple(LossAt(round(x), _interpolate(curves[0], x), _interpolate(curves[1], x)) for x in samples)
+    return tuple(LossAt(round(x), interpolate(curves[0], x), interpolate(curves[1], x)) for x in samples)
 
 
 NOISE_POINTS = 40
@@ -287,17 +287,6 @@ def _nearest(x: float, logged: Iterable[float], within: float) -> float:
     return min((near for near in logged if abs(near - x) <= within), key=lambda near: abs(near - x), default=x)
 
 
-def _interpolate(curve: list[tuple[float, float]], x: float) -> float | None:
-    """The value of the curve at `x`; None outside its range."""
-    after = bisect_left(curve, (x,))
-    if after < len(curve) and curve[after][0] == x:
-        return curve[after][1]
-    if after == 0 or after == len(curve):
-        return None
-    (x0, y0), (x1, y1) = curve[after - 1], curve[after]
-    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-
-
 def _last_value(series: Series) -> float | None:
     return next((y for y in reversed(series.ys) if y is not None), None)
 
@@ -332,4 +321,4 @@ def format_ratio(row: MeasuredFigure) -> str:
 
 def format_loss_difference(row: LossAt) -> str:
     """The second loss minus the first, with its sign."""
-    return "" if row.first is None or row.second is None else f"{row.second - row.first:+.4f}"
+    return f"{row.second - row.first:+.4f}"
