@@ -70,7 +70,7 @@ def test_a_file_with_other_names_or_that_is_read_only_stays(tmp_path: Path) -> N
 def test_a_folder_and_its_new_parents_are_private(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
-        run = NumberedFolders("r").create(tmp_path / "state" / "tuner-tui" / "runs")
+        run = NumberedFolders("r", "run").create(tmp_path / "state" / "tuner-tui" / "runs")
     finally:
         os.umask(before)
     for folder in (run, *run.parents):

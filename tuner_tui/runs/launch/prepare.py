@@ -39,8 +39,8 @@ from tuner_tui.runs.launch.launchers import launcher_command, training_python
 from tuner_tui.runs.launch.resume import RESUME_VARIABLE, OwnResume, find_own_resume, takes_checkpoint, with_checkpoint
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint, named_outputs
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder, find_run, list_runs, next_folder, runs_dir
+from tuner_tui.runs.read.status import live_runs
+from tuner_tui.runs.store.folder import RunFolder, find_run, next_folder, runs_dir
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, readable_record
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, StopTimeouts
 from tuner_tui.settings.apply import AppliedCommand, build_command
@@ -369,11 +369,9 @@ def shared_outputs(root: Path, argv: Sequence[str], cwd: Path, parent: RunFolder
     # unnoticed.
     mine = {os.path.realpath(path) for path in named_outputs(argv, cwd)}
     conflicts = []
-    for folder in list_runs(root):
-        if (parent is not None and folder.path == parent.path) or not read_status(folder).live:
-            continue
+    for folder in live_runs(root):
         record = readable_record(folder)
-        if record is None:
+        if record is None or (parent is not None and folder.path == parent.path):
             continue
         theirs = {os.path.realpath(path) for path in named_outputs(record.argv, Path(record.cwd))}
         shared = sorted(mine & theirs) or (sorted(_saved(folder, record, argv, cwd)) if not mine | theirs else [])

@@ -20,14 +20,13 @@ from tuner_tui.core.procfs import end_group, this_machine
 from tuner_tui.core.redaction import redact_env
 from tuner_tui.runs.launch.command import LaunchError, check_script, check_unshared, git_revision, has_gpu
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, shared_outputs, working_folder
-from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder, create_folder, list_runs, reserve_control
+from tuner_tui.runs.read.status import live_runs
+from tuner_tui.runs.store.folder import RunFolder, create_folder, reserve_control
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job, write_record
 from tuner_tui.runs.supervise.run_processes import (
     FALLBACK_MODULE,
     START_TIMEOUT_S,
     SUPERVISOR_MODULE,
-    ProcessSnapshot,
     finish_start,
     open_detached,
 )
@@ -204,11 +203,8 @@ def exclusive_launch(root: Path) -> Iterator[None]:
 
 def ensure_no_duplicate(request: LaunchRequest) -> None:
     """Raise `DuplicateRunError` if a run of the same job, chosen settings and folder, or the run to resume, is live."""
-    snapshot = ProcessSnapshot()
-    for folder in list_runs(request.runs_root):
-        if read_status(folder, snapshot=snapshot).live and (
-            folder == request.parent or _is_same_training(folder, request)
-        ):
+    for folder in live_runs(request.runs_root):
+        if folder == request.parent or _is_same_training(folder, request):
             raise DuplicateRunError(
                 f"This training is already running as {folder.id}: `tuner-tui {folder.argument}`, or r on the screen."
             )
