@@ -14,8 +14,7 @@ from msgspec import Struct
 from tuner_tui.runs.events.progress import mean_rates
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.store.folder import list_runs
-from tuner_tui.runs.store.record import readable_record, redact_job
+from tuner_tui.runs.store.record import recorded_runs, redact_job
 from tuner_tui.settings.job import Job, same_training
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.paired_test import MIN_PAIRS
@@ -112,8 +111,6 @@ def _mean_s(trials: Sequence[CompletedTrial]) -> float:
     return fmean(completed.measurement.seconds for completed in trials)
 
 
-MAX_LISTED = 60
-"""Newest runs that are looked at."""
 MAX_READ = 8
 """Newest trials of the same job that are read."""
 
@@ -124,11 +121,10 @@ def expected_trial_s(job: Job, root: Path) -> float | None:
     None if there are none. Reads files.
     """
     redacted = redact_job(job)
-    records = ((folder, readable_record(folder)) for folder in list_runs(root)[:MAX_LISTED])
     same = [
         (folder, record.tuning is not None)
-        for folder, record in records
-        if record is not None and same_training(record.job, redacted)
+        for folder, record in recorded_runs(root)
+        if same_training(record.job, redacted)
     ]
     for measures, is_trial in ((_length_s, True), (_shortest_trial_s, False)):
         folders = islice((folder for folder, of_tuning in same if of_tuning == is_trial), MAX_READ)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,8 +17,7 @@ from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.memory.model_shape import modelled_job
 from tuner_tui.runs.read.comparison import samples_a_step
 from tuner_tui.runs.read.reader import RunReader, RunView
-from tuner_tui.runs.store.folder import list_runs
-from tuner_tui.runs.store.record import RunRecord, readable_record, redact_job
+from tuner_tui.runs.store.record import RunRecord, recorded_runs, redact_job
 from tuner_tui.settings.command_training import own_settings
 from tuner_tui.settings.job import BuiltinJob, Job, same_training
 from tuner_tui.settings.model import Settings, Value
@@ -39,7 +39,6 @@ CHECKPOINTING = 1.2
 LEAST_16_BIT_GAIN = 1.3
 LARGER_BATCH = 1.3
 """Judgement: the least gain of 16 bits, and the most that a batch larger than the noted one gains."""
-MAX_LISTED = 50
 MAX_READ = 8
 SPEED_FIELDS = (
     "per_device_train_batch_size", "precision", "tf32", "optim", "gradient_checkpointing", "attn_implementation",
@@ -110,9 +109,8 @@ class DurationEstimate(Struct, frozen=True):
 def earlier_runs(job: Job, root: Path) -> tuple[EarlierRun, ...]:
     """The speeds of runs of the same job, newest first, without those whose record cannot be read."""
     recorded, command_settings = redact_job(job), own_settings(job)
-    records = ((folder, readable_record(folder)) for folder in list_runs(root)[:MAX_LISTED])
-    same = [folder for folder, record in records if record and same_training(record.job, recorded)][:MAX_READ]
-    runs = (earlier_run(RunReader(folder).poll(), command_settings) for folder in same)
+    same = (folder for folder, record in recorded_runs(root) if same_training(record.job, recorded))
+    runs = (earlier_run(RunReader(folder).poll(), command_settings) for folder in islice(same, MAX_READ))
     return tuple(run for run in runs if run is not None)
 
 

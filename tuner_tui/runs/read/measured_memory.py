@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -18,14 +18,12 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, OutOfMemory, Steps
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.codec import decode_events
-from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.record import RunRecord, readable_record, redact_job
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.record import RunRecord, recorded_runs, redact_job
 from tuner_tui.settings.command_training import own_settings
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, same_training
 from tuner_tui.settings.model import Value
 
-MAX_CANDIDATES = 50
-"""The newest runs that are looked at: reading the records of hundreds would delay every estimate."""
 MAX_RUNS = 20
 """A tuning has about 15 trials, and their smallest and largest batches come first."""
 END_BYTES = 256 << 10
@@ -48,28 +46,23 @@ OTHERS_SHARE = 2
 def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
     """Runs of the same task and model, or of the same command, newest first.
 
-    Runs of a command have the settings that it names itself, and the micro batch that was observed. At most `MAX_RUNS`
-    of the `MAX_CANDIDATES` newest runs.
+    Runs of a command have the settings that it names itself, and the micro batch that was observed. At most `MAX_RUNS`.
     """
     command_settings = own_settings(job)
-    runs: list[MeasuredRun] = []
-    for folder in list_runs(root)[:MAX_CANDIDATES]:
-        record = readable_record(folder)
-        if record is None or not _same_job(record.job, job):
-            continue
-        run = measured_run(folder, record)
-        if run is not None:
-            of_command = isinstance(record.job, CommandJob)
-            runs.append(_with_own_settings(run, folder, record, command_settings) if of_command else run)
-        if len(runs) == MAX_RUNS:
-            break
-    return tuple(runs)
+    same = ((folder, record) for folder, record in recorded_runs(root) if _same_job(record.job, job))
+    measured = ((measured_run(folder, record), folder, record) for folder, record in same)
+    runs = (
+        _with_own_settings(run, folder, record, command_settings) if isinstance(record.job, CommandJob) else run
+        for run, folder, record in measured
+        if run is not None
+    )
+    return tuple(islice(runs, MAX_RUNS))
 
 
 def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
     """Memory used by one run so far; None before `MIN_STEPS` steps, unless it ran out of memory."""
     by_rank = [_last_events(path) for path in folder.event_files()]
-    counters = (next((event for event in reversed(each) if isinstance(event, Steps)), None) for each in by_rank)
+    counters = (next((event for event in reversed(events) if isinstance(event, Steps)), None) for events in by_rank)
     ranks = [steps for steps in counters if steps is not None]
     last = max(ranks, key=lambda steps: steps.allocated_peak_bytes or 0, default=None)  # that of the fullest GPU
     messages = _out_of_memory_words(list(chain(*by_rank)))

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,15 +21,15 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.checkpoints import SavedCheckpoint, lineage_checkpoint
 from tuner_tui.runs.read.reader import RunReader, read_brief
 from tuner_tui.runs.store.codec import decode_events, decode_sample
-from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.record import RecordError, RunRecord, readable_record
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.record import RecordError, RunRecord, recorded_runs
 from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
 from tuner_tui.settings.job import BuiltinJob, same_program
 
 PRICE_VARIABLE = "TUNER_KWH_PRICE"
 """Environment variable with the price of a kilowatt hour, such as `0.30 €` or `$0.12`."""
 PRICE = re.compile(r"(\D{0,4}?)\s*(\d+(?:[.,]\d+)?)\s*(\D{0,4})")
-MAX_LISTED, MAX_PAST = 50, 8
+MAX_PAST = 8
 HEAD_BYTES = 32 << 10
 """The start of a run stands in so many bytes of its events."""
 SAMPLE_BLOCKS, BLOCK_BYTES = 240, 32 << 10
@@ -105,21 +106,20 @@ def read_run_context(
 
 
 def _past_runs(folder: RunFolder, record: RunRecord) -> Iterator[PastRun]:
-    count = 0
-    for earlier in list_runs(folder.path.parent)[:MAX_LISTED]:
-        before = readable_record(earlier)
-        if before is None or before.created_t >= record.created_t or before.tuning is not None:
-            continue
-        # The same words in another folder, such as `python train.py`, are another program.
-        same_place = before.host == record.host and (before.cwd == record.cwd or isinstance(record.job, BuiltinJob))
-        if same_place and same_program(before.job, record.job):
-            state = read_brief(earlier).state
-            well = state.outcome in ("completed", "stopped")  # the speed of one that failed says little
-            speed = mean_rates(state.ranks.values()).samples_s if well else None
-            yield PastRun(earlier.id, speed, _startup_s(earlier), state.loss)
-            count += 1
-        if count == MAX_PAST:
-            return
+    same = (earlier for earlier, before in recorded_runs(folder.path.parent) if _is_earlier(before, record))
+    for earlier in islice(same, MAX_PAST):
+        state = read_brief(earlier).state
+        well = state.outcome in ("completed", "stopped")  # the speed of one that failed says little
+        speed = mean_rates(state.ranks.values()).samples_s if well else None
+        yield PastRun(earlier.id, speed, _startup_s(earlier), state.loss)
+
+
+def _is_earlier(before: RunRecord, record: RunRecord) -> bool:
+    """Whether the one is of an earlier run of the same training as the other, and of no trial."""
+    # The same words in another folder, such as `python train.py`, are another program.
+    same_place = before.host == record.host and (before.cwd == record.cwd or isinstance(record.job, BuiltinJob))
+    is_run = before.created_t < record.created_t and before.tuning is None
+    return is_run and same_place and same_program(before.job, record.job)
 
 
 def _resumed_loss(root: Path, record: RunRecord) -> EarlierLoss | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
@@ -25,7 +25,7 @@ from tuner_tui.core.json_struct import (
 )
 from tuner_tui.core.redaction import redact_argv, redact_env
 from tuner_tui.core.text import first_line
-from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
 from tuner_tui.settings.model import FIELDS, AppliedRemedy, Origin, OriginKind, Resolved, Settings, check_value
@@ -152,6 +152,16 @@ def readable_record(folder: RunFolder) -> RunRecord | None:
         return read_record(folder)
     except RecordError:
         return None
+
+
+MAX_RECORDED = 60
+"""Newest runs that are looked at: reading the records of hundreds would delay every estimate."""
+
+
+def recorded_runs(root: Path) -> Iterator[tuple[RunFolder, RunRecord]]:
+    """The newest runs in `root`, newest first, with their records; without those whose record cannot be read."""
+    records = ((folder, readable_record(folder)) for folder in list_runs(root)[:MAX_RECORDED])
+    return ((folder, record) for folder, record in records if record is not None)
 
 
 def parse_record(path: Path) -> dict[str, Any]:
