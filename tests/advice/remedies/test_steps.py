@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.fakes.situations import NOW, box, make_gpu, situation, training
-from tuner_tui.advice.remedies.computed import more_workers, offered, possible_gain
+from tuner_tui.advice.remedies.computed import climb, more_workers, possible_gain
 from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 from tuner_tui.settings.model import Settings
 
@@ -21,8 +21,8 @@ GPUS = {"RTX 3090": (make_gpu(),), "V100": (make_gpu(name="V100", capability=(7,
 def test_a_rung_changes_this_much(step: dict[str, Any]) -> None:
     machine = box(*GPUS[step.get("gpu", "RTX 3090")], cores=step.get("cores", 16))
     state = training(rates={"data_wait_share": step.get("data_wait", 0.02)}, in_effect=step.get("in_effect", {}))
-    now = situation(inventory=machine, state=state)
-    result = [dict(remedy.change) for remedy in offered(step["rung"], now, Settings(**step["now"]))]
+    now = situation(inventory=machine, state=state, settings=Settings(**step["now"]))
+    result = [dict(remedy.change) for remedy in climb(step["rung"], now)]
     assert result == ([step["change"]] if "change" in step else [])
 
 
@@ -30,8 +30,8 @@ def test_a_rung_changes_this_much(step: dict[str, Any]) -> None:
     ("parameters", "effect"), [(None, "6 bytes per parameter less"), (1_000_000_000, "6.0 GB less")]
 )
 def test_eight_bit_states_save_six_bytes_of_eight(parameters: int | None, effect: str) -> None:
-    now = situation(state=training(trainable_parameters=parameters))
-    (remedy,) = offered("eight-bit-optimizer", now, Settings(optim="adamw_torch"))
+    now = situation(state=training(trainable_parameters=parameters), settings=Settings(optim="adamw_torch"))
+    (remedy,) = climb("eight-bit-optimizer", now)
     assert remedy.effect == effect
 
 

@@ -287,14 +287,11 @@ RUNGS: Mapping[str, Callable[[Situation, Settings], Iterator[Remedy]]] = {
 
 
 def climb(name: str, situation: Situation, where: str | None = None, role: str | None = None) -> tuple[Remedy, ...]:
-    """The remedies of a ladder of `remedies.yaml` that apply."""
-    names = names_of(name, situation, where, role)
-    return tuple(offer for rung in names for offer in offered(rung, situation, situation.settings, where))
-
-
-def offered(name: str, situation: Situation, settings: Settings | None, where: str | None = None) -> Iterator[Remedy]:
-    """The remedy of a name, computed or by its row, if it applies; without settings nothing is computed."""
-    if name in RUNGS:
-        yield from () if settings is None else RUNGS[name](situation, settings)
-    elif (offer := remedy_if_it_applies(name, situation, settings, where)) is not None:
-        yield offer
+    """The remedies of a ladder, or of one name, computed or by their rows, that apply; computed ones need settings."""
+    remedies: list[Remedy] = []
+    for rung in names_of(name, situation, where, role):
+        if rung not in RUNGS:
+            remedies += filter(None, [remedy_if_it_applies(rung, situation, where)])
+        elif situation.settings is not None:
+            remedies += RUNGS[rung](situation, situation.settings)
+    return tuple(remedies)

@@ -60,16 +60,14 @@ def names_of(name: str, situation: Situation, where: str | None = None, role: st
     return next(ladder[key] for key in (role, unset, where, "any") if key in ladder)
 
 
-def remedy_if_it_applies(
-    name: str, situation: Situation, settings: Settings | None, where: str | None = None
-) -> Remedy | None:
+def remedy_if_it_applies(name: str, situation: Situation, where: str | None) -> Remedy | None:
     """The remedy of a row whose conditions hold. Without settings those on settings are not checked."""
     row = read_table("remedies")[name]
-    words = _Words(situation, settings)
+    words = _Words(situation)
     if not all(_holds(words, word, wanted) for word, wanted in row.get("if", {}).items()):
         return None
     computed = {name: value for name, value in row.get("set", {}).items() if isinstance(value, dict)}
-    if settings is None and computed:
+    if situation.settings is None and computed:
         return None
     change = {**row.get("set", {}), **{name: words.compute(value) for name, value in computed.items()}}
     placeholders = {word for field in TEXTS for word in PLACEHOLDER.findall(row.get(field, ""))}
@@ -82,9 +80,9 @@ def remedy_if_it_applies(
 class _Words:
     """What the words of `if`, of computed values and of placeholders stand for."""
 
-    def __init__(self, situation: Situation, settings: Settings | None) -> None:
+    def __init__(self, situation: Situation) -> None:
         self._situation = situation
-        self._settings = settings
+        self._settings = situation.settings
 
     def knows(self, word: str) -> bool:
         is_setting = word in WORDS or word in FIELDS
