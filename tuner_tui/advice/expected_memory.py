@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.advice.estimate import JobMemoryEstimator, limit_device_memory, limited_target
-from tuner_tui.advice.findings.run_metrics import gpu_indexes
+from tuner_tui.advice.findings.run_metrics import gpu_figures
 from tuner_tui.advice.recommend.target import training_code_of
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_size
@@ -147,9 +148,7 @@ def _fullest_gpu(situation: Situation) -> GpuSample | None:
     """The training's GPU in the sample in which it held most, after the training began."""
     start = situation.state.training_since_t
     window = tuple(sample for sample in situation.samples if start is None or sample.time_s >= start)
-    mine = gpu_indexes(situation, window)
-    figures = [gpu for sample in window for gpu in sample.gpus if gpu.index in mine and not gpu.lost]
-    return max(figures, key=lambda gpu: gpu.memory_used_bytes or 0, default=None)
+    return max(chain(*gpu_figures(situation, window)), key=lambda gpu: gpu.memory_used_bytes or 0, default=None)
 
 
 def _by_estimate(

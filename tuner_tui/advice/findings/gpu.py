@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
@@ -11,10 +12,10 @@ from tuner_tui.advice.findings.run_metrics import (
     covers_window,
     cpu_pct,
     gpu_busy_pct,
+    gpu_figures,
     gpu_indexes,
-    gpu_median,
-    gpu_samples,
     is_warmed_up,
+    median_known,
     recent_samples,
     span_s,
     training_pids,
@@ -41,8 +42,7 @@ def throttled(situation: Situation) -> Finding | None:
     samples = recent_samples(situation)
     if not covers_window(samples) or situation.state.outcome is not None:
         return None
-    for index in gpu_indexes(situation, samples):
-        figures = gpu_samples(samples, index)
+    for figures in gpu_figures(situation, samples):
         reasons = Counter(word for gpu in figures for word in gpu.throttle if word.startswith(HARMFUL_THROTTLE_REASONS))
         reason, count = reasons.most_common(1)[0] if reasons else ("", 0)
         if not figures or count / len(figures) < thresholds.THROTTLED_SHARE:
@@ -103,8 +103,7 @@ def gpu_memory_near_limit(situation: Situation) -> Finding | None:
     # The driver counts what PyTorch's allocator caches as used, although the next batch can have it. A training on
     # batches of many lengths fills its GPU that way and never runs out. With several ranks the least cache counts.
     cached = min(map(_cached_bytes, situation.state.counters), default=0)
-    for index in gpu_indexes(situation, samples):
-        figures = gpu_samples(samples[-1:], index)
+    for figures in gpu_figures(situation, samples[-1:]):
         used, total = (figures[0].memory_used_bytes, figures[0].memory_total_bytes) if figures else (None, None)
         if used is None or not total:
             continue
@@ -121,7 +120,7 @@ def gpu_memory_near_limit(situation: Situation) -> Finding | None:
             remedies = (remedy("expandable-segments"), *remedies)
         return finding(
             "gpu-memory-near-limit", situation, *evidence, severity="warning" if retries else "hint",
-            confidence="likely" if retries else "possible", remedies=remedies, gpu=index,
+            confidence="likely" if retries else "possible", remedies=remedies, gpu=figures[0].index,
             free=format_size(total - used + cached),
         )  # fmt: skip
     return None
@@ -172,11 +171,9 @@ def gpu_memory_unused(situation: Situation) -> Finding | None:
 
 def _fullest(situation: Situation) -> tuple[int, int] | None:
     """Used and total memory of the training's fullest GPU, in bytes."""
-    samples = recent_samples(situation)
     figures = [
         (gpu.memory_used_bytes, gpu.memory_total_bytes)
-        for index in gpu_indexes(situation, samples)
-        for gpu in gpu_samples(samples, index)
+        for gpu in chain(*gpu_figures(situation, recent_samples(situation)))
         if gpu.memory_used_bytes is not None and gpu.memory_total_bytes
     ]
     return max(figures, key=lambda memory: memory[0] / memory[1], default=None)
@@ -231,10 +228,9 @@ def _settled_utilisation(situation: Situation) -> float | None:
 
 
 def _power_share(situation: Situation) -> float | None:
-    samples = recent_samples(situation)
-    for index in gpu_indexes(situation, samples):
-        power = gpu_median(samples, index, lambda gpu: gpu.power_w)
-        limit = gpu_median(samples, index, lambda gpu: gpu.power_limit_w)
+    for figures in gpu_figures(situation, recent_samples(situation)):
+        power = median_known(gpu.power_w for gpu in figures)
+        limit = median_known(gpu.power_limit_w for gpu in figures)
         if power is not None and limit:
             return power / limit
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import sqrt
 from statistics import median
 
@@ -90,14 +90,15 @@ def gpu_samples(samples: tuple[Sample, ...], index: int) -> tuple[GpuSample, ...
     return tuple(gpu for sample in samples for gpu in sample.gpus if gpu.index == index and not gpu.lost)
 
 
-def gpu_median(samples: tuple[Sample, ...], index: int, figure: Callable[[GpuSample], float | None]) -> float | None:
-    """The median of one figure of GPU `index`."""
-    return median_known(figure(gpu) for gpu in gpu_samples(samples, index))
+def gpu_figures(situation: Situation, samples: tuple[Sample, ...]) -> list[tuple[GpuSample, ...]]:
+    """The samples of each of the training's GPUs."""
+    return [gpu_samples(samples, index) for index in gpu_indexes(situation, samples)]
 
 
 def gpu_busy_pct(situation: Situation, samples: tuple[Sample, ...]) -> float | None:
     """Median GPU-Util of the training's least busy GPU."""
-    busy = [gpu_median(samples, index, lambda gpu: gpu.utilisation_pct) for index in gpu_indexes(situation, samples)]
+    gpus = gpu_figures(situation, samples)
+    busy = (median_known(gpu.utilisation_pct for gpu in figures) for figures in gpus)
     return min((value for value in busy if value is not None), default=None)
 
 
