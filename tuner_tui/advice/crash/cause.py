@@ -146,7 +146,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     ranks = read_ranks(lines, state)
     topic, subject = _topic_and_subject(failure, pattern, judgement.launcher, ranks, before)
     cause = "unknown" if pattern is None else pattern.cause
-    sentence = _sentence(failure, pattern, explanation) + _circumstance(failure, topic, reason, before)
+    sentence = "" if pattern is None else _sentence(failure, pattern, explanation)
+    sentence += _circumstance(failure, topic, reason, before)
     role = _relation(failure, topic or cause, role) or role
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
@@ -217,9 +218,7 @@ def _topic_and_subject(
     return topic, subject
 
 
-def _sentence(failure: Failure, pattern: CrashPattern | None, explanation: Explanation | None) -> str:
-    if pattern is None:
-        return _sentence_of_unknown(failure)
+def _sentence(failure: Failure, pattern: CrashPattern, explanation: Explanation | None) -> str:
     if explanation is not None and explanation.names_what(pattern):
         return explanation.sentence
     if not pattern.raised:

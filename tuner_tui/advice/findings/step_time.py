@@ -7,7 +7,7 @@ from functools import partial
 from statistics import median
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
@@ -107,14 +107,8 @@ def _find_slow_rank(situation: Situation) -> SlowRank | None:
     # All ranks leave a collective together. The last to arrive waits for nobody, so the slow rank is the one with the
     # least time in collectives, not the one with the longest step: steps of all ranks take equally long.
     slow = min(times, key=lambda rank: rank.rank_wait_s)
-    faster = [rank for rank in times if rank is not slow]
-    others = RankTimes(
-        -1,
-        step_s=median(rank.step_s for rank in faster),
-        data_wait_s=median(rank.data_wait_s for rank in faster),
-        rank_wait_s=median(rank.rank_wait_s for rank in faster),
-        between_s=median(rank.between_s for rank in faster),
-    )
+    figures = zip(*(astuple(rank) for rank in times if rank is not slow), strict=True)
+    others = RankTimes(*map(median, figures))
     more_data_s, more_work_s = slow.data_wait_s - others.data_wait_s, slow.own_s - others.own_s
     # Late by what it does longer than the others, as far as they are seen to wait for it.
     lost_s = min(others.rank_wait_s - slow.rank_wait_s, max(0.0, more_data_s) + max(0.0, more_work_s))

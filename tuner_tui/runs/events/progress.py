@@ -65,7 +65,8 @@ def rates_of(ranks: Iterable[RankState]) -> Rates:
     step_time_s = max(step_times_s)
     if any(rank.independent for rank in ranks):
         step_time_s = 1 / sum(1 / time_s for time_s in step_times_s)
-    tokens_s, padding_s = (_summed(spans, count) for count in (lambda at: at.tokens, lambda at: at.padding_tokens))
+    tokens_s = _summed(spans, lambda counters: counters.tokens)
+    padding_s = _summed(spans, lambda counters: counters.padding_tokens)
     computed_s = (tokens_s or 0.0) + (padding_s or 0.0)
     waits = [
         (b.data_wait_s - a.data_wait_s) / (b.train_s - a.train_s)
@@ -77,7 +78,7 @@ def rates_of(ranks: Iterable[RankState]) -> Rates:
     ]
     return Rates(
         steps_s=1 / step_time_s,
-        samples_s=sum(max(0, b.samples - a.samples) / (b.train_s - a.train_s) for a, b in spans) or None,
+        samples_s=_summed(spans, lambda counters: counters.samples) or None,
         tokens_s=tokens_s,
         padding_share=padding_s / computed_s if padding_s is not None and tokens_s is not None and computed_s else None,
         data_wait_share=_largest(waits),

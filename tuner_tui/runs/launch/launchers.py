@@ -135,10 +135,10 @@ def training_python(job: Job, environ: Mapping[str, str], cwd: Path) -> Path:
     return default_interpreter(environ) if named is None else named
 
 
-def _words(command: tuple[str, ...]) -> tuple[str, ...]:
+def _words(command: Sequence[str]) -> tuple[str, ...]:
     """The command without a leading `env NAME=value …`."""
     words = list(command)
-    if PurePath(words[0]).name == "env":
+    if words and PurePath(words[0]).name == "env":
         words.pop(0)
         while words and "=" in words[0]:
             words.pop(0)
@@ -151,9 +151,7 @@ def _python_of(words: tuple[str, ...], cwd: Path, path: str) -> Path | None:
         return None
     if PYTHON.fullmatch(PurePath(words[0]).name):
         return program
-    shebang = _shebang(program)
-    if shebang and PurePath(shebang[0]).name == "env":
-        shebang = shebang[1:]
+    shebang = _words(_shebang(program))
     if not shebang or not PYTHON.fullmatch(PurePath(shebang[0]).name):
         return None
     return _found(shebang[0], cwd, path)
