@@ -70,16 +70,15 @@ def launcher_command(
     command = tuple(argv)
     if launcher != "plain":
         program = parse_program(argv, python)
-        match launcher:
-            case "torchrun":  # on one machine with a free port, so that runs do not collide
-                meeting = "--standalone" if nodes == 1 else f"--nnodes={nodes}"
-                options: tuple[str, ...] = (meeting, f"--nproc-per-node={processes // nodes}")
-            case "accelerate":
-                options = (f"--num_processes={processes}",)
-            case "deepspeed":
-                options = (f"--num_gpus={processes // nodes}",)
+        # torchrun on one machine with a free port, so that runs do not collide.
+        meeting = "--standalone" if nodes == 1 else f"--nnodes={nodes}"
+        options = {
+            "torchrun": (meeting, f"--nproc-per-node={processes // nodes}"),
+            "accelerate": (f"--num_processes={processes}",),
+            "deepspeed": (f"--num_gpus={processes // nodes}",),
+        }
         starter = (program.python, "-m", MODULES[launcher])
-        command = (*starter, *options, *PROGRAM_FLAGS[program.kind], *program.words)
+        command = (*starter, *options[launcher], *PROGRAM_FLAGS[program.kind], *program.words)
     return command if nodes == 1 else _on_each_node(command, nodes, accelerate)
 
 

@@ -68,14 +68,12 @@ def _create_run(prepared: PreparedLaunch, root: Path) -> tuple[RunFolder, Launch
     folder = create_folder(root)
     try:
         return folder, _write_folder(prepared.in_folder(folder))
-    except OSError as error:
-        _discard(folder)
-        raise LaunchError(
-            f"The run folder cannot be written: {error.strerror} ({error.filename or folder.path})."
-        ) from error
-    except BaseException:  # KeyboardInterrupt too
-        _discard(folder)
-        raise
+    except BaseException as error:  # KeyboardInterrupt too
+        shutil.rmtree(folder.path, ignore_errors=True)
+        if not isinstance(error, OSError):
+            raise
+        problem = f"{error.strerror} ({error.filename or folder.path})"
+        raise LaunchError(f"The run folder cannot be written: {problem}.") from error
 
 
 def adopt(folder: RunFolder) -> None:
@@ -169,10 +167,6 @@ def _build_record(prepared: PreparedLaunch) -> RunRecord:
         nodes=request.nodes,
         shared_outputs=shared,
     )
-
-
-def _discard(folder: RunFolder) -> None:
-    shutil.rmtree(folder.path, ignore_errors=True)
 
 
 LAUNCH_LOCK = "launch.lock"
