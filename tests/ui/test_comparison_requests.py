@@ -22,7 +22,7 @@ RUNS = [RunRow(f"r{n:03d}", "completed", "Completed.", f"/runs/r{n:03d}") for n 
 
 def on_compare(pilot: ScreenPilot) -> bool:
     screen = pilot.app.screen
-    return isinstance(screen, CompareScreen) and screen.compared is not None
+    return isinstance(screen, CompareScreen) and screen.panel.values != (None,)
 
 
 async def test_v_compares_the_followed_run_with_the_one_picked() -> None:

@@ -391,8 +391,7 @@ class RunRequests(Requests):
             return
         screen = CompareScreen((first.name, second.name))
         compared = self._backend.compare_runs(first, second)
-        show = partial(setattr, screen, "compared")
-        await self._ask_while(screen, poll, compared, show, UNREADABLE, COMPARE_PERIOD_S)
+        await self._ask_while(screen, poll, compared, screen.show, UNREADABLE, COMPARE_PERIOD_S)
 
     async def _pick(self, heading: str, excluded: Path | None) -> Path | None:
         listed = await to_daemon_thread(self._backend.list_runs)

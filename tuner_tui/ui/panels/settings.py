@@ -116,11 +116,6 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         self._refresh_row(new)
         self.scroll_to_region(Region(0, new, 1, 1), animate=False, force=True)
 
-    @property
-    def out_of_sight(self) -> tuple[int, int]:
-        top = self.scroll_offset.y
-        return top, max(0, len(self.rows) - top - self.size.height)
-
     def on_resize(self, event: Resize) -> None:
         self.post_message(self.Resized())
         self.virtual_size = Size(self._columns, len(self.rows))
@@ -274,7 +269,7 @@ class SettingsPanel(Vertical):
         self._show_rows()
         self._show_batch()
         self._show_help()
-        self._place_estimate(self.outer_size.height)
+        self._place_estimate()
 
     def watch_next_run(self) -> None:
         self._opened = None
@@ -312,29 +307,29 @@ class SettingsPanel(Vertical):
         self._opened = opened | {group} if only_open else opened ^ {group}
         self._show_rows()
 
-    def watch_outlook(self, outlook: MemoryOutlook | None) -> None:
-        self._place_estimate(self.outer_size.height)
-
     def _entitle(self) -> None:
         """Show the preset, whether it was changed, and the number of hidden lines."""
         if self.view is None:
             return
-        above, below = self.list.out_of_sight
+        above = self.list.scroll_offset.y
+        below = max(0, len(self.list.rows) - above - self.list.size.height)
         hidden = " ".join(f"{sign} {number}" for sign, number in (("↑", above), ("↓", below)) if number)
         name = f"{self.view.preset}{'*' * self.view.dirty}" if self.view.preset else "unsaved"
         title = " · ".join(filter(None, (panel_title("settings"), name, "next run" * self.next_run, hidden)))
         set_border_text(self, title)
 
-    def _place_estimate(self, height: int) -> None:
-        bar = self.query_one("#estimate", RowsPanel)
+    def _place_estimate(self) -> None:
+        bar, height = self.query_one("#estimate", RowsPanel), self.outer_size.height
         bar.display = height >= ROOM_FOR_ESTIMATE
         most = 4 if self.outlook is not None and self.outlook.data is not None else 3
         rows = most if height >= ROOM_FOR_MORE_HELP else 2 if height >= ROOM_FOR_TIME else 1
         bar.styles.height = rows
         bar.values = (self.outlook, rows, "" if self.view is None else self.view.ended)
 
+    watch_outlook = _place_estimate
+
     def on_resize(self, event: Resize) -> None:
-        self._place_estimate(event.size.height)
+        self._place_estimate()
         text = self._help
         text.display = event.size.height >= ROOM_FOR_HELP
         text.styles.height = 4 if event.size.height >= ROOM_FOR_MORE_HELP and event.size.width < 60 else 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.binding import BindingType
-from textual.reactive import reactive
 
 from tuner_tui.ui.keys import GLOSSARIES, KEYS
 from tuner_tui.ui.screens.full_screen import PanelScreen
@@ -14,18 +13,17 @@ from tuner_tui.view.comparison_rows import ComparisonScene, comparison_rows
 
 
 class CompareScreen(PanelScreen):
-    """Shows `compared`, which the app sets."""
+    """Shows a comparison, which the app sets."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["compare"]]
     HELP_KEYS = KEYS["compare"]
     GLOSSARY = GLOSSARIES["compare"]
 
     panel: RowsPanel
-    compared: reactive[ComparisonScene | None] = reactive(None, init=False, repaint=False)
 
     def __init__(self, names: tuple[str, str]) -> None:
         title = f"Compare · {names[0]} and {names[1]}"
         super().__init__(RowsPanel(comparison_rows, None, can_focus=True, fills=True), title)
 
-    def watch_compared(self, compared: ComparisonScene | None) -> None:
+    def show(self, compared: ComparisonScene) -> None:
         self.panel.values = (compared,)

@@ -6,7 +6,6 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
@@ -160,12 +159,7 @@ class MainScreen(FullScreen):
 
     # layout
 
-    def on_resize(self) -> None:
-        self.arrange_panels()
-
-    @on(TroubleshootingPanel.RowsChanged)
     def arrange_panels(self) -> None:
-        grid = self.query_one(PanelGrid)
         width, footer, status = self.size.width, self.size.height > 4, self.size.height > 1
         self.query_one(KeyFooter).display = footer
         self.query_one(StatusLine).display = status
@@ -177,14 +171,13 @@ class MainScreen(FullScreen):
         strip = self.query_one(PageTabs)
         strip.pages, strip.numbers, strip.shown = arrangement.paged, PAGES, arrangement.active
         for page in BELOW:  # where the tabs name it, it has no title of its own
-            self.query_one(f"#{page}").border_title = "" if page == arrangement.active else panel_title(page)
+            set_border_text(self.query_one(f"#{page}"), "" if page == arrangement.active else panel_title(page))
         box = arrangement.boxes.get("troubles")
         troubles.set_class(box is not None and box.height == BRIEF_ROWS, "-brief")
         self.query_one(PlotsPanel).loss = "live" not in arrangement.boxes
-        grid.show(arrangement)
+        self.query_one(PanelGrid).show(arrangement)
 
-    def watch_page(self) -> None:
-        self.arrange_panels()
+    on_resize = watch_page = on_troubleshooting_panel_rows_changed = arrange_panels
 
     def show_page(self, page: str) -> None:
         self.page = page
