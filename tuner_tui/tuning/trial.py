@@ -273,5 +273,4 @@ class TrialProtocol(Struct, frozen=True):
 
     def to_json(self) -> str:
         """Return the part for the observer as JSON."""
-        values = {"spread": self.spread, "least_s": self.least_s, "most_s": self.most_s, "evaluate": self.evaluate}
-        return json.dumps(values)
+        return json.dumps({name: getattr(self, name) for name in ("spread", "least_s", "most_s", "evaluate")})

@@ -240,7 +240,6 @@ class Tuner:
     def write(self, history: TrialHistory, report: TrialReport) -> None:
         """Log the last trial of the history."""
         search = self.search_from(history, False)
-        limit = search.space.limit_bytes
         self.log.add(
             trial_log.TrialCompleted(
                 t=self.now(),
@@ -248,7 +247,7 @@ class Tuner:
                 skipped=search.skipped,
                 unreachable=tuple(sorted(report.unreachable)),
                 capacity_bytes=search.space.capacity_bytes,
-                limit_bytes=None if limit is None else int(limit),
+                limit_bytes=search.space.limit_bytes,
                 whole_job=search.space.whole_job,
             )
         )
@@ -324,7 +323,7 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: trial_log.TrialLog) -> tria
         started = trial_log.TuningStarted(
             t=time.time(),
             capacity_bytes=space.capacity_bytes,
-            limit_bytes=None if space.limit_bytes is None else int(space.limit_bytes),
+            limit_bytes=space.limit_bytes,
             deadline_t=deadline_t,
             load=load,
             busy=quiet.busy,

@@ -63,12 +63,12 @@ class Found:
     @property
     def ooms(self) -> int:
         """Number of runs that ran out of memory."""
-        return sum(probe.peak_bytes is None for probe in self.probes)
+        return sum(probe.point is None for probe in self.probes)
 
     @property
     def tested(self) -> bool:
         """Whether the resulting batch was run and fitted."""
-        return not self.best or any(probe.batch == self.best and probe.peak_bytes is not None for probe in self.probes)
+        return not self.best or any(probe.batch == self.best and probe.point is not None for probe in self.probes)
 
 
 def finds(finder: Finder, machines: list[SimulatedGpu]) -> list[Found]:

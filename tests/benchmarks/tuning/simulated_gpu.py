@@ -11,6 +11,7 @@ import math
 import random
 from dataclasses import dataclass, replace
 
+from tuner_tui.memory.fit import PeakPoint
 from tuner_tui.tuning.search.batch_search import BatchProbe
 
 GIB = 2**30
@@ -55,13 +56,18 @@ class SimulatedGpu:
 
     def run(self, batch: int) -> BatchProbe:
         if not self.fits(batch):
-            return BatchProbe(batch, None)
+            return probe(batch, None)
         jitter = 1 + random.Random(self.seed * 7919 + batch).gauss(0, self.noise)
         resident = None if self.resident is None else int(self.resident)
         peak = self.needed(batch) if self.reserves else self.allocated(batch)
         unused = peak - self.allocated(batch)
         line_bytes = int((self.line(batch) + unused) * jitter) if self.knows_parts else None
-        return BatchProbe(batch, int(peak * jitter), line_bytes, resident)
+        return probe(batch, int(peak * jitter), line_bytes, resident)
+
+
+def probe(batch: int, peak: int | None, batch_peak: int | None = None, resident: int | None = None) -> BatchProbe:
+    """A run with these peaks; None if it ran out of memory."""
+    return BatchProbe(batch, None if peak is None else PeakPoint(batch, peak, batch_peak, resident))
 
 
 def random_gpu(seed: int) -> SimulatedGpu:

@@ -17,10 +17,10 @@ from tests.benchmarks.tuning.batch_search import (
     search_by_peaks_alone,
     search_without_estimate,
 )
-from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu, fragmented_gpu, random_gpu
+from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu, fragmented_gpu, probe, random_gpu
 from tuner_tui.advice.batch_scaling import divisors
 from tuner_tui.memory.fit import PeakModel
-from tuner_tui.tuning.search.batch_search import MAX_PROBES, BatchProbe, BatchSearch
+from tuner_tui.tuning.search.batch_search import MAX_PROBES, BatchSearch
 
 GIB = 2**30
 
@@ -30,17 +30,17 @@ def test_the_result_was_run_left_its_reserve_and_is_within_the_dataset(seed: int
     machine = random_gpu(seed)
     best, probes = search(machine, most)
     assert len(probes) <= MAX_PROBES
-    assert sum(probe.peak_bytes is None for probe in probes) <= 2
+    assert sum(probe.point is None for probe in probes) <= 2
     assert len({probe.batch for probe in probes}) == len(probes)
     assert all(1 <= probe.batch <= most for probe in probes)
     if best:
         (run,) = [probe for probe in probes if probe.batch == best]
-        assert run.peak_bytes is not None
-        assert run.peak_bytes <= machine.capacity * 0.97
+        assert run.point is not None
+        assert run.point.peak_bytes <= machine.capacity * 0.97
 
 
 def test_one_sample_that_does_not_fit_ends_the_search_with_nothing() -> None:
-    searched = BatchSearch(8 * GIB, max_batch=512, probes=(BatchProbe(1, None),))
+    searched = BatchSearch(8 * GIB, max_batch=512, probes=(probe(1, None),))
     assert searched.propose() is None
     assert searched.best is None
 
@@ -55,7 +55,7 @@ def test_a_good_estimate_needs_two_or_three_runs() -> None:
 def test_an_estimate_twice_too_small_costs_at_most_one_out_of_memory() -> None:
     machine = SimulatedGpu(24 * GIB, 6 * GIB, GIB, 6 * GIB, 0.0, 0.01, 0.001, (-0.5, -0.5), True, 1)
     best, probes = search(machine, 512)
-    assert sum(probe.peak_bytes is None for probe in probes) <= 1
+    assert sum(probe.point is None for probe in probes) <= 1
     assert best >= 0.75 * machine.true_maximum(512)
 
 
@@ -64,7 +64,7 @@ def test_the_dataset_bounds_the_batch() -> None:
     proposal = roomy.propose()
     assert proposal is not None
     assert proposal.batch == 7
-    assert after(roomy, BatchProbe(7, 2 * GIB, 2 * GIB)).propose() is None
+    assert after(roomy, probe(7, 2 * GIB, 2 * GIB)).propose() is None
 
 
 @pytest.mark.parametrize("finder", [search, search_without_estimate], ids=["estimate", "no-estimate"])
@@ -111,14 +111,14 @@ def test_one_sample_that_takes_two_thirds_of_the_gpu_does_not_end_the_search() -
     best, probes = search_without_estimate(machine, 2048)
     assert probes[0].batch == 1
     assert len(probes) <= 4
-    assert all(probe.peak_bytes is not None for probe in probes)
+    assert all(probe.point is not None for probe in probes)
     assert best >= 0.95 * 465  # (24 × 0.97 - 16) × 64 = 465.9
     assert search_by_peaks_alone(machine, 2048)[0] >= 0.95 * 465
 
 
 def test_one_run_proves_a_batch_by_what_is_resident() -> None:
     """A first sample took 12 of 24 GiB, 10 of them resident: at most 2.05 GiB each, 23.28 hold 6, and 12 + 5.5 × 2."""
-    searched = after(BatchSearch(24 * GIB, max_batch=64), BatchProbe(1, 12 * GIB, 12 * GIB, 10 * GIB))
+    searched = after(BatchSearch(24 * GIB, max_batch=64), probe(1, 12 * GIB, 12 * GIB, 10 * GIB))
     proposal = searched.propose()
     assert proposal is not None
     assert (proposal.batch, proposal.reason) == (6, "shown to be safe by the last trial")
@@ -135,14 +135,14 @@ def test_a_phase_that_is_steeper_beyond_the_measured_sizes_is_within_the_proof()
     while (proposal := state.propose()) is not None:
         size = peak(proposal.batch)
         assert size <= 80 * GIB, proposal
-        state = after(state, BatchProbe(proposal.batch, size, size, resident))
+        state = after(state, probe(proposal.batch, size, size, resident))
     assert state.best is not None
     assert state.best.batch in (40, 41, 42)  # (77.6 - 14.8) / 1.5 = 41.9
 
 
 def test_after_running_out_of_memory_far_above_what_fits_the_next_size_is_between() -> None:
     """Two samples fit and 128 do not: 16 is the geometric mean."""
-    searched = after(BatchSearch(24 * GIB, max_batch=512), BatchProbe(2, 6 * GIB), BatchProbe(128, None))
+    searched = after(BatchSearch(24 * GIB, max_batch=512), probe(2, 6 * GIB), probe(128, None))
     proposal = searched.propose()
     assert proposal is not None
     assert 2 < proposal.batch <= 16
@@ -161,7 +161,7 @@ def test_only_sizes_that_hold_the_effective_batch_are_run(seed: int, effective: 
 
 
 def test_a_size_that_failed_a_second_time_is_not_trusted() -> None:
-    searched = after(BatchSearch(80 * GIB, max_batch=64), BatchProbe(32, 40 * GIB), BatchProbe(16, 30 * GIB))
-    assert searched.best == BatchProbe(32, 40 * GIB)
-    again = after(searched, BatchProbe(32, None))
-    assert again.best == BatchProbe(16, 30 * GIB)
+    searched = after(BatchSearch(80 * GIB, max_batch=64), probe(32, 40 * GIB), probe(16, 30 * GIB))
+    assert searched.best == probe(32, 40 * GIB)
+    again = after(searched, probe(32, None))
+    assert again.best == probe(16, 30 * GIB)

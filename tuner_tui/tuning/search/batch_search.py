@@ -32,16 +32,10 @@ MAX_PROBES = 7
 
 
 class BatchProbe(Struct, frozen=True):
-    """Peak memory of one short run at `batch`; both peaks are None if it ran out of memory.
-
-    `batch_peak_bytes` is the peak of forward and backward alone, if known separately from the optimizer step's;
-    `resident_bytes` is a lower bound of what does not depend on the batch.
-    """
+    """One short run at `batch`, and its peak memory as a point of the memory model; None if it ran out of memory."""
 
     batch: int
-    peak_bytes: int | None
-    batch_peak_bytes: int | None = None
-    resident_bytes: int | None = None
+    point: PeakPoint | None
 
 
 class BatchProposal(Struct, frozen=True):
@@ -85,21 +79,17 @@ class BatchSearch(Struct, frozen=True):
 
     @property
     def _is_cautious(self) -> bool:
-        return self.careful or any(probe.peak_bytes is None for probe in self.probes)
+        return self.careful or any(probe.point is None for probe in self.probes)
 
     @property
     def _failed(self) -> int:
         """The smallest batch that ran out of memory or left too little free; `max_batch + 1` if there is none."""
-        bad = [p.batch for p in self.probes if p.peak_bytes is None or p.peak_bytes > self.limit_bytes]
+        bad = [p.batch for p in self.probes if p.point is None or p.point.peak_bytes > self.limit_bytes]
         return min(bad, default=self.max_batch + 1)
 
     @property
     def _points(self) -> list[PeakPoint]:
-        return [
-            PeakPoint(p.batch, p.peak_bytes, p.batch_peak_bytes, p.resident_bytes)
-            for p in self.probes
-            if p.peak_bytes is not None
-        ]
+        return [probe.point for probe in self.probes if probe.point is not None]
 
     def propose(self) -> BatchProposal | None:
         """Return the next batch to run, or None at the end of the search."""
@@ -131,21 +121,21 @@ class BatchSearch(Struct, frozen=True):
         whole GPU.
         """
         best, failed = self.best, next(probe for probe in self.probes if probe.batch == self._failed)
-        if best is None or best.peak_bytes is None:
+        if best is None or best.point is None:
             return BatchProposal(self._failed // 2, "half the size that failed")
         model = fit(self._points)
-        if failed.peak_bytes is None and model is not None:
+        if failed.point is None and model is not None:
             explained = model.peak_bytes(failed.batch) >= self.limit_bytes * (1 - self.reserve)
-            if explained and sum(probe.peak_bytes is None for probe in self.probes) == 1:
+            if explained and sum(probe.point is None for probe in self.probes) == 1:
                 below = model.largest_batch(self.limit_bytes * (1 - self.reserve))
                 return BatchProposal(min(below, failed.batch - 1), "by the fitted model, with twice the reserve")
-        if failed.peak_bytes is None and failed.batch > 2 * best.batch:
+        if failed.point is None and failed.batch > 2 * best.batch:
             return BatchProposal(math.isqrt(best.batch * failed.batch), "far below the size that failed")
-        if failed.peak_bytes is None:
+        if failed.point is None:
             room, grown = self.limit_bytes * (1 - self.reserve), self.capacity_bytes
         else:
-            room, grown = self.limit_bytes * (1 - NOISE_SHARE), failed.peak_bytes
-        share = (room - best.peak_bytes) / max(1, grown - best.peak_bytes)
+            room, grown = self.limit_bytes * (1 - NOISE_SHARE), failed.point.peak_bytes
+        share = (room - best.point.peak_bytes) / max(1, grown - best.point.peak_bytes)
         batch = best.batch + int(share * (failed.batch - best.batch))
         return BatchProposal(min(batch, failed.batch - 1), "below the size that failed, fitted to both")
 

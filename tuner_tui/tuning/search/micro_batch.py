@@ -164,21 +164,18 @@ class MicroBatchSizes(Struct, frozen=True):
         """One probe per size, from all settings whose memory depends on the micro batch in the same way."""
         probes: dict[int, BatchProbe] = {}
         for result in self.context.results.on_line(self.current.settings):
-            if not result.out_of_memory and result.peak_bytes is None:
-                continue
-            peak = None if result.out_of_memory else result.peak_bytes
-            probe = BatchProbe(result.micro, peak, result.batch_peak_bytes, result.resident_bytes)
-            earlier = probes.setdefault(result.micro, probe)
-            if earlier.peak_bytes is not None and (probe.peak_bytes is None or probe.peak_bytes > earlier.peak_bytes):
-                probes[result.micro] = probe  # the worse counts
+            point, earlier = result.peak_point, probes.get(result.micro)
+            if result.out_of_memory:
+                probes[result.micro] = BatchProbe(result.micro, None)
+            elif point is not None and (
+                earlier is None or (earlier.point is not None and point.peak_bytes > earlier.point.peak_bytes)
+            ):  # the worse counts
+                probes[result.micro] = BatchProbe(result.micro, point)
         return tuple(probes.values())
 
     def _memory_points(self, result: SettingsResult) -> list[PeakPoint]:
-        return [
-            PeakPoint(measured.micro, measured.peak_bytes, measured.batch_peak_bytes, measured.resident_bytes)
-            for measured in self.context.results.on_line(result.settings)
-            if measured.peak_bytes is not None
-        ]
+        points = (measured.peak_point for measured in self.context.results.on_line(result.settings))
+        return [point for point in points if point is not None]
 
     def _prior(self) -> PeakModel | None:
         """The memory model measured last with other knobs, adapted to the present ones; else the estimate."""

@@ -10,6 +10,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
+from tuner_tui.memory.fit import PeakPoint
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, StepBreakdown, WholeJob
@@ -103,14 +104,13 @@ class SettingsResult(Struct, frozen=True, dict=True):
         return max((run.peak_bytes for run in self.runs if run.peak_bytes is not None), default=None)
 
     @property
-    def batch_peak_bytes(self) -> int | None:
-        """The highest peak of forward and backward alone."""
-        return max((run.batch_peak_bytes for run in self.runs if run.batch_peak_bytes is not None), default=None)
-
-    @property
-    def resident_bytes(self) -> int | None:
-        """The lowest of the lower bounds of what does not depend on the micro batch."""
-        return min((run.resident_bytes for run in self.runs if run.resident_bytes is not None), default=None)
+    def peak_point(self) -> PeakPoint | None:
+        """The highest peaks, and the lowest bound of what is resident, for the memory model; None without a peak."""
+        batch_peaks = (run.batch_peak_bytes for run in self.runs if run.batch_peak_bytes is not None)
+        resident = (run.resident_bytes for run in self.runs if run.resident_bytes is not None)
+        if self.peak_bytes is None:
+            return None
+        return PeakPoint(self.micro, self.peak_bytes, max(batch_peaks, default=None), min(resident, default=None))
 
     @property
     def breakdown(self) -> StepBreakdown:

@@ -142,9 +142,9 @@ class SearchSpace(Struct, frozen=True, kw_only=True):
     waits_idly: bool = False
 
     @property
-    def limit_bytes(self) -> float | None:
+    def limit_bytes(self) -> int | None:
         """Peak memory that leaves the reserve free; None if the capacity is unknown."""
-        return None if self.capacity_bytes is None else self.capacity_bytes * (1 - self.reserve)
+        return None if self.capacity_bytes is None else int(self.capacity_bytes * (1 - self.reserve))
 
     @property
     def on_gpu(self) -> bool:
