@@ -45,12 +45,10 @@ class GpuMonitor:
         self._identify = identify
         self._clock = clock
         self._ticks = 0
-        self._name = f"GPU {gpu.index}"
-        self._power_limit_w: float | None = None
         self.described: Gpu | None = None
         """The GPU as it was when it first answered: its UUID and what else does not change."""
         self._started_s = clock()
-        self._sample = self._slow = GpuSample(index=gpu.index, name=self._name)
+        self._identity = self._sample = self._slow = GpuSample(gpu.index, f"GPU {gpu.index}")
         self._read_s: float | None = None
         self._xid: tuple[int, float] | None = None
         self.answered = threading.Event()
@@ -62,7 +60,7 @@ class GpuMonitor:
         try:
             if self.described is None:
                 self.described = gpu = self._gpu.describe()
-                self._name, self._power_limit_w = gpu.name, gpu.power_limit_w
+                self._identity = replace(self._identity, name=gpu.name, power_limit_w=gpu.power_limit_w)
             fast = self._gpu.fast()
             if reads_slow:
                 slow = self._gpu.slow()
@@ -70,15 +68,15 @@ class GpuMonitor:
             self._ticks += 1
         except GpuUnavailable:
             # Its row stays, without outdated figures.
-            lost = GpuSample(self._gpu.index, self._name, power_limit_w=self._power_limit_w, lost=True)
+            lost = replace(self._identity, lost=True)
             self._sample = replace(lost, memory_total_bytes=self._sample.memory_total_bytes)
             self._slow, self._ticks = lost, 0
         else:
-            slow = self._slow
+            identity, slow = self._identity, self._slow
             self._sample = replace(
                 fast,
-                name=self._name,
-                power_limit_w=self._power_limit_w,
+                name=identity.name,
+                power_limit_w=identity.power_limit_w,
                 temperature_c=slow.temperature_c,
                 fan_pct=slow.fan_pct,
                 processes=slow.processes,

@@ -201,16 +201,14 @@ class _Comparison:
 
     def optimizer(self) -> Iterator[str]:
         here, there = self._first, self._reference
+        steps = here.optimizer_steps, there.optimizer_steps
         if here.moments is None or there.moments is None:
             return
         self.compared.append("optimizer")
         if there.moments and not here.moments:
             yield "optimizer moments are empty"
-        elif here.optimizer_steps != there.optimizer_steps and None not in (
-            here.optimizer_steps,
-            there.optimizer_steps,
-        ):
-            yield f"the optimizer counts {here.optimizer_steps:g} steps instead of {there.optimizer_steps:g}"
+        elif None not in steps and steps[0] != steps[1]:
+            yield f"the optimizer counts {steps[0]:g} steps instead of {steps[1]:g}"
 
     def learning_rate(self) -> Iterator[str]:
         there, here, begun = self._reference, self._first, self._begun

@@ -303,29 +303,27 @@ def _explain_mismatch(
     reached: Mapping[int, RecordedCollective], ranks: Mapping[int, ProcessDump], look: _Look, marks: tuple[str, ...]
 ) -> Hang:
     """All ranks wait in a collective of the same number: they are not the same one, or it just takes long."""
-    entries = list(reached.values())
-    evidence = tuple(_waits(rank, ranks[rank], entry, look) for rank, entry in sorted(reached.items()))
-    number = entries[0].number
-    groups: dict[str, list[int]] = {}
-    for rank, entry in sorted(reached.items()):
-        groups.setdefault(entry.operation, []).append(rank)
-    if len(groups) > 1:
-        parts = "; ".join(f"{name_ranks(members)} in {operation}" for operation, members in groups.items())
-        sentence = f"The ranks differ in collective no. {number}: {parts}. One skips a call, or calls in another order."
-        return Hang("other-collective", sentence, evidence, _minority(groups, ranks), marks)
-    operation = entries[0].operation
-    for difference, values in (
-        ("of other types", {rank: entry.types for rank, entry in reached.items()}),
-        ("of another size", {rank: entry.sizes for rank, entry in reached.items() if operation in SAME_SIZES}),
-    ):
-        groups = {}
-        for rank, value in sorted(values.items()):
+    first, entries = next(iter(reached.values())), sorted(reached.items())
+    evidence = tuple(_waits(rank, ranks[rank], entry, look) for rank, entry in entries)
+    called = f"The ranks called {first} with tensors"
+    operations = [(rank, entry.operation) for rank, entry in entries]
+    types = [(rank, entry.types) for rank, entry in entries]
+    sizes = [(rank, entry.sizes) for rank, entry in entries if first.operation in SAME_SIZES]
+    comparisons: tuple[tuple[HangKind, str, str, list[tuple[int, str]]], ...] = (
+        ("other-collective", f"The ranks differ in collective no. {first.number}", "in", operations),
+        ("other-shape", f"{called} of other types", "gave", types),
+        ("other-shape", f"{called} of another size", "gave", sizes),
+    )
+    for kind, difference, verb, values in comparisons:
+        groups: dict[str, list[int]] = {}
+        for rank, value in values:
             groups.setdefault(value, []).append(rank)
         if len(groups) > 1:
-            parts = "; ".join(f"{name_ranks(members)} gave {value}" for value, members in groups.items())
-            sentence = f"The ranks called {entries[0]} with tensors {difference}: {parts}."
-            return Hang("other-shape", sentence, evidence, _minority(groups, ranks), marks)
-    return Hang("unknown", f"All ranks are in {entries[0]}: the transfer itself does not end.", evidence, (), marks)
+            parts = "; ".join(f"{name_ranks(members)} {verb} {value}" for value, members in groups.items())
+            cause = " One skips a call, or calls in another order." if kind == "other-collective" else ""
+            minority = tuple(ranks[rank].pid for rank in min(groups.values(), key=len))
+            return Hang(kind, f"{difference}: {parts}.{cause}", evidence, minority, marks)
+    return Hang("unknown", f"All ranks are in {first}: the transfer itself does not end.", evidence, (), marks)
 
 
 def _without_record(ranks: Mapping[int, ProcessDump], look: _Look, dead: frozenset[int]) -> Hang:
@@ -363,10 +361,6 @@ def _members(group: str, records: Mapping[int, RecordedCollectives]) -> set[int]
     """The ranks of a process group, empty where the record does not name it."""
     sizes = [set(record.groups.get(group, ())) for record in records.values()]
     return set().union(*sizes)
-
-
-def _minority(groups: Mapping[str, Sequence[int]], ranks: Mapping[int, ProcessDump]) -> tuple[int, ...]:
-    return tuple(ranks[rank].pid for rank in min(groups.values(), key=len))
 
 
 def _waits(rank: int, process: ProcessDump, entry: RecordedCollective, look: _Look) -> str:
