@@ -124,6 +124,8 @@ class Session:
 
     def __init__(self, run_dir: str, launched: bool) -> None:
         """`launched`: this is the launched process or a rank of it."""
+        self.get_step: Callable[[], int | None] = _return_none
+        self.at_exit: Callable[[], None] = _return_none
         self._start(run_dir, launched)
 
     def _start(self, run_dir: str, launched: bool) -> None:
@@ -131,9 +133,7 @@ class Session:
         self.launched = launched
         self.is_open = False
         self.phase = "starting"
-        self.get_step: Callable[[], int | None] = _return_none
         self.failure: tuple[int, str] | None = None
-        self.at_exit: Callable[[], None] = _return_none
         self._written_phase: str | None = None
         self._shown = True
         self._phase_tokens = float(PHASE_BURST)
@@ -186,8 +186,8 @@ class Session:
             world_size=world_size,
             independent=independent,
             python=".".join(str(part) for part in sys.version_info[:3]),
-            torch=_version("torch"),
-            transformers=_version("transformers"),
+            torch=version_of("torch"),
+            transformers=version_of("transformers"),
             device=_device(),
         )
         self._write_phase()
@@ -293,16 +293,15 @@ class Session:
         """Reset in a forked child, which stays silent until it trains."""
         if self._file is not None:
             self._file.close()
-        at_exit, step_of = self.at_exit, self.get_step
         self._start(self.run_dir, launched)
-        self.at_exit, self.get_step = at_exit, step_of
 
 
 def _return_none() -> None:
     return None
 
 
-def _version(name: str) -> str | None:
+def version_of(name: str) -> str | None:
+    """The version of a library, None if it is not imported."""
     version = getattr(sys.modules.get(name), "__version__", None)
     return None if version is None else str(version)
 

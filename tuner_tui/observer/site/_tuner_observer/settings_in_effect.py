@@ -6,7 +6,6 @@ And the options of the script's argument parsers: through them, settings and a c
 from __future__ import annotations
 
 import gc
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from .counters.script_variables import variables_of
 from .import_hooks import call_after, call_before, call_safely
 from .names import LIBRARIES, NAMES
-from .session import Session
+from .session import Session, version_of
 
 
 def count_parameters(*models: Any, optimized: list[Any] | None = None) -> dict[str, int]:
@@ -97,12 +96,13 @@ class SettingsInEffect:
 
     def hook_optimizers(self, optimizer_class: Any) -> None:
         """Remember the rate that an optimizer is constructed with: a schedule may change it before the first step."""
-        call_after(optimizer_class, "add_param_group", lambda _, optimizer, *__, **___: self._remember_rate(optimizer))
 
-    def _remember_rate(self, optimizer: Any) -> None:
-        rate = optimizer.param_groups[0].get("lr")
-        if isinstance(rate, (int, float)):
-            self._constructed.setdefault(optimizer, rate)
+        def group_added(_: None, optimizer: Any, *__: Any, **___: Any) -> None:
+            rate = optimizer.param_groups[0].get("lr")
+            if isinstance(rate, (int, float)):
+                self._constructed.setdefault(optimizer, rate)
+
+        call_after(optimizer_class, "add_param_group", group_added)
 
     @property
     def has_optimizer(self) -> bool:
@@ -119,9 +119,7 @@ class SettingsInEffect:
         self._checks = 0
         group = optimizer.param_groups[0]
         self._current["optimizer"] = type(optimizer).__name__
-        for name in ("fused", "foreach"):
-            if name in group:
-                self._current[name] = group[name]
+        self._current.update({name: group[name] for name in ("fused", "foreach") if name in group})
         rate = self._constructed.get(optimizer, group.get("initial_lr", group.get("lr")))
         if not self._has_arguments and isinstance(rate, (int, float)):
             self._current["learning_rate"] = rate
@@ -166,10 +164,8 @@ class SettingsInEffect:
 
     def read_versions(self) -> None:
         """Add versions of libraries, most of which are imported after the `started` event."""
-        for name in ("transformers", "accelerate", "peft", "trl", "lightning"):
-            version = getattr(sys.modules.get(name), "__version__", None)
-            if version is not None:
-                self._current[name] = str(version)
+        versions = {name: version_of(name) for name in ("transformers", "accelerate", "peft", "trl", "lightning")}
+        self._current.update({name: version for name, version in versions.items() if version is not None})
 
     def read_model(self, model: Any) -> None:
         self.model_searched = True

@@ -213,7 +213,9 @@ class _Recording:
         # torch still marks this optimizer step. The end of a mark that began in one profile must not come in the next
         # one, where it would write to memory that was freed: so a plain step lies between the two.
         if done in (self._wanted, self._wanted + 2):
-            profile, self._is_starting = self._make_profile(), True
+            kinds = self._torch.profiler.ProfilerActivity
+            activities = [kinds.CPU, kinds.CUDA] if self._device() == "cuda" else [kinds.CPU]
+            profile, self._is_starting = self._torch.profiler.profile(activities=activities), True
             profile.start()
             self._profile, self._is_starting = profile, False  # one that did not start must not be stopped
             self._mark(MARK)
@@ -229,12 +231,6 @@ class _Recording:
         steps = sorted(times[n + 1] - times[n] for n in range(self._wanted))
         return steps[self._wanted // 2]
 
-    def _make_profile(self) -> Any:
-        activities = [self._torch.profiler.ProfilerActivity.CPU]
-        if self._device() == "cuda":
-            activities.append(self._torch.profiler.ProfilerActivity.CUDA)
-        return self._torch.profiler.profile(activities=activities)
-
     def _stop(self) -> None:
         self.restore()
         profile, self._profile = self._profile, None
@@ -247,17 +243,13 @@ class _Recording:
             "step_s": ((last[1] - first[1]) or (last[0] - first[0])) / self._wanted,
             "data_s": (last[2] - first[2]) / self._wanted,
             "lost_s": took_s - (len(self._marks) - 1 - self._wanted) * self._plain_step_s(),
-            "compiled": self._is_compiled(),
+            # Inside of what torch.compile has compiled no module is called.
+            "compiled": bool(getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)),
         }
         self._ended(answer, profile.profiler.kineto_results)
 
     def _device(self) -> str:
         return "cuda" if self._torch.cuda.is_initialized() else "cpu"
-
-    def _is_compiled(self) -> bool:
-        """Whether torch.compile has compiled anything: inside of that no module is called."""
-        convert = sys.modules.get("torch._dynamo.convert_frame")
-        return bool(getattr(convert, "FRAME_COUNTER", 0))
 
     def _name_modules(self) -> None:
         """Record each call of a module of the model under its name in the model."""

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from . import longest_batch, process_role
@@ -21,7 +22,7 @@ from .counters.step_counters import StepCounters
 from .data_streams import DrawnSamples, is_stream, length_of, repeats_in_workers
 from .hooks.injection import InjectionLog, inject_training_arguments
 from .hooks.optimizer_steps import hook_compilation, is_compiling_function
-from .import_hooks import call_after, call_around, call_before, call_safely
+from .import_hooks import call_after, call_before, call_safely
 from .names import LIBRARIES
 from .process_exit import is_out_of_memory, redact
 from .session import Session
@@ -123,11 +124,6 @@ class TrialController:
         """Remember the Trainer, which is used for the evaluation."""
         self._trainer = weakref.ref(trainer)
 
-    def trainer_returned(self, _: None, __: Any, error: BaseException | None) -> None:
-        """Finish the trial unless the training failed."""
-        if error is None:
-            self.training_ended()
-
     def compiling(self) -> None:
         """Exclude the current step and the next one from the measurement."""
         self._compiled_at = self._counters.own_steps
@@ -158,14 +154,14 @@ class TrialController:
         self._longest_given += due
         return due
 
-    def optimizer_begins(self, args: Any, kwargs: Any) -> None:
+    def optimizer_begins(self, _: Any, args: Any, kwargs: Any) -> None:
         """With a closure (as Lightning uses) forward and backward run inside the step and cannot be separated."""
         self._closure = self._closure or any(map(callable, (*args, *kwargs.values())))
         if self._finished_s is None and not self._closure:
             self._memory.before_step()
             self._stopwatch.optimizer_begins()
 
-    def optimizer_ends(self, optimizer: Any) -> None:
+    def optimizer_ends(self, optimizer: Any, *_: Any) -> None:
         if self._finished_s is not None:
             return
         if not self._closure:
@@ -356,22 +352,18 @@ def hook_trial(name: str, module: Any, trial: TrialController, session: Session)
     elif name == "torch.optim.optimizer":
         is_compiling = is_compiling_function()
 
-        def begins(_: Any, args: Any, kwargs: Any) -> None:
-            if not is_compiling():
-                call_safely(trial.optimizer_begins, args, kwargs)
+        def unless_compiling(hook: Callable[..., None]) -> Callable[..., None]:
+            return lambda *call: None if is_compiling() else call_safely(hook, *call)
 
-        def ends(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if not is_compiling():
-                call_safely(trial.optimizer_ends, optimizer)
-
-        module.register_optimizer_step_pre_hook(begins)
-        module.register_optimizer_step_post_hook(ends)
+        module.register_optimizer_step_pre_hook(unless_compiling(trial.optimizer_begins))
+        module.register_optimizer_step_post_hook(unless_compiling(trial.optimizer_ends))
     elif name == "torch._dynamo.callback":
         hook_compilation(module, (trial.compiling,))
     elif name == "transformers.training_args":
         inject_training_arguments(module, _SilentInjection(session, LIBRARIES["trial_arguments"]))
     elif name == "transformers.trainer":
-        call_around(module.Trainer, "train", trial.set_trainer, trial.trainer_returned)
+        call_before(module.Trainer, "train", trial.set_trainer)
+        call_after(module.Trainer, "train", lambda *_, **__: trial.training_ended())
 
 
 class _SilentInjection(InjectionLog):

@@ -209,7 +209,8 @@ class TrialMemory:
         if self._torch.cuda.is_initialized():
             return {**fields, **self._cuda_fields()}
         if has_data_limit():
-            fields["data_peak_bytes"] = max(self._data, private_writable_bytes() or 0) or None
+            self._read_data()
+            fields["data_peak_bytes"] = self._data or None
         return fields
 
     def _cuda_fields(self) -> dict[str, int | None]:
@@ -255,12 +256,11 @@ class TrialMemory:
 
     def _watch(self, stop: threading.Event) -> None:
         while not stop.wait(SAMPLE_INTERVAL_S):
-            self._data = max(self._data, private_writable_bytes() or 0)
+            self._read_data()
 
-
-def private_writable_bytes() -> int | None:
-    """Private writable memory of this process, None if unknown."""
-    return status_bytes(b"VmData")[0]
+    def _read_data(self) -> None:
+        """Read the private writable memory of this process."""
+        self._data = max(self._data, status_bytes(b"VmData")[0] or 0)
 
 
 def has_data_limit() -> bool:

@@ -66,7 +66,9 @@ class BatchLog:
         steps, self._steps = self._steps, []
         if not steps:
             return
-        losses = self._take(steps[-1][0])
+        losses = []
+        while self.losses and self.losses[0][0] <= steps[-1][0]:
+            losses.append(self.losses.popleft())
         on_gpu = [(call, loss) for call, loss in losses if type(loss) is not float]
         if not on_gpu:
             self._write(steps, dict(losses))
@@ -88,12 +90,6 @@ class BatchLog:
             line = f'{_line(_step(step + 1, 0, pending), [])[:-1]},"unfinished":true}}'
             self._session.append("batches", [line], MAX_BYTES)
         self._steps = []
-
-    def _take(self, backwards: int) -> list[tuple[int, Any]]:
-        taken = []
-        while self.losses and self.losses[0][0] <= backwards:
-            taken.append(self.losses.popleft())
-        return taken
 
     def _write(self, steps: list[Step], losses: dict[int, float]) -> None:
         lines = []

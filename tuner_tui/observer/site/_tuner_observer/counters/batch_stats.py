@@ -249,10 +249,8 @@ class IteratorStats:
             taken = mask.numel()
             self.estimated = self.estimated or taken < elements
             real = int(int(mask.count_nonzero()) * elements / taken + 0.5)
-            self._real, self._elements = (
-                self._real * MASK_SHARE_DECAY + real,
-                self._elements * MASK_SHARE_DECAY + elements,
-            )
+            self._real = self._real * MASK_SHARE_DECAY + real
+            self._elements = self._elements * MASK_SHARE_DECAY + elements
         return shape, real, elements - real
 
     def deliver(self, measured: BatchMeasure) -> None:

@@ -85,9 +85,7 @@ class EvaluationDetector:
     @property
     def is_in_eval_mode(self) -> bool:
         """Whether the model that entered eval mode last is still in it."""
-        if self._model is None:
-            return False
-        model = self._model()
+        model = self._model and self._model()
         return model is not None and not model.training
 
     @property
@@ -103,13 +101,11 @@ class EvaluationDetector:
         """
         if self.depth or not self.grad_enabled():
             return True
-        if self._model is None or trained:
+        if trained:
             return False
-        model = self._model()
-        if model is None or model.training:
+        if not self.is_in_eval_mode:
             self._model = None
-            return False
-        return True
+        return self._model is not None
 
     def take_start_s(self) -> float | None:
         """Time at which the model entered eval mode since the last step, if it trains again. Resets it."""
@@ -120,14 +116,12 @@ class EvaluationDetector:
         """Note an optimizer step: the loop is training, whatever the mode of the model."""
         self.has_stepped = True
         self._since_s = None
-        if self._model is not None:
-            model = self._model()
-            if model is not None and not model.training:
-                # A step in eval mode: the model stays in it on purpose, as where batch norm is frozen. Trusting the
-                # mode would turn every batch from now on into an evaluation's.
-                self.ignore_mode()
-                self.on_distrust()
-            self._model = None
+        if self.is_in_eval_mode:
+            # A step in eval mode: the model stays in it on purpose, as where batch norm is frozen. Trusting the mode
+            # would turn every batch from now on into an evaluation's.
+            self.ignore_mode()
+            self.on_distrust()
+        self._model = None
 
 
 MAX_STEPS_IN_A_ROW = 3

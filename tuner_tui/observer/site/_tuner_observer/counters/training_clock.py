@@ -57,8 +57,7 @@ class TrainingClock:
 
     def start(self, now: float) -> None:
         """Start training, or resume it after a pause."""
-        if self._paused is not None:
-            self._end_pause(now)
+        self.end_pause(now)
         if self._since_s is None:
             self._since_s = now
             if self._session.phase == "starting":
@@ -77,8 +76,8 @@ class TrainingClock:
 
     def step(self, now: float, resumes: bool) -> None:
         """Add the time of a step, unless it compiled. `resumes`: it ends a pause that is still open."""
-        if self._paused is not None and resumes:
-            self._end_pause(now)
+        if resumes:
+            self.end_pause(now)
         self._report_evaluation()
         if self._printing is not None and not self._reports():
             # What an evaluation prints is in the output before the next step, which is processed at once after a pause.
@@ -177,7 +176,7 @@ class TrainingClock:
 
     def save_after_evaluation(self, now: float) -> bool:
         """Turn a pause for an evaluation into one for a checkpoint. Returns whether there was one."""
-        if self._paused is None or self._paused[0] != "evaluating":
+        if self.paused_phase != "evaluating":
             return False
         self._paused = ("saving", now, self._close_pause(now))
         self._begin("saving", now)
@@ -199,12 +198,9 @@ class TrainingClock:
     def end_pause(self, now: float) -> None:
         """Resume after a pause, if there is one."""
         if self._paused is not None:
-            self._end_pause(now)
+            before = self._close_pause(now)
+            self._session.enter_phase(before if before in RESUMABLE_PHASES else "training")
             self.is_running = self._since_s is not None
-
-    def _end_pause(self, now: float) -> None:
-        before = self._close_pause(now)
-        self._session.enter_phase(before if before in RESUMABLE_PHASES else "training")
 
     def _close_pause(self, now: float) -> str:
         """Add the time of the open pause. Returns the phase before it."""
@@ -222,7 +218,7 @@ class TrainingClock:
     def fields(self, now: float) -> dict[str, Any]:
         """Time fields of a `steps` event, an open pause included. Resets those of the time since the last event."""
         open_s = self.paused_s(now) or 0.0
-        saving = self._paused is not None and self._paused[0] == "saving"
+        saving = self.paused_phase == "saving"
         fields = {
             "train_s": round(self._train_s, 6),
             "eval_s": round(self._eval_s + (0.0 if saving else open_s), 6),

@@ -177,10 +177,8 @@ class BackwardLoss:
             for each in self._others.values()
             if several and each.alternations > 1 and self._newest_s - each.called_s < FORGET_S
         ]
-        losses, source_lines = (
-            [self._newest, *(each.loss for each in others)],
-            [self._source_line, *(each.source_line for each in others)],
-        )
+        losses = [self._newest, *(other.loss for other in others)]
+        source_lines = [self._source_line, *(other.source_line for other in others)]
         devices = {getattr(each, "device", None) for each in losses}
         read_from = (source_lines, self._divided_by, step, self._present_rate())
         if devices == {None}:  # all are numbers

@@ -117,20 +117,18 @@ class NoGradTracker:
             call_safely(self._model_called, sys._getframe(1))
 
     def _model_called(self, frame: FrameType | None) -> None:
-        counters, site = self.counters, self.site
+        counters, site, since_s = self.counters, self.site, self.since_s
         if site is None or self.evaluation.depth or counters.clock.paused_phase:
-            if counters.clock.paused_phase == "evaluating":
-                self._goes_on()
-            return
-        if _is_in_forward(frame, site):
+            evaluates, since_s = counters.clock.paused_phase == "evaluating", perf_counter()  # it goes on
+        elif _is_in_forward(frame, site):
+            evaluates = False
             counters.evaluation_sites.training.add(site)
-        elif counters.evaluation_sites.evaluates(site, counters.calls(), max(1, len(counters.buffer.optimizers))):
+        else:
+            optimizers = max(1, len(counters.buffer.optimizers))
+            evaluates = counters.evaluation_sites.evaluates(site, counters.calls(), optimizers)
+        if evaluates:
             counters.session.marks_output = True
-            counters.pause("evaluating", self.since_s)
-
-    def _goes_on(self) -> None:
-        self.counters.session.marks_output = True
-        self.counters.pause("evaluating", perf_counter())
+            counters.pause("evaluating", since_s)
 
     def _await_train(self) -> None:
         """End the evaluation when its model is in train mode again.

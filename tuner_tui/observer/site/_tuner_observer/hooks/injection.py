@@ -29,7 +29,7 @@ class InjectionLog:
     """Reports which settings were applied, once per place, and finally which were not.
 
     TrainingArguments pass settings on to their loaders. In other scripts several places may each take some of the
-    settings, and what is left is known once training has begun.
+    settings, and what is left is known once training has begun. `found`: those that some place has taken.
     """
 
     def __init__(self, session: Session, settings: dict[str, Any]) -> None:
@@ -38,7 +38,7 @@ class InjectionLog:
         self.building: set[int] = set()
         self._session = session
         self._reported: set[tuple[str, str]] = set()
-        self._found: set[str] = set()
+        self.found: set[str] = set()
         self._reported_missing: list[str] = []
 
     def report(self, target: str, values: dict[str, Any], last: bool = False) -> None:
@@ -47,8 +47,8 @@ class InjectionLog:
         if key in self._reported:
             return
         self._reported.add(key)
-        self._found.update(values)
-        missing = sorted(set(self.settings) - self._found) if last else []
+        self.found.update(values)
+        missing = sorted(set(self.settings) - self.found) if last else []
         self._reported_missing = missing or self._reported_missing
         self._session.open()
         self._session.report("injected", values=values, not_found=missing)
@@ -66,13 +66,9 @@ class InjectionLog:
         for name, value in values.items():
             setattr(arguments, name, value)
 
-    def has_found(self, name: str) -> bool:
-        """Whether some place has taken the setting `name`."""
-        return name in self._found
-
     def report_missing(self) -> None:
         """Report settings that found no place; called once training has begun, and when the process ends."""
-        missing = sorted(set(self.settings) - self._found)
+        missing = sorted(set(self.settings) - self.found)
         if missing and missing != self._reported_missing:
             self.report("", {}, last=True)
 
@@ -168,12 +164,8 @@ def inject_dataloaders(module: Any, log: InjectionLog, is_training: Callable[[],
             loader.__dict__["_tuner_read"] = True
             _set_ordered_loader(loader, module, log, is_training)
 
-    def measured(loader: Any) -> None:
-        if not loader.__dict__.get("_tuner_read"):
-            loader.__dict__["_tuner_measured"] = True
-
     call_before(loader_class, "__iter__", read)
-    call_before(loader_class, "__len__", measured)
+    call_before(loader_class, "__len__", lambda loader: loader.__dict__.update(_tuner_measured=True))
 
 
 def _set_ordered_loader(loader: Any, module: Any, log: InjectionLog, is_training: Callable[[], bool]) -> None:
@@ -184,9 +176,7 @@ def _set_ordered_loader(loader: Any, module: Any, log: InjectionLog, is_training
     ordered = type(loader.sampler).__name__ == "SequentialSampler"
     if log.arguments_built or not ordered or not is_training():
         return
-    values = {
-        name: value for name, value in log.settings.items() if name in LOADER_ARGUMENTS and not log.has_found(name)
-    }
+    values = {name: value for name, value in log.settings.items() if name in LOADER_ARGUMENTS and name not in log.found}
     batches = loader.batch_sampler
     if loader.__dict__.get("_tuner_measured") or type(batches) is not module.BatchSampler or loader.batch_size is None:
         values.pop("per_device_train_batch_size", None)

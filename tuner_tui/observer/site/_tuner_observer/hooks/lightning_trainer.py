@@ -42,7 +42,7 @@ def hook_lightning_trainer(
 
 def _hook_callbacks(module: Any, reporter: LightningReporter) -> None:
     """`module` is `trainer.call`, whose `_call_callback_hooks` calls each hook of all callbacks."""
-    handlers = {name: getattr(reporter, name) for name in dir(reporter) if name.startswith("on_")}
+    handlers = reporter.handlers()
 
     def before(trainer: Any, hook_name: str, *_: Any, **__: Any) -> None:
         if hook_name in handlers:

@@ -65,14 +65,12 @@ class RankWaits:
 
     def hook_collectives(self, modules: Any) -> None:
         """Hook the functions in each of `modules`: `torch.distributed` has its own names for them."""
-        measured = {}
+        wrap = functools.lru_cache(maxsize=None)(self.wrap)
         for module in modules:
             for name in NAMES["collectives"]:
                 original = getattr(module, name, None)
                 if original is not None:
-                    if original not in measured:
-                        measured[original] = self.wrap(original)
-                    setattr(module, name, measured[original])
+                    setattr(module, name, wrap(original))
 
     def hook_ddp(self, ddp_class: Any) -> None:
         """Hook the broadcast of buffers at the start of `forward`."""

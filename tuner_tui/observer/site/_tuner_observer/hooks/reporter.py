@@ -34,6 +34,10 @@ class FrameworkReporter:
         self._last_metrics_s = -math.inf
         self._metrics: dict[str, Any] | None = None
 
+    def handlers(self) -> dict[str, Callable[..., None]]:
+        """The methods that the framework calls, under its own names for them."""
+        return {name: getattr(self, name) for name in dir(self) if name.startswith("on_")}
+
     def begin(self, model: Any, phase: str, **plan: Any) -> None:
         """Report the plan and the model of a training that begins in `phase`."""
         self.counters.trainer_reports = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -65,13 +66,9 @@ class TransformersReporter(FrameworkReporter):
             control.should_training_stop = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        logs = logs or {}
-        if "loss" not in logs:
-            return
-        fields = {"step": state.global_step, "epoch": as_float(state.epoch)}
-        for name in ("loss", "learning_rate", "grad_norm"):
-            fields[name] = as_float(logs.get(name))
-        self.report_metrics(fields)
+        if logs and "loss" in logs:
+            figures = {name: as_float(logs.get(name)) for name in ("loss", "learning_rate", "grad_norm")}
+            self.report_metrics({"step": state.global_step, "epoch": as_float(state.epoch), **figures})
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
         self.report_evaluation(state.global_step, metrics)
@@ -85,16 +82,11 @@ class TransformersReporter(FrameworkReporter):
 def _callback_class(module: Any, reporter: FrameworkReporter) -> type:
     """Derive from `TrainerCallback`, which exists only after transformers was imported."""
 
-    def event(name: str) -> Any:
-        method = getattr(reporter, name)
+    def safely(method: Callable[..., None]) -> Callable[..., None]:
+        return lambda _, *args, **kwargs: call_safely(method, *args, **kwargs)
 
-        def handler(_: object, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            call_safely(method, args, state, control, **kwargs)
-
-        return handler
-
-    names = [name for name in dir(reporter) if name.startswith("on_")]
-    return type("TunerObserverCallback", (module.TrainerCallback,), {name: event(name) for name in names})
+    handlers = {name: safely(method) for name, method in reporter.handlers().items()}
+    return type("TunerObserverCallback", (module.TrainerCallback,), handlers)
 
 
 MAX_FRAMES = 12
