@@ -298,3 +298,13 @@ def test_a_cpu_torch_beside_gpus_is_judged_by_the_memory_of_the_host() -> None:
     assert situation(state=training(in_effect={"device": "cuda:0"}), inventory=None).has_gpu is True
     assert situation().has_gpu is True
     assert situation(inventory=None).has_gpu is None
+
+
+def test_on_a_cpu_only_runs_of_as_many_processes_correct_the_estimate() -> None:
+    job, device, settings = BuiltinJob(model="bert-base"), Device(False, None, 64 * GB), Settings()
+    runs = [MeasuredRun("r2", settings, resident_bytes=40 * GB, processes=2)]
+    alone, together = (JobMemoryEstimator(job, device, count, runs=runs).closed_form(settings) for count in (1, 2))
+    assert alone is not None
+    assert together is not None
+    assert "r2" not in alone.rests_on
+    assert "corrected by run r2" in together.rests_on

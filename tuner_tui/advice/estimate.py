@@ -167,7 +167,9 @@ class JobMemoryEstimator(Struct, frozen=True):
         return self._calibrate(settings, lambda tried: estimate_from_trace(trace, tried, self.device, self.processes))
 
     def _calibrate(self, settings: Settings, way: Callable[[Settings], MemoryEstimate]) -> MemoryEstimate:
-        calibrated = calibrate(way(settings), settings, self.device.on_gpu, self.runs, way)
+        on_gpu = self.device.on_gpu  # where each process has a GPU, their number says little
+        runs = [run for run in self.runs if on_gpu or run.processes == self.processes]
+        calibrated = calibrate(way(settings), settings, on_gpu, runs, way)
         if self.is_not_modelled and calibrated.verdict != "fits":
             calibrated = replace(calibrated, capacity_bytes=None)
         most = self.job.max_samples

@@ -30,7 +30,7 @@ class MeasuredRun(Struct, frozen=True):
 
     `ran_out` names the memory that it ran out of, that of its device or of the host; `limit_bytes` is what there was at
     most for it: the limit that was set, or the memory of the GPU that ran out. The micro batch of `settings` is 0 where
-    the command has one of its own that was not observed.
+    the command has one of its own that was not observed. On a CPU the resident set is that of all `processes`.
     """
 
     id: str
@@ -40,6 +40,7 @@ class MeasuredRun(Struct, frozen=True):
     resident_bytes: int | None = None
     ran_out: Literal["gpu", "host"] | None = None
     limit_bytes: int | None = None
+    processes: int = 1
 
     def is_comparable(self, settings: Settings) -> bool:
         """True when the settings differ at most in the batch and in what takes no memory."""

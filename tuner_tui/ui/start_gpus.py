@@ -68,7 +68,7 @@ def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = Non
     if not target.trained_with(editing.current.settings).gpus:
         spread = f", {job.processes} processes on the CPU" * (job.processes > 1)
         unused = unused_gpus(inventory, state.interpreter) or target.gpu_label
-        return GpuChoice(state, f"none: {unused}{spread}")
+        return GpuChoice(state, f"none: {unused.rstrip('.')}{spread}")
     most = 1 if by_itself else len(visible)
     if count is not None and count <= most:
         launcher = "torchrun" if job.launcher == "plain" and count > 1 else job.launcher

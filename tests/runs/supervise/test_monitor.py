@@ -15,7 +15,8 @@ from tests.runs.sandbox import wait_gone
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.files import LineAppender
 from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
-from tuner_tui.runs.events.types import Phase, Plan
+from tuner_tui.runs.events.types import Event, Finished, Phase, Plan, Steps
+from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import Order, RunFolder, SupervisorState, create_folder, write_order
 from tuner_tui.runs.supervise.monitor import RunWriter, TrainingMonitor
@@ -40,7 +41,7 @@ def folder(tmp_path: Path) -> RunFolder:
     return create_folder(tmp_path)
 
 
-def watched(folder: RunFolder, child: subprocess.Popen[bytes], order: Order, *events: Plan | Phase) -> TrainingMonitor:
+def watched(folder: RunFolder, child: subprocess.Popen[bytes], order: Order, *events: Event) -> TrainingMonitor:
     """Return a monitor of `child`, which was given an order and has written `events`."""
     appender = LineAppender(folder.events)
     for event in events:
@@ -125,3 +126,13 @@ def test_a_run_whose_folder_was_deleted_leaves_the_next_of_its_name_alone(
     assert child.wait(300) == -signal.SIGKILL
     assert watch.done(ClockReading(START_T + 2, 2)) is True
     assert [path.name for path in folder.path.iterdir()] == ["control"]
+
+
+def test_the_end_names_the_loss_that_the_last_line_says(folder: RunFolder, child: subprocess.Popen[bytes]) -> None:
+    watch = watched(folder, child, "checkpoint", Steps(t=START_T, rank=0, step=40, own_steps=40, train_s=4.0))
+    looks(watch, (0, 0))
+    folder.output_log.write_text("step 38 loss 0.5000\nstep 40 loss 0.2500\n")
+    child.kill()
+    assert child.wait(300) == -signal.SIGKILL
+    assert watch.done(ClockReading(START_T + 0.5, 0.5)) is True
+    assert [event.loss for event in RunReader(folder).events() if isinstance(event, Finished)] == [0.25]

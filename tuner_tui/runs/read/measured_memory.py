@@ -84,6 +84,7 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
         resident_bytes=None if on_gpu or any(map(ON_GPU.search, messages)) or not resident else resident,
         ran_out=ran_out,
         limit_bytes=min(filter(None, limits), default=None),
+        processes=max(1, len(ranks)),
     )
 
 

@@ -303,6 +303,7 @@ class TrainingMonitor:
         if self._writer.in_place:
             self._follow()
             self._read_output(now, over=True)
+            self._follow()  # what the last lines of the output say
         exited = self._state.exited or Exited(t=now.wall_s)
         succeeded = exited.exit_code == 0
         # On a full disk the last step that was recorded is not the one at which the training ended.
