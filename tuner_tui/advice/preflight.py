@@ -424,15 +424,12 @@ def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileS
     number = "One checkpoint takes" if kept is None else f"{count} checkpoint{'s' if count > 1 else ''} of"
     number = f"Up to {number}" if kept is not None and saves is None else number
     sentence = f"{number} about {format_size(size)}; {format_size(free)} are free for {folder}."
-    if size * count <= free:
-        yield PreflightCheck("Checkpoints", "good", sentence)
-    else:
-        # How many there will be may depend on the data.
-        state: CheckState = "warning" if saves is None and size * min(count, 2) <= free else "wrong"
-        fewer = int(free / size) - 1  # the next is written before the oldest goes
-        helps = fewer >= 1 and (limit is None or fewer < limit)
-        advice = f"{f'--set save_total_limit={fewer}, or another' if helps else 'Choose another'} output folder."
-        yield PreflightCheck("Checkpoints", state, sentence, advice)
+    # How many there will be may depend on the data.
+    otherwise: CheckState = "warning" if saves is None and size * min(count, 2) <= free else "wrong"
+    fewer = int(free / size) - 1  # the next is written before the oldest goes
+    helps = fewer >= 1 and (limit is None or fewer < limit)
+    advice = f"{f'--set save_total_limit={fewer}, or another' if helps else 'Choose another'} output folder."
+    yield _space_check("Checkpoints", sentence, size * count <= free, advice, otherwise)
 
 
 def checkpoint_bytes(shape: ModelShape, settings: Settings, code: TrainingCode = BUILT_IN) -> float:

@@ -69,8 +69,7 @@ def profile_folder(folder: RunFolder, steps: int, tell: Callable[[str], None] = 
 
     Raises `InspectionError` with a sentence if none can be profiled. `tell` receives what happens meanwhile.
     """
-    everybody, state, host = _processes_here(folder)
-    ranks = _ranks_here(folder, everybody, state, host)
+    ranks, everybody, state = _ranks_here(folder)
     step_s = state.rates.step_time_s or 0.0
     tell("looking at the stacks")
     numbers = {process.pid: rank for rank, process in ranks.items()}
@@ -106,8 +105,7 @@ def record_memory(
 
     Raises `InspectionError` with a sentence if none can be recorded. `tell` receives what happens meanwhile.
     """
-    everybody, state, host = _processes_here(folder)
-    ranks = _ranks_here(folder, everybody, state, host)
+    ranks, _, state = _ranks_here(folder)
     answers = ask_for_profiles(ranks, steps, state.rates.step_time_s or 0.0, tell, memory=True)
     recorded = {answer.rank for answer in answers if answer.refusal is None}
     peaks = tuple(peak for peak in read_peaks(folder, state) if peak.rank in recorded)
@@ -117,10 +115,9 @@ def record_memory(
     return peaks
 
 
-def _ranks_here(
-    folder: RunFolder, everybody: tuple[ProcessStat, ...], state: RunState, host: str
-) -> dict[int, ProcessStat]:
-    """The process of each rank on this machine. Raises `InspectionError` if there is none."""
+def _ranks_here(folder: RunFolder) -> tuple[dict[int, ProcessStat], tuple[ProcessStat, ...], RunState]:
+    """The process of each rank on this machine, all of the run, and its state. Raises `InspectionError` without any."""
+    everybody, state, host = _processes_here(folder)
     of_pid = {process.pid: process for process in everybody}
     ranks = {
         rank.rank: of_pid[rank.pid] for rank in state.ranks.values() if rank.host in (None, host) and rank.pid in of_pid
@@ -129,7 +126,7 @@ def _ranks_here(
         raise InspectionError(
             f"No process of {folder.id} reports steps here: without the observer none can be profiled."
         )
-    return ranks
+    return ranks, everybody, state
 
 
 def _observed_parts(state: RunState) -> StepTimes | None:
