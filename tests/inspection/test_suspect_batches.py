@@ -51,6 +51,15 @@ def test_two_random_jumps_share_rows_by_chance() -> None:
     assert shared
 
 
+def test_ranks_that_train_on_the_same_rows_had_one_jump() -> None:
+    batches = shuffled_epochs(2, None)
+    batches[40] = replace(batches[40], losses=(50.0,))
+    both = [replace(batch, rank=rank) for batch in batches for rank in (0, 1)]
+    suspects = find_suspects(both, failed=False)
+    assert [(suspect.batch.step, suspect.batch.rank) for suspect in suspects.suspects] == [(41, 0)]
+    assert suspects.common_rows == ()
+
+
 def test_the_first_loss_that_is_not_finite_is_named_with_its_rank_and_micro_batch() -> None:
     healthy = [StepBatch(n, rank, 1, (1.0, 1.0), ((n,), (n + 100,)), (1,)) for n in range(1, 30) for rank in (0, 1)]
     broken = [

@@ -125,7 +125,12 @@ def name_rows(rows: Sequence[int]) -> str:
 def find_suspects(batches: Sequence[StepBatch], failed: bool) -> Suspects:
     """Return the first step whose loss is not finite, the spikes before it, the highest first, and the step that never
     came if the run `failed`."""
-    in_order = sorted(batches, key=lambda batch: (batch.step, batch.rank))
+    # Ranks that nothing gives different data had the same step, not two.
+    different = {
+        (batch.step, batch.rank if batch.rows is None else batch.rows, batch.losses): batch
+        for batch in sorted(batches, key=lambda batch: -batch.rank)
+    }
+    in_order = sorted(different.values(), key=lambda batch: (batch.step, batch.rank))
     first = next((batch for batch in in_order if _broken(batch) is not None), None)
     healthy = [batch for batch in in_order if first is None or batch.step < first.step]
     suspects = [
