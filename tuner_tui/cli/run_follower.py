@@ -162,17 +162,6 @@ INTERRUPT_ORDERS: tuple[tuple[Order, str], ...] = (
 )
 
 
-def launch_and_follow(start: Callable[[], RunFolder], json: bool) -> int:
-    """Launch with `start`, then follow. An interrupt during the launch stops the launched run.
-
-    Raises `LaunchError`.
-    """
-    with Signals() as interrupts:
-        folder = start()
-        print_note(f"Run {folder.id}, output in {folder.output_log}")
-        return follow(folder, json, interrupts)
-
-
 def follow(folder: RunFolder, json: bool, interrupts: Signals, leaves: bool = False) -> int:
     """Print events and progress until the run, and the runs that continue it, have ended; return the exit code.
 

@@ -124,11 +124,11 @@ def job_rows(scene: JobScene, width: int, height: int) -> list[Line]:
     top = job_heading(columns, scene.sort, width)
     if not scene.jobs:
         return [top, line(TextSpan(f"  {scene.empty}", "dim"))]
-    rows: list[Line] = []
-    for job in scene.jobs:
-        rows.append(job_row(job, scene, columns, width))
-        if job.pid in scene.opened:
-            rows += [process_row(process, job.pid, scene, columns, width) for process in job.processes]
+    rows = [
+        table_row(job, process, scene, columns, width)
+        for job in scene.jobs
+        for process in (None, *(job.processes if job.pid in scene.opened else ()))
+    ]
     places = job_places(scene.jobs, scene.opened)
     at = places.index(scene.cursor) if scene.cursor in places else 0
     room = max(1, height - 1)
@@ -151,23 +151,19 @@ def job_heading(columns: Sequence[JobColumn], sort: str, width: int) -> Line:
     return line(TextSpan(shorten(" " * MARK + cells + "  job", width), "dim"))
 
 
-def job_row(job: WatchedJob, scene: JobScene, columns: Sequence[JobColumn], width: int) -> Line:
-    style: Style = "strong" if scene.cursor == (job.pid, None) else ""
-    mark = TextSpan("▾ " if job.pid in scene.opened else "▸ ", style or "dim")
-    room = max(0, width - MARK - sum(column.width for column in columns) - 2)
-    return line(mark, figure_span(job, scene.now_s, columns, style), "  ", job_description(job, room, style))
-
-
-def process_row(process: WatchedProcess, job: int, scene: JobScene, columns: Sequence[JobColumn], width: int) -> Line:
-    """Return the row of one process of the expanded job with pid `job`, dim unless the cursor is on it."""
-    style: Style = "strong" if scene.cursor == (job, process.pid) else "dim"
-    room = max(0, width - MARK - sum(column.width for column in columns) - 4)
-    command = shorten(format_command(process.command) or UNKNOWN_COMMAND, room)
-    return line(" " * MARK, figure_span(process, scene.now_s, columns, style), TextSpan(f"    {command}", style))
-
-
-def figure_span(row: WatchedJob | WatchedProcess, now_s: float, columns: Sequence[JobColumn], style: Style) -> TextSpan:
-    return TextSpan("".join(column.flush(column.figure(row, now_s), column.width) for column in columns), style)
+def table_row(
+    job: WatchedJob, process: WatchedProcess | None, scene: JobScene, columns: Sequence[JobColumn], width: int
+) -> Line:
+    """Return the row of a job, or of one of its processes, which is dim unless the cursor is on it."""
+    at_cursor = scene.cursor == (job.pid, process and process.pid)
+    style: Style = "strong" if at_cursor else "" if process is None else "dim"
+    figures = (column.flush(column.figure(process or job, scene.now_s), column.width) for column in columns)
+    cells, room = TextSpan("".join(figures), style), width - MARK - sum(column.width for column in columns)
+    if process is None:
+        mark = TextSpan("▾ " if job.pid in scene.opened else "▸ ", style or "dim")
+        return line(mark, cells, "  ", job_description(job, max(0, room - 2), style))
+    command = shorten(format_command(process.command) or UNKNOWN_COMMAND, max(0, room - 4))
+    return line(" " * MARK, cells, TextSpan(f"    {command}", style))
 
 
 def job_description(job: WatchedJob, room: int, style: Style) -> Line:

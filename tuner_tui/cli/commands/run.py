@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -18,7 +18,7 @@ from tuner_tui.cli.commands.queue import wake_waiter
 from tuner_tui.cli.console import ExitCode, fail, print_folder, print_json, print_line, print_note
 from tuner_tui.cli.machine import LocalMachine, read_training_machine
 from tuner_tui.cli.options import Detached, complete_run, complete_setting
-from tuner_tui.cli.run_follower import launch_and_follow
+from tuner_tui.cli.run_follower import follow
 from tuner_tui.cli.training_options import RunOptions, launch_request, prepare_announced, taking, with_notify_target
 from tuner_tui.core.signals import Signals
 from tuner_tui.core.units import parse_duration
@@ -115,8 +115,10 @@ def run(
         name = folder.argument
         print_note(f"`tuner-tui logs -f --events {name}` follows it, `tuner-tui stop {name}` stops it.")
         return
-    code = launch_and_follow(partial(launch, prepared, refuse_duplicate=True), as_json)
-    raise typer.Exit(code)
+    with Signals() as interrupts:  # one that comes during the launch stops the run
+        folder = launch(prepared, refuse_duplicate=True)
+        print_note(f"Run {folder.id}, output in {folder.output_log}")
+        raise typer.Exit(follow(folder, as_json, interrupts))
 
 
 TRIAL_POLL_S = 0.5

@@ -9,11 +9,9 @@ import typer
 
 from tuner_tui.cli.commands.run import run
 from tuner_tui.cli.options import AsciiOnly, InterpreterPath, SettingValues, Theme, ThemeName
-from tuner_tui.cli.screen_opener import open_named
+from tuner_tui.cli.screen_opener import FIRST_PRESET, open_named
 from tuner_tui.settings.job import MAX_FALLBACKS
 from tuner_tui.settings.resolve import parse_flags
-
-DEMO_PRESET = "demo"
 
 
 def screen(
@@ -44,6 +42,6 @@ def demo(
     In a pipe, train the example and print plain lines.
     """
     if sys.stdin.isatty() and sys.stdout.isatty():
-        open_named(DEMO_PRESET, parse_flags(values or ()), interpreter, theme.value, ascii_only)
+        open_named(FIRST_PRESET, parse_flags(values or ()), interpreter, theme.value, ascii_only)
     else:
-        run(preset=DEMO_PRESET, interpreter=interpreter, values=values)
+        run(preset=FIRST_PRESET, interpreter=interpreter, values=values)
