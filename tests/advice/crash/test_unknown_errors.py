@@ -144,6 +144,16 @@ def test_a_program_run_from_its_source_tree_is_a_package() -> None:
     assert any("verl's fit" in remedy.title for remedy in finding.remedies)
 
 
+@pytest.mark.parametrize(
+    ("frame", "is_own"),
+    [("/home/ann/rows.py:read|total = count + name", True), ("@spam/rows.py:read|total = count + name", False)],
+)
+def test_only_a_line_of_the_program_is_to_be_changed(frame: str, is_own: bool) -> None:
+    (finding,) = read(frames(PROGRAM, frame) + "TypeError: can only concatenate list (not 'str') to list")
+    assert finding.remedies[0].title.startswith("print the type of each value in the line") == is_own
+    assert finding.remedies[0].title.startswith("check the types of what your call passes to spam") != is_own
+
+
 def test_a_check_does_not_repeat_the_message() -> None:
     error = "RuntimeError: ring is broken at slot 4, please report a bug to Spam."
     (finding,) = read(frames(PROGRAM, "@spam/ring.py:turn|turn(4)") + error)
