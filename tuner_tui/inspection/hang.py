@@ -244,7 +244,8 @@ def _explain_ranks(
     waiting = {rank: entry for rank, entry in pending.items() if entry.group == first.group}
     number = min(entry.number for entry in waiting.values())
     reached = {rank: entry for rank, record in records.items() if (entry := record.entry(first.group, number))}
-    members = _members(first.group, records) or (set(records) | set(ranks) | dead)
+    members = {rank for record in records.values() for rank in record.groups.get(first.group, ())}
+    members = members or (set(records) | set(ranks) | dead)  # the record does not name them
     missing = sorted(member for member in members if member not in reached)
     entry = next(iter(reached.values()), first)
     evidence = [_waits(rank, ranks[rank], reached[rank], look) for rank in sorted(waiting) if rank in reached]
@@ -355,12 +356,6 @@ def _uneven(epoch_batches: Mapping[int, int], ranks: Mapping[int, ProcessDump]) 
         f"The data loaders of the ranks differ in length: rank {least} has {lengths[least]:,} batches, rank {most} "
         f"{lengths[most]:,}. Whoever has more waits for the others at the end."
     )
-
-
-def _members(group: str, records: Mapping[int, RecordedCollectives]) -> set[int]:
-    """The ranks of a process group, empty where the record does not name it."""
-    sizes = [set(record.groups.get(group, ())) for record in records.values()]
-    return set().union(*sizes)
 
 
 def _waits(rank: int, process: ProcessDump, entry: RecordedCollective, look: _Look) -> str:

@@ -161,7 +161,8 @@ def parse_collectives(text: str) -> RecordedCollectives | None:
         record = answer["record"]
         if record is None:
             return None
-        groups = {str(name): _ranks(config.get("ranks", "")) for name, config in record.get("pg_config", {}).items()}
+        members = {str(name): config.get("ranks", "") for name, config in record.get("pg_config", {}).items()}
+        groups = {name: tuple(map(int, re.findall(r"\d+", ranks))) for name, ranks in members.items()}
         entries = tuple(_entries(record["entries"]))
         return RecordedCollectives(int(answer["rank"]), int(answer["world_size"]), entries, groups)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -181,7 +182,3 @@ def _entries(entries: Sequence[Mapping[str, Any]]) -> Iterator[RecordedCollectiv
             created_s=int(entry["time_created_ns"]) / 1e9,
             done=bool(entry.get("retired")) or entry.get("state") == "completed",
         )
-
-
-def _ranks(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text))

@@ -81,14 +81,8 @@ def judge_step(times: StepTimes, lines: Sequence[HotLine] = ()) -> SlowStep:
 def _shares(times: StepTimes) -> dict[Bound, float]:
     """The share of the step that each of them takes; together at most one."""
     if times.idle_s is not None and times.busy_s is not None:
-        idle = times.idle_s
-        return {
-            "input": times.share(idle["input"]),
-            "host": times.share(idle["host"]),
-            "launch": times.share(idle["launch"]),
-            "ranks": times.share(times.ranks_s),
-            "device": times.share(times.busy_s),
-        }
+        idle: tuple[Bound, ...] = ("input", "host", "launch", "ranks")
+        return {**{kind: times.share(times.idle_s[kind]) for kind in idle}, "device": times.share(times.busy_s)}
     waits = times.share(sum(part.seconds for part in times.parts if part.name == "data"))
     ranks = times.share(times.ranks_s)
     host = max(0.0, times.share(sum(part.own_s for part in times.parts)) - ranks)
