@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.fakes.situations import GB, NOW, PID, box, samples, situation, training
+from tests.fakes.situations import GB, NOW, PID, box, counters, samples, situation, training
 from tuner_tui.advice.diagnose import diagnose, in_past_tense
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import ProcessSample, Sample
 from tuner_tui.inspection.first_non_finite import Replay
-from tuner_tui.inspection.suspect_batches import StepBatch, find_suspects
+from tuner_tui.inspection.suspect_batches import StepBatch, Suspects, find_suspects
+from tuner_tui.runs.events.run_state import RankState
 from tuner_tui.runs.events.types import Checkpoint, Exited, Finished, Hung, OutOfMemory, Raised
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
@@ -422,6 +423,18 @@ def test_jumps_of_the_loss_that_share_a_row_are_a_finding() -> None:
         "loss-spikes",
         "The loss jumped in 4 steps, each time with rows 8 to 11 of the data",
     )
+
+
+def test_ranks_that_train_on_the_same_rows_are_a_finding_unless_they_share_a_model() -> None:
+    ranks = {rank: RankState(rank, PID + rank, counters()) for rank in (0, 1)}
+    done = training(finished=Finished(t=NOW, outcome="completed"), phase="ending", ranks=ranks, world_size=2)
+    judged = replace(situation(state=done), suspects=Suspects(repeated_steps=40))
+    (finding,) = (each for each in diagnose(judged) if each.cause == "same-data")
+    assert finding.sentence == "The 2 ranks trained on the same rows: together they did the work of one"
+    assert finding.evidence == ("the rows of all ranks are equal in 40 of 40 steps",)
+    divided = replace(judged, job=CommandJob(command=("train",), stated={"model_parallel": 2}))
+    few = replace(judged, suspects=Suspects(repeated_steps=5))
+    assert [each.cause for other in (divided, few) for each in diagnose(other) if each.cause == "same-data"] == []
 
 
 def test_the_step_that_failed_names_its_rows() -> None:

@@ -100,3 +100,11 @@ def test_many_rows_are_shortened_and_none_are_said_to_be_unknown() -> None:
     assert name_rows(range(0, 40, 2)).endswith("30 and 4 more")
     assert name_rows(range(640, 656)) == "rows 640 to 655"
     assert name_rows(()) == "rows not recorded"
+
+
+def test_ranks_with_the_same_rows_in_all_steps_are_counted_but_not_those_with_a_part_each() -> None:
+    batches = [batch for rank in (0, 1) for batch in shuffled_epochs(1, None, rank=rank)]
+    assert find_suspects(batches, failed=False).repeated_steps == ROWS // SIZE
+    batches[-1] = replace(batches[-1], rows=((1, 2, 3),))
+    assert find_suspects(batches, failed=False).repeated_steps == 0
+    assert find_suspects(shuffled_epochs(1, None), failed=False).repeated_steps == 0, "one rank"

@@ -6,7 +6,7 @@ Pure: steps with their rows and losses in, suspects out. Rows are those of the d
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import median
 from typing import Literal
@@ -93,12 +93,14 @@ class Suspect(Struct, frozen=True):
 class Suspects(Struct, frozen=True):
     """`common_rows`: rows that several spikes share and hardly any other step had, more than chance explains.
 
-    `rose`: the loss had risen before it was not finite.
+    `rose`: the loss had risen before it was not finite. `repeated_steps`: in so many steps, and in all that several
+    ranks recorded, all ranks had the same rows.
     """
 
     suspects: tuple[Suspect, ...] = ()
     common_rows: tuple[int, ...] = ()
     rose: bool = False
+    repeated_steps: int = 0
 
     @property
     def sharing(self) -> tuple[Suspect, ...]:
@@ -145,7 +147,18 @@ def find_suspects(batches: Sequence[StepBatch], failed: bool) -> Suspects:
         suspects.insert(0, Suspect("not finite", first, first.rows_of(at), None if at is None else first.losses[at]))
     unfinished = [batch for batch in in_order if batch.unfinished and failed]
     suspects += [Suspect("unfinished", batch, batch.rows_of(None), None) for batch in unfinished]
-    return Suspects(tuple(suspects), common, first is not None and _rises(healthy, first.step - LAST_STEPS))
+    rose = first is not None and _rises(healthy, first.step - LAST_STEPS)
+    return Suspects(tuple(suspects), common, rose, _repeated_steps(batches))
+
+
+def _repeated_steps(batches: Sequence[StepBatch]) -> int:
+    """The steps of several ranks, if all ranks had the same rows in each of them; else 0."""
+    rows_by_step = defaultdict[int, list[tuple[int, ...]]](list)
+    for batch in batches:
+        if rows := batch.rows_of(None):
+            rows_by_step[batch.step].append(rows)
+    shared = [rows for rows in rows_by_step.values() if len(rows) > 1]
+    return len(shared) if all(len(set(rows)) == 1 for rows in shared) else 0
 
 
 def _rises(batches: Sequence[StepBatch], from_step: int) -> bool:

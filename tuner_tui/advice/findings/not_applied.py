@@ -19,6 +19,8 @@ from tuner_tui.settings.argv import placeholder_command
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import FIELDS
 
+MIN_REPEATED_STEPS = 20
+"""Fewer steps with the same rows may be a warm-up on one batch."""
 SETTLED_STEPS = 3
 """Values in effect arrive with the first counters; late ones, such as autocast, are there after this many steps."""
 
@@ -102,3 +104,12 @@ def shared_output(situation: Situation) -> Finding | None:
         return None
     evidence = "their checkpoints overwrite each other, and neither can be resumed safely"
     return finding("shared-output", situation, evidence, folder=situation.shared_outputs[0])
+
+
+def same_data(situation: Situation) -> Finding | None:
+    """All ranks train on the same rows. Where a model is divided among ranks, these have to."""
+    steps, ranks, job = situation.suspects.repeated_steps, len(situation.state.ranks), situation.job
+    is_divided = job is not None and job.copies(ranks) != ranks
+    if steps < MIN_REPEATED_STEPS or situation.state.independent or is_divided:
+        return None
+    return finding("same-data", situation, f"the rows of all ranks are equal in {steps} of {steps} steps", ranks=ranks)
