@@ -106,3 +106,8 @@ class Finding(Struct, frozen=True):
     where: str | None = None
     remedies: tuple[Remedy, ...] = ()
     lost_share: float | None = None
+
+    @property
+    def headline(self) -> str:
+        """The sentence, with how sure it is where it is not certain."""
+        return self.sentence if self.confidence == "certain" else f"{self.sentence} ({self.confidence})"

@@ -186,7 +186,7 @@ def _print_cause(folder: RunFolder) -> None:
     except OSError:
         return
     if finding is not None:
-        print_note(f"{finding.sentence}.")
+        print_note(f"{finding.headline}.")
         for remedy in finding.remedies[:1]:
             expected = f" ({remedy.expectation})" if remedy.expectation else ""
             print_note(f"Remedy: {remedy.title}{expected}.")

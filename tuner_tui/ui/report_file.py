@@ -94,7 +94,7 @@ def _picture(scene: EndScene) -> str:
 
 
 def _finding_rows(finding: Finding) -> list[Line]:
-    texts: list[tuple[str, Style]] = [(finding.sentence, "strong")]
+    texts: list[tuple[str, Style]] = [(finding.headline, "strong")]
     texts += [(fact, "dim") for fact in further_evidence(finding)]
     texts += [(f"▸ {remedy}", "") for remedy in _remedies(finding)]
     rows = [row for text, style in texts for row in wrapped_rows(text, WIDTH - 2, style)]
@@ -202,7 +202,7 @@ def _markdown(scene: EndScene) -> str:
     parts += ["\n".join(["```text", *(plain_text(row).rstrip() for row in rows), "```"]) for rows in charts if rows]
     for finding in scene.findings:
         remedies = "\n".join(f"- {remedy}" for remedy in _remedies(finding))
-        parts += [f"**{finding.sentence}**", " · ".join(further_evidence(finding)), remedies]
+        parts += [f"**{finding.headline}**", " · ".join(further_evidence(finding)), remedies]
     return escape_control("\n\n".join(filter(None, parts))) + "\n"
 
 

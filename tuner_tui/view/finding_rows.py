@@ -106,8 +106,7 @@ def _all_rows(findings: Sequence[Finding], selected: int, width: int, most: int)
 
 
 def _finding(finding: Finding, keys: str, width: int, most: int) -> list[Line]:
-    doubt = "" if finding.confidence == "certain" else f" ({finding.confidence})"
-    first, *more = _wrap(f"{finding.sentence}{doubt}", width - 2 - len(keys))
+    first, *more = _wrap(finding.headline, width - 2 - len(keys))
     head = line(TextSpan(*MARKS[finding.severity]), TextSpan(first, "strong"))
     facts = further_evidence(finding)
     facts = [memory_in_words(fact) for fact in facts] if finding.severity == "failed" else facts

@@ -38,8 +38,7 @@ def finding_lines(findings: Sequence[Finding], checks: Sequence[SettingCheck] = 
         singular, plural = "1 requested setting is", f"{failed} requested settings are"
         yield [f"{singular if failed == 1 else plural} not in effect:" if failed else "No problems found."]
     for finding in findings:
-        doubt = "" if finding.confidence == "certain" else f" ({finding.confidence})"
-        lines = [f"{SEVERITY_MARKS[finding.severity]} {finding.sentence}{doubt}"]
+        lines = [f"{SEVERITY_MARKS[finding.severity]} {finding.headline}"]
         lines += [f"    {line}" for line in finding.evidence]
         named = () if finding.cause == "unknown" else (finding.cause, finding.where)
         lines += ["    finding: " + ", ".join(filter(None, named))] if named else []
