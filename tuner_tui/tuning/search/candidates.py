@@ -66,8 +66,11 @@ class Candidates(Struct, frozen=True):
         """Return why a change is not tried (empty if it was tried already), or None if it is worth a trial."""
         space, results = self.context.space, self.context.results
         fields = {name for name, value in change.values.items() if value != getattr(self._base, name)}
-        if fields & space.unreachable:
+        if fields and fields <= space.unreachable:
             return NOT_REACHED
+        if blocked := fields & space.unreachable:
+            names = " and ".join(FIELDS[name].label for name in sorted(blocked))
+            return f"{names} would have to change with it and cannot be passed to this command; --free-batch leaves it"
         for completed in self.context.trials:  # which showed that the training ignores a field, or gets other data
             is_refused = completed.measurement.outcome in ("not-applied", "other-data")
             if is_refused and fields & set(fields_not_applied(completed)):
