@@ -30,10 +30,11 @@ from tuner_tui.settings.dialects.script_search import (
 from tuner_tui.settings.yaml_reader import read_text
 
 SELF = "_self_"
+OVERRIDE = "override "
 HEADER_BYTES = 500
 FOLDERS_UP = 3
 """How far above a file its groups are looked for: an experiment lies in a group itself."""
-MOST_FILES, MOST_LEVELS = 100, 6
+MOST_FILES = 100
 PRIMARY_STEMS = ("train", "config", "main")
 
 
@@ -116,7 +117,7 @@ def compose_with(path: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
     for key, value in overrides.items():
         chosen = path.parent / key / f"{value}.yaml"
         if chosen.is_file():
-            values = overlaid(values, _part(chosen, key, 0, []))
+            values = overlaid(values, _part(chosen, key, [], {}))
         else:
             set_nested(values, key.split("."), value)
     return values
@@ -146,9 +147,7 @@ def hydra_command(path: Path) -> str | None:
         return None
     starter = "torchrun --standalone" if needs_launcher(script) else "python"
     words = f"{starter} {shlex.quote(str(script))}"
-    if group is not None:
-        return f"{words} {shlex.quote(group.override)}"
-    return f"{words} --config-path {{folder}} --config-name {{stem}}"
+    return f"{words} {shlex.quote(group.override) if group else '--config-path {folder} --config-name {stem}'}"
 
 
 def _names_configuration(script: Path, source: str, path: Path) -> bool:
@@ -172,31 +171,26 @@ def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     # The primary configuration is composed as Hydra does it. Then the opened file takes the place of what it chooses
     # for this group; a global file (`@package _global_`) overrides all of it.
     group = group_of(path)
-    composed = _composed(values, path, 0, [])
+    composed = _composed(values, path, [], {})
     if group is None:
         return composed
-    whole = _composed(values_of_file(group.primary), group.primary, 0, [])
+    whole = _composed(values_of_file(group.primary), group.primary, [], {})
     sections = {key for key, value in composed.items() if isinstance(value, Mapping)}
     # Until Hydra 1.1 every file was global: one with several sections of the whole is meant so.
-    if is_global(path) or len(sections & whole.keys()) > 1:
-        for replaced in (group.name, *(_chosen_groups(path, "override ") or ())):
-            set_nested(whole, replaced.split("/"), None)
-    else:
-        set_nested(whole, group.name.split("/"), None)
-        composed = unflatten({group.name.replace("/", "."): composed})
-    return overlaid(whole, composed)
+    is_whole = is_global(path) or len(sections & whole.keys()) > 1
+    for replaced in (group.name, *((is_whole and _chosen_groups(path, OVERRIDE)) or ())):
+        set_nested(whole, replaced.split("/"), None)
+    return overlaid(whole, composed if is_whole else unflatten({group.name.replace("/", "."): composed}))
 
 
 def _all_groups(primary: Path) -> set[str]:
     """The groups of the whole configuration: those that the primary one chooses, and that the chosen files choose."""
-    groups: set[str] = set()
-    waiting = [primary]
+    groups, waiting = set[str](), [primary]
     for path in waiting:  # grows while it is read
         groups |= _chosen_groups(path) or set()
         for entry in values_of_file(path).get("defaults") or ():
             for group, name in _choices(entry):
-                file = _find(path, group, name)
-                if file is not None and file not in waiting and len(waiting) < MOST_FILES:
+                if (file := _find(path, group, name)) and file not in waiting and len(waiting) < MOST_FILES:
                     waiting.append(file)
     return groups
 
@@ -218,52 +212,53 @@ def _with_parents(name: str) -> set[str]:
 
 
 def _group_name(key: str) -> str:
-    return key.removeprefix("override ").removeprefix("optional ").partition("@")[0].strip("/ ")
+    return key.removeprefix(OVERRIDE).removeprefix("optional ").partition("@")[0].strip("/ ")
 
 
-def _composed(values: Mapping[str, Any], path: Path, level: int, read: list[Path]) -> dict[str, Any]:
-    entries = {key: value for key, value in values.items() if key != "defaults"}
-    defaults = values.get("defaults")
+def _composed(values: Mapping[str, Any], path: Path, read: list[Path], replaced: Mapping[str, str]) -> dict[str, Any]:
+    """`values` over those of the files that its defaults list chooses; `replaced` has the choices overridden above."""
+    entries, defaults = {key: value for key, value in values.items() if key != "defaults"}, values.get("defaults")
     if not isinstance(defaults, list):
         return entries
     merged: dict[str, Any] = {}
+    choices = [item for entry in defaults if isinstance(entry, Mapping) for item in entry.items()]
+    overrides = {_group_name(key): name for key, name in choices if str(key).startswith(OVERRIDE) and name == str(name)}
+    replaced = {**overrides, **replaced}
     for entry in defaults if SELF in defaults else [*defaults, SELF]:
         if entry == SELF:
             merged = overlaid(merged, entries)
             continue
-        for group, name in _choices(entry):
+        for group, choice in _choices(entry):
+            name = replaced.get(group, choice)
             if name == TO_GIVE:
                 merged = overlaid(merged, unflatten({group.replace("/", "."): TO_GIVE}))
                 continue
             file = _find(path, group, name)
             if file is None and group:  # chosen, in a package that is not here
                 merged = overlaid(unflatten({group.replace("/", "."): f"<{name}>"}), merged)
-            if file is None or file in read or len(read) >= MOST_FILES or level >= MOST_LEVELS:
-                continue
-            read.append(file)
-            merged = overlaid(merged, _part(file, group, level, read))
+            if file is not None and file not in read and len(read) < MOST_FILES:
+                read.append(file)
+                merged = overlaid(merged, _part(file, group, read, replaced))
     return merged
 
 
 def _choices(entry: object) -> Iterator[tuple[str, str]]:
     """Group and name of each file that an entry chooses: `{data: mnist}`, `{override /data: mnist}`, `base`."""
     if isinstance(entry, str):
-        yield "", entry.removeprefix("optional ")
+        group, _, name = entry.removeprefix("optional ").rpartition("/" if "/" in entry[:1] else " ")
+        yield _group_name(group), name
     elif isinstance(entry, Mapping):
         for key, value in entry.items():
-            group = _group_name(str(key))
-            for name in value if isinstance(value, list) else [value]:
-                if isinstance(name, str):
-                    yield group, name
+            names = value if isinstance(value, list) else [value]
+            yield from ((_group_name(str(key)), name) for name in names if isinstance(name, str))
 
 
 def _find(path: Path, group: str, name: str) -> Path | None:
-    file = Path(group, name if name.endswith(".yaml") else f"{name}.yaml")
-    places = (folder / file for folder in [*path.absolute().parents][: FOLDERS_UP + 1])
-    return next((candidate for candidate in places if candidate.is_file() and candidate != path.absolute()), None)
+    file, above = f"{group or '.'}/{name.removesuffix('.yaml')}.yaml", [*path.absolute().parents][: FOLDERS_UP + 1]
+    return next((chosen for folder in above if (chosen := folder / file).is_file() and chosen != path.absolute()), None)
 
 
-def _part(path: Path, group: str, level: int, read: list[Path]) -> dict[str, Any]:
+def _part(path: Path, group: str, read: list[Path], replaced: Mapping[str, str]) -> dict[str, Any]:
     """The values of one file of a group, in the section of the group."""
-    values = _composed(values_of_file(path), path, level + 1, read)
+    values = _composed(values_of_file(path), path, read, replaced)
     return unflatten({group.replace("/", "."): values}) if values and group and not is_global(path) else values

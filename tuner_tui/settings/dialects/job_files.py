@@ -114,7 +114,10 @@ def _recipes(text: str) -> Iterator[tuple[str, str]]:
             used |= names
             waiting += (variables[name] for name in names)
         head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items() if name in used)
-        yield target, head + "\n".join(re.findall(r"(?m)^\t\s*[@+-]*(.*)$", body)).replace("$$", "$")
+        lines, of_shell = re.findall(r"(?m)^\t\s*[@+-]*(.*)$", body), pattern_of("only_of_its_shell")
+        if "#!" not in body and ".ONESHELL:" not in text:  # each line has a shell of its own
+            lines = [line for line in lines if not of_shell.search(line)]
+        yield target, head + "\n".join(lines).replace("$$", "$")
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
@@ -310,6 +313,5 @@ def _variables(entries: Any) -> dict[str, str]:
 def _text(words: Any) -> str:
     """The words of a command as a shell reads them; a text is a line of a shell already."""
     if isinstance(words, list):
-        texts = map(str, words)
-        return " ".join(text if re.fullmatch(r"\$\{?\w+\}?", text) else shlex.quote(text) for text in texts)
+        return " ".join(text if re.fullmatch(r"\$\{?\w+\}?", text) else shlex.quote(text) for text in map(str, words))
     return str(words)
