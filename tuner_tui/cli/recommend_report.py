@@ -87,16 +87,18 @@ def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation, 
 
 def _batch_line(recommendation: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> str:
     settings, stated = recommendation.settings, job.stated if isinstance(job, CommandJob) else {}
-    if "global_batch" in stated:
+    given = {*recommendation.values, *resolved.origins}
+    if "global_batch" in stated and not {"per_device_train_batch_size", "gradient_accumulation_steps"} <= given:
         return f"Effective batch  {stated['global_batch']}  (of all GPUs together, by the file)"
     parts = [settings.per_device_train_batch_size, settings.gradient_accumulation_steps]
     parts += [recommendation.replicas] if recommendation.replicas > 1 else []
     names = "micro batch × accumulation" + (" × GPUs or processes" if recommendation.replicas > 1 else "")
     if isinstance(job, CommandJob):
+        on_each = recommendation.replicas == 1 and not {"devices", "sharding"}.isdisjoint(stated)
         on_one = recommendation.replicas == 1 and "gpus" not in stated and (job.is_unnamed or recommendation.gpus[1:])
-        names += f", on one GPU{': the file says no number' * job.is_unnamed}" if on_one else ""
-        is_named = "gradient_accumulation_steps" in {*recommendation.values, *resolved.origins}
-        names += "" if is_named else "; no accumulation is named"
+        unsaid = f", on one GPU{': the file says no number' * job.is_unnamed}" if on_one else ""
+        names += ", on each GPU" if on_each else unsaid
+        names += "" if "gradient_accumulation_steps" in given else "; the accumulation is not known: 1 is assumed"
     return f"Effective batch  {' × '.join(map(str, parts))} = {recommendation.effective_batch}  ({names})"
 
 

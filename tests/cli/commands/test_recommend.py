@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -229,3 +230,24 @@ def test_a_command_and_the_model_that_it_names(call: Call) -> None:
     assert "For your command; its model and task are unknown" in plain
     assert all(part not in plain for part in ("per_device_train_batch_size", "learning_rate", "Effective batch"))
     assert "causal language modelling with Qwen/Qwen2.5-7B" in call(*words[1:]).stdout
+
+
+def test_the_batch_line_says_what_the_file_leaves_open(call: Call, tmp_path: Path) -> None:
+    tmp_path.joinpath("a.yaml").write_text("trainer: {devices: -1, max_epochs: 3}\nlr: 0.1\nbatch_size: 4\n")
+    tmp_path.joinpath("b.sh").write_text("python fit.py --lr 0.1 --batch_size 4 --epochs 3 --global_batch_size 64\n")
+    tmp_path.joinpath("c.sh").write_text(f"{tmp_path.joinpath('b.sh').read_text().strip()} --grad_accum_steps 2\n")
+    lines = [line for name in ("a.yaml", "b.sh", "c.sh") for line in call(name).stdout.splitlines()]
+    assert [line.partition("batch  ")[2] for line in lines if line.startswith("Effective batch")] == [
+        "4 × 1 = 4  (micro batch × accumulation, on each GPU; the accumulation is not known: 1 is assumed)",
+        "64  (of all GPUs together, by the file)",
+        "4 × 2 = 8  (micro batch × accumulation)",
+    ]
+
+
+def test_no_optimizer_replaces_that_of_an_unknown_command(call: Call, tmp_path: Path) -> None:
+    tmp_path.joinpath("Makefile").write_text(
+        "a:\n\tpython a.py --lr 0.1 --epochs 2\nb:\n\tpython b.py --lr 0.1 --epochs 4\n"
+    )
+    tmp_path.joinpath("a.yaml").write_text("learning_rate: 0.1\nnum_train_epochs: 2\nper_device_train_batch_size: 4\n")
+    assert "optim" not in re.findall(r"(?m)^  (\w+)", call("Makefile").stdout)
+    assert "optim" in re.findall(r"(?m)^  (\w+)", call("a.yaml").stdout)

@@ -124,8 +124,9 @@ class TrainingTarget(Struct, frozen=True):
         if name in job.stated:  # an optimizer of another library
             return False
         tool = dialect_by_name(job.dialect)
-        taking = True if tool.programs or job.is_unnamed else takes_arguments(*command)
-        if taking is False or (taking is None and job.aliases):
+        is_file = job.is_unnamed and tool.form != "arguments"
+        taking = True if tool.programs or is_file else takes_arguments(*command)
+        if taking is False or (taking is None and (job.aliases or job.is_unnamed)):
             return name in job.aliases
         # A file that takes no key it lacks has its settings given already.
         return tool.extends_hf or (tool.takes_more is None and (name in tool.names or name in tool.values))

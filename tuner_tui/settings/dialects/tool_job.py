@@ -462,7 +462,7 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     common: dict[str, Any] = {"model": model, "task": task, "data": data, "stated": stated}
     if not file.command or (file.folder and folder is None):
         if file.kind or ONLY_SETS in file.incomplete:
-            return CommandJob(command=(COMMAND_TO_NAME,), apply="none", **common)
+            return CommandJob(command=(COMMAND_TO_NAME,), apply="none", dialect=dialect.name, **common)
         above = (str(top) for top in path.absolute().parents[:FOLDERS_UP] if (top / (file.folder or "/")).is_dir())
         cwd = next(above, None) if re.match(r"\w", file.folder) else _folder_of_program(file.words, path)
         return CommandJob(command=("bash", str(path.absolute())), apply="inject", cwd=cwd, **common)
