@@ -66,9 +66,10 @@ def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = Non
     by_itself = job.launcher == "plain" and process_count(job, len(visible), state.accelerate) > 1
     target = target_of(inventory, state.interpreter, job, state.accelerate)
     if not target.trained_with(editing.current.settings).gpus:
-        spread = f", {job.processes} processes on the CPU" * (job.processes > 1)
         unused = unused_gpus(inventory, state.interpreter) or target.gpu_label
-        return GpuChoice(state, f"none: {unused.rstrip('.')}{spread}")
+        if job.processes > 1:
+            unused = f"{unused.removesuffix('.')}, {job.processes} processes on the CPU"
+        return GpuChoice(state, f"none: {unused}")
     most = 1 if by_itself else len(visible)
     if count is not None and count <= most:
         launcher = "torchrun" if job.launcher == "plain" and count > 1 else job.launcher

@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 from rich.text import Text
 from textual import on
-from textual._widget_navigation import Direction
 from textual.binding import BindingType
 from textual.events import Key
 from textual.geometry import Size
@@ -57,9 +56,13 @@ class PickerItem(Struct, Generic[T], frozen=True):
 class PagedList(OptionList):
     """An option list that ignores page keys before its first layout; Textual's fails with a `KeyError`."""
 
-    def _move_page(self, direction: Direction) -> None:
+    def action_page_up(self) -> None:
         if self.scrollable_content_region:
-            super()._move_page(direction)
+            super().action_page_up()  # type: ignore[no-untyped-call]
+
+    def action_page_down(self) -> None:
+        if self.scrollable_content_region:
+            super().action_page_down()  # type: ignore[no-untyped-call]
 
 
 class DetailText(Static):
