@@ -273,4 +273,6 @@ class TrialProtocol(Struct, frozen=True):
 
     def to_json(self) -> str:
         """Return the part for the observer as JSON."""
-        return json.dumps({name: getattr(self, name) for name in ("spread", "least_s", "most_s", "evaluate")})
+        return json.dumps(
+            {"spread": self.spread, "least_s": self.least_s, "most_s": self.most_s, "evaluate": self.evaluate}
+        )

@@ -30,7 +30,7 @@ class Regression(LightningModule):
     def validation_step(self, batch: tuple[torch.Tensor, torch.Tensor], _: int) -> None:
         self.log("val_loss", nn.functional.mse_loss(self.layers(batch[0]), batch[1]), on_step=True, on_epoch=True)
 
-    def test_step(self, batch: tuple[torch.Tensor, torch.Tensor], batch_idx: int) -> None:
+    def test_step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
         self.log("test_loss", nn.functional.mse_loss(self.layers(batch[0]), batch[1]))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
