@@ -163,8 +163,8 @@ def state_sharding(job: Job | None) -> Sharding | None:
     shardings += [_sharding_by_word(word, folder) for word in words if SPLITS.match(word)]
     given = [name for name in words_of("shards") if options.get(name, "0").lower() not in ("0", "false")]
     shardings += [_sharding_of_launcher(f"--{given[0]}", options)] if given else []
-    known = (sharding for sharding in shardings if sharding.stage is not None)
-    sharding = next(known, next(iter(shardings), None))
+    with_stage = (sharding for sharding in shardings if sharding.stage is not None)
+    sharding = next(with_stage, next(iter(shardings), None))
     return None if sharding is not None and sharding.stage == 0 else sharding
 
 

@@ -114,8 +114,8 @@ def resolve_training(options: LaunchOptions) -> Training:
         is_script = path.suffix == ".py" and str(path.absolute()) in getattr(job, "command", ())
         sources = dict.fromkeys(loaded.preset.settings, path.name) if is_script else loaded.sources
         of_file = {name for name, origin in resolved.origins.items() if origin.kind == OriginKind.FILE}
-        own = {name: Origin(OriginKind.OBSERVED, source) for name, source in sources.items() if name in of_file}
-        resolved = Resolved(resolved.settings, {**resolved.origins, **own})
+        observed = {name: Origin(OriginKind.OBSERVED, source) for name, source in sources.items() if name in of_file}
+        resolved = Resolved(resolved.settings, {**resolved.origins, **observed})
     if project is not None:
         of_project = (note for note in project.notes if note != command_to_name(Path(PROJECT_FILE)))
         notes += tuple(f"{options.project}: {note}" for note in of_project)

@@ -217,10 +217,10 @@ def plots_rows(history: History, state: RunState | None, width: int, height: int
         (history.memory_bytes, format_size, True),
         *results[MAIN_RESULTS:],
     )
-    known = [each for each in series if each[0].xs]
-    shown = [each for each in known if not (each[2] and _stays_the_same(each[0]))] or known[:1] or [series[2]]
+    recorded = [each for each in series if each[0].xs]
+    shown = [each for each in recorded if not (each[2] and _stays_the_same(each[0]))] or recorded[:1] or [series[2]]
     plots: list[Callable[[], Sequence[Line]]] = [partial(plot, *each) for each in shown]
-    steady = " · ".join(f"{each[0].name} {newest(*each[:2])}" for each in known if each not in shown)
+    steady = " · ".join(f"{each[0].name} {newest(*each[:2])}" for each in recorded if each not in shown)
     if loss:
         scene = LossScene(history.loss, history.eval_loss, last_step, newest_loss)
         plots.insert(0, lambda: loss_rows(scene, cell_width - 1, cell_height))

@@ -369,8 +369,8 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     chain = [each for each, later in zip_longest(chain, chain[1:]) if later is None or not _gives_way(each, later)]
     forwards = len(chain) > 1 and FORWARDED.search(chain[0].headline) is not None
     # An error that fails to be put into words still is the reason.
-    said = [each for each in chain[forwards:] if each.headline or not forwards]
-    reasons = [each for each in said if not (each.handles and _passes(WORDING, each))] or chain
+    candidates = [each for each in chain[forwards:] if each.headline or not forwards]
+    reasons = [each for each in candidates if not (each.handles and _passes(WORDING, each))] or chain
     matches = [FailureMatch(_extend_over(failure, chain), classify(failure)) for failure in reasons]
     # A task that is cancelled, or a group of errors, never says why.
     matches = [each for each in matches if each.pattern is None or each.pattern.topic != "background-task"] or matches

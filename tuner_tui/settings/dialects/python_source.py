@@ -520,8 +520,8 @@ def _constants(modules: Sequence[str]) -> dict[str, Any]:
     started itself does not count, nor what the caller of a class gives.
     """
     init, number, other = map(pattern_of, ("init_of_no_configuration", "default_of_parameter", "class_of_other_work"))
-    own = (other.sub("", text.partition("\nif __name__")[0]) for text in modules)
-    modules = [init.sub(lambda match: number.sub("=_", match[0]), text) for text in own]
+    bodies = (other.sub("", text.partition("\nif __name__")[0]) for text in modules)
+    modules = [init.sub(lambda match: number.sub("=_", match[0]), text) for text in bodies]
     bound: list[tuple[str, Any]] = []
     classes = {name for text in modules for name in re.findall(r"(?m)^class[ ]+(\w+)", text)}
     fields = (field for text in modules for field in re.findall(r"(?m)^[ ]+(\w+)[ ]*:[ ]*(\w+)", text))
