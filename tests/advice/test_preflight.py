@@ -74,6 +74,26 @@ def test_settings_that_do_not_fit_the_box() -> None:
     assert [(check.state, check.advice) for check in result] == [("wrong", "--set precision=fp16")]
 
 
+@pytest.mark.parametrize(
+    ("ram_gib", "nodes", "sharding", "expected"),
+    [
+        (512, 1, "zero3_offload", ["good"]),
+        (160, 1, "zero3_offload", ["warning"]),
+        (64, 1, "zero3_offload", ["wrong"]),
+        (64, 4, "zero3_offload", ["good"]),
+        (64, 1, "zero3", []),
+    ],
+)
+def test_what_is_offloaded_has_to_fit_the_memory_of_the_host(
+    ram_gib: int, nodes: int, sharding: str, expected: list[str]
+) -> None:
+    command = f"torchrun --nproc_per_node 2 --nnodes {nodes} train.py --model_name_or_path meta-llama/Llama-3.1-8B"
+    job = CommandJob(command=(*command.split(), "--deepspeed", sharding))
+    gpus = make_gpu("A100", gib=80), make_gpu("A100", 1, 80)
+    result = checks(box(*gpus, ram_gib=ram_gib), job=job, precision="bf16")
+    assert [check.state for check in result if check.name == "Offload"] == expected
+
+
 COMMAND = CommandJob(command=("python", "train.py"))
 
 

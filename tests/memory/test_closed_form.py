@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tests.memory.shapes import BERT, GPT2, LLAMA_1B, TINY_DECODER, TINY_ENCODER
 from tuner_tui.memory.closed_form import (
+    OFFLOAD_BUFFERS,
     ActivationBytes,
     NumberSizes,
     activation_bytes,
@@ -17,6 +18,7 @@ from tuner_tui.memory.closed_form import (
     block_bytes,
     fixed_sizes,
     number_sizes,
+    offloaded_bytes,
     shard,
 )
 from tuner_tui.memory.device import Device
@@ -311,6 +313,25 @@ def test_what_is_offloaded_takes_no_memory_of_the_gpu() -> None:
     offloading = Sharding("zero", 2, by_deepspeed=True, offloads_optimizer=True)
     divided = shard(fixed_sizes(shape, planned, 4), offloading, 4, shape, planned)
     assert (divided.gradients, divided.states, divided.step_copies) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("offloads_weights", "published_gib"), [(True, 71.71), (False, 63.74)])
+def test_what_is_offloaded_takes_as_much_of_the_host_as_deepspeed_documents(
+    offloads_weights: bool, published_gib: float
+) -> None:
+    # "Estimated memory needed … 2851M total params" with zero_init, deepspeed.readthedocs.io/en/latest/memory.html
+    planned, shape = settings(precision="bf16", weights_dtype="bf16"), replace(LLAMA_1B, weight_bytes=2)
+    offloading = Sharding("zero", 3, by_deepspeed=True, offloads_optimizer=True, offloads_weights=offloads_weights)
+    size = offloaded_bytes(shape, planned, offloading) / fixed_sizes(shape, planned).numbers.total * 2851e6
+    assert size * OFFLOAD_BUFFERS / 2**30 == pytest.approx(published_gib, rel=0.001)
+
+
+def test_fsdp_offloads_the_trainings_own_tensors() -> None:
+    planned = settings(precision="bf16", optim="adamw_torch")
+    sizes = fixed_sizes(LLAMA_1B, planned)
+    whole = offloaded_bytes(LLAMA_1B, planned, Sharding("fsdp", 3, False, True, True))
+    assert whole == sizes.weights + sizes.gradients + sizes.states
+    assert offloaded_bytes(LLAMA_1B, planned, Sharding("fsdp", 3)) == 0
 
 
 def test_fsdp_holds_whole_gradients_between_micro_batches() -> None:

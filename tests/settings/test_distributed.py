@@ -128,6 +128,7 @@ def test_a_file_that_has_changed_is_read_again(tmp_path: Path) -> None:
 
 DEEPSPEED_FILE = """{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}"""
 FSDP_FILE = "distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: SHARD_GRAD_OP, fsdp_offload_params: false}\n"
+NVME_FILE = """{"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}"""
 ZERO_FILE = "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, offload_param_device: none}\n"
 
 
@@ -141,6 +142,7 @@ ZERO_FILE = "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, offl
             Sharding("conf/ds_zero2_no_offload.json", 2, True),
         ),
         ("torchrun train.py --deepspeed two.json", Sharding("two.json", 2, True, True, False)),
+        ("torchrun train.py --deepspeed nvme.json", Sharding("nvme.json", 3, True, False, True, on_disk=True)),
         ("torchrun train.py --deepspeed absent.json", Sharding("absent.json")),
         ("torchrun train.py --deepspeed zero0", None),
         ("accelerate launch --use_deepspeed --zero_stage 2 train.py", Sharding("--use_deepspeed", 2, True)),
@@ -155,7 +157,7 @@ ZERO_FILE = "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, offl
 def test_how_the_state_is_divided_follows_from_the_command_and_its_files(
     words: str, expected: Sharding | None, tmp_path: Path
 ) -> None:
-    files = {"two.json": DEEPSPEED_FILE, "fsdp.yaml": FSDP_FILE, "zero.yaml": ZERO_FILE}
+    files = {"two.json": DEEPSPEED_FILE, "nvme.json": NVME_FILE, "fsdp.yaml": FSDP_FILE, "zero.yaml": ZERO_FILE}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert state_sharding(CommandJob(command=tuple(words.split()), cwd=str(tmp_path))) == expected

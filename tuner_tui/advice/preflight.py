@@ -21,14 +21,21 @@ from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
 from tuner_tui.hardware.probe_script import PACKAGES
-from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, fixed_sizes, trained_bytes
+from tuner_tui.memory.closed_form import (
+    BUILT_IN,
+    OFFLOAD_BUFFERS,
+    TrainingCode,
+    fixed_sizes,
+    offloaded_bytes,
+    trained_bytes,
+)
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
 from tuner_tui.settings.command_training import own_settings, takes_arguments
 from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect, leaf_pattern, texts_in, to_fill_in
 from tuner_tui.settings.dialects.file_formats import form_of_file
 from tuner_tui.settings.dialects.script_search import words_of
-from tuner_tui.settings.distributed import best_kind, gpus_of_job, is_same_kind
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.distributed import best_kind, gpus_of_job, is_same_kind, process_count, state_sharding
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
 from tuner_tui.settings.rules import find_problems
 from tuner_tui.settings.tool_file import ABSENT, NOT_COMPLETE
@@ -63,6 +70,7 @@ def preflight_checks(
         *gpu_checks(inventory),
         *compatibility_checks(inventory, interpreter),
         *host_checks(inventory),
+        *offload_checks(inventory, settings, job),
         *settings_checks(inventory, interpreter, settings, job, unknown),
     )
 
@@ -148,6 +156,24 @@ def host_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
         advice = "A checkpoint is about three times as large as the weights; "
         advice += "set TUNER_STATE_DIR to store runs elsewhere."
         yield _space_check("Disk", sentence, disk.free_bytes >= DISK_FREE_BYTES, advice, "wrong")
+
+
+def offload_checks(inventory: Inventory, settings: Settings, job: Job) -> Iterator[PreflightCheck]:
+    """Whether the memory of the host can take what ZeRO or FSDP moves to it, by the size of the model."""
+    modelled, sharding = modelled_job(job), state_sharding(job)
+    shape = None if modelled is None else known_shape(modelled.model, modelled.task)
+    if shape is None or sharding is None or sharding.on_disk or sharding.stage is None:
+        return
+    gpus = len(gpus_of_job(inventory, job))
+    here = min(1.0, gpus / process_count(job, gpus)) if gpus else 1.0  # the other nodes keep the rest
+    size, usable = offloaded_bytes(shape, settings, sharding) * here, inventory.memory.usable_bytes
+    if not size:
+        return
+    most = size * (OFFLOAD_BUFFERS if sharding.by_deepspeed else 1.0)
+    amount = format_size(size) + (f" (up to {format_size(most)} with buffers)" if most > size else "")
+    sentence = f"Offloading ({sharding.name}) moves {amount} to RAM; {format_size(usable)} are usable."
+    advice = "Train adapters (LoRA), or divide among more GPUs without offloading."
+    yield _space_check("Offload", sentence, most <= usable, advice, "warning" if size <= usable else "wrong")
 
 
 def _space_check(
@@ -423,7 +449,8 @@ def checkpoint_checks(file: TrainingFile, shape: ModelShape | None, files: FileS
     count = min(saves, kept) if saves is not None and kept is not None else kept or 1
     number = "One checkpoint takes" if kept is None else f"{count} checkpoint{'s' if count > 1 else ''} of"
     number = f"Up to {number}" if kept is not None and saves is None else number
-    sentence = f"{number} about {format_size(size)}; {format_size(free)} are free for {folder}."
+    where = "the working folder" if folder == "." else folder
+    sentence = f"{number} about {format_size(size)}; {format_size(free)} are free for {where}."
     # How many there will be may depend on the data.
     otherwise: CheckState = "warning" if saves is None and size * min(count, 2) <= free else "wrong"
     fewer = int(free / size) - 1  # the next is written before the oldest goes

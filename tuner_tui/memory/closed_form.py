@@ -546,6 +546,24 @@ def shard(sizes: FixedSizes, sharding: Sharding, processes: int, shape: ModelSha
     )
 
 
+OFFLOAD_BUFFERS = 1.5
+"""What DeepSpeed's own estimators multiply offloaded memory by (`additional_buffer_factor`)."""
+
+
+def offloaded_bytes(shape: ModelShape, settings: Settings, sharding: Sharding) -> float:
+    """What all processes of a training together keep in the memory of their hosts, without buffers.
+
+    DeepSpeed keeps an fp32 copy, fp32 gradients and optimizer states of what trains (`estimate_zero3_model_states_…`:
+    16 bytes a parameter with AdamW, 18 with the weights), FSDP the training's own.
+    """
+    sizes = fixed_sizes(shape, settings)
+    trainable, weights, states = sizes.numbers.trainable, sizes.weights, sizes.gradients + sizes.states
+    if sharding.by_deepspeed:
+        states = trainable * (4.0 + 4.0 + optimizer_bytes(settings.optim, True, 4).kept)
+        weights = min(weights, sizes.numbers.total * (4.0 if settings.precision == "fp32" else 2.0))
+    return states * sharding.offloads_optimizer + weights * sharding.offloads_weights
+
+
 ABSMAX_BLOCK, NESTED_BLOCK = 64, 256
 """Numbers that share a scale (absmax): of 4-bit weights, and of quantized scales (bitsandbytes.functional)."""
 

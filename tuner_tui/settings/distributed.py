@@ -34,7 +34,7 @@ class Sharding(Struct, frozen=True):
     """How the processes of a training divide its state among them.
 
     `stage` is DeepSpeed's: from 1 on the optimizer states, from 2 on the gradients, at 3 the weights are divided; None
-    if unknown. `name` is what the command calls it. What is offloaded lies in the memory of the host.
+    if unknown. `name` is what the command calls it. What is offloaded lies in the memory of the host, or `on_disk`.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Sharding(Struct, frozen=True):
     by_deepspeed: bool = False
     offloads_optimizer: bool = False
     offloads_weights: bool = False
+    on_disk: bool = False
 
     def is_modelled(self, processes: int) -> bool:
         """Whether the memory of one of `processes` is known; with weights on the host it is not."""
@@ -184,7 +185,8 @@ def _deepspeed_sharding(name: str, values: Mapping[str, Any]) -> Sharding:
     stage, none = values.get("zero_optimization.stage", 0), (None, "none", "")
     optimizer, weights = (values.get(f"zero_optimization.offload_{part}.device") for part in ("optimizer", "param"))
     is_number = isinstance(stage, int) and stage in range(4)
-    return Sharding(name, stage if is_number else None, True, optimizer not in none, weights not in none)
+    offloads = optimizer not in none, weights not in none
+    return Sharding(name, stage if is_number else None, True, *offloads, "nvme" in (optimizer, weights))
 
 
 def _accelerate_sharding(kind: str, values: Mapping[str, Any], folder: Path) -> Sharding | None:
@@ -202,8 +204,9 @@ def _sharding_of_launcher(name: str, options: Mapping[str, str]) -> Sharding:
     """By the options of `accelerate launch`, which have the same names in its file."""
     stage = options.get("zero_stage") or options.get("ds.zero_stage", "")
     if "deepspeed" in name.lower() or stage:
-        offloads = [options.get(f"offload_{part}_device", "none") != "none" for part in ("optimizer", "param")]
-        return Sharding(name, int(stage) if re.fullmatch("[0-3]", stage) else None, True, *offloads)
+        devices = [options.get(f"offload_{part}_device", "none") for part in ("optimizer", "param")]
+        offloads = [device != "none" for device in devices]
+        return Sharding(name, int(stage) if re.fullmatch("[0-3]", stage) else None, True, *offloads, "nvme" in devices)
     strategy = options.get("fsdp_sharding_strategy", "FULL_SHARD").upper()
     reshards = options.get("fsdp_reshard_after_forward", "true").lower()
     stage_of_strategy = 2 if reshards == "false" else FSDP_STAGES.get(strategy, 0)

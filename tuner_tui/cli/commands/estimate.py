@@ -15,6 +15,7 @@ from msgspec import structs
 from msgspec.structs import asdict
 
 from tuner_tui.advice.estimate import JobMemoryEstimator, limited_target, training_device
+from tuner_tui.advice.preflight import offload_checks
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, EarlierRun, earlier_runs, estimate_duration
 from tuner_tui.advice.recommend.gpu_plan import GpuPlan, plan_gpus
 from tuner_tui.advice.recommend.memory_breakdown import KEYS
@@ -107,6 +108,8 @@ def estimate(
             f"Computed without sharding: {sharding.name} divides weights, gradients or optimizer states among "
             "processes, or moves them to the host, so that it may fit where this does not."
         )
+    for check in offload_checks(machine.inventory, settings, launched):
+        print_note(f"{check.sentence} {check.advice}".strip())
     if by is not None:
         print_breakdown(estimator, settings, by, as_json)
         return
