@@ -75,7 +75,7 @@ def test_a_kernel_that_does_not_count_the_queue_leaves_it_unknown(tmp_path: Path
     meter.sample([10])
     clock.now_s += 1.0
     sample = meter.sample([10])[0]
-    assert (sample.cpu_queue_pct, sample.could_run) == (None, False)
+    assert (sample.cpu_queue_pct, sample.state) == (None, "S")
 
 
 def test_a_recycled_pid_starts_afresh(tmp_path: Path):

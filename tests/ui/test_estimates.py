@@ -169,9 +169,9 @@ def test_an_unknown_capacity_shows_the_figure_alone() -> None:
     assert "largest" not in verdict
 
 
-def test_a_batch_of_all_samples_is_no_largest_one() -> None:
+def test_a_batch_of_all_samples_is_the_largest_as_every_output_says() -> None:
     verdict = texts(MemoryOutlook(replace(SMALL, samples=50), False))[1]
-    assert verdict.startswith("fits at any micro batch ·")
+    assert verdict.startswith("fits · largest micro batch 50, all samples of the data")
 
 
 @given(st.integers(1, 300), st.integers(8, 120), st.floats(0.0, 0.5))

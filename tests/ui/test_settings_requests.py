@@ -330,6 +330,7 @@ async def test_a_larger_effective_batch_is_asked_for_before_it_is_taken() -> Non
         await until(pilot, lambda: app_of(pilot).main.outlook is not None)
         await press_to(pilot, "Fit batch", "f")
         assert "is the whole effective batch already" in screen_text(pilot.app)
+        assert "so that an epoch still has" in screen_text(pilot.app)
         await press_to(pilot, "", "escape")
         assert value(pilot, BATCH) == 8
         await press_to(pilot, "Fit batch", "f")

@@ -58,7 +58,7 @@ def test_the_bar_of_several_ranks_is_of_the_one_that_loses_most_between_steps() 
         late = tuple(replace(steps, rank=1, between_s=0.8 * steps.train_s) for steps in (*quick.recent, quick.latest))
         ranks = {0: quick, 1: replace(quick, rank=1, recent=late[:-1], latest=late[-1])}
         shares, rank = step_shares(replace(state, ranks=ranks))
-        assert (rank, shares["rest"] > 0.5) == ("rank 1", True)
+        assert (rank, shares["between steps"] > 0.5) == ("rank 1", True)
         assert "of rank 1" in "".join(map(plain_text, step_rows(replace(state, ranks=ranks), {}, 100)))
 
 

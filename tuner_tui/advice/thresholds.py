@@ -73,6 +73,7 @@ LEAK_SHARE = 0.05  # of the memory held at first, grown in all; judgement
 LEAK_SHARE_AT_END = 0.25  # of the memory held at first, grown before memory ran out; judgement
 LEAK_HORIZON_S = 86_400  # seconds until memory is full, if the end of the training is unknown; judgement
 DISK_BUSY_BYTES_S = 80e6  # bytes per second read while the training waits for data; judgement
+DISK_WAIT_SHARE = 0.3  # of the moments at which a worker is seen, those in which it waits for a disk; judgement
 
 # Numbers.
 SCALER_STEPS = 100  # steps in which a loss scaler may still search for its scale; judgement

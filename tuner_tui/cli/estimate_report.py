@@ -20,7 +20,7 @@ from tuner_tui.memory.calibration import MeasuredEstimate
 from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, Settings, Value, format_value
-from tuner_tui.view.estimate_rows import VERDICTS, training_method
+from tuner_tui.view.estimate_rows import VERDICTS, largest_text, training_method
 
 BAR_WIDTH = 40
 DIVIDED = "What fits depends on how it is divided: a run of a few steps measures it."
@@ -299,8 +299,7 @@ def _batch_sentence(best: MemoryEstimate, largest: int | None, now: int) -> str:
         return f"The {phase}, does not fit with this reserve, whatever the micro batch."
     if largest == 0:
         return "Not even a micro batch of 1 fits with this reserve."
-    every = ", all its samples" if largest == best.samples else ""
-    return f"Largest micro batch that fits with this reserve: {largest:,}{every} (now {now})."
+    return f"Largest micro batch that fits with this reserve: {largest_text(largest, best.samples)} (now {now})."
 
 
 def _assumption_sentence(estimator: JobMemoryEstimator) -> str:

@@ -207,12 +207,11 @@ class ProcessSampler:
             return None
         role = process.role
         queued_s = read_queued_s(self._proc, process.pid) if role in QUEUE_TIME_ROLES else None
-        # Where the kernel does not count the time in the queue, the state at this moment is the next best figure.
-        could_run = stat.state == "R" if role in QUEUE_TIME_ROLES and queued_s is None else None
+        state = stat.state if role in QUEUE_TIME_ROLES else None
         now = CpuReading(stat.start_ticks, stat.cpu_s, self._clock(), queued_s)
         self._readings[process.pid] = now
         cpu_pct, queue_pct = usage_between(before, now)
-        return ProcessSample(process.pid, role.value, cpu_pct, stat.rss_bytes, process.rank, queue_pct, could_run)
+        return ProcessSample(process.pid, role.value, cpu_pct, stat.rss_bytes, process.rank, queue_pct, state)
 
 
 def usage_between(before: CpuReading | None, now: CpuReading) -> tuple[float | None, float | None]:

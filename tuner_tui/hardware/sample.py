@@ -60,8 +60,8 @@ class ProcessSample(Struct, frozen=True):
     """One process of the training; `role` is `main` (trainer), `worker` (loader worker) or `other`.
 
     `cpu_pct` is relative to one core: a process with four busy threads shows 400. `cpu_queue_pct` is the percentage of
-    time that the main thread of a trainer or worker waited for a core. Where the kernel does not count that,
-    `could_run` is True when the thread was running or waiting at this moment. A worker has its trainer's `rank`.
+    time that the main thread of a trainer or worker waited for a core; None where the kernel does not count that.
+    `state` is that thread's at this moment, as in proc(5): D waits for a disk. A worker has its trainer's `rank`.
     """
 
     pid: Pid
@@ -70,7 +70,7 @@ class ProcessSample(Struct, frozen=True):
     rss_bytes: int | None = None
     rank: int | None = None
     cpu_queue_pct: float | None = None
-    could_run: bool | None = None
+    state: str | None = None
 
 
 class Sample(Struct, frozen=True):

@@ -135,7 +135,7 @@ def read_context(run: RunFolder, view: RunView) -> RunContext | None:
     if view.record is None:
         return None
     gpus = partial(gpus_in_use, device=view.state.in_effect.get("device"))
-    context = read_run_context(run, view.record, view.state.finished is not None, gpus)
+    context = read_run_context(run, view.record, view.state, gpus)
     return replace(context, remedy=follow_remedies(run))
 
 

@@ -322,6 +322,8 @@ def fact_rows(facts: Sequence[Fact], width: int) -> list[Line]:
 
 def bar_rows(scene: EndScene, width: int) -> list[Line]:
     """Return what filled the memory that ran out, and where the time went, as far as they are known."""
+    from tuner_tui.advice.thresholds import CPU_QUEUE_PCT
+
     state, figures = scene.state, error_figures(scene)
     memory = [] if figures is None else full_memory_rows(figures, width)
     seconds = (state.finished.t if state.finished else 0.0) - (state.launched_t or math.inf)
@@ -331,4 +333,7 @@ def bar_rows(scene: EndScene, width: int) -> list[Line]:
     counted_s = max(steps.train_s + steps.eval_s + steps.save_s for steps in state.counters)
     parts = {name: share * counted_s / seconds for name, share in shares.items()}
     causes = dict.fromkeys(finding.cause for finding in scene.findings)  # whose shares are of the last seconds only
-    return [*memory, *time_rows("whole run", {**parts, START_UP: 1 - counted_s / seconds}, causes, width, rank)]
+    waited = 0.0 if scene.context is None else scene.context.core_wait_share or 0.0
+    if "cpu-contended" in causes or waited >= CPU_QUEUE_PCT / 100:
+        causes["cpu-contended"] = waited * counted_s / seconds
+    return [*memory, *time_rows("run time", {**parts, START_UP: 1 - counted_s / seconds}, causes, width, rank)]

@@ -136,7 +136,7 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
         first, *rest = wrapped_rows(f"{plain_text(words)} · {refuted.sentence}", width, "warn")
         return [line(*words, crop(first, line_width(words), width)), *rest]
     if most is not None:
-        fitting = f" · largest micro batch {most:,}" if most != estimate.samples else " at any micro batch"
+        fitting = f" · largest micro batch {largest_text(most, estimate.samples)}"
         if line_width(words) + text_width(fitting) > width:
             fitting = fitting.replace("largest micro batch", "micro batch ≤")
         words = line(*words, fitting if most else _nothing_fits(estimate))
@@ -148,6 +148,11 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
     if room >= LEAST_SOURCE and (rests_on := source(estimate.rests_on, room - 3)):
         words = line(*words, TextSpan(f" · {rests_on}", "dim"))
     return [words]
+
+
+def largest_text(largest: int, samples: int | None) -> str:
+    """Return the largest micro batch that fits, and whether the data rather than the memory limits it."""
+    return f"{largest:,}{', all samples of the data' * (largest == samples)}"
 
 
 def _nothing_fits(estimate: MemoryEstimate) -> str:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RankState, RunState
     from tuner_tui.runs.events.types import Steps
 
-DATA, COMPUTE, OPTIMIZER, REST, EVALUATION, SAVING = "data", "compute", "optimizer", "rest", "evaluation", "saving"
-NO_CORE, OTHER_RANKS, START_UP = "no free core", "other ranks", "start-up"
+DATA, COMPUTE, OPTIMIZER, REST, EVALUATION = "data", "compute", "optimizer", "between steps", "evaluation"
+SAVING, NO_CORE, OTHER_RANKS, START_UP = "saving", "no free core", "other ranks", "start-up"
 COMPUTE_OR_WAIT = f"{COMPUTE} with waits"
 PART_OF_CAUSE: Mapping[str, str] = {
     "data-wait": DATA, "too-many-workers": DATA, "waiting-for-workers": DATA, "between-steps": REST,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.fakes.situations import GB, NOW, PID, box, counters, samples, situation, training
+from tests.fakes.situations import GB, NOW, PID, box, counters, sample, samples, situation, training
 from tuner_tui.advice.diagnose import FindingRule
 from tuner_tui.advice.findings import gpu, memory, step_time
 from tuner_tui.advice.findings.run_metrics import training_share
@@ -33,6 +33,17 @@ def throttled(count: int) -> tuple[Sample, ...]:
     """Ten seconds, in `count` of whose eleven samples the GPU is hot."""
     hot = samples(10, gpu={"throttle": ("thermal slowdown (software)",)})
     return (*hot[:count], *samples(10, gpu={})[count:])
+
+
+def disk_waits(share: float, read_bytes_s: float | None = None) -> tuple[Sample, ...]:
+    """A loader of one idle worker, which is in state D in that share of 100 samples."""
+    waiting = round(share * 100)
+    return tuple(
+        replace(taken, processes=(taken.processes[0], replace(taken.processes[1], state="D" if n < waiting else "S")))
+        for n, taken in enumerate(
+            sample(NOW - (99 - n) / 4, workers=(5.0,), disk_read_bytes_s=read_bytes_s) for n in range(100)
+        )
+    )
 
 
 def share(kind: str, spent_s: float) -> dict[str, Any]:
@@ -88,7 +99,11 @@ def test_a_rule_speaks_at_its_limit_and_not_before(
         ({"state": WAITING, "samples": samples(workers=(94.9, 24.9, 24.9))}, "warning", "workers"),
         ({"state": WAITING, "samples": samples(workers=(95.0, 25.0, 24.9))}, "warning", "workers"),
         ({"state": WAITING, "samples": samples(workers=(95.0,))}, "warning", "workers"),
-        ({"state": WAITING, "samples": samples(workers=(24.9, 10.0))}, "warning", "storage"),
+        ({"state": WAITING, "samples": samples(workers=(24.9, 10.0))}, "warning", "workers"),
+        ({"state": WAITING, "samples": disk_waits(0.3)}, "warning", "storage"),
+        ({"state": WAITING, "samples": disk_waits(0.29)}, "warning", "workers"),
+        ({"state": WAITING, "samples": disk_waits(0.0, read_bytes_s=80e6)}, "warning", "storage"),
+        ({"state": WAITING, "samples": disk_waits(0.0, read_bytes_s=79e6)}, "warning", "workers"),
         ({"state": WAITING, "samples": samples(workers=(25.0, 10.0))}, "warning", "workers"),
         ({"state": WAITING, "samples": samples(workers=(80.0,) * 3, cpu_pct=90.0), "inventory": box(cores=4)}, "warning", "cpu"),
         ({"state": WAITING, "samples": samples(workers=(80.0,) * 3, cpu_pct=89.9), "inventory": box(cores=4)}, "warning", "workers"),
@@ -100,6 +115,7 @@ def test_what_limits_the_loader(changes: dict[str, Any], severity: str, where: s
     finding = step_time.data_wait(situation(**changes))
     assert finding is not None
     assert (finding.severity, finding.where) == (severity, where)
+    assert finding.confidence == ("likely" if where == "storage" or severity == "hint" else "certain")
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def on_cpu(
 
 
 def _main(own_pct: float, queue_pct: float | None, could_run: float | None, number: int) -> ProcessSample:
-    could = None if could_run is None else number % 10 < could_run * 10
-    return ProcessSample(PID, "main", own_pct, GB, cpu_queue_pct=queue_pct, could_run=could)
+    state = None if could_run is None else "R" if number % 10 < could_run * 10 else "S"
+    return ProcessSample(PID, "main", own_pct, GB, cpu_queue_pct=queue_pct, state=state)
 
 
 def causes_and_locations(**changes: Any) -> list[tuple[str, str | None]]:
@@ -89,7 +89,7 @@ def test_on_a_machine_that_others_use_both_are_reported(state: Any, queue_pct: f
         (80.0, (), "others"),
         (40.0, (), "main-process"),
         (80.0, (1.0, 1.0), "others"),
-        (40.0, (1.0, 1.0), "storage"),
+        (40.0, (1.0, 1.0), "workers"),
     ],
 )
 def test_a_loader_that_sleeps_waits_for_no_core_that_others_use(
@@ -117,7 +117,7 @@ def test_where_the_queue_is_not_counted_looks_at_the_process_tell(
 
 
 @pytest.mark.parametrize(
-    ("workers", "where"), [((3.0,) * 4, "storage"), ((25.0,) * 4, "cpu")], ids=["that-wait", "that-work"]
+    ("workers", "where"), [((3.0,) * 4, "workers"), ((25.0,) * 4, "cpu")], ids=["that-wait", "that-work"]
 )
 def test_workers_are_too_many_only_where_it_is_they_who_fill_the_cores(workers: tuple[float, ...], where: str) -> None:
     waiting = training(rates={"data_wait_share": 0.6})

@@ -9,10 +9,18 @@ from typing import Any
 import pytest
 
 from tests.runs.builders import record
-from tuner_tui.hardware.sample import GpuSample, Sample
+from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
 from tuner_tui.runs.events.progress import Series
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Metrics
-from tuner_tui.runs.read.run_context import PastRun, RunContext, cost_text, gpu_energy_kwh, read_run_context
+from tuner_tui.runs.read.run_context import (
+    PastRun,
+    RunContext,
+    core_wait_share,
+    cost_text,
+    gpu_energy_kwh,
+    read_run_context,
+)
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.record import RunRecord, write_record
@@ -35,6 +43,16 @@ def test_energy_is_the_power_of_the_gpus_of_the_training_over_the_time() -> None
     assert energy(hour[:1], 0) is None, "one sample spans no time"
     assert energy([*hour, sample(5400.0, None, 50.0)], 0) is None
     assert energy([sample(0.0), sample(60.0)]) is None
+
+
+def test_the_wait_for_a_core_is_that_of_trainers_since_the_first_step() -> None:
+    def waited(time_s: float, pct: float | None) -> Sample:
+        processes = (ProcessSample(1, "main", cpu_queue_pct=pct), ProcessSample(2, "worker", cpu_queue_pct=90.0))
+        return Sample(time_s, processes=processes)
+
+    samples = [waited(1.0, 100.0), waited(5.0, 40.0), waited(6.0, None), waited(7.0, 80.0)]
+    assert core_wait_share(samples, 5.0) == pytest.approx(0.6)
+    assert core_wait_share(samples, 8.0) is None
 
 
 @pytest.mark.parametrize(
@@ -75,11 +93,11 @@ def test_the_loss_of_the_earlier_run_that_ended_lowest(tmp_path: Path) -> None:
     run(4.0, 3.0, 0.1, job=CommandJob(command=("python", "other.py")))
     run(4.5, 3.0, 0.1, cwd="/another/project")
     folder, latest = run(5.0, 3.0)
-    context = read_run_context(folder, latest, ended=False, training_gpus=lambda sample: frozenset())
+    context = read_run_context(folder, latest, RunState(), training_gpus=lambda sample: frozenset())
     assert [past.id for past in context.past] == ["r003", "r002", "r001"]
     assert context.earlier_loss is not None
     name, loss, _ = context.earlier_loss
     assert (name, loss.xs, loss.ys) == ("r002", (1.0, 2.0), (3.0, 1.5))
     folder, latest = run(6.0, 2.0, parent="r001", lineage=("r002", "r001"))
-    context = read_run_context(folder, latest, ended=False, training_gpus=lambda sample: frozenset())
+    context = read_run_context(folder, latest, RunState(), training_gpus=lambda sample: frozenset())
     assert context.earlier_loss == ("r001", Series("loss", "", (1.0, 2.0), (3.0, 2.0)), True)

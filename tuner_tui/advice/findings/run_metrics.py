@@ -109,6 +109,14 @@ def worker_loads(samples: tuple[Sample, ...]) -> tuple[float, ...]:
     return tuple(sorted((load for load in loads if load is not None), reverse=True))
 
 
+def reads_disk(samples: tuple[Sample, ...]) -> bool:
+    """Whether the disk is busy with reads, or the workers are often seen to wait for one."""
+    states = [process.state for sample in samples for process in sample.processes if process.role == "worker"]
+    reads = median_known(sample.host.disk_read_bytes_s for sample in samples) or 0.0
+    waits = states.count("D") >= thresholds.DISK_WAIT_SHARE * max(1, len(states))
+    return waits or reads >= thresholds.DISK_BUSY_BYTES_S
+
+
 def cpu_pct(samples: tuple[Sample, ...]) -> float | None:
     """Median CPU load of the host, in % of all cores."""
     return median_known(sample.host.cpu_pct for sample in samples)
@@ -168,7 +176,7 @@ def _wait_for_core_pct(figures: list[ProcessSample]) -> float | None:
     time for which it ran. Threads of one process count as running all the time, so it is never too large.
     """
     counted = median_known(figure.cpu_queue_pct for figure in figures)
-    moments = [figure.could_run for figure in figures if figure.could_run is not None]
+    moments = [figure.state == "R" for figure in figures if figure.state is not None]
     ran_pct = median_known(figure.cpu_pct for figure in figures)
     if counted is not None or len(moments) < MIN_SCHEDULING_SAMPLES or ran_pct is None:
         return counted

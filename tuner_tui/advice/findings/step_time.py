@@ -20,6 +20,7 @@ from tuner_tui.advice.findings.run_metrics import (
     is_warmed_up,
     loading_is_idle,
     median_known,
+    reads_disk,
     recent_samples,
     span_s,
     training_cpu_pct,
@@ -148,7 +149,7 @@ def data_wait(situation: Situation) -> Finding | None:
         remedies = (remedy("own-data-of-rank", rank=rank), *remedies)
     return finding(
         cause, situation, *evidence, row=row, where=where, severity="warning" if serious else "hint",
-        confidence="certain" if serious and measured_s >= thresholds.WINDOW_FULL_S else "likely",
+        confidence="certain" if serious and where != "storage" and measured_s >= thresholds.WINDOW_FULL_S else "likely",
         lost_share=share * training_share(situation), remedies=remedies, share=format_share(share), reason=reason,
         rank=rank,
     )  # fmt: skip
@@ -177,7 +178,7 @@ def worker_warning(situation: Situation) -> Finding | None:
 def _bottleneck(situation: Situation) -> tuple[str | None, str]:
     """What limits the loader, as location and reason."""
     # From the most specific evidence to the least: cores that are full make workers look slow, and other programs make
-    # them look too many; only then does the load of the workers say whether they compute or wait for storage.
+    # them look too many; only then does the load of the workers say whether they compute or wait.
     samples, settings = recent_samples(situation), situation.settings
     loads, cpu = worker_loads(samples), cpu_pct(samples)
     busy = cpu is not None and cpu >= thresholds.CPU_FULL_PCT
@@ -205,7 +206,9 @@ def _bottleneck(situation: Situation) -> tuple[str | None, str]:
     if covers_window(samples) and unshared:
         return "one-worker", f"1 of {len(loads)} workers is busy, the others are idle"
     if covers_window(samples) and loads and loads[0] < idle:
-        return "storage", "the workers wait too: for storage, the network or each other"
+        if reads_disk(samples):
+            return "storage", "the workers wait for the disk"
+        return "workers", "the workers are slow though they compute little: they sleep or wait, but not for the disk"
     if not loads and (settings is None or settings.dataloader_num_workers == 0):
         return "main-process", "the training process prepares batches itself, without workers"
     workers = len(loads) if settings is None else settings.dataloader_num_workers

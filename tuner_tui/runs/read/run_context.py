@@ -59,9 +59,10 @@ class RunContext(Struct, frozen=True):
     """`past` are earlier runs of the same training on this machine, newest first; `earlier_loss` is that of the one
     that ended lowest, or of those that the run resumed.
 
-    `checkpoint` is where a new run would go on, `energy_kwh` what the GPUs of the training took, and `cost` its price
-    in words. They are read once the run has ended. `remedy` is what came of the remedy that it was started with until
-    now.
+    `checkpoint` is where a new run would go on, `energy_kwh` what the GPUs of the training took, `cost` its price in
+    words, and `core_wait_share` the share of the time since the first step in which its main process waited for a
+    core, None if not counted. They are read once the run has ended. `remedy` is what came of the remedy that it was
+    started with until now.
     """
 
     past: tuple[PastRun, ...] = ()
@@ -69,6 +70,7 @@ class RunContext(Struct, frozen=True):
     checkpoint: SavedCheckpoint | None = None
     energy_kwh: float | None = None
     cost: str = ""
+    core_wait_share: float | None = None
     remedy: RemedyOutcome | None = None
 
     @property
@@ -86,23 +88,24 @@ class RunContext(Struct, frozen=True):
 def read_run_context(
     folder: RunFolder,
     record: RunRecord,
-    ended: bool,
+    state: RunState,
     training_gpus: Callable[[Sample], frozenset[int]],
     environ: Mapping[str, str] = os.environ,
 ) -> RunContext:
     """Read what surrounds a run. `training_gpus` are those of a sample that the training uses."""
     past = tuple(_past_runs(folder, record))
     earlier_loss = _resumed_loss(folder.path.parent, record) or _best_loss(folder.path.parent, past)
-    if not ended:
+    if state.finished is None:
         return RunContext(past, earlier_loss)
     try:
         checkpoint = lineage_checkpoint(folder)
     except RecordError:
         checkpoint = None
-    energy_kwh = gpu_energy_kwh(_spread_samples(folder.samples), training_gpus)
-    return RunContext(
-        past, earlier_loss, checkpoint, energy_kwh, cost_text(energy_kwh, environ.get(PRICE_VARIABLE, ""))
-    )
+    samples = tuple(_spread_samples(folder.samples))
+    energy_kwh = gpu_energy_kwh(samples, training_gpus)
+    cost = cost_text(energy_kwh, environ.get(PRICE_VARIABLE, ""))
+    waited = core_wait_share(samples, state.training_since_t or math.inf)
+    return RunContext(past, earlier_loss, checkpoint, energy_kwh, cost, waited)
 
 
 def _past_runs(folder: RunFolder, record: RunRecord) -> Iterator[PastRun]:
@@ -184,6 +187,13 @@ def gpu_energy_kwh(samples: Iterable[Sample], training_gpus: Callable[[Sample], 
             joules += (sample.time_s - before) * (power_w + before_w) / 2
         before, before_w = sample.time_s, power_w
     return joules / 3.6e6 if used and joules > 0 else None
+
+
+def core_wait_share(samples: Iterable[Sample], since_s: float) -> float | None:
+    """The mean share of the time from `since_s` on in which a main process waited for a core; None if not counted."""
+    mains = (process for sample in samples if sample.time_s >= since_s for process in sample.processes)
+    waits = [main.cpu_queue_pct for main in mains if main.role == "main" and main.cpu_queue_pct is not None]
+    return sum(waits) / (100 * len(waits)) if waits else None
 
 
 def cost_text(energy_kwh: float | None, price: str) -> str:
