@@ -247,6 +247,35 @@ def test_a_resumed_training_ends_as_an_uninterrupted_one(
     assert losses(resumed)[-1] == pytest.approx(losses(whole)[-1], rel=1e-6)
 
 
+def test_a_resumed_training_reads_the_rows_of_its_epoch(tmp_path: Path) -> None:
+    """The order by length of the second epoch of 8 steps is not that of the first."""
+    new = "train_sampling_strategy" in argument_names()
+    sampling = {"train_sampling_strategy": "group_by_length"} if new else {"group_by_length": True}
+    length = {**sampling, "max_samples": 32, "per_device_train_batch_size": 4, "max_steps": 16, "save_steps": 11}
+    job, arguments = parse_config({**SMALL, **length, "save_strategy": "steps", "output_dir": str(tmp_path)})
+    data = SimpleNamespace(
+        train=[{"input_ids": [row + 1] * (1 + row % 8), "labels": 0} for row in range(32)], evaluation=None
+    )
+
+    def rows(resume_from: Path | None) -> list[list[int]]:
+        tokenizer = training.load_tokenizer(job)
+        model = training.prepare_model(job, arguments, tokenizer, ["a", "b"])
+        trainer = training.build_trainer(job, arguments, model, tokenizer, data, training.CheckpointOnSigterm())
+        collate, batches = trainer.data_collator, []
+
+        def recorded(samples: Any) -> Any:
+            batches.append([sample["input_ids"][0] for sample in samples])
+            return collate(samples)
+
+        trainer.data_collator = recorded
+        trainer.train(resume_from_checkpoint=resume_from and str(resume_from))
+        return batches
+
+    whole = rows(None)
+    assert sorted(whole[:8]) != sorted(whole[8:16])
+    assert rows(tmp_path / "checkpoint-11") == whole[11:]
+
+
 @pytest.mark.full
 def test_dropout_of_adapters_goes_on_as_well(tmp_path: Path) -> None:
     values = {"task": "causal-lm", "lora_dropout": 0.1, "peft_method": "lora"}

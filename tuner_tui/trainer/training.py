@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
+from torch.utils.data import Sampler
 from transformers import DataCollatorWithPadding, Trainer, TrainingArguments, default_data_collator, set_seed
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from .dataset import SplitData, class_names, open_split_data, tokenize_data
 from .job_file import JobArguments, JobError, first_line
@@ -240,6 +242,13 @@ class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
             self._train_batch_size = self.args.train_batch_size
         return _ignore_sigterm(super().get_train_dataloader())
 
+    def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
+        """As in the Trainer, with an order of each epoch that a resumed training repeats."""
+        # A sampler by length draws from torch's own state, which a resumed training has only after the batches that it
+        # skips: they would be those of another order.
+        sampler = super()._get_train_sampler(*args, **kwargs)
+        return OrderOfEpoch(sampler, self) if isinstance(sampler, LengthGroupedSampler) else sampler
+
     def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> Any:
         """As in the Trainer, with workers that ignore SIGTERM."""
         return _ignore_sigterm(super().get_eval_dataloader(*args, **kwargs))
@@ -252,6 +261,22 @@ class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
             self.control.should_save = True
             self.control.should_training_stop = True
             return {}
+
+
+class OrderOfEpoch(Sampler[int]):  # type: ignore[misc]  # torch is not typed here
+    """The order of a sampler, drawn from the seed and the epoch that its Trainer is in."""
+
+    def __init__(self, sampler: Any, trainer: Trainer) -> None:
+        self._sampler, self._trainer = sampler, trainer
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        arguments = self._trainer.args
+        seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
+        self._sampler.generator = torch.Generator().manual_seed(seed + int(self._trainer.state.epoch or 0))
+        return iter(self._sampler)
 
 
 def _ignore_sigterm(loader: Any) -> Any:
