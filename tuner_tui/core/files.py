@@ -413,7 +413,7 @@ class NumberedFolders(Struct, frozen=True):
             return path
 
     def next(self, root: Path) -> Path:
-        """The path that `create` would use now."""
+        """The path that `create` uses next, if no other program is quicker."""
         return root / f"{self.letter}{max(map(self.number, self._folders(root)), default=0) + 1:03d}"
 
     def newest_first(self, root: Path) -> list[Path]:

@@ -204,7 +204,10 @@ def seconds_left(state: RunState, now: float) -> float | None:
     again_s = rank.latest.eval_s * steps_left / rank.latest.own_steps
     if evaluated and max(evaluated) <= state.first_step + 1 and again_s > left_s / 3:
         return None  # one at the start: how often there will be others is not known
-    return max(0.0, left_s - _elapsed_in_step(state, now, longest_s))
+    if state.last_step_t is None or state.phase != "training":
+        return max(0.0, left_s)
+    # Counters come late, by at most one second or one step.
+    return max(0.0, left_s - min(max(0.0, now - state.last_step_t), max(1.0, longest_s)))
 
 
 MAX_SINGLE_LULL = 0.1
@@ -280,13 +283,6 @@ def _pauses_left_s(state: RunState, seconds: float, paused_at: Sequence[int]) ->
     if len(paused_at) > 1:
         pauses_left = math.floor(pauses_left)
     return seconds / max(len(paused_at), (last - state.first_step) // interval) * pauses_left
-
-
-def _elapsed_in_step(state: RunState, now: float, step_time_s: float) -> float:
-    """Seconds since the last counters, at most one second or one step, which is how late they come."""
-    if state.last_step_t is None or state.phase != "training":
-        return 0.0
-    return min(max(0.0, now - state.last_step_t), max(1.0, step_time_s))
 
 
 class Series(Struct, frozen=True):

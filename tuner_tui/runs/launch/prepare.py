@@ -40,7 +40,7 @@ from tuner_tui.runs.launch.resume import RESUME_VARIABLE, OwnResume, find_own_re
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint, named_outputs
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import live_runs
-from tuner_tui.runs.store.folder import RunFolder, find_run, next_folder, runs_dir
+from tuner_tui.runs.store.folder import RUNS, RunFolder, find_run, runs_dir
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, readable_record
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, StopTimeouts
 from tuner_tui.settings.apply import AppliedCommand, build_command
@@ -263,7 +263,9 @@ def prepare(request: LaunchRequest, interpreter: Interpreter | None = None) -> P
     if interpreter is None:
         python = request.interpreter or training_python(request.job, request.environ, cwd)
         interpreter = probe_training_python(Path(python), request.job, request.resolved)
-    prepared = _assemble(request, next_folder(request.runs_root), interpreter, checkpoint, own_resume, limit_problem)
+    prepared = _assemble(
+        request, RunFolder(RUNS.next(request.runs_root)), interpreter, checkpoint, own_resume, limit_problem
+    )
     check_command(prepared.argv, cwd, prepared.env)
     check_launcher(request.job, prepared.env, prepared.accelerate, on_nodes=request.nodes is not None)
     if request.tuning is not None or isinstance(request.job, BuiltinJob):  # they have folders of their own

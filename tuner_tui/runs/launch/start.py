@@ -6,15 +6,15 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Self
 
 from msgspec import Struct, field, structs, to_builtins
 
 from tuner_tui import __version__
-from tuner_tui.core.files import LockedError, acquire_lock, closing_descriptor, make_private, write_atomic
+from tuner_tui.core.files import LockedError, held_lock, make_private, write_atomic
 from tuner_tui.core.json_struct import WORD, to_json
 from tuner_tui.core.procfs import end_group, this_machine
 from tuner_tui.core.redaction import redact_env
@@ -67,7 +67,13 @@ def _create_run(prepared: PreparedLaunch, root: Path) -> tuple[RunFolder, Launch
     """Create the folder and write its files. Raises `OSError` where there can be no folder, else `LaunchError`."""
     folder = create_folder(root)
     try:
-        return folder, _write_folder(prepared.in_folder(folder))
+        prepared = prepared.in_folder(folder)
+        if prepared.applied.config_yaml is not None:
+            write_atomic(folder.config, prepared.applied.config_yaml)
+        folder.output.mkdir(mode=0o700)
+        write_record(folder, _build_record(prepared))
+        reserve_control(folder)
+        return folder, spec_of(prepared)
     except BaseException as error:  # KeyboardInterrupt too
         shutil.rmtree(folder.path, ignore_errors=True)
         if not isinstance(error, OSError):
@@ -103,17 +109,6 @@ def start_fallback(folder: RunFolder, job: Job, environ: Mapping[str, str]) -> N
     if job.fallback:
         spec = ProcessSpec(job, environ)
         start_detached(FALLBACK_MODULE, folder.path, spec, folder.supervisor_log, "The OOM retry")
-
-
-def _write_folder(prepared: PreparedLaunch) -> LaunchSpec:
-    """Write every file the training needs. Raises `LaunchError` and `OSError`."""
-    folder = prepared.folder
-    if prepared.applied.config_yaml is not None:
-        write_atomic(folder.config, prepared.applied.config_yaml)
-    folder.output.mkdir(mode=0o700)
-    write_record(folder, _build_record(prepared))
-    reserve_control(folder)
-    return spec_of(prepared)
 
 
 def spec_of(prepared: PreparedLaunch) -> LaunchSpec:
@@ -178,9 +173,8 @@ class DuplicateRunError(LaunchError):
     """The same training already runs."""
 
 
-@contextmanager
-def exclusive_launch(root: Path) -> Iterator[None]:
-    """Let one launch at a time look for a duplicate and write its folder.
+def exclusive_launch(root: Path) -> AbstractContextManager[int]:
+    """Let one launch at a time look for a duplicate and write its folder, inside the block.
 
     Raises `LaunchError` where another launch takes too long, and `OSError`.
     """
@@ -188,31 +182,22 @@ def exclusive_launch(root: Path) -> Iterator[None]:
     # which takes longest: by then the folder is there, and counts as a starting run.
     make_private(root)
     try:
-        lock = acquire_lock(root / LAUNCH_LOCK, LOCK_TIMEOUT_S, needed=False)
+        return held_lock(root / LAUNCH_LOCK, LOCK_TIMEOUT_S, needed=False)
     except LockedError as error:
         raise LaunchError("Another launch is taking too long; try again later.") from error
-    with closing_descriptor(lock):
-        yield
 
 
 def ensure_no_duplicate(request: LaunchRequest) -> None:
     """Raise `DuplicateRunError` if a run of the same job, chosen settings and folder, or the run to resume, is live."""
+    job, chosen = redact_job(request.job), (request.resolved.given, str(working_folder(request)))
     for folder in live_runs(request.runs_root):
-        if folder == request.parent or _is_same_training(folder, request):
+        record = readable_record(folder)
+        # What is recommended may differ from one minute to the next: the living run itself holds memory of the GPU.
+        twin = record is not None and (record.resolved.given, record.cwd) == chosen and same_training(record.job, job)
+        if folder == request.parent or twin:
             raise DuplicateRunError(
                 f"This training is already running as {folder.id}: `tuner-tui {folder.argument}`, or r on the screen."
             )
-
-
-def _is_same_training(folder: RunFolder, request: LaunchRequest) -> bool:
-    record = readable_record(folder)
-    if record is None:
-        return False
-    # What is recommended may differ from one minute to the next: the living run itself holds memory of the GPU.
-    return same_training(record.job, redact_job(request.job)) and (record.resolved.given, record.cwd) == (
-        request.resolved.given,
-        str(working_folder(request)),
-    )
 
 
 class ProcessSpec(Struct, frozen=True):

@@ -13,7 +13,6 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -159,18 +158,12 @@ def revive_waiter(root: Path) -> None:
         finish_start(open_detached(WAITER_MODULE, [str(root)], root / "waiter.log"))
 
 
-def read_reasons(root: Path) -> Mapping[str, str]:
-    """Why each run waits, by run, as the waiter saw it last."""
-    try:
-        reasons = json.loads(read_regular(memory_folder(root) / "reasons.json"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return reasons if isinstance(reasons, dict) else {}
-
-
 def waiting_sentence(folder: RunFolder) -> str:
-    """Why a waiting run waits."""
+    """Why a waiting run waits, as the waiter saw it last."""
     if not start_file(folder).exists():
         return WAS_WAITING
-    reason = read_reasons(folder.path.parent).get(folder.id)
+    try:
+        reason = json.loads(read_regular(memory_folder(folder.path.parent) / "reasons.json"))[folder.id]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return NOT_LOOKED_AT
     return reason if isinstance(reason, str) else NOT_LOOKED_AT

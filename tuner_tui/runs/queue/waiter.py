@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
 from msgspec.structs import replace
 
@@ -203,7 +202,7 @@ def main(argv: list[str]) -> None:
     root = Path(argv[0])
     if os.fork():
         os._exit(0)  # init adopts the waiter
-    signal.signal(signal.SIGHUP, _nothing)
+    signal.signal(signal.SIGHUP, lambda number, frame: None)  # child processes would inherit that it is ignored
     sampler = open_sampler(root)
     sampler.wait_ready(READY_TIMEOUT_S)
     waiter = Waiter(root, sampler, start_run, time.monotonic)
@@ -220,10 +219,6 @@ def main(argv: list[str]) -> None:
                     time.sleep(PERIOD_S)
         except LockedError:
             return
-
-
-def _nothing(number: int, frame: FrameType | None) -> None:
-    """Ignore SIGHUP. A handler, because child processes inherit ignored signals."""
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ Losses are compared by samples, not by steps, because steps differ where effecti
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -17,7 +17,7 @@ from tuner_tui.runs.events.progress import Series, finite, mean_rates
 from tuner_tui.runs.read.measured_memory import allocated_at_failure, lacks_gpu_peak
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Resolved, Settings, Value
+from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Settings, Value
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Where losses are compared: shares of the samples that both runs have seen."""
@@ -104,9 +104,12 @@ class Comparison(Struct, frozen=True):
 
 def compare(first: RunView, second: RunView, doubt: str = "") -> Comparison:
     facts = _facts(first), _facts(second)
+    rows = measured_figures(first), measured_figures(second)
+    units = {name: unit for name, unit, _ in (*rows[0], *rows[1])}
+    before, after = ({name: value for name, _, value in figures} for figures in rows)
     return Comparison(
         settings=changed_settings(first, second),
-        figures=compare_figures(first, second),
+        figures=tuple(MeasuredFigure(name, unit, before.get(name), after.get(name)) for name, unit in units.items()),
         loss=compare_losses(first, second, first.history.loss, second.history.loss),
         eval_loss=compare_losses(first, second, first.history.eval_loss, second.history.eval_loss),
         in_effect=find_differences(*(facts if all(facts) else ({}, {}))),
@@ -150,8 +153,10 @@ def passed_settings(view: RunView) -> dict[str, tuple[Value, OriginText]]:
     job, resolved = record.job, record.resolved
     unreached = {*record.not_applied, *view.state.not_injected}
     names = FIELDS.keys() if isinstance(job, BuiltinJob) else resolved.origins if job.apply != "none" else ()
+    origins = {name: resolved.origin(name) for name in names if name not in unreached}
     return {
-        name: (getattr(resolved.settings, name), _origin(resolved, name)) for name in names if name not in unreached
+        name: (getattr(resolved.settings, name), OriginText(origin.kind.value, origin.detail))
+        for name, origin in origins.items()
     }
 
 
@@ -175,13 +180,6 @@ def same_value(first: Any, second: Any) -> bool:
     if isinstance(first, numbers) and isinstance(second, numbers):
         return math.isclose(first, second, rel_tol=1e-6)
     return bool(first == second)
-
-
-def compare_figures(first: RunView, second: RunView) -> tuple[MeasuredFigure, ...]:
-    rows = measured_figures(first), measured_figures(second)
-    units = {name: unit for name, unit, _ in (*rows[0], *rows[1])}
-    before, after = ({name: value for name, _, value in figures} for figures in rows)
-    return tuple(MeasuredFigure(name, unit, before.get(name), after.get(name)) for name, unit in units.items())
 
 
 def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
@@ -222,7 +220,9 @@ def compare_losses(first: RunView, second: RunView, first_series: Series, second
     wanted = {max(start, share * end) for share in SHARES} if start <= end else set()
     # Between two logged values the noise of neither run is known: two runs of one seed would differ there.
     logged = {x for x, _ in curves[0]} & {x for x, _ in curves[1]}
-    samples = sorted({_nearest(x, logged, end / len(SHARES) / 2) for x in wanted})
+    within = end / len(SHARES) / 2
+    near = {x: [each for each in logged if abs(each - x) <= within] for x in wanted}
+    samples = sorted({min(values, key=lambda value: abs(value - x), default=x) for x, values in near.items()})
     return tuple(LossAt(round(x), interpolate(curves[0], x), interpolate(curves[1], x)) for x in samples)
 
 
@@ -270,21 +270,11 @@ def provenance(view: RunView) -> dict[str, Any]:
     return {**{name: getattr(record, name) for name in names}, "job": job}
 
 
-def _origin(resolved: Resolved, name: str) -> OriginText:
-    origin = resolved.origin(name)
-    return OriginText(origin.kind.value, origin.detail)
-
-
 def over_samples(series: Series, samples: float | None) -> list[tuple[float, float]]:
     """A series over samples seen instead of steps, of which each takes `samples`; without gaps, empty if unknown."""
     if samples is None:
         return []
     return [(x * samples, y) for x, y in zip(series.xs, series.ys, strict=True) if y is not None]
-
-
-def _nearest(x: float, logged: Iterable[float], within: float) -> float:
-    """The nearest of `logged` that is no farther from `x` than `within`; `x` itself without one."""
-    return min((near for near in logged if abs(near - x) <= within), key=lambda near: abs(near - x), default=x)
 
 
 def _last_value(series: Series) -> float | None:

@@ -71,7 +71,10 @@ class RunReader:
     def poll(self) -> RunView:
         """Read what is new and return the current view. Reads files: not for an event loop."""
         self.events()
-        self._read_samples()
+        tail = self._samples_tail
+        if tail.size() - tail.offset > SAMPLES_TAIL_BYTES:
+            tail.skip_to(tail.size() - SAMPLES_TAIL_BYTES)  # the torn line there decodes to nothing
+        self._samples += (sample for line in tail.lines() if (sample := decode_sample(line)) is not None)
         record, problem = self.record()
         if self._host is None:
             supervisor = read_supervisor_state(self.folder.state)
@@ -132,12 +135,6 @@ class RunReader:
         over = self._state.finished is not None or any(isinstance(event, Finished) for event in events)
         started = bool(self._state.ranks) or any(isinstance(event, Started) for event in events)
         return self._log_follower.events(time.time(), over=over, observed=started)
-
-    def _read_samples(self) -> None:
-        tail = self._samples_tail
-        if tail.size() - tail.offset > SAMPLES_TAIL_BYTES:
-            tail.skip_to(tail.size() - SAMPLES_TAIL_BYTES)  # the torn line there decodes to nothing
-        self._samples += (sample for line in tail.lines() if (sample := decode_sample(line)) is not None)
 
     def record(self) -> tuple[RunRecord | None, str | None]:
         """The record, or None and a sentence that says what is wrong with it."""

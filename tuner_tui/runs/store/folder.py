@@ -116,11 +116,6 @@ def create_folder(root: Path) -> RunFolder:
     return RunFolder(RUNS.create(root))
 
 
-def next_folder(root: Path) -> RunFolder:
-    """The folder that the next run in `root` will get if no other is launched before it."""
-    return RunFolder(RUNS.next(root))
-
-
 def list_runs(root: Path) -> list[RunFolder]:
     """All run folders in `root`, newest first."""
     return [RunFolder(path) for path in RUNS.newest_first(root)]

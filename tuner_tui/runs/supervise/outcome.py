@@ -74,11 +74,18 @@ def cgroup_oom_kills(proc: Path = PROC) -> int | None:
 
 def kernel_log_oom_kill(pid: int) -> str | None:
     """The line of the kernel log that says it killed `pid` for memory; None if there is none or it cannot be read."""
-    try:
-        with closing_descriptor(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)) as descriptor:
-            return _find_kill(descriptor, pid)
-    except OSError:
-        return None
+    # /dev/kmsg gives one record a read, `priority,sequence,time,flags;text`, from the oldest that the kernel still has;
+    # with O_NONBLOCK its end is an error, without it the last read would wait for the next record.
+    wanted, kill = re.compile(rf"[Kk]illed process {pid} \("), None
+    with suppress(OSError), closing_descriptor(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)) as descriptor:
+        while True:
+            try:
+                record = os.read(descriptor, 8192).decode("utf-8", "replace")
+            except BrokenPipeError:  # the oldest record was overwritten; the next read continues after it
+                continue
+            if wanted.search(record):
+                kill = record.partition(";")[2].splitlines()[0][:200]
+    return kill
 
 
 def read_exit_log(path: Path) -> ExitLog:
@@ -121,22 +128,6 @@ def reports_kill(log_tail: str) -> bool:
     return _KILLED.search(log_tail) is not None
 
 
-def _find_kill(descriptor: int, pid: int) -> str | None:
-    # /dev/kmsg gives one record a read, `priority,sequence,time,flags;text`, from the oldest that the kernel still has;
-    # without O_NONBLOCK the last read would wait for the next record.
-    wanted = re.compile(rf"[Kk]illed process {pid} \(")
-    kill = None
-    while True:
-        try:
-            record = os.read(descriptor, 8192).decode("utf-8", "replace")
-        except BrokenPipeError:  # the oldest record was overwritten; the next read continues after it
-            continue
-        except OSError:  # the end of the log
-            return kill
-        if wanted.search(record):
-            kill = record.partition(";")[2].splitlines()[0][:200]
-
-
 TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 PORT = re.compile(r"port:? `?(\d{2,5})\b|\[?[\w.:]*\]?:(\d{4,5})\b")
 MAX_COMMAND_CHARS = 120
@@ -148,22 +139,15 @@ def taken_port_evidence(log_tail: str) -> tuple[str, ...]:
     port = next((int(match[1] or match[2]) for match in matches if match is not None), None)
     if port is None:
         return ()
-    held = f"no visible process uses port {port} now"
+    evidence = [f"no visible process uses port {port} now"]
     for pid in listening_pids(port)[:1]:
         words, run = " ".join(" ".join(redact_argv(read_command(pid))).split()), named_run(pid)
         holder = f"process {pid}{f' of run {Path(run).name}' if run else ''} ({words[:MAX_COMMAND_CHARS]})"
-        held = f"port {port} is used by {holder}"
-    free = _free_port()
-    return (held, *(() if free is None else (f"port {free} is free",)))
-
-
-def _free_port() -> int | None:
-    try:
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            return int(probe.getsockname()[1])
-    except OSError:
-        return None
+        evidence = [f"port {port} is used by {holder}"]
+    with suppress(OSError), socket.socket() as probe:
+        probe.bind(("", 0))
+        evidence.append(f"port {probe.getsockname()[1]} is free")
+    return tuple(evidence)
 
 
 SHELL_SIGKILL_CODE = 128 + signal.SIGKILL

@@ -132,20 +132,14 @@ class ProcessSnapshot:
 
 def _written_files(pid: int) -> frozenset[tuple[int, int]]:
     """Device and inode of each file that the process has open for writing; empty where that cannot be read."""
-    try:
-        links = list(Path(f"{PROC}/{pid}/fd").iterdir())
-    except OSError:  # it has ended, or belongs to another user
-        return frozenset()
-    # The mode of the link is that of the descriptor: who only reads, such as `tail -f`, does not count.
-    files = (_identify_file(link) for link in links if _mode(link) & stat.S_IWUSR)
-    return frozenset(file for file in files if file is not None)
-
-
-def _mode(link: Path) -> int:
-    try:
-        return link.lstat().st_mode
-    except OSError:  # closed meanwhile
-        return 0
+    files = set()
+    with suppress(OSError):  # it has ended, or belongs to another user
+        for link in Path(f"{PROC}/{pid}/fd").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                # The mode of the link is that of the descriptor: who only reads, such as `tail -f`, does not count.
+                if link.lstat().st_mode & stat.S_IWUSR and (file := _identify_file(link)) is not None:
+                    files.add(file)
+    return frozenset(files)
 
 
 def find_processes(
@@ -231,16 +225,17 @@ class ApartProcesses:
         detached = {each.pid for each in new if _is_detached(read_command(each.pid))}
         below = {each.pid for each in descendants_in(processes, detached)} if detached else set()
         judged = {
-            identity: self._judged.get(identity, each.pid not in detached | below and self._is_apart(each))
+            identity: self._judged[identity]
+            if identity in self._judged
+            else each.pid not in detached | below
+            and each.session != self._training.pid
+            and not is_named(self._run, named_run(each.pid))
             for identity, each in living.items()
         }
         # A young process may still be `env` or `su`, which becomes the rank in a moment.
         settled_ticks = (time.clock_gettime(time.CLOCK_BOOTTIME) - SETTLED_S) * TICKS_PER_S
         self._judged = {identity: apart for identity, apart in judged.items() if identity.start_ticks < settled_ticks}
         return tuple(identity for identity, apart in judged.items() if apart)[-MAX_APART:]
-
-    def _is_apart(self, process: ProcessStat) -> bool:
-        return process.session != self._training.pid and not is_named(self._run, named_run(process.pid))
 
 
 def left_out_observer(pid: int) -> str | None:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -142,9 +142,10 @@ class StartedTraining(SupervisedTraining):
         # those that nobody reaps stay zombies, which look as if the run had processes left. `Popen` gets the code
         # here, else it waits for a process that no longer exists.
         code = None
-        while (ended := _reap_child()) is not None:
-            if ended[0] == self.process.pid:
-                self._child.returncode = code = ended[1]
+        with suppress(ChildProcessError):  # none is left
+            while (child := os.waitpid(-1, os.WNOHANG))[0]:
+                if child[0] == self.process.pid:
+                    self._child.returncode = code = os.waitstatus_to_exitcode(child[1])
         if code is None:
             return None
         return ExitStatus(exit_code=code) if code >= 0 else ExitStatus(signal=-code)
@@ -162,15 +163,6 @@ def _data_limit(limit_bytes: int | None) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-def _reap_child() -> tuple[int, int] | None:
-    """The next ended child: its pid, and its exit code or minus the signal."""
-    try:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return None
-    return (pid, os.waitstatus_to_exitcode(status)) if pid else None
 
 
 class LaunchSpec(Struct, frozen=True):
