@@ -115,8 +115,7 @@ SCRIPT = CommandJob(command=("python", "t.py"))
         (
             opened(num_train_epochs=1.0),
             MemoryOutlook(estimated(), duration=replace(TWELVE, low_samples_s=1.0)),
-            "1 epoch of 37,200 samples, time not known: the speeds measured so far differ too much, "
-            "peak memory 56 ± 2 of 80 GiB.",
+            "1 epoch of 37,200 samples, time not known: earlier speeds differ too much, peak memory 56 ± 2 of 80 GiB.",
         ),
         (
             opened(max_steps=1000),
@@ -180,6 +179,9 @@ def test_a_start_whose_torch_has_no_cuda_says_which_command_shows_it() -> None:
     taken = gpus_of_start(state, None).taken
     assert taken.startswith("none: PyTorch here is CPU-only (2.13.0+cpu)")
     assert taken.endswith('-c "import torch; print(torch.version.cuda)" prints None.')
+    on_cpu = replace(SCRIPT, launcher="torchrun", processes=2)
+    taken = gpus_of_start(state.with_config(replace(opened(), job=on_cpu)), None).taken
+    assert taken.startswith("none, 2 processes on the CPU: PyTorch here is CPU-only (2.13.0+cpu)")
     assert " (CPU-only torch) · " in hardware_summary(machine, state.interpreter)
     assert "not used" not in hardware_summary(machine, INTERPRETER)
 

@@ -22,6 +22,7 @@ from tuner_tui.view.cells import (
     line_width,
     plain_text,
     shorten,
+    shorten_phrases,
     shorten_start,
     text_width,
 )
@@ -73,6 +74,12 @@ def test_equal_styles_make_one_run_for_one_escape_sequence() -> None:
         TextSpan("abc"),
         TextSpan("de", "dim"),
     )
+
+
+def test_a_text_is_not_cut_within_a_quotation_or_brackets() -> None:
+    text = 'torch sees no GPU, `python -c "import torch; print(1)"` prints None, as 2.13 (CPU, no CUDA) does'
+    assert shorten_phrases(text, 90) == 'torch sees no GPU, `python -c "import torch; print(1)"` prints None, as 2.13'
+    assert shorten_phrases(text, 50) == "torch sees no GPU"
 
 
 def test_a_wide_character_cut_in_two_leaves_a_blank() -> None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from tuner_tui.advice.crash.oom_analysis import read_figures
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.expected_memory import measured_peak
 from tuner_tui.advice.finding import speed_words
@@ -76,16 +77,27 @@ def judge(remedies: Sequence[AppliedRemedy], before: RunMeasurement, after: RunM
     changed, answered = {name for each in remedies for name in each.before}, {each.cause for each in remedies}
     variables = {name for each in remedies for name in each.env_before}
     reason = incomparable(before, after, changed, answered) or _not_alone(changed, variables, before, after)
-    speed = None if reason else measured_speed(before.rates, after.rates)
+    measured = measured_speed(before.rates, after.rates)
+    speed = None if reason else measured
     parts = [*_ended_failures(remedies, before, after)]
     if reason is None:
         parts += [_speed_part(remedies, speed), *_peak_part(remedies, before, after)]
     elif not parts:
-        parts = [("not comparable", reason)]
+        by_what = "" if measured is None else f"; it was {speed_words(measured[0])}, for whichever reason"
+        parts = [("not comparable", f"{reason}{by_what}")]
     verdicts, sentences = zip(*parts, strict=True)
     verdict = next(each for each in ORDER if each in verdicts)
     names, titles = zip(*((remedy.name, remedy.title) for remedy in remedies), strict=True)
-    return RemedyOutcome(names, " and ".join(titles), before.id, after.id, verdict, "; ".join(sentences), speed)
+    same = (tensors := _failed_tensors(after)) is not None and tensors == _failed_tensors(before)
+    if same and verdict == "not kept":
+        sentences += (f"tensors took {format_size(tensors)} in both runs, so this is not what fills the memory",)
+    return RemedyOutcome(names, " and ".join(titles), before.id, after.id, verdict, "; ".join(sentences), speed, same)
+
+
+def _failed_tensors(run: RunMeasurement) -> int | None:
+    """The bytes of the tensors that the out-of-memory error names which ended the run."""
+    error = run.situation.state.out_of_memory
+    return None if error is None else read_figures(error.message).allocated
 
 
 def incomparable(

@@ -67,9 +67,8 @@ def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = Non
     target = target_of(inventory, state.interpreter, job, state.accelerate)
     if not target.trained_with(editing.current.settings).gpus:
         unused = unused_gpus(inventory, state.interpreter) or target.gpu_label
-        if job.processes > 1:
-            unused = f"{unused.removesuffix('.')}, {job.processes} processes on the CPU"
-        return GpuChoice(state, f"none: {unused}")
+        processes = f", {job.processes} processes on the CPU" if job.processes > 1 else ""
+        return GpuChoice(state, f"none{processes}: {unused}")
     most = 1 if by_itself else len(visible)
     if count is not None and count <= most:
         launcher = "torchrun" if job.launcher == "plain" and count > 1 else job.launcher

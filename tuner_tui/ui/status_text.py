@@ -148,7 +148,7 @@ def elsewhere(state: UiState) -> str:
 def recent_text(run: RunRow) -> str:
     """Return `r007 llama-1b-sft: training, 14 %, 41 min left`, or `r006 train.py: out of memory, 2.1 h ago`."""
     words = [(run.outcome or run.phase or run.status).replace("-", " ")]
-    words += [f"{format_short_duration(run.age_s)} ago"] if run.pid is None else run_description(run)[2:]
+    words += [f"{format_short_duration(run.ended_age_s)} ago"] if run.pid is None else run_description(run)[2:]
     return f"{run.run} {shorten(run.title, 40)}: {', '.join(filter(None, words))}"
 
 

@@ -149,9 +149,16 @@ PHRASE_STARTS = (" than ", " as the ", ": ", ", ", " · ", "; ", " (")
 def shorten_phrases(text: str, width: int) -> str:
     """Return `text` in at most `width` cells: without its last phrases if that is enough, else shortened with `…`."""
     short = text
-    while text_width(short) > width and any(phrase in short for phrase in PHRASE_STARTS):
+    while text_width(short) > width or (short != text and _is_open(short)):
+        if not any(phrase in short for phrase in PHRASE_STARTS):
+            return shorten(text, width)
         short = short[: max(map(short.rfind, PHRASE_STARTS))]
-    return short if text_width(short) <= width else shorten(text, width)
+    return short
+
+
+def _is_open(text: str) -> bool:
+    """Whether `text` ends within a quotation or brackets."""
+    return text.count("(") > text.count(")") or any(text.count(sign) % 2 for sign in '`"')
 
 
 def wrapped_parts(parts: Iterable[str], width: int, most: int) -> list[str]:

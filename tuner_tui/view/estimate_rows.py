@@ -63,10 +63,11 @@ def estimate_rows(shown: MemoryOutlook | None, width: int, ended: str = "") -> l
 def _time_row(expected: DurationEstimate | None, width: int) -> Line:
     from tuner_tui.advice.recommend.duration_estimate import VARIED, summarise_duration
 
-    label, text = TextSpan("time ", "dim"), shorten_phrases(summarise_duration(expected), width - 5)
-    if expected is None:
+    label, words = TextSpan("time ", "dim"), summarise_duration(expected)
+    text = shorten_phrases(words, width - 5)
+    if expected is None or words == VARIED:
         return line(label, TextSpan(text, "dim"))
-    if expected.range_s is not None and text != VARIED and text_width(text) + text_width(START_UP) <= width - 5:
+    if expected.range_s is not None and text_width(text) + text_width(START_UP) <= width - 5:
         text += START_UP
     room = width - 5 - text_width(text) - 3
     rests_on = f" · {shorten_phrases(expected.rests_on, room)}" if room >= LEAST_SOURCE else ""
@@ -130,7 +131,7 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
     if shown.unused_gpus:  # what the GPUs would hold is another question
         verdict += " for RAM" if refuted is None and estimate.verdict == "too large" else " in RAM"
     if ended and estimate.verdict == "fits":
-        verdict, style, most = f"the run {ended}", "", None
+        return [line(TextSpan(f"the run with these settings {ended}"))]
     words = line(TextSpan(verdict, style))
     if refuted is not None:
         first, *rest = wrapped_rows(f"{plain_text(words)} · {refuted.sentence}", width, "warn")

@@ -136,7 +136,7 @@ def memory_in_words(fact: str) -> str:
 
 def headline(finding: Finding, width: int) -> Line:
     """Return the mark and the sentence of a finding in one line."""
-    return line(TextSpan(*MARKS[finding.severity]), TextSpan(shorten_phrases(finding.sentence, width - 2), "strong"))
+    return line(TextSpan(*MARKS[finding.severity]), TextSpan(shorten_phrases(finding.headline, width - 2), "strong"))
 
 
 def brief_rows(findings: Sequence[Finding], selected: int, width: int) -> list[ChoiceRow]:

@@ -171,6 +171,9 @@ def test_the_loops_own_code_after_the_step(
     state = training(rates={"between_share": part}, in_effect=in_effect)
     findings = diagnose(situation(state=state, samples=taken))
     assert ("between-steps" in [problem.cause for problem in findings]) is expected
+    assert all(
+        problem.remedies[0].effect == "at most 2.0× as fast" for problem in findings if problem.cause == "between-steps"
+    )
 
 
 STARTED = ev.Started(t=1.0, rank=0, pid=5, torch="2.13.0")

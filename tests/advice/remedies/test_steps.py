@@ -79,7 +79,9 @@ def test_loading_that_takes_no_core_may_have_more_workers_than_cores(
     now = situation(
         state=training(rates={"data_wait_share": 0.99}), inventory=box(make_gpu(), cores=2), samples=samples
     )
-    assert [remedy.effect for remedy in more_workers(now, Settings(dataloader_num_workers=workers))] == offered
+    offers = list(more_workers(now, Settings(dataloader_num_workers=workers)))
+    assert [remedy.effect for remedy in offers] == offered
+    assert all("PyTorch warns about more workers than cores" in remedy.why for remedy in offers)
 
 
 def test_a_remedy_without_a_gain_is_not_offered() -> None:

@@ -68,7 +68,17 @@ async def test_a_key_that_does_nothing_says_what_may_be_meant() -> None:
 async def test_without_a_run_the_screen_says_what_to_press_and_which_runs_there_are() -> None:
     async with on_screen(FakeBox()) as pilot:
         await until(pilot, lambda: all(text in screen_text(pilot.app) for _, text in FIRST_KEYS))
-    ended = RunRow("r002", "ended", "", "/runs/r002", outcome="out-of-memory", age_s=7200.0, title="train.py")
+    ended = RunRow(
+        "r002",
+        "ended",
+        "",
+        "/runs/r002",
+        outcome="out-of-memory",
+        age_s=10800.0,
+        title="train.py",
+        created_t=1000.0,
+        ended_t=4600.0,
+    )
     live = RunRow(
         "r003", "running", "", "/runs/r003", pid=7, phase="training", step=14, total_steps=100, title="sft.py"
     )

@@ -114,7 +114,7 @@ def earlier_runs(job: Job, root: Path) -> tuple[EarlierRun, ...]:
     return tuple(run for run in runs if run is not None)
 
 
-UNMEASURED, VARIED = "not known until a run measures it", "not known: the speeds measured so far differ too much"
+UNMEASURED, VARIED = "not known until a run measures it", "not known: earlier speeds differ too much"
 MOST_SPREAD = 4.0
 """Speeds further apart say nothing of the time."""
 
@@ -166,6 +166,7 @@ def estimate_duration(
     """
     recorded = redact_job(job)
     same = [run for run in earlier if same_training(run.job, recorded)]
+    same = [run for run in same if not run.failed] or same
     alike = [run for run in same if _is_as_fast(run.settings, settings)]
     samples = total_samples(job, settings, replicas, same)
     if alike:

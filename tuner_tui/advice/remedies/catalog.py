@@ -81,12 +81,15 @@ def remedies_for(
 def corrected(remedy: Remedy, outcomes: Sequence[RemedyOutcome], run: str | None = None) -> Remedy:
     """The remedy with what it did on this machine in place of what its documents promise of the speed.
 
-    One that was tried after this `run` and did not help is not offered again, but says so.
+    One that was tried after this `run` and did not help is not offered again, but says so; nor is one more step of a
+    kind with which this run needs as much memory as the run before it.
     """
-    tried = (each for each in outcomes if (each.before, each.names, each.title) == (run, (remedy.name,), remedy.title))
-    if (failed := next((each for each in tried if each.verdict == "not kept" and not each.speed), None)) is not None:
-        return Remedy(remedy.title, remedy.why, effect=f"{TRIED}: {failed.sentence}", name=remedy.name)
-    measured = [outcome for outcome in outcomes if outcome.names == (remedy.name,) and outcome.speed is not None]
+    same = [each for each in outcomes if each.names == (remedy.name,)]
+    tried = [each for each in same if (each.before, each.title) == (run, remedy.title) and not each.speed]
+    useless = [each for each in same if each.same_memory and each.after == run]
+    if failed := [each for each in (*tried, *useless) if each.verdict == "not kept"]:
+        return Remedy(remedy.title, remedy.why, effect=f"{TRIED}: {failed[0].sentence}", name=remedy.name)
+    measured = [outcome for outcome in same if outcome.speed is not None]
     ratios = [outcome.speed for outcome in measured if outcome.speed is not None]
     if not ratios or not remedy.can_apply:
         return remedy

@@ -207,6 +207,7 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         wanted = min(workers + 2 if workers else 4, max(1, spare), most)
     if wanted <= workers:
         return
+    crowded = wanted > (cores or wanted)
     change: dict[str, int | bool] = {"dataloader_num_workers": wanted}
     if workers == 0:
         change["dataloader_persistent_workers"] = True
@@ -219,7 +220,8 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         change,
         workers=workers,
         wanted=wanted,
-        why=f"{why}{'; loading waits rather than computes, so workers need no cores of their own' * idle}",
+        why=f"{why}{'; loading waits rather than computes, so workers need no cores of their own' * idle}"
+        f"{'; PyTorch warns about more workers than cores, which only matters to workers that compute' * crowded}",
         effect="" if gain is None else f"at most about {_rounded(gain):g}× the steps per second",
         rests_on="" if gain is None else "the share of the time that it waits for data",
         speed=None if gain is None else (1.0, gain),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.advice import thresholds
-from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.finding import Remedy, speed_words
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import compiled, read_data_file
 from tuner_tui.core.units import format_share
@@ -147,6 +147,13 @@ def _saved_by_8_bit_states(situation: Situation) -> str:
     return "6 bytes per parameter" if parameters is None else f"{parameters * 6 / 1e9:.1f} GB"
 
 
+def _gain_without_own_code(situation: Situation) -> str:
+    profiled, share = situation.state.profiled, situation.state.rates.between_share
+    if profiled is not None and profiled.bound == "host":
+        share = profiled.share
+    return f"at most {speed_words(1 / (1 - min(share, 0.99)))}" if share else ""
+
+
 FACTS: Mapping[str, Callable[[Situation], object]] = {
     "gpu": lambda situation: situation.has_gpu,
     "backend": lambda situation: situation.backend,
@@ -165,6 +172,7 @@ FACTS: Mapping[str, Callable[[Situation], object]] = {
     "size-option": lambda situation: _option_in_log("size", situation),
     "checkpoint": lambda situation: (situation.state.checkpoint or situation.resumed_from) is not None,
     "padding-saved": _padding_saved,
+    "gain-without-own-code": _gain_without_own_code,
     "saved-by-8-bit-states": _saved_by_8_bit_states,
 }
 """Words about the machine, the run and the job; null in a row stands for unknown."""

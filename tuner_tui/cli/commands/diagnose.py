@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from msgspec.structs import replace
 
 from tuner_tui.advice.diagnose import diagnose as diagnose_situation
 from tuner_tui.advice.finding import Finding
@@ -24,7 +25,7 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.log_parsing import lines
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, find_run, runs_dir
-from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome
+from tuner_tui.runs.store.remedy_outcomes import RemedyOutcome, read_outcomes
 from tuner_tui.tuning.followed_remedies import follow_remedies
 
 SEVERITY_MARKS = {"failed": "x", "warning": "!", "hint": "-"}
@@ -98,8 +99,9 @@ def diagnose(
         fail(f"tuner-tui diagnose: {error} There is no file of that name either.")
     if situation.state == RunState() and not any(line.strip() for line in situation.log):
         fail(f"tuner-tui diagnose: {'the input' if source == '-' else source} is empty.")
-    findings, checks = diagnose_situation(situation), verify_settings(situation)
     outcome = None if situation.job is None else follow_remedies(_folder_of(source))
+    situation = situation if outcome is None else replace(situation, outcomes=read_outcomes())
+    findings, checks = diagnose_situation(situation), verify_settings(situation)
     if as_json:
         print_json(diagnosis_document(findings, checks, outcome, situation.resume))
     else:

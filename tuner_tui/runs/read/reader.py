@@ -188,6 +188,7 @@ class RunRow(Struct, frozen=True):
     loss: float | None = None
     loss_problem: str = ""
     created_t: float | None = None
+    ended_t: float | None = None
     preset: str | None = None
     command: tuple[str, ...] = ()
     parent: str | None = None
@@ -201,6 +202,12 @@ class RunRow(Struct, frozen=True):
         """What the run trains, whether its loss is a number, and what came of its remedy."""
         remedy = "" if self.remedy is None else f"remedy {VERDICT_WORDS[self.remedy]}"
         return " · ".join(filter(None, (self.title, self.loss_problem, remedy)))
+
+    @property
+    def ended_age_s(self) -> float | None:
+        """The time since the end of the run; since it was created where its end is unknown."""
+        lasted_s = _span(self.created_t, self.ended_t)
+        return self.age_s if self.age_s is None or lasted_s is None else self.age_s - lasted_s
 
 
 def list_run_or_damage(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None) -> RunRow:
@@ -239,6 +246,7 @@ def list_run(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = N
         loss=state.loss,
         loss_problem=state.loss_problem,
         created_t=created_t,
+        ended_t=None if live else end_t,
         preset=None if record is None else record.preset,
         command=() if record is None else record.argv,
         parent=None if record is None else record.parent,

@@ -16,7 +16,7 @@ from tuner_tui.runs.store.folder import state_dir
 
 RemedyVerdict = Literal["kept", "not kept", "not comparable", "unknown"]
 VERDICT_WORDS: Mapping[RemedyVerdict, str] = {
-    "kept": "kept", "not kept": "not kept", "not comparable": "not judged", "unknown": "not known",
+    "kept": "as promised", "not kept": "not as promised", "not comparable": "not judged", "unknown": "effect not known",
 }  # fmt: skip
 FILE = "remedies.json"
 MOST_RECORDED = 500
@@ -26,7 +26,8 @@ class RemedyOutcome(Struct, frozen=True):
     """What came of the remedies that run `after` has and run `before` had not.
 
     `names` are their rows in `remedies.yaml`. `speed` is the measured samples per second relative to those before, with
-    the bounds of its 95 % interval; None if it was not measured, or the runs do not compare.
+    the bounds of its 95 % interval; None if it was not measured, or the runs do not compare. `same_memory`: both runs
+    ran out of memory with equal tensors, which the remedy therefore does not change.
     """
 
     names: tuple[str, ...]
@@ -36,10 +37,11 @@ class RemedyOutcome(Struct, frozen=True):
     verdict: RemedyVerdict
     sentence: str
     speed: tuple[float, float, float] | None = None
+    same_memory: bool = False
 
     @property
     def statement(self) -> str:
-        """The outcome in a sentence: `gradient checkpointing on since r004, not kept: promised …`."""
+        """The outcome in a sentence: `gradient checkpointing on since r004, not as promised: promised …`."""
         return f"{self.title} since {self.before}, {VERDICT_WORDS[self.verdict]}: {self.sentence}"
 
 
