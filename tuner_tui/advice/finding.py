@@ -23,7 +23,8 @@ class Remedy(Struct, frozen=True):
     memory that the change leads to; None if it is unknown, or the change does not affect it. `command`, if any,
     has placeholders and replaces the job's; `env` are variables that the job is to set. `batch_note` says how the
     effective batch changes; empty if it does not. `name` is its row in `remedies.yaml`, `speed` the bounds of the
-    samples per second that `effect` promises, relative to those now.
+    samples per second that `effect` promises, relative to those now. `edits_line`: only
+    who wrote the line that failed can follow it.
     """
 
     title: str
@@ -38,6 +39,7 @@ class Remedy(Struct, frozen=True):
     batch_note: str = ""
     name: str = ""
     speed: tuple[float, float] | None = None
+    edits_line: bool = False
 
     def origin(self, cause: str, run: str | None, settings: Settings, env: Mapping[str, str]) -> Origin:
         """The origin of values that are set for a finding on `run` in place of those in `settings` and `env`."""

@@ -138,18 +138,18 @@ def test_remedies_that_speak_of_torch_are_for_torch(raised_by: str, is_of_torch:
 OPERATIONS = read_yaml(FAILED_OPERATIONS)
 
 
-def explanation_of(text: str, packages: tuple[str, ...]) -> Explanation | None:
+def explanation_of(text: str, package: str) -> Explanation | None:
     """What is said of a source line and the error below it."""
     statement, error = text.split("\n")
     (failure,) = find_exceptions(parse_lines(OWN_CODE.format(statement=statement, error=error).split("\n")))
-    return explain(failure, None, packages)
+    return explain(failure, None, package)
 
 
 @pytest.mark.parametrize("row", OPERATIONS["rows"], ids=lambda row: row["example"].replace("\n", " "))
 def test_an_error_of_python_is_explained_by_its_line_and_message(row: dict[str, Any]) -> None:
-    packages = ("spam",) if row.get("foreign") else ()
+    package = "spam" if row.get("foreign") else ""
     form = re.sub(r"\\{\w+\\}", ".*", re.escape(row["say"]))
-    explanation, counter_explanation = (explanation_of(row[name], packages) for name in ("example", "counter_example"))
+    explanation, counter_explanation = (explanation_of(row[name], package) for name in ("example", "counter_example"))
     assert explanation is not None
     assert re.fullmatch(form, explanation.sentence)
     assert counter_explanation is None or not re.fullmatch(form, counter_explanation.sentence)
@@ -404,3 +404,17 @@ def test_a_module_is_installed_by_the_name_that_pip_has_for_it(module: str, titl
     first = remedies(trace(f"ModuleNotFoundError: No module named '{module}'", "main"))[0]
     assert first.title == title
     assert command in first.why
+
+
+@pytest.mark.parametrize(
+    ("before", "never"),
+    [
+        ("gradient_checkpointing: true\n", "^gradient checkpointing on$"),
+        ("max_length: 128\n", "shorter sequences"),
+        ("--load_in_4bit --lora\n", "4 bits"),
+    ],
+)
+def test_what_the_output_shows_to_be_so_is_not_offered(before: str, never: str) -> None:
+    log = trace(CUDA_27.replace("988.41", "88.41"), *STEP)
+    assert any(re.search(never, remedy.title) for remedy in remedies(log))
+    assert not any(re.search(never, remedy.title) for remedy in remedies(before + log))

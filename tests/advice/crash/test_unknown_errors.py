@@ -409,3 +409,31 @@ def test_a_certain_error_of_the_program_comes_before_an_unsure_one_below_it() ->
     unsure = "ValueError: Batch size 32 must be divisible by the number of plates 3."
     (finding,) = read(frames(PROGRAM) + certain + "\n" + frames(PROGRAM) + unsure)
     assert finding.evidence[0] == certain
+
+
+SPAM = "@spam/loop.py:fit|self.step(batch)"
+NONE = "AttributeError: 'NoneType' object has no attribute 'rim'"
+
+
+@pytest.mark.parametrize(
+    ("places", "is_offered"),
+    [
+        ((PROGRAM, "/home/ann/train.py:step|plate.rim"), True),
+        ((PROGRAM, SPAM, "/home/ann/train.py:step|plate.rim"), True),
+        ((PROGRAM, "@numpy/core.py:turn|plate.rim"), True),
+        ((PROGRAM, SPAM), False),
+        ((PROGRAM, SPAM, "@numpy/core.py:turn|plate.rim"), False),
+    ],
+)
+def test_only_the_author_of_a_line_is_asked_to_look_at_its_values(places: tuple[str, ...], is_offered: bool) -> None:
+    (finding,) = read(frames(*places) + NONE)
+    assert any("gets its value" in offer.title for offer in finding.remedies) is is_offered
+
+
+@pytest.mark.parametrize(("places", "title"), [((PROGRAM,), "reshape"), ((PROGRAM, SPAM), "release of spam")])
+def test_a_package_whose_line_failed_can_be_replaced_only(places: tuple[str, ...], title: str) -> None:
+    error = (
+        "RuntimeError: view size is not compatible with input tensor's size and stride (at least one dimension spans)"
+    )
+    (finding,) = read(frames(*places) + error)
+    assert title in finding.remedies[0].title

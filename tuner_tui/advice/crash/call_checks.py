@@ -71,10 +71,10 @@ def _demand_of(failure: Failure, inner: CodeFrame) -> str:
     return "".join(first_form(forms, f"{failure.message}\n{condition}"))
 
 
-def packages_of_line(failure: Failure) -> tuple[str, ...]:
-    """The package that the failing line belongs to, which may be Python itself; empty if the program's own."""
-    foreign = filter(is_foreign, failure.calls[-1:])
-    return next((named_groups("installed", frame.file) or ("Python",) for frame in foreign), ())
+def packages_of(failure: Failure) -> tuple[str, ...]:
+    """The package of each call, which may be Python itself, the innermost first; empty for code of the program."""
+    files = [frame.file for frame in reversed(failure.calls)]
+    return tuple((*named_groups("installed", file), "Python" if LIBRARY.search(file) else "")[0] for file in files)
 
 
 def own_frame(frames: Sequence[CodeFrame]) -> CodeFrame | None:

@@ -13,10 +13,9 @@ from tuner_tui.advice.crash.call_checks import (
     CallChecks,
     check_the_call,
     failing_package,
-    is_foreign,
     mismatched_packages,
     own_frame,
-    packages_of_line,
+    packages_of,
     show,
 )
 from tuner_tui.advice.crash.crash_words import (
@@ -65,10 +64,10 @@ UNEXPLAINED = "unknown"
 class CrashCause(Struct, frozen=True):
     """A cause before its remedies are looked up.
 
-    `subject` is the package, precision or argument that it names, `topic` that of its pattern, `role` what the code
-    that failed was doing. `checks` are offered where no remedy is known, and first where a package raised the exception
-    with words of its own and only its code, not the words, was recognised (`is_refusal`). `code` is the failed line,
-    its file and function, and what was logged before.
+    `subject` is the package, precision or argument that it names, `topic` that of its pattern, `role` what the code of
+    `owner` (a package) was doing that failed. `checks` are offered where no remedy is known, and first where a package
+    raised the exception with words of its own and only its code, not the words, was recognised (`is_refusal`). `code`
+    is the failed line, its file and function, and what was logged before.
     """
 
     cause: str
@@ -83,6 +82,7 @@ class CrashCause(Struct, frozen=True):
     checks: CallChecks = CallChecks()
     is_refusal: bool = False
     code: str = ""
+    owner: str = ""
 
 
 def find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | None:
@@ -136,7 +136,8 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         return _cause_from_launcher(judgement.launcher, lines, failure.headline or failure.frames[-1].statement)
     code_role = role_of(failure.frames, failure.message)
     role = None if code_role is None else code_role.name
-    explanation = explain(failure, role, packages_of_line(failure))
+    packages = packages_of(failure)
+    explanation = explain(failure, role, packages[0] if packages else "")
     is_renamed = is_renamed_or_removed(unknown_argument(failure.message))
     if pattern is not None and explanation is not None and explanation.replaces(pattern) and not is_renamed:
         pattern = None
@@ -181,6 +182,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         checks,
         is_refusal or (is_empty and pattern is not None) or (topic == "package-versions" and subject is None),
         "\n".join((innermost.statement, innermost.name, hint or "")),
+        next((package for package in packages if package not in read_data_file(FILE)["tools"]), ""),
     )
 
 
@@ -200,7 +202,7 @@ def _topic_and_subject(
         caller = calls[-1].file if calls and re.search(r"__init__\(\)|^(?!.*unexpected)", failure.headline) else ""
         is_renamed = is_renamed_or_removed(keyword) and not named_groups("installed", caller)
         subject = keyword if is_renamed else ", ".join(mismatched_packages(failure)) or None
-        passed_on = not calls or "**" in calls[-1].statement or not is_foreign(calls[-1])
+        passed_on = not calls or "**" in calls[-1].statement or not packages_of(failure)[0]
         if pattern_of("of-configuration").match(before[-1].text if before else ""):
             topic = "target-key"
         elif subject and subject != keyword and passed_on and "unexpected keyword" in failure.headline:
@@ -234,9 +236,10 @@ def _circumstance(failure: Failure, topic: str | None, reason: str | None, befor
         return f": {quote_log(words, 160)}"
     if topic == "after-training":
         return ", after the training was done"
-    if topic in {"tracker", "git-state", "report-failed"} and (steps := _steps_done(before)):
-        return f"; all {steps} steps were done before"
-    return ""
+    bars = [bar for line in before for bar in BAR.finditer(line.text)]
+    is_done = bars and bars[-1][1] == bars[-1][2] and any(reports_progress(line.text) for line in before)
+    is_apart = topic in {"tracker", "git-state", "report-failed"}
+    return f"; all {bars[-1][2]} steps were done before" if is_apart and is_done else ""
 
 
 def _relation(failure: Failure, topic: str, role: str | None) -> str | None:
@@ -268,13 +271,6 @@ def _hint_before(words: str, before: Sequence[LogLine], *, is_open: bool) -> tup
     return next(filter(pattern_of("hints").search, near), None), False
 
 
-def _steps_done(lines: Sequence[LogLine]) -> str | None:
-    """The number of steps, if the last bar of an output that reports progress is full; else None."""
-    is_reported = any(reports_progress(line.text) for line in lines)
-    bars = [bar for line in lines for bar in BAR.finditer(line.text)]
-    return bars[-1][2] if is_reported and bars and bars[-1][1] == bars[-1][2] else None
-
-
 def _sentence_of_unknown(failure: Failure) -> str:
     """The exception with its message, else with the statement that raised it."""
     headline = failure.headline
@@ -289,7 +285,7 @@ def _explain_without_pattern(failure: Failure, role: str | None, explanation: Ex
     In a package it is that of what its code was doing, or that it refuses what it was given.
     """
     sentence = _sentence_of_unknown(failure) if explanation is None else explanation.sentence
-    if explanation is not None and (explanation.is_specific or not packages_of_line(failure)):
+    if explanation is not None and (explanation.is_specific or not any(packages_of(failure)[:1])):
         return explanation.cause, sentence
     document = read_data_file(FILE)
     cause = document["causes-of-roles"].get(role)

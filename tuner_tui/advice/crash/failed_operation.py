@@ -52,22 +52,22 @@ class Explanation(Struct, frozen=True):
         return self.is_specific and self.cause == pattern.cause and pattern.topic in read_data_file(FILE)["unnamed"]
 
 
-def explain(failure: Failure, role: str | None, packages: tuple[str, ...]) -> Explanation | None:
+def explain(failure: Failure, role: str | None, package: str) -> Explanation | None:
     """The explanation by the first row that fits; None where none does, or a package refused what it was given.
 
-    `packages` are those of the failing line, the innermost first; none if it is the program's own.
+    `package` is that of the failing line; empty if it is the program's own.
     """
     document = read_data_file(FILE)
     frames = failure.calls
     # What looks a key or attribute up for the line that reads it is left out.
     while frames and re.search(document["accessors"], frames[-1].name):
         frames = frames[:-1]
-    if frames == failure.calls and failure.refuses and packages:
+    if frames == failure.calls and failure.refuses and package:
         return None
     frame = frames[-1] if frames else CodeFrame("", "")
     message = failure.headline.partition(": ")[2]
     error = ": ".join(filter(None, ((failure.type or "").rpartition(".")[2], message)))
-    values = {"message": message or frame.statement, "package": (*packages, "it")[0]}
+    values = {"message": message or frame.statement, "package": package or "it"}
     matches = ((row["reads"], compiled(row["form"]).search(error)) for row in document["operations"])
     reads, match = next((each for each in matches if each[1]), ("", None))
     values |= _groups_of(match)
@@ -77,7 +77,7 @@ def explain(failure: Failure, role: str | None, packages: tuple[str, ...]) -> Ex
     kind = _kind_of(values, role, frame)
     values["of"] = document["objects"][kind]["say"] if kind else "the object"
     for row in document["rows"]:
-        if row.get("of", [kind]).count(kind) and row.get("foreign", bool(packages)) == bool(packages):
+        if row.get("of", [kind]).count(kind) and row.get("foreign", bool(package)) == bool(package):
             conditions = compiled(row["error"]).search(error), compiled(row.get("code", "")).search(frame.statement)
             if all(conditions):
                 return _fill(row, values | _groups_of(conditions[0]) | _groups_of(conditions[1]), frame, kind)
@@ -116,12 +116,11 @@ def _fill(row: Mapping[str, Any], values: dict[str, str], frame: CodeFrame, kind
             "detail": f": {values['message']}" if values["message"] != frame.statement else "",
         },
     )
-    forms = (row["say"], *itertools.chain(*row["fix"]))
-    sentence, *fixes = (form.format_map(texts).replace("`it`", "it") for form in forms)
-    pairs = zip(fixes[::2], fixes[1::2], strict=True)
-    remedies = tuple(Remedy(title=title, why=why, source="the traceback") for title, why in pairs)
+    forms = ([row["say"]], *row["fix"])
+    [sentence], *fixes = ([form.format_map(texts).replace("`it`", "it") for form in each] for each in forms)
+    remedies = (Remedy(each[0], each[1], source="the traceback", edits_line=len(each) > 2) for each in fixes)
     is_specific, sentence = "of" in row or "specific" in row, sentence[:1].upper() + sentence[1:]
-    return Explanation(sentence, row.get("cause", "program-error"), remedies, is_specific, row.get("over", ()))
+    return Explanation(sentence, row.get("cause", "program-error"), tuple(remedies), is_specific, row.get("over", ()))
 
 
 def _kind_of(values: Mapping[str, str], role: str | None, frame: CodeFrame) -> str | None:

@@ -71,11 +71,12 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     general = {fact.name: fact for fact in facts if fact.name}
     remedies = tuple(general.get(offer.name, offer) for offer in remedies) if general else (*facts, *remedies)
     remedies = _without_what_is_set(cause, situation, remedies)
+    usable = tuple(offer for offer in remedies if not (cause.owner and offer.edits_line))
+    remedies = usable or tuple(remedy("package-line", package=cause.owner) for _ in remedies[:1])
     location = LEAK_LOCATIONS.get(cause.cause)
     leak = None if location is None else leak_before_oom(situation, location)
     peak = next(iter(situation.peaks), None) if cause.cause == "gpu-oom" else None
-    growth = None if peak is None else peak.growth
-    grown = (*([growth.sentence] if growth else []), *([leak.evidence] if leak else []))
+    grown = (*([peak.growth.sentence] if peak and peak.growth else []), *([leak.evidence] if leak else []))
     if grown:
         remedies = (*remedies_for("memory-grows", situation, location), *remedies)
     return replace(finding, evidence=(*finding.evidence, *grown), remedies=remedies)
@@ -155,7 +156,9 @@ def _with_words_of_message(cause: CrashCause, remedies: tuple[Remedy, ...]) -> t
         title = ": ".join((remedies[0].title, *objects[:count]))  # a file, an option or a key
         named = (replace(remedies[0], title=title, why=f"{detail}{remedies[0].why}"), *remedies[1:])
         return (*advice, *checks, *named) if cause.checks.say_demand else (*advice, *named, *checks)
-    if advice and _is_new(advice[0], remedies):
+    texts = [f"{offer.title} {offer.why}" for offer in remedies[:2]]
+    names = [name for offer in advice for name in named_groups("names", offer.why)]
+    if advice and (len(texts) < 2 or (names and not any(name in text for text in texts for name in names))):
         # Remedies of a topic were written for this message, but only the message knows a release; those of a cause are
         # for many.
         position = 0 if cause.topic is None or re.search(r"(?:[<>]=?|==) ?\d", advice[0].why) else 1
@@ -163,20 +166,15 @@ def _with_words_of_message(cause: CrashCause, remedies: tuple[Remedy, ...]) -> t
     return (*remedies, *checks) if len(remedies) == 1 and cause.confidence != "certain" else remedies
 
 
-def _is_new(advice: Remedy, remedies: Sequence[Remedy]) -> bool:
-    """Whether advice names something that the first two of `remedies` do not, or there are no two."""
-    names = named_groups("names", advice.why)
-    texts = [f"{offer.title} {offer.why}" for offer in remedies[:2]]
-    return len(texts) < 2 or (bool(names) and not any(name in text for text in texts for name in names))
-
-
 def _without_what_is_set(cause: CrashCause, situation: Situation, remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
-    """The remedies without variables that the job sets, and last those of settings that the output says are on."""
+    """The remedies without what the job or the output sets already; last those that speak of more than that."""
     stated = "|".join(named_groups("already-set", "\n".join((cause.message, *situation.log)))) or "(?!)"
     is_set = re.compile(rf"(?:{stated})(?![\W_]*(?:false|off|none|0))", re.IGNORECASE)
     env = {} if situation.job is None else situation.job.env
-    effective = [offer for offer in remedies if not offer.env or not offer.env.items() <= env.items()]
-    return tuple(sorted(effective, key=lambda offer: bool(is_set.search(offer.title.replace(" ", "_")))))
+    unset = [offer for offer in remedies if not offer.env or not offer.env.items() <= env.items()]
+    besides = {offer.title: is_set.sub("", offer.title.replace(" ", "_")) for offer in unset}
+    left = (offer for offer in unset if re.sub(r"(?i)set|on|true|[\W_]", "", besides[offer.title]))
+    return tuple(sorted(left, key=lambda offer: len(besides[offer.title]) < len(offer.title)))
 
 
 def _near_name(cause: CrashCause, log: Sequence[str]) -> tuple[Remedy, ...]:

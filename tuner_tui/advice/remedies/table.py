@@ -38,6 +38,7 @@ def remedy(name: str, change: Mapping[str, Value] | None = None, /, **values: ob
     speed: Any = values.get("speed", row.get("speed"))
     change = row.get("set", {}) if change is None else change
     env = {name: filled(value, words) for name, value in row.get("env", {}).items()}
+    texts |= {"edits_line": "own-line" in row}
     return Remedy(change=change, name=name, speed=None if speed is None else tuple(speed), env=env, **texts)
 
 
