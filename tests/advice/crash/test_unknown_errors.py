@@ -104,11 +104,49 @@ def test_a_name_that_is_near_is_offered(text: str, title: str) -> None:
         ("2026-03-01 10:00:02 ERROR no plate has the column 'rim'\nINFO going on", []),
         ("Training completed.\n2026-03-01 10:00:02 ERROR no plate has the column 'rim'", []),
         ("2026-03-01 10:00:02 WARNING no plate has the column 'rim'", []),
+        ("2026-03-01 10:00:02 ERROR no plate has a rim\nexit status 1", ["no plate has a rim"]),
+        ("2026-03-01 10:00:02 ERROR no plate has a rim\nepoch 3 loss 0.31", []),
+        ("Fatal: plates of version 7 are bent", ["Fatal: plates of version 7 are bent"]),
+        (
+            "The training failed after 3 plates: the oven is cold",
+            ["The training failed after 3 plates: the oven is cold"],
+        ),
     ],
 )
 def test_an_error_that_ends_the_output_is_told(end: str, sentences: list[str]) -> None:
     findings = read("2026-03-01 10:00:01 INFO start\n" + end)
     assert [finding.sentence.partition("ended: ")[2] for finding in findings] == sentences
+
+
+@pytest.mark.parametrize(
+    ("places", "part"),
+    [
+        (("@spam/plate.py:turn|raise SpamError(text)",), "A check in spam failed"),
+        (("@spam/plate.py:turn|return core.turn(plate)",), "A call into spam failed"),
+        (("/home/ann/rim.py:turn|core.turn(plate)",), "A line of the program failed"),
+        (("/home/ann/rim.py:__getitem__|self.rims.take(9)", "@spam/rim.py:take|raise SpamError(text)"), "The data set"),
+        (
+            ("@spam/__init__.py:<module>|TABLE = fill()", "@spam/rim.py:fill|raise SpamError(text)"),
+            "A module could not",
+        ),
+    ],
+)
+def test_an_error_that_nothing_explains_is_named_by_the_code_that_failed(places: tuple[str, ...], part: str) -> None:
+    (finding,) = read(frames(PROGRAM, *places) + "spam.SpamError: the plate broke")
+    assert finding.sentence.startswith(part)
+    assert finding.sentence.endswith(": spam.SpamError: the plate broke")
+
+
+def test_starts_that_end_alike_are_counted() -> None:
+    def start(plate: int, error: str) -> str:
+        begin = f"=== plate {plate} ===\nLoading the rims of plate {plate}\nThe oven has 3 plates\nepoch 1 loss 0.9\n"
+        return begin + frames(PROGRAM, "/home/ann/train.py:main|rim = rims[plate]") + error + "\n"
+
+    alike = "".join(start(number, "KeyError: 'round'") for number in (1, 2, 3))
+    (finding,) = read(alike)
+    assert finding.evidence[-1].startswith("this message stands 3 times in the log")
+    (other,) = read(alike + start(4, "ZeroDivisionError: division by zero"))
+    assert not any("times in the log" in text for text in other.evidence)
 
 
 def test_a_package_run_from_a_clone_is_named() -> None:

@@ -57,6 +57,7 @@ CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoin
 CAUSES_OF_CALLS = frozenset({"bad-arguments", "program-error", "unknown"})
 FULL_DISK_BYTES = 64e6
 LOOKBACK_LINES = 60
+LAST_WORDS = 3
 UNEXPLAINED = "unknown"
 """The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
 
@@ -105,7 +106,8 @@ def find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | N
         last = [line for line in lines if re.match(r"(?!Traceback)\S", line.text)][-LOOKBACK_LINES:]
         went_on = any(reports_progress(line.text) for line in last)
         farewells = [line for line in last if not went_on and pattern_of("farewells").search(line.text)]
-        return _cause_from_logged_error(farewells or last[-1:])
+        ended = takewhile(lambda line: not (line.quiet or reports_progress(line.text)), reversed(last[-LAST_WORDS:]))
+        return _cause_from_logged_error(farewells or [*ended][::-1])
     return None
 
 
@@ -272,11 +274,15 @@ def _hint_before(words: str, before: Sequence[LogLine], *, is_open: bool) -> tup
 
 
 def _sentence_of_unknown(failure: Failure) -> str:
-    """The exception with its message, else with the statement that raised it."""
-    headline = failure.headline
+    """What the code was doing, or whose code failed, and the exception with its message, else what raised it."""
+    headline, role, package = failure.headline, role_of(failure.frames), "".join(packages_of(failure)[:1])
     if ":" not in headline and failure.frames and failure.frames[-1].statement:
         headline = f"{headline or 'the exception is cut off'}, raised by `{failure.frames[-1].statement}`"
-    return f"The training failed: {quote_log(headline, 160)}"
+    code = f"{'package' if package else 'program' if failure.frames else 'output'}{'-check' * failure.refuses}"
+    imports = any(frame.function == "<module>" for frame in failure.frames[1:])
+    forms = read_data_file(FILE)["failed-parts"]
+    form = forms.get("import" if imports else role and role.name) or forms[code]
+    return f"{form.format(package=package)}: {quote_log(headline, 160)}"
 
 
 def _explain_without_pattern(failure: Failure, role: str | None, explanation: Explanation | None) -> tuple[str, str]:

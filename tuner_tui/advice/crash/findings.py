@@ -37,11 +37,16 @@ def crash_findings(situation: Situation) -> tuple[Finding, ...]:
     state = situation.state
     if situation.is_alive:
         return ()
-    lines = newest_start(parse_lines(situation.log))
+    output = parse_lines(situation.log)
+    lines = newest_start(output)
     ended_well = state.outcome in {"completed", "stopped"} or state.stop_requested
     cause = None if ended_well or state.outcome in SLURM_OUTCOMES else find_cause(situation, lines)
     if state.finished is not None and state.outcome in (*SLURM_OUTCOMES, "out-of-memory"):
         cause = cause or cause_of_outcome(state.finished)
+    if cause is not None and len(lines) < len(output):
+        times = sum(line.text == cause.message.partition("\n")[0] for line in output)
+        again = f"this message stands {times} times in the log: earlier starts ended with it as well"
+        cause = replace(cause, evidence=(*cause.evidence, again)) if times > 1 else cause
     causes = [] if cause is None else [cause]
     non_finite = find_non_finite(lines, parts=cause is not None)
     if non_finite is not None and cause is not None and cause.cause == "nan":
