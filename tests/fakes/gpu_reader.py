@@ -5,11 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from tuner_tui.hardware.driver import (
-    GpusUnavailable,
-    GpuUnavailable,
-    gpu_problem,
-)
+from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess
 from tuner_tui.hardware.nvml import NvmlGpu, NvmlReader
 from tuner_tui.hardware.sample import GpuSample
@@ -43,7 +39,7 @@ class FakeHandle(NvmlGpu):
         self.asked.set()
         self.gate.wait()
         if self.lost:
-            raise GpuUnavailable(gpu_problem(GpuProblemKind.GPU_LOST, self.index))
+            raise GpuUnavailable(GpuProblemKind.GPU_LOST, self.index)
 
     def describe(self) -> Gpu:
         self._enter()
@@ -79,7 +75,7 @@ class FakeReader(NvmlReader):
     def open(self) -> Sequence[FakeHandle]:
         self.opening.wait()
         if self.problem is not None:
-            raise GpusUnavailable(gpu_problem(self.problem))
+            raise GpusUnavailable(self.problem)
         return self.gpus
 
     def driver(self) -> tuple[str, str]:

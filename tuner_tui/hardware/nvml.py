@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable, gpu_problem
+from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess, MigSlice
 from tuner_tui.hardware.sample import GpuSample
 
@@ -79,15 +79,20 @@ class NvmlReader:
 
     def open(self) -> Sequence[NvmlGpu]:
         """Start the driver's library; return the GPUs, at least one, in its order. Raises `GpusUnavailable`."""
-        nvml = load_pynvml(self._library)
+        try:
+            ctypes.CDLL(self._library)
+        except OSError as error:
+            raise GpusUnavailable(GpuProblemKind.NO_LIBRARY) from error
+        import pynvml as nvml
+
         try:
             nvml.nvmlInit()
             count = int(nvml.nvmlDeviceGetCount())
         except nvml.NVMLError as error:
             kind = PROBLEM_KINDS.get(error.value, GpuProblemKind.UNKNOWN)
-            raise GpusUnavailable(gpu_problem(kind, error=str(error))) from error
+            raise GpusUnavailable(kind, None, str(error)) from error
         if count == 0:
-            raise GpusUnavailable(gpu_problem(GpuProblemKind.NO_GPU))
+            raise GpusUnavailable(GpuProblemKind.NO_GPU)
         self._nvml = nvml
         return [NvmlGpu(nvml, index) for index in range(count)]
 
@@ -250,18 +255,7 @@ class NvmlGpu:
                 return None
             self._handle = None
             kind = PROBLEM_KINDS.get(error.value, GpuProblemKind.UNKNOWN)
-            raise GpuUnavailable(gpu_problem(kind, self.index, str(error))) from error
-
-
-def load_pynvml(library: str) -> Any:
-    """The module `pynvml`. Raises `GpusUnavailable` where the driver's library is missing, without importing it."""
-    try:
-        ctypes.CDLL(library)
-    except OSError as error:
-        raise GpusUnavailable(gpu_problem(GpuProblemKind.NO_LIBRARY)) from error
-    import pynvml
-
-    return pynvml
+            raise GpuUnavailable(kind, self.index, str(error)) from error
 
 
 def decode_text(answer: Any) -> str | None:

@@ -145,8 +145,12 @@ class Sampler:
         self._polling = threading.Event()
         self._polling.set()
         self._monitors: tuple[GpuMonitor, ...] = ()
-        self.problem: GpuProblem | None = None
+        self._unavailable: GpusUnavailable | None = None
+
+    @property
+    def problem(self) -> GpuProblem | None:
         """The reason for having no GPUs, as long as there is one."""
+        return None if self._unavailable is None else self._unavailable.problem
 
     def start(self) -> None:
         start_daemon_thread("gpu-open", self._open)
@@ -194,9 +198,9 @@ class Sampler:
         try:
             gpus = self._reader.open()
         except GpusUnavailable as error:
-            self.problem = error.problem
+            self._unavailable = error
             return False
-        self.problem = None
+        self._unavailable = None
         shown = [gpu for gpu in gpus if self._allocated is None or gpu.index in self._allocated]
         self._monitors = tuple(GpuMonitor(gpu, time.monotonic, self._identify) for gpu in shown)
         for gpu, monitor in zip(shown, self._monitors, strict=True):
