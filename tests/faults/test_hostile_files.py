@@ -94,7 +94,14 @@ EVENTS = (
 SPEC = LaunchSpec(("python",), "/w", {"A": "b"}, ends_with=ProcessId(5, 6))
 PROCESS = ProcessSpec(CommandJob(command=("python",), env={"CUDA_VISIBLE_DEVICES": "0"}), {"A": "b"})
 TUNING = TuningRecord(
-    id="t001", title="t", created_t=1.0, job=record().job, settings={}, cwd="/w", interpreter="/p", gpu_uuids=("GPU-1",)
+    id="t001",
+    title="t",
+    created_t=1.0,
+    job=record().job,
+    resolved=record().resolved,
+    cwd="/w",
+    interpreter="/p",
+    gpu_uuids=("GPU-1",),
 )
 READERS = (
     Reader("run.json", "", lambda folder: read_record(folder), (RecordError,)),
@@ -117,7 +124,8 @@ READERS = (
         lambda folder: read_checkpoint(with_state(folder)),
     ),
     Reader(
-        "tuning.json", json.dumps(to_builtins(TUNING)), lambda folder: read_tuning_record(TuningFolder(folder.path)),
+        "tuning.json", json.dumps(to_builtins(TUNING) | {"settings": {}}),
+        lambda folder: read_tuning_record(TuningFolder(folder.path)),
         (RecordError,),
     ),
     Reader(

@@ -8,7 +8,6 @@ from tests.fakes.situations import box
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory
-from tuner_tui.runs.store.record import resolved_to_json
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 from tuner_tui.tuning.store import TuningRecord
@@ -24,9 +23,8 @@ def resolved(**values: Any) -> Resolved:
 
 def tuning_record(start: Resolved | None = None, **changes: Any) -> TuningRecord:
     """The record of a tuning of `SCRIPT` from `start`."""
-    values = resolved_to_json(start or resolved())
-    record: dict[str, Any] = {"job": SCRIPT, "cwd": "/", "most_minutes": 9.0, **values, **changes}
-    return TuningRecord(id="t001", title="x", created_t=1.0, **record)
+    record: dict[str, Any] = {"job": SCRIPT, "cwd": "/", "most_minutes": 9.0, **changes}
+    return TuningRecord(id="t001", title="x", created_t=1.0, resolved=start or resolved(), **record)
 
 
 def oom_state(where: str | None = "training", message: str = CUDA, **changes: Any) -> RunState:

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from tests.fakes.inventories import box, make_gpu
 from tests.tuning.builders import tuning_record
 from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.store.record import write_record
 from tuner_tui.tuning.ray_cluster import TrialWorker, WorkerDescription, choose_workers, connect
-from tuner_tui.tuning.store import TuningFolder, write_tuning_record
+from tuner_tui.tuning.store import TuningFolder
 
 
 @dataclass
@@ -94,10 +95,10 @@ def test_a_worker_sees_the_folder_of_its_own_tuning_only(tmp_path: Path) -> None
         TuningFolder(tmp_path),
     )
     assert "all nodes must share the state folder" in trial_worker.describe(folder, record).problem
-    write_tuning_record(folder, record)
+    write_record(folder, record)
     description = trial_worker.describe(folder, record)
     assert (description.problem, description.gpu, description.inventory.cpu.usable_cores <= 2) == ("", None, True)
     another = structs.replace(record, created_t=2.0)  # a folder of the same name on a disk of the node's own
     assert "all nodes must share" in trial_worker.describe(folder, another).problem
-    write_tuning_record(folder, moved := tuning_record(cwd=str(tmp_path / "gone")))
+    write_record(folder, moved := tuning_record(cwd=str(tmp_path / "gone")))
     assert "The folder of the training" in trial_worker.describe(folder, moved).problem

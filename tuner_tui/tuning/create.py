@@ -13,7 +13,7 @@ from tuner_tui.core.text import end_at_word
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.launch.start import ProcessSpec, start_detached
-from tuner_tui.runs.store.record import redact_job, resolved_to_json
+from tuner_tui.runs.store.record import redact_job, write_record
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.tuning import store
@@ -44,14 +44,14 @@ def create_tuning(request: LaunchRequest, options: store.TuningOptions) -> store
             title=tuning_title(request.preset, job),
             created_t=time.time(),
             job=job,
-            **resolved_to_json(request.resolved),
+            resolved=request.resolved,
             cwd=str(request.cwd),
             interpreter=None if request.interpreter is None else str(request.interpreter),
             preset=request.preset,
             memory_limit_bytes=request.memory_limit_bytes,
             **structs.asdict(options),
         )
-        store.write_tuning_record(folder, record)
+        write_record(folder, record)
     except OSError as error:
         raise LaunchError(f"The tuning folder cannot be written: {error.strerror} ({error.filename}).") from error
     return folder

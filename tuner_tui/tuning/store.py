@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from msgspec import Struct, convert, to_builtins
+from msgspec import Struct
 
 from tuner_tui.core.files import NumberedFolders, acquire_lock, is_locked, read_regular, write_atomic
-from tuner_tui.core.json_struct import AbsolutePath, GpuUuid, Identifier, ProgramPath, Time, checked
-from tuner_tui.core.text import first_line
+from tuner_tui.core.json_struct import AbsolutePath, GpuUuid, Identifier, ProgramPath, Time
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.folder import FolderFile, StateFolder, state_dir
-from tuner_tui.runs.store.record import RecordError, parse_record, resolved_from_json
-from tuner_tui.settings.job import Job, without_hydra
+from tuner_tui.runs.store.record import read_launched
+from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import Resolved
 from tuner_tui.tuning.trial import DEFAULT_MINUTES, Objective
 
@@ -33,7 +31,6 @@ class TuningFolder(StateFolder, frozen=True):
     """The files of one tuning, whose process is the tuner."""
 
     record = FolderFile("tuning.json")
-    """`TuningRecord` as JSON, written once before the first trial."""
     trials = FolderFile("trials.jsonl")
     """The log: one JSON object per line, append-only."""
     preset = FolderFile("winner.yaml")
@@ -93,7 +90,6 @@ def find_tuning(name: str, root: Path) -> TuningFolder:
     return TuningFolder(TUNINGS.find(name, root))
 
 
-TUNING_RECORD_VERSION = 1
 Cluster = Literal["ray"]
 NO_RAY = "--on ray needs the package ray, here and on all nodes: pip install ray."
 
@@ -121,41 +117,19 @@ class TuningOptions(Struct, frozen=True, kw_only=True):
 
 
 class TuningRecord(TuningOptions, frozen=True, kw_only=True):
-    """What is tuned and how, with secrets redacted. Written once.
+    """What is tuned, from which settings on, and how, with secrets redacted. Written once."""
 
-    `settings`, `origins` and `remedies` make up `resolved`.
-    """
-
-    v: int = TUNING_RECORD_VERSION
     id: Identifier
     title: str
     created_t: Time
     job: Job
-    settings: dict[str, Any]
-    origins: dict[str, tuple[str, str]] = {}
-    remedies: list[Any] = []
+    resolved: Resolved
     cwd: AbsolutePath
     interpreter: ProgramPath | None = None
     preset: str | None = None
     memory_limit_bytes: int | None = None
 
-    @property
-    def resolved(self) -> Resolved:
-        """The settings to start from, with their origins."""
-        return resolved_from_json(self.settings, self.origins, self.remedies)
-
-
-def write_tuning_record(folder: TuningFolder, record: TuningRecord) -> None:
-    """Write `tuning.json` atomically. Raises `OSError`."""
-    write_atomic(folder.record, json.dumps(to_builtins(record), indent=1) + "\n")
-
 
 def read_tuning_record(folder: TuningFolder) -> TuningRecord:
     """Read `tuning.json`. Raises `RecordError` if it is missing, damaged, or of a newer version."""
-    data = parse_record(folder.record)
-    if isinstance(data.get("v"), int) and data["v"] > TUNING_RECORD_VERSION:
-        raise RecordError(f"{folder.record} was written by a newer tuner-tui.")
-    try:
-        return checked(convert({**data, "job": without_hydra(data.get("job"))}, TuningRecord))
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{folder.record} is damaged: {first_line(str(error))}.") from error
+    return read_launched(folder.record, TuningRecord)

@@ -14,7 +14,7 @@ import shlex
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import platformdirs
 from msgspec import Struct
@@ -59,6 +59,8 @@ class StateFolder(Struct, frozen=True):
         """The word that names it in a command: its id, or its path if it is in another state directory."""
         return self.id if self.path.parent.parent == state_dir() else shlex.quote(str(self.path))
 
+    record: ClassVar[FolderFile]
+    """What was launched; written once, before anything is started."""
     lock = FolderFile("lock")
     """Locked by the process while it lives."""
     control = FolderFile("control")
@@ -69,7 +71,6 @@ class RunFolder(StateFolder, frozen=True):
     """The files of one run, whose process is its supervisor."""
 
     record = FolderFile("run.json")
-    """`run.json`: what was launched; written once, before the training starts."""
     events = FolderFile("events.jsonl")
     """Story events, and the counters of rank 0."""
     samples = FolderFile("samples.jsonl")

@@ -1,15 +1,17 @@
-"""`run.json`: what was launched, with secrets hidden. Written once; read by everything but the supervisor."""
+"""`run.json`, and `tuning.json` alike: what was launched, with secrets hidden.
+
+Written once; read by everything but the supervisor.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct, convert, field, structs, to_builtins
-from msgspec.structs import asdict
 
 from tuner_tui.core.files import read_regular, write_atomic
 from tuner_tui.core.json_struct import (
@@ -25,7 +27,7 @@ from tuner_tui.core.json_struct import (
 )
 from tuner_tui.core.redaction import redact_argv, redact_env
 from tuner_tui.core.text import first_line
-from tuner_tui.runs.store.folder import RunFolder, list_runs
+from tuner_tui.runs.store.folder import RunFolder, StateFolder, list_runs
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
 from tuner_tui.settings.model import FIELDS, AppliedRemedy, Origin, OriginKind, Resolved, Settings, check_value
@@ -92,58 +94,65 @@ class _StoredSettings(Struct):
     remedies: list[Any] = []
 
 
+Launched = TypeVar("Launched", bound=Struct)
+
+
 def redact_job(job: Job) -> Job:
     job = structs.replace(job, env=redact_env(job.env))
     return structs.replace(job, command=redact_argv(job.command)) if isinstance(job, CommandJob) else job
 
 
-def write_record(folder: RunFolder, record: RunRecord) -> None:
-    """Write the record atomically. Raises `OSError`."""
-    data = {name: value for name, value in asdict(record).items() if name not in ("job", "resolved")}
-    data = {"v": RECORD_VERSION} | data | {"job": to_builtins(record.job)} | resolved_to_json(record.resolved)
+def write_record(folder: StateFolder, record: Any) -> None:
+    """Write the record of a run or tuning atomically. Raises `OSError`."""
+    values = structs.asdict(record)
+    resolved: Resolved = values.pop("resolved")
+    origins = {name: [origin.kind.value, origin.detail] for name, origin in resolved.origins.items()}
+    data = {"v": RECORD_VERSION} | to_builtins(values)
+    data |= {"settings": to_builtins(resolved.settings), "origins": origins}
+    if resolved.last_remedies:
+        data["remedies"] = to_json(resolved.last_remedies)
     write_atomic(folder.record, json.dumps(data, indent=1) + "\n")
 
 
-def resolved_to_json(resolved: Resolved) -> dict[str, Any]:
-    """The keys `settings`, `origins` and, if there are any, `remedies` of resolved settings."""
-    origins = {name: [origin.kind.value, origin.detail] for name, origin in resolved.origins.items()}
-    data = {"settings": to_builtins(resolved.settings), "origins": origins}
-    return data | ({"remedies": to_json(resolved.last_remedies)} if resolved.last_remedies else {})
-
-
-def resolved_from_json(
-    settings: Mapping[str, Any], origins: Mapping[str, tuple[str, str]], remedies: Sequence[Any] = ()
-) -> Resolved:
+def _resolved(stored: _StoredSettings) -> Resolved:
     """Resolved settings from their stored form; unknown and invalid settings keep their defaults."""
     kinds = {kind.value: kind for kind in OriginKind}
     applied: dict[str, AppliedRemedy] = {}
     of_env: list[AppliedRemedy] = []
-    for data in remedies:
+    for data in stored.remedies:
         with suppress(ValueError):  # what another version wrote
             remedy = checked(convert(data, AppliedRemedy))
             applied |= dict.fromkeys(remedy.before, remedy)
             of_env += [remedy] if remedy.env_before else []
     read_origins = {
         name: Origin(kinds[kind], detail, applied.get(name) if kind == OriginKind.REMEDY.value else None)
-        for name, (kind, detail) in origins.items()
+        for name, (kind, detail) in stored.origins.items()
         if kind in kinds
     }
-    return Resolved(_settings(settings), read_origins, tuple(of_env))
+    return Resolved(_settings(stored.settings), read_origins, tuple(of_env))
 
 
 def read_record(folder: RunFolder) -> RunRecord:
     """Read the record. Raises `RecordError` if it is missing, damaged, or written by a newer version."""
-    data = parse_record(folder.record)
-    if isinstance(data.get("v"), int) and data["v"] > RECORD_VERSION:
-        version = data.get("program_version")
-        newer = f"tuner-tui ({version})" if isinstance(version, str) else "tuner-tui"
-        raise RecordError(f"{folder.record} was written by a newer {newer}.")
+    return read_launched(folder.record, RunRecord)
+
+
+def read_launched(path: Path, record_type: type[Launched]) -> Launched:
+    """The record in the file of a run or tuning. Raises `RecordError` as `read_record`."""
     try:
-        stored = convert(data, _StoredSettings)
-        resolved = resolved_from_json(stored.settings, stored.origins, stored.remedies)
-        return checked(convert({**data, "job": without_hydra(data.get("job")), "resolved": resolved}, RunRecord))
+        data = json.loads(read_regular(path))
+        if not isinstance(data, dict):
+            raise ValueError("it contains no JSON object")
+        if not (isinstance(data.get("v"), int) and data["v"] > RECORD_VERSION):
+            resolved = _resolved(convert(data, _StoredSettings))
+            return checked(convert({**data, "job": without_hydra(data.get("job")), "resolved": resolved}, record_type))
+    except OSError as error:
+        raise RecordError(f"{path}: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{folder.record} is damaged: {first_line(str(error))}.") from error
+        raise RecordError(f"{path} is damaged: {first_line(str(error))}.") from error
+    version = data.get("program_version")
+    newer = f"tuner-tui ({version})" if isinstance(version, str) else "tuner-tui"
+    raise RecordError(f"{path} was written by a newer {newer}.")
 
 
 def readable_record(folder: RunFolder) -> RunRecord | None:
@@ -162,19 +171,6 @@ def recorded_runs(root: Path) -> Iterator[tuple[RunFolder, RunRecord]]:
     """The newest runs in `root`, newest first, with their records; without those whose record cannot be read."""
     records = ((folder, readable_record(folder)) for folder in list_runs(root)[:MAX_RECORDED])
     return ((folder, record) for folder, record in records if record is not None)
-
-
-def parse_record(path: Path) -> dict[str, Any]:
-    """The JSON object in the file. Raises `RecordError` if there is none."""
-    try:
-        data = json.loads(read_regular(path))
-    except OSError as error:
-        raise RecordError(f"{path}: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path} is damaged: {first_line(str(error))}.") from error
-    if not isinstance(data, dict):
-        raise RecordError(f"{path} is damaged: it contains no JSON object.")
-    return data
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
