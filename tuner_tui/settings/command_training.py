@@ -82,7 +82,7 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     files: dict[Path, LoadedPreset] = {}
     for path in (*scripts, *configurations):
         with suppress(SettingsError):
-            files[path] = load_preset(path, options)
+            files[path] = load_preset(path, options, scripts[:1] if path in configurations else ())
     tools = [dialect_of_command(words), *(file.dialect for file in files.values() if file.dialect is not None)]
     evaluates = ["no", *(tool.defaults["eval_strategy"] for tool in tools if "eval_strategy" in tool.defaults)]
     given = settings_of_options(options)

@@ -33,28 +33,33 @@ from tuner_tui.settings.preset_file import (
     is_preset,
     read_preset,
 )
-from tuner_tui.settings.tool_file import import_tool_file, names_tool_file
+from tuner_tui.settings.tool_file import import_tool_file, names_tool_file, without_unread
 
 SUFFIXES = (".yaml", ".yml")
 
 
-def load_preset(path: Path, options: Mapping[str, object] = MappingProxyType({})) -> LoadedPreset:
-    """Read a preset, or the file of a training tool: configuration, script with `options`, notebook, shell script.
+def load_preset(
+    path: Path, options: Mapping[str, object] = MappingProxyType({}), programs: Sequence[Path] = ()
+) -> LoadedPreset:
+    """Read a preset, or the file of a training tool: configuration that one of `programs` reads, script with `options`,
+    notebook, shell script.
 
     Raises `PresetError` with file and line.
     """
     text = read_file_text(path)
     if path.suffix.lower() in (*SUFFIXES, ""):
-        return parse_preset(text, str(path), path)
-    return import_tool_file(parse_file(text, path, options), str(path), path)
+        return parse_preset(text, str(path), path, programs)
+    file = parse_file(text, path, options)
+    return import_tool_file(replace(file, values=without_unread(file.values, programs)), str(path), path)
 
 
-def parse_preset(text: str, source: str, path: Path | None = None) -> LoadedPreset:
+def parse_preset(text: str, source: str, path: Path | None = None, programs: Sequence[Path] = ()) -> LoadedPreset:
     """Read a preset, or a tool's configuration, from YAML `text`; `source` names it in errors."""
     file = parse_config(text, source)
     if not file.kind and is_preset(file.values):
         return LoadedPreset(read_preset(file, source, default_name(path)), path)
-    return import_tool_file(replace(file, values=with_bases(file.values, path or Path())), source, path)
+    values = without_unread(with_bases(file.values, path or Path()), programs)
+    return import_tool_file(replace(file, values=values), source, path)
 
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")

@@ -27,6 +27,7 @@ from tuner_tui.settings.dialects.dialect import (
     is_for_any_program,
     keys_in_file,
     leaf_pattern,
+    names_of_transformers,
     read_settings,
     set_nested,
     texts_in,
@@ -55,7 +56,14 @@ from tuner_tui.settings.dialects.hydra import (
 )
 from tuner_tui.settings.dialects.job_files import kind_of_name
 from tuner_tui.settings.dialects.python_source import TO_GIVE, flag_values, required_options
-from tuner_tui.settings.dialects.script_search import FOLDERS_UP, find_program, pattern_of, read_source, words_of
+from tuner_tui.settings.dialects.script_search import (
+    FOLDERS_UP,
+    find_program,
+    pattern_of,
+    read_source,
+    source_of,
+    words_of,
+)
 from tuner_tui.settings.dialects.shell_script import is_known_option, read_options, read_overrides, script_of
 from tuner_tui.settings.dialects.tool_job import (
     gpus_of_program,
@@ -334,7 +342,7 @@ def _with_command(
     given = {**read_options(words), **flag_values(words, program), **overrides}
     configured = [inner.resolve() for inner in (*([composed] if composed else []), *named) if inner.is_file()]
     # What the program itself says counts last, the file that it opens by a name of its own before that.
-    opens_unknown = any("$" in word and not before.startswith("-") for before, word in pairwise(words))
+    opens_unknown = any("$" in word and not (before[0] == "-" or word == "$@") for before, word in pairwise(words))
     programs = [] if program is None or opens_unknown or dialect_of_command(words).programs else [program]
     if programs and not configured:
         texts = pattern_of("opened_files").findall(read_source(programs[0]))
@@ -347,6 +355,7 @@ def _with_command(
             continue
         with suppress(SettingsError):
             file = parse_file(read_file_text(inner), inner, options)
+            file = replace(file, values=without_unread(file.values, programs))
             tool = tool_of_file(file, inner)
             if inner == composed:  # an override that only the shell knows is unknown, not the default below it
                 values = with_references(compose_with(inner, overrides))
@@ -364,6 +373,26 @@ def _with_command(
             settings = {**settings, **read} if inner == composed else {**read, **settings}
             job = with_model_and_data(job, tool, values)
     return settings, job, sources
+
+
+def without_unread(values: Mapping[str, Any], programs: Sequence[Path]) -> Mapping[str, Any]:
+    """The values of a configuration without what its program never mentions: alternatives to sections that it reads,
+    and the name of a model next to keys most of which it reads.
+    """
+    sources = "".join(map(source_of, programs))
+    words = {word for names in pattern_of("keys_of_source").findall(sources) for word in names}
+    sections = {key: value for key, value in values.items() if isinstance(value, dict)}
+    read = {key for name in sections.keys() & words for key in sections[name]}
+    unread = {name for name in sections.keys() - words if len(read & sections[name].keys()) > 1}
+    of_model = leaf_pattern("|".join(dialects()["own-script"].model_keys))
+    for prefix, section in (("", values), *((f"{name}.", sections[name]) for name in sections)):
+        missing = {key for key in section if str(key) not in words}
+        models = (f"{prefix}{key}" for key in missing - sections.keys() if 2 * len(missing) <= len(section))
+        unread |= {key for key in models if of_model.search(key) and not names_of_transformers([key])}
+    kept = with_references(values) if unread else dict(values)
+    for key in unread:
+        set_nested(kept, key.split("."), None)
+    return kept
 
 
 def absent_files(words: Sequence[str], folder: str, job: CommandJob, path: Path) -> list[str]:

@@ -54,6 +54,7 @@ class Dialect(Struct, frozen=True):
     warmup_ratio: str | None = None
     read_as: Mapping[str, Mapping[str | int, Value]] = field(default_factory=dict)
     renamed: Mapping[str, Renamed] = field(default_factory=dict)
+    older: Mapping[str, str | int] = field(default_factory=dict)
     extends_hf: bool = True
     file_keys: Collection[str] = ()
     nested: bool = False
@@ -578,7 +579,10 @@ def _written_keys(dialect: Dialect, name: str, value: Value, file_values: Mappin
         return {dialect.names[name]: int(value)} if value.is_integer() else None
     special = dialect.values.get(name, {})
     if value in special:
-        return special[value]
+        places = keys_in_file(dialect, file_values) if dialect.older else {}
+        given = {str(file_values.get(places.get(key, key))) for key in special[value]}
+        older = dialect.older if given & {*map(str, dialect.older.values())} else {}
+        return {key: older.get(word, word) if isinstance(word, str) else word for key, word in special[value].items()}
     return {dialect.names[name]: value} if name in dialect.names else None
 
 

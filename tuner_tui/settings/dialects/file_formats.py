@@ -29,7 +29,7 @@ from tuner_tui.settings.dialects.dialect import (
     write_settings,
 )
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, ExportedSettings
-from tuner_tui.settings.dialects.job_files import on_this_machine, parse_config
+from tuner_tui.settings.dialects.job_files import on_this_machine, parse_config, read_commands
 from tuner_tui.settings.dialects.python_source import (
     CALLED,
     UNSLOTH,
@@ -43,7 +43,7 @@ from tuner_tui.settings.dialects.python_source import (
     shell_lines,
 )
 from tuner_tui.settings.dialects.script_search import find_program, own_modules, pattern_of, words_of
-from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_options, read_script, read_shell
+from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_options, read_shell
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.settings.yaml_reader import (
@@ -125,7 +125,7 @@ def parse_file(text: str, path: Path, options: Mapping[str, object] = MappingPro
         case ".args":
             return ToolFile(dict(read_options(tuple(text.split()))))  # as `HfArgumentParser` reads it
         case _ if SCRIPT_FORMS.get(suffix) == "arguments":
-            read = read_script(text, source)
+            read = read_commands(text, source)
             shell = replace(on_this_machine(read, path), folder=read.folder)
             if shell.command[:1] != ("bash",):
                 return shell

@@ -84,6 +84,40 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     return parse_tool_text(text, source, suffix)
 
 
+def read_commands(text: str, source: str, depth: int = 2) -> ToolFile:
+    """The training that a shell script starts, or that it has another program start by a file of it near the script.
+
+    Raises `PresetError` if there is none.
+    """
+    try:
+        return read_script(text, source)
+    except PresetError:
+        path, joined = Path(source).absolute(), re.sub(r"\\[ \t]*\n[ \t]*", " ", text)
+        rows = [] if depth == 0 else read_data_file(KINDS)["hands_over"]
+        starts = ((row["files"], match) for row in rows for match in re.finditer(row["command"], joined, re.VERBOSE))
+        for names, match in starts:
+            files = (above / name for above in path.parents[: FOLDERS_UP + 1] for name in names)
+            file = next((file for file in files if file.is_file()), path)
+            texts = [] if file == path else [*_texts_of(read_source(file), file)]
+            if (part := match.groupdict().get("name")) is not None:
+                texts = [(name, inner) for name, inner in texts if name.rpartition(" ")[2] == part]
+            exported = "".join(re.findall(r"(?m)^export .*\n", joined))
+            command = _best_command([(name, exported + inner) for name, inner in texts], str(file), depth=depth - 1)
+            if command is not None:
+                folder = str(file.parent) if command.folder in ("", ".") and command.command else command.folder
+                return replace(on_this_machine(command, file), folder=folder, more=(match[0].strip(), *command.more))
+        raise
+
+
+def _texts_of(text: str, file: Path) -> Iterator[tuple[str, str]]:
+    """The commands in a file of another program, each with the names around it."""
+    if kind_of_name(file.name):
+        yield from _recipes(text)
+        return
+    with suppress(PresetError):
+        yield from _started(parse_tool_text(text, str(file), file.suffix).values, file)
+
+
 def kind_of_name(name: str) -> str:
     """What a file of commands is by its name, where that says it; else empty."""
     kinds = read_data_file(KINDS)["names"].items()
@@ -173,7 +207,9 @@ def _started(values: Mapping[str, Any], source: Path) -> Iterator[tuple[str, str
         yield name, re.sub(r"\$\{?(\w+)\}?", lambda match: inputs.get(match[1], match[0]), text)
 
 
-def _best_command(texts: Iterable[tuple[str, str]], source: str, by_name: bool = True) -> ToolFile | None:
+def _best_command(
+    texts: Iterable[tuple[str, str]], source: str, by_name: bool = True, depth: int = 2
+) -> ToolFile | None:
     """The command that trains by its name, which counts first, its script's or its options; None where nothing says so.
 
     Of several that train none is taken: what is returned names them, with the values that they share.
@@ -183,7 +219,7 @@ def _best_command(texts: Iterable[tuple[str, str]], source: str, by_name: bool =
         if name.count(" ") >= 2 and names_other_work(PurePath(name.strip().rpartition(" ")[2])):
             continue
         with suppress(PresetError):
-            file = read_script(text, source)
+            file = read_commands(text, source, depth)
             is_training = says_to_train(file.words, file.folder, Path(source))
             named += [(name, file)] if is_training is not False and TRAINING.search(name) else []
             sure += [(name, file)] if is_training else []

@@ -7,6 +7,7 @@ import json
 import operator
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -251,7 +252,7 @@ def read_python(
     trains = [index for index, code in enumerate(codes) if re.search(rf"{words_of('trains')}|\.train\(", code)]
     codes = codes[: trains[-1] + 1] if trains else codes
     sources = _sources(codes, source)
-    imported = _constants(modules)
+    imported = _constants(modules, "\n".join(codes))
     names = _known_names(sources, imported, options)
     sources = [_live(parsed, names) for parsed in sources]
     names = _known_names(sources, imported, options)
@@ -513,13 +514,18 @@ def _known_names(
     return names
 
 
-def _constants(modules: Sequence[str]) -> dict[str, Any]:
+def _constants(modules: Sequence[str], script: str = "") -> dict[str, Any]:
     """The constants, and the fields of classes, that have the same value in all modules that bind them.
+
+    A class that is named nowhere but where it begins is of another script than `script`.
 
     A field that is a section of its own in another class, `model: ModelConfig`, has none. What a module does when it is
     started itself does not count, nor what the caller of a class gives.
     """
     init, number, other = map(pattern_of, ("init_of_no_configuration", "default_of_parameter", "class_of_other_work"))
+    used = Counter(WORD.findall("\n".join((script, *modules))))
+    class_of_code = re.compile(r"(?m)^class[ ]+(\w+)[^\n]*:\n(?:[ \t][^\n]*\n|\n)*")
+    modules = [class_of_code.sub(lambda match: match[0] if used[match[1]] > 1 else "", text) for text in modules]
     bodies = (other.sub("", text.partition("\nif __name__")[0]) for text in modules)
     modules = [init.sub(lambda match: number.sub("=_", match[0]), text) for text in bodies]
     bound: list[tuple[str, Any]] = []

@@ -240,7 +240,8 @@ def read_script(text: str, source: str) -> ToolFile:
             for argument, word in {**{str(n): word for n, word in enumerate(given, 1)}, "@": " ".join(given)}.items():
                 pattern = rf"\$(?:\{{{argument}(?::?-[^{{}}]*)?\}}|{argument}(?!\d))"
                 filled = re.sub(pattern, word.replace("\\", r"\\"), filled)
-            variables = "".join(f"export {name}={value}\n" for name, value in pattern_of("set_for").findall(match[0]))
+            variables = "".join(re.findall(r"(?m)^export \w+=.*\n", joined))
+            variables += "".join(f"export {name}={value}\n" for name, value in pattern_of("set_for").findall(match[0]))
             with suppress(PresetError):
                 started[str(inner), *given] = read_shell(loops + variables + filled, source)
         if not started:

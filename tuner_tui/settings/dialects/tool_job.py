@@ -501,9 +501,11 @@ def program_of(words: Sequence[str], path: Path) -> Path | None:
 
 
 def gpus_of_program(words: Sequence[str], path: Path, is_known: bool) -> Mapping[str, str | int]:
-    """What a command without a launcher states by its source: one process for all GPUs, or one for each of unknown."""
-    program = program_of(words, path) if words_of("launchers").keys().isdisjoint(words) else None
+    """What a command states by its source: FSDP; without a launcher, one process for all GPUs, or one for each."""
+    program = program_of(words, path)
     source = "" if program is None else source_of(program)
+    if not words_of("launchers").keys().isdisjoint(words):
+        return {"sharding": "FSDP"} if pattern_of("shards_always").search(source) else {}
     shares = is_known and ".backward(" in source and pattern_of("batch_of_each_gpu").search(source) is None
     spreads = not is_known and pattern_of("starts_on_each_gpu").search(source)
     return {"processes": 1} if shares else {"devices": "all"} if spreads else {}
@@ -616,7 +618,7 @@ def _model_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
         is_path = re.compile(r"[\w-]+/[\w.-]+")
         model = next((name for key, name in named if is_path.fullmatch(name) or ("/" in name and "path" in key)), model)
     is_no_model = model is not None and re.fullmatch(
-        r"[A-Z][A-Za-z]+|.*\.(?:py|ya?ml|toml)|[^/]*[\s(][^/]*|(?i:imagenet\w*|coco)", model
+        r"[A-Z][A-Za-z]+|[\d.]+[bBmM]|.*\.(?:py|ya?ml|toml)|[^/]*[\s(][^/]*|(?i:imagenet\w*|coco)", model
     )
     return None if is_no_model else model
 
