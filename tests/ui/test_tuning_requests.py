@@ -385,8 +385,16 @@ def test_it_looks(snap_compare: Compare) -> None:
 
 async def test_the_winner_of_another_training_is_said_to_be_that() -> None:
     box = box_with(at_its_end(title="gpt2-sft"))
-    box.tuner.same_job = False
     async with on_screen(box) as pilot:
         await press_until(pilot, lambda: shown(pilot) is not None, "o")
+        box.tuner.same_job = False  # as of one that is picked from the list
         await press_to(pilot, "The winner of t003", "a")
         await until(pilot, lambda: "to a different training than" in screen_text(pilot.app))
+
+
+async def test_an_old_tuning_of_another_training_is_not_opened_in_its_place() -> None:
+    box = box_with(at_its_end())
+    box.tuner.same_job = False
+    async with on_screen(box) as pilot:
+        await press_to(pilot, "Tune", "o")
+        assert shown(pilot) is None

@@ -79,7 +79,8 @@ def time_needed(request: LaunchRequest) -> TimeNeeded:
     """Return the time that a tuning of `request` needs at least. Reads earlier runs of the job."""
     trial_s = expected_trial_s(request.job, request.runs_root)
     minutes = least_minutes(trial_s)
-    takes = "at least 5 s" if trial_s is None else f"about {trial_s:.0f} s in earlier runs"
+    takes = "at least 5 s, on a busy machine several times as long"
+    takes = takes if trial_s is None else f"about {trial_s:.0f} s in earlier runs"
     return TimeNeeded(
         minutes,
         f"It needs at least {minutes} min, for the current settings, one change and two comparisons: "

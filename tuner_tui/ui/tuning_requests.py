@@ -52,10 +52,15 @@ class TuningRequests(Requests):
         self._store.update(replace(self._state, tuning=view))
 
     async def open(self) -> None:
-        """Show the tuning that runs, else the newest one; offer to start one if there is none."""
+        """Show the tuning that runs or has just ended, the newest if it is of this training, else offer one."""
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
-        running = next((folder for folder, view in listed.items() if view.status == "running"), None)
-        folder = running or next(iter(listed), None) or await self._start()
+        current, news = self._state.current, "" if self._state.tuning is None else self._state.tuning.id
+        folder = next((folder for folder, view in listed.items() if view.status == "running" or view.id == news), None)
+        newest = next(iter(listed), None)
+        if folder is None and newest is not None and current is not None:
+            same = await to_daemon_thread(lambda: self._backend.tunings.is_same_job(newest, current))
+            folder = newest if same else None
+        folder = folder or await self._start()
         if folder is not None and self._screen is None:
             await self.show(folder)
 

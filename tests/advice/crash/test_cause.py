@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.advice.crash.outputs import (
     CUDA_27,
@@ -172,3 +173,10 @@ def test_the_headings_of_a_launchers_report_are_no_evidence() -> None:
     )
     (finding,) = read("\n".join(("baking the plates", *report)))
     assert finding.evidence == ("ended by SIGABRT on rank 0", "baking the plates")
+
+
+def test_progress_is_no_evidence_of_what_came_from_outside() -> None:
+    bars = " 64%|██████▍   | 256/400 [01:41<02:39, 1.1s/it]\n{'loss': 0.12, 'epoch': 1.0}"
+    killed = replace(RunState(), exited=Exited(t=1.0, signal=9, oom_kill=False))
+    (finding,) = crash_findings(Situation(killed, 2.0, log=tuple(f"loading the plates\n{bars}".split("\n"))))
+    assert finding.evidence == ("ended by SIGKILL", "loading the plates")

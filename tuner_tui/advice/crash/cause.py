@@ -49,7 +49,6 @@ from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherRepo
 from tuner_tui.runs.log_parsing.fatal_failure import NEAR, NEVER_BEGUN, FailureMatch, Judgement, judge
 from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any
-from tuner_tui.runs.log_parsing.progress_lines import parse_line
 from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_ranks
 from tuner_tui.runs.supervise.outcome import last_error
 
@@ -338,8 +337,9 @@ def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_mem
     # Neither lines of tracebacks nor headings of a launcher's report.
     worded = [line for line in lines if re.match(r"(?!Traceback \(| {2,}|\[\d+\]:$|Root Cause).*\w", line.text)]
     logged = [line for line in worded if not line.quiet] or worded  # neither is information, nor progress below
-    signs = list(islice((line for line in reversed(logged) if parse_line(line.text) is None), 3))[::-1]
-    last = tuple(quote_log(line.text) for line in signs or logged[-3:])
+    signs = [line for line in logged if not (reports_progress(line.text) or BAR.search(line.text))][-3:]
+    by_itself = judgement.signal is None  # progress says nothing of what came from outside
+    last = tuple(quote_log(line.text) for line in signs or logged[-3:] * by_itself)
     if judgement.signal is None and judgement.launcher.reported_failure:
         return _cause_from_launcher(judgement.launcher, lines, *last[-1:])
     if judgement.signal is None:
