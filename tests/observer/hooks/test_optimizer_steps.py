@@ -39,7 +39,7 @@ def test_optimizers_that_alternate_or_follow_each_other(tmp_path: Path, order: s
     for name in order:
         key = id(optimizers[name])
         counters.buffer.optimizers[key] = weakref.ref(optimizers[name])
-        counters.buffer.records.append((key, time.perf_counter(), 0))
+        counters.buffer.records.append((key, time.perf_counter(), 0, 0))
     assert counters.step == steps
 
 

@@ -65,7 +65,7 @@ def evaluating(
     phases: list[Event] = [Phase(t=1.0, rank=0, phase="evaluating", step=each, output=output) for each in evaluated]
     if ended is not None:
         phases.append(Phase(t=2.0, rank=0, phase="training", step=evaluated[-1], output=ended or None))
-    counters = Steps(t=0.0, rank=0, step=step, own_steps=step, printed_until=((0, until),) if until else ())
+    counters = Steps(t=0.0, rank=0, step=step, own_steps=step, printed=((0, until),) if until else ())
     return fold_all(RunState(), [counters, *phases])
 
 
@@ -217,7 +217,7 @@ def counted(step: int, *evaluated: int) -> Steps:
 
 
 def printed(step: int, *until: tuple[int, int]) -> RunState:
-    event = Steps(t=1.0, rank=0, step=step, own_steps=step, evaluated_steps=(10, 20, 30, 40), printed_until=until)
+    event = Steps(t=1.0, rank=0, step=step, own_steps=step, evaluated_steps=(10, 20, 30, 40), printed=until)
     return fold_all(RunState(), [event])
 
 
@@ -312,6 +312,28 @@ def test_losses_are_spread_over_the_steps_since_the_last_look(tmp_path: Path) ->
     assert losses(reader.events(stepped(23), at(2.6), over=True)) == [(23, 1.0)]
 
 
+def test_a_line_is_of_the_step_after_which_it_was_printed(tmp_path: Path) -> None:
+    """Two lines every five steps, of which the counters come later; a line may name the step before or after."""
+    line = "loss: {}.0\nlr 0.1 loss: {}.5\n"
+    reader, until = PrintedMetrics(tmp_path / "output.log"), 0
+    marks, events = list[tuple[int, int]](), list[Event]()
+    for second, step in enumerate(range(5, 30, 5)):
+        say(tmp_path, line.format(step, step))
+        now = step + 3 if marks else 1
+        counters = Steps(t=1000.0 + second, rank=0, step=now, own_steps=now, printed=tuple(marks))
+        events += reader.events(fold_all(RunState(), [counters]), at(second), over=False)
+        until += len(line.format(step, step))
+        marks.append((step, until))
+    say(tmp_path, "step 29 loss: 29.0\nstep 900 loss: 30.0\n")
+    until += len("step 29 loss: 29.0\nstep 900 loss: 30.0\n")
+    counters = Steps(t=1009.0, rank=0, step=31, own_steps=31, printed=(*marks, (30, until)))
+    events += reader.events(fold_all(RunState(), [counters]), at(9), over=False)
+    assert losses(events) == [(step, step + half) for step in range(5, 30, 5) for half in (0, 0.5)] + [
+        (29, 29.0),
+        (30, 30.0),
+    ]
+
+
 def test_what_follows_an_evaluation_at_the_end_is_its_metric(tmp_path: Path) -> None:
     trained = "Epoch: 300, Loss: 0.1009\n"
     (tmp_path / "output.log").write_text(f"{trained}Accuracy: 0.125\n")
@@ -324,7 +346,7 @@ def test_what_follows_an_evaluation_at_the_end_is_its_metric(tmp_path: Path) -> 
 def test_what_a_resumed_run_prints_is_of_its_own_steps(tmp_path: Path) -> None:
     evaluated = "step 100: val loss 2.7\n"
     (tmp_path / "output.log").write_text(f"{evaluated}loss: 2.0\nloss: 1.0\n")
-    state = replace(stepped(105), first_step=100, printed_until=((0, len(evaluated)),))
+    state = replace(stepped(105), first_step=100, printed=((0, len(evaluated)),))
     events = PrintedMetrics(tmp_path / "output.log").events(state, at(1), over=True)
     assert losses(events) == [(103, 2.0), (105, 1.0)]
     assert evaluations(events) == [(100, {"eval_loss": 2.7})]

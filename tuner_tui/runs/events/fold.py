@@ -21,6 +21,8 @@ RECENT_EVALUATIONS = 16
 """Among so many of the newest ones an evaluation is looked for that another source has reported already."""
 RECENT_EVALUATION_STEPS = 64
 """Steps of evaluations that printed lines are still matched with; more than a loop evaluates in a few seconds."""
+RECENT_PRINTED_STEPS = 256
+"""Steps after which something was printed; lines are read within two seconds."""
 SAME_EVALUATION_S = 3.0
 """Evaluations of two sources within this time are one that is both printed and logged."""
 MAX_STARTUP = 64
@@ -265,9 +267,9 @@ def _steps(state: RunState, event: ev.Steps) -> RunState:
     changed |= _without_wrong_guess(state, step)
     if event.evaluated_steps and state.follows_rank(event.rank):
         state = _with_evaluation_steps(state, event.evaluated_steps)
-    if event.printed_until and state.follows_rank(event.rank):
-        printed = sorted({*state.printed_until, *event.printed_until}, key=lambda each: each[::-1])
-        changed["printed_until"] = tuple(printed[-RECENT_EVALUATION_STEPS:])
+    if event.printed and state.follows_rank(event.rank):
+        printed = sorted({*state.printed, *event.printed}, key=lambda each: each[::-1])
+        changed["printed"] = tuple(printed[-RECENT_PRINTED_STEPS:])
     if before.latest is None or event.own_steps > before.latest.own_steps or first:
         changed |= _stepped(state, event)
     return replace(state, **changed)

@@ -345,7 +345,7 @@ class Steps(Event, frozen=True, kw_only=True):
     `rank_wait_s` is the part in calls that wait for other ranks, the computation of gradients included (None for a
     single process and on a GPU). `optimizer_s` is the part in the optimizers (None on a GPU, or with a closure).
     `slowest_step_s` is of the last window, and so are `evaluated_steps`, after which a plain loop evaluated, and
-    `printed_until`: of such steps, and of 0, the bytes of output before the next one, with what the evaluation printed.
+    `printed`: of the last steps after which something was printed, the bytes of output before the next one.
 
     `epoch_batch` of `epoch_batches` are read in the current epoch of the training's loader; without a length or loader
     they are None.
@@ -375,7 +375,7 @@ class Steps(Event, frozen=True, kw_only=True):
     epoch_batches: int | None = None
     slowest_step_s: float | None = None
     evaluated_steps: tuple[int, ...] = ()
-    printed_until: tuple[tuple[int, int], ...] = ()
+    printed: tuple[tuple[int, int], ...] = ()
     batch_shape: tuple[int, ...] | None = None
     allocated_peak_bytes: int | None = None
     reserved_peak_bytes: int | None = None

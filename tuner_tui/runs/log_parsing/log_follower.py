@@ -47,13 +47,17 @@ class OutputTail:
         self._rest = b""
         self.offset = 0
 
-    def read(self, ends: bytes, over: bool) -> tuple[int, bytes]:
-        """The text up to the last of the characters `ends`, and its offset; all of it once the training is `over`."""
+    def read(self, ends: bytes, over: bool, until: int | None = None) -> tuple[int, bytes]:
+        """The text up to the last of the characters `ends`, and its offset; all of it once the training is `over`.
+
+        What is printed after byte `until` is left for the next time.
+        """
         data = self._rest + self._new_bytes()
         start = self.offset - len(data)
-        end = max(data.rfind(bytes([character])) for character in ends) + 1
-        if over or data.rstrip().endswith(b"]"):  # a bar is whole before the next one begins
-            end = len(data)
+        last = len(data) if until is None else max(0, until - start)
+        end = max(data.rfind(bytes([character]), 0, last) for character in ends) + 1
+        if over or data[:last].rstrip().endswith(b"]"):  # a bar is whole before the next one begins
+            end = min(last, len(data))
         self._rest = data[end:][-MAX_REST_BYTES:]
         return start, data[:end]
 
@@ -78,6 +82,8 @@ def _metrics(record: ProgressRecord, step: int, t: float) -> Metrics:
 
 
 INTERVAL_S = 1.0
+MAX_WAIT_S = 30.0
+"""Seconds without counters for which lines wait for them."""
 MAX_BYTES = 16 << 10
 """Output of a second that is read as a whole."""
 LAST_BYTES = 4 << 10
@@ -125,14 +131,23 @@ class PrintedMetrics:
         due = over or now.monotonic_s - self._read_s >= INTERVAL_S
         if not due or not state.step or state.accepts_orders or state.source is not None:
             return []
-        # A line says a loss, but seldom its step. The output of a second was printed between the step counted last time
-        # and the one counted now: a line gets the step at its share of that output.
+        # A line says a loss, but seldom its step. The counters say how much was printed by each step, up to a second
+        # late: lines wait for them. Where they do not say it, a line gets the step at its share of what was printed
+        # between the step counted last time and the one counted now, which may be as much older than the line as the
+        # look before is older than it.
         self._read_s = now.monotonic_s
-        lines = self._lines(state, over)
+        counted = not over and now.wall_s - (state.last_step_t or 0.0) < MAX_WAIT_S
+        counted = counted and (state.rates.step_time_s or 0.0) < INTERVAL_S  # slower steps are counted at once
+        until = state.printed[-1][1] if state.printed else None if state.step > state.first_step + 1 else 0
+        lines = self._lines(state, over, until if counted else None)
         first, self._step = max(state.first_step, min(self._step, state.step)), state.step
         events: list[Event] = []
         for share, end, line in _thinned(lines):
+            marked = next((step for step, until in state.printed if end <= until), None)
+            possible = range(first + 1, 2 * state.step - first + 1)
             printed = first + round((state.step - first) * share)
+            if marked is not None:
+                possible, printed = range(marked - 1, marked + 2), max(marked, state.first_step + 1)
             records = list(parse_output(line.decode("utf-8", "replace")))
             trains = any(record.loss is not None for record in records)
             evaluates = any(record.evaluation for record in records)
@@ -140,7 +155,8 @@ class PrintedMetrics:
                 is_mean = evaluates or record.is_mean
                 self._counts_from_0 = self._counts_from_0 or record.epoch == 0
                 epoch = None if record.epoch is None or not is_mean else record.epoch + self._counts_from_0
-                step = named_step(record, epoch, state, first) or printed
+                step = named_step(record, epoch, state)
+                step = step if step in possible and step else printed
                 if record.loss is not None and not (is_mean and self._summarizes(step)):
                     self._trained = self._trained or not is_mean
                     events.append(_metrics(record, step, now.wall_s))
@@ -179,12 +195,12 @@ class PrintedMetrics:
                 return [Plan(t=t, source=LOG, total_steps=total, first_step=state.first_step, guessed=True)]
         return []
 
-    def _lines(self, state: RunState, over: bool) -> Sequence[tuple[int, bytes]]:
+    def _lines(self, state: RunState, over: bool, until: int | None) -> Sequence[tuple[int, bytes]]:
         """The whole lines, or states of a progress bar, since the last call, and where in the output each ends.
 
         Those of an evaluation begin so.
         """
-        start, text = self._output.read(b"\r\n\b", over)
+        start, text = self._output.read(b"\r\n\b", over, until)
         end = len(text)
         # The observer reports where in the output an evaluation began and ended. A line in between, such as `loss 0.5`,
         # gets a label that makes the parser take its figures for those of an evaluation.
@@ -238,7 +254,7 @@ class PrintedEvaluations:
 
     def placed(self, state: RunState, *, over: bool) -> list[Evaluated]:
         """The evaluations of the lines that need not wait any longer."""
-        ends = max((end for _, end in state.printed_until), default=-1)
+        ends = max((end for _, end in _until(state)), default=-1)
         ready = sum(line.end <= ends for line in self.lines)
         if over:
             ready = len(self.lines)
@@ -252,7 +268,7 @@ class PrintedEvaluations:
         return [event for step, group in by_step.items() if (event := self._added_up(step, group)) is not None]
 
     def _steps(self, lines: Sequence[EvaluationLine], state: RunState, over: bool) -> list[int]:
-        until = state.printed_until
+        until = _until(state)
         certain = [next((step for step, end in until if line.end <= end), None) for line in lines]
         last = max([self._taken, *(step for step in certain if step is not None)])
         steps = [step for step in state.evaluation_steps if step > last]
@@ -290,6 +306,11 @@ class PrintedEvaluations:
         return replace(lines[-1].event, step=step, metrics=metrics) if metrics else None
 
 
+def _until(state: RunState) -> list[tuple[int, int]]:
+    """The steps after which an evaluation may have printed, each with the output before the next step."""
+    return [each for each in state.printed if each[0] in (0, state.first_step, *state.evaluation_steps)]
+
+
 def planned_steps(position: ProgressRecord, state: RunState, first: int) -> int | None:
     """The optimizer steps of the whole training by a printed `position`, which was printed after step `first`.
 
@@ -321,18 +342,14 @@ def _steps_of(batches: int, state: RunState) -> int:
     return -(-batches // accumulation)
 
 
-def named_step(position: ProgressRecord, epoch: float | None, state: RunState, first: int) -> int | None:
-    """The step that a line names, or at which its `epoch` ended, if it can have been printed since step `first`.
-
-    The counters may be as much older than the line as the look before is older than they.
-    """
-    now, step = state.step or 0, None
+def named_step(position: ProgressRecord, epoch: float | None, state: RunState) -> int | None:
+    """The step that a line names, or at which its `epoch` ended."""
     if position.step is not None:
         # With accumulation it may count micro batches.
-        step = None if position.per_epoch or _steps_of(2, state) < 2 else position.step
-    elif epoch is not None and state.position is not None:
-        step = state.first_step + round(epoch * _steps_of(state.position[1], state))
-    return step if step is not None and first < step <= 2 * now - first else None
+        return None if position.per_epoch or _steps_of(2, state) < 2 else position.step
+    if epoch is not None and state.position is not None:
+        return state.first_step + round(epoch * _steps_of(state.position[1], state))
+    return None
 
 
 def _thinned(lines: Sequence[tuple[int, bytes]]) -> list[tuple[float, int, bytes]]:

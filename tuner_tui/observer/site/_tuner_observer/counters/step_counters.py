@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     BatchRecord = tuple[IteratorStats, float, float, int, BatchMeasure]
     """Iterator, start and end of the wait for the batch, waiting thread, and contents."""
-    StepRecord = tuple[int, float, int]
-    """`id` of the optimizer or `TRAINER_KEY`, when the step finished, and `RecordBuffer.backwards` at that time."""
+    StepRecord = tuple[int, float, int, int]
+    """`id` of the optimizer or `TRAINER_KEY`, when the step finished, and `RecordBuffer.backwards` and the bytes of
+    output at that time."""
 
 TRAINER_KEY = 0
 """Key of a step reported by a Trainer instead of an optimizer."""
@@ -109,6 +110,9 @@ class RecordBuffer:
         self.steady = False
         self.due_s = 0.0
 
+
+MAX_PRINTED = 128
+"""Steps after which something was printed, of which one `steps` event has the output."""
 
 WRITE_INTERVAL_S = 1.0
 MAX_OPTIMIZER_CALLS = 256
@@ -192,6 +196,8 @@ class StepCounters:
         self._gradients_s: float | None = None
         self._backwards: dict[int, int] = {}
         self._thread = threading.get_ident()
+        self._output = 0
+        self._printed: deque[tuple[int, int]] = deque(maxlen=MAX_PRINTED)
 
     @property
     def step(self) -> int:
@@ -233,8 +239,16 @@ class StepCounters:
     def read(self) -> None:
         """Process the buffered records."""
         for record in self.buffer.take():
-            if len(record) == 3:
-                self._optimizer_called(*record)
+            if len(record) == 4:
+                key, now, backwards, output = record
+                # A group is seen to have ended when the next one begins, with what was printed after it.
+                if key == GROUP_KEY:
+                    self._optimizer_called(key, now, backwards)
+                if output > self._output:
+                    self._output = output
+                    self._printed.append((self.first_step + self.own_steps, output))
+                if key != GROUP_KEY:
+                    self._optimizer_called(key, now, backwards)
             else:
                 iterator, began_s, ended_s, thread, measured = record
                 self._waited(iterator, began_s, ended_s, thread)
@@ -435,7 +449,7 @@ class StepCounters:
 
     def group_ended(self, written: int, now: float) -> None:
         """Count a step seen by calls of `backward`, after so many records: what follows these is of the next step."""
-        self.buffer.insert((GROUP_KEY, now, self.buffer.backwards), written)
+        self.buffer.insert((GROUP_KEY, now, self.buffer.backwards, self.session.output_position()), written)
         self.read()
 
     def drop_steps(self, steps: int) -> None:
@@ -456,7 +470,7 @@ class StepCounters:
     def trainer_stepped(self) -> None:
         """Record a step reported by the Trainer."""
         now = perf_counter()
-        self.buffer.records.append((TRAINER_KEY, now, self.buffer.backwards))
+        self.buffer.records.append((TRAINER_KEY, now, self.buffer.backwards, 0))
         if now >= self.buffer.due_s:
             self.process_step(now)
 
@@ -671,11 +685,14 @@ class StepCounters:
     def _fields(self) -> dict[str, Any]:
         # A script may leave the process group before its last counters.
         self._distributed = self._distributed or is_distributed()
+        printed = None if self.trainer_reports else list(self._printed) or None
+        self._printed.clear()
         return {
             "step": self.step,
             "own_steps": self.own_steps,
             **self._totals.fields(),
             **self.clock.fields(perf_counter()),
+            "printed": printed,
             "optimizer_s": self.buffer.optimizer_s and round(self.buffer.optimizer_s, 6),
             "rank_wait_s": round(self._rank_wait_s, 6) if self.wait_is_known and self._distributed else None,
             **self._memory_fields(),

@@ -42,9 +42,6 @@ class TrainingClock:
         self._since_s: float | None = None
         self._evaluated: list[tuple[float, float]] = []
         self._evaluated_steps: list[int] = []
-        self._printing: int | None = 0  # before the first step
-        self._printed_until: list[tuple[int, int]] = []
-        self._output = 0
         self._pauses: list[tuple[float, float]] = []
         self._between_s: float | None = None
         self._stepped_s = 0.0
@@ -79,12 +76,6 @@ class TrainingClock:
         if resumes:
             self.end_pause(now)
         self._report_evaluation()
-        if self._printing is not None and not self._reports():
-            # What an evaluation prints is in the output before the next step, which is processed at once after a pause.
-            output = self._session.output_size() or 0
-            if output > self._output:
-                self._printed_until = [*self._printed_until[1 - MAX_EVALUATED_STEPS :], (self._printing, output)]
-            self._printing, self._output = None, output
         if self._since_s is not None and self._paused is None and self._session.phase != "compiling":
             seconds = now - self._since_s
             if self._evaluated or self._pauses:
@@ -138,7 +129,7 @@ class TrainingClock:
         self._paused = (phase, now, self._session.phase)
         self.is_running = False
         if phase == "evaluating":
-            self._evaluated_step = self._printing = self._session.step
+            self._evaluated_step = self._session.step
             self._add_evaluated_step(self._evaluated_step)
         self._begin(phase, now)
         return True
@@ -158,7 +149,7 @@ class TrainingClock:
     def drop_evaluation(self) -> None:
         """The evaluation after the last step was none: its time is that of the training."""
         self._eval_s -= self._evaluated_s
-        self._evaluated_step, self._evaluated_s, self._printing = None, 0.0, None
+        self._evaluated_step, self._evaluated_s = None, 0.0
         self._evaluated_steps = self._evaluated_steps[:-1]
         self._pauses.clear()
 
@@ -226,8 +217,7 @@ class TrainingClock:
             "save_s": round(self._save_s + (open_s if saving else 0.0), 6),
             "slowest_step_s": round(self._slowest_s, 6) or None,
             "evaluated_steps": self._evaluated_steps or None,
-            "printed_until": self._printed_until or None,
         }
-        self._slowest_s, self._evaluated_steps, self._printed_until = 0.0, [], []
+        self._slowest_s, self._evaluated_steps = 0.0, []
         self._written_s = self._eval_s + self._save_s
         return fields
