@@ -14,6 +14,7 @@ from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Resolved, Settings
+from tuner_tui.tuning.search.results import SettingsResult
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import (
@@ -48,9 +49,13 @@ class ListedSearch(Search, frozen=True):
         return ListedSearch(history.start, space, history.trials, compare_only)
 
     @property
-    def best(self) -> CompletedTrial | None:
+    def fastest(self) -> CompletedTrial | None:
         fit = [entry for entry in self.trials if entry.measurement.throughput is not None]
         return max(fit, key=lambda completed: completed.measurement.throughput or 0.0, default=None)
+
+    @property
+    def best(self) -> SettingsResult | None:
+        return None if self.fastest is None else self.results.get(self.fastest.trial.settings)
 
     @cached_property
     def skipped(self) -> tuple[SkippedChange, ...]:
@@ -58,7 +63,7 @@ class ListedSearch(Search, frozen=True):
 
     @cached_property
     def conclusion(self) -> TuningConclusion:
-        best = self.best
+        best = self.fastest
         assert best is not None
         start = self.trials[0].measurement
         ratio = None if self.proposals else 1.5
@@ -75,8 +80,8 @@ class ListedSearch(Search, frozen=True):
             micro = self._with(BATCHES[len(self.trials)]) if self.trials else self.start
             purpose: Purpose = "batch" if self.trials else "start"
             return (Trial(number=number, purpose=purpose, settings=micro, reason="next"),)
-        assert self.best is not None
-        return (Trial(number=number, purpose="confirm", settings=self.best.trial.settings, reason="again"),)
+        assert self.fastest is not None
+        return (Trial(number=number, purpose="confirm", settings=self.fastest.trial.settings, reason="again"),)
 
     def remaining_s(self) -> tuple[float, float] | None:
         return (10.0, 20.0) if self.trials else None

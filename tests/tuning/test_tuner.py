@@ -156,7 +156,7 @@ def test_a_trial_on_other_samples_than_the_starts_is_no_candidate(
     search = Search(START, ListedSearch.after(bench.known()).space, bench.known().trials)
     fastest = search.best
     assert fastest is not None
-    assert (fastest.trial.settings == START) == bool(difference)
+    assert (fastest.settings == START) == bool(difference)
     assert ended.status == "finished"
 
 

@@ -220,7 +220,7 @@ class Tuner:
 
     def _budget(self, history: TrialHistory, search: Search) -> TimeBudget:
         best = search.best
-        return TimeBudget(history.trials, None if best is None else best.trial.settings, self.deadline_t - self.now())
+        return TimeBudget(history.trials, None if best is None else best.settings, self.deadline_t - self.now())
 
     def _callbacks(self, trial: Trial, search: Search, history: TrialHistory, over: threading.Event) -> TrialCallbacks:
         expected_s = self._budget(history, search).expected_s(trial.settings) if history.trials else self.predicted_s

@@ -214,7 +214,7 @@ def test_what_was_measured_is_named_where_no_pair_was_run() -> None:
 
 def test_a_search_that_closes_compares_and_changes_nothing_more() -> None:
     search = Search(START, space(START))
-    while search.best is None or search.best.trial.settings.per_device_train_batch_size < 16:
+    while search.best is None or search.best.settings.per_device_train_batch_size < 16:
         trial = search.propose()
         assert trial is not None
         search = recorded(search, trial, linear_measurement(trial))

@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tuner_tui.settings.model import Settings
@@ -19,7 +18,6 @@ from tuner_tui.tuning.search.candidates import Candidates
 from tuner_tui.tuning.search.conclusion import Confirmation
 from tuner_tui.tuning.search.paired_test import MAX_PAIRS, MIN_PAIRS
 from tuner_tui.tuning.search.results import SearchContext
-from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion
 
 MAX_TRIALS = 60
@@ -27,15 +25,12 @@ MAX_CHANGES = MAX_TRIALS - 2 * MAX_PAIRS
 """Trials after which nothing more is changed, so that what was found is confirmed."""
 
 
-class Search(Struct, frozen=True, dict=True):
-    """A search from `start` within `space`, after `trials`.
+class Search(SearchContext, frozen=True, dict=True):
+    """What to do next in a search, and what it concludes.
 
     With `compare_only`, nothing more is changed: start and the best settings so far are compared, for lack of time.
     """
 
-    start: Settings
-    space: SearchSpace
-    trials: tuple[CompletedTrial, ...] = ()
     compare_only: bool = False
 
     def propose(self) -> Trial | None:
@@ -50,14 +45,6 @@ class Search(Struct, frozen=True, dict=True):
     def confirming_trial(self, gpu: str | None = None, under_way: Sequence[Trial] = ()) -> Trial | None:
         """Return the next run of start or winner, on `gpu` while `under_way` run on others; None if there is none."""
         return self._confirmation.next(gpu, under_way)
-
-    @property
-    def best(self) -> CompletedTrial | None:
-        """The latest trial of the fastest settings that fit, or None."""
-        best = self._context.best
-        if best is None:
-            return None
-        return next(completed for completed in reversed(self.trials) if completed.trial.settings == best.settings)
 
     @cached_property
     def skipped(self) -> tuple[SkippedChange, ...]:
@@ -85,24 +72,20 @@ class Search(Struct, frozen=True, dict=True):
         return low * mean, high * mean
 
     @cached_property
-    def _context(self) -> SearchContext:
-        return SearchContext(self.start, self.space, self.trials)
-
-    @cached_property
     def _candidates(self) -> Candidates:
-        return Candidates(self._context)
+        return Candidates(self)
 
     @cached_property
     def _confirmation(self) -> Confirmation:
-        return Confirmation(self._context)
+        return Confirmation(self)
 
     def _proposals(self) -> Sequence[Trial]:
         if len(self.trials) >= MAX_TRIALS or refused_trial(self.trials) is not None:
             return ()
-        baseline = next_baseline_trial(self._context)
+        baseline = next_baseline_trial(self)
         if baseline is not None and baseline.purpose != "noise":
             return (baseline,)
-        if self._context.best is None:
+        if self.best is None:
             return ()
         # The state is not stored: each call derives it from the trials. The first confirming trial ends the changes for
         # good, because a new best after it would start the comparison again, perhaps without end on a noisy machine.
@@ -120,12 +103,12 @@ class Search(Struct, frozen=True, dict=True):
         if following is None:
             return 0, 0
         confirmed = sum(completed.trial.purpose == "confirm" for completed in self.trials)
-        is_change = winner is not None and winner.settings != self._context.start
+        is_change = winner is not None and winner.settings != self.start
         low, high = max(0, 2 * MIN_PAIRS - confirmed) if is_change else 0, max(0, 2 * MAX_PAIRS - confirmed)
         if following.purpose == "confirm":
             return low, high
         baseline = 1 if following.purpose in ("start", "noise") else 0
-        changes = len(self._candidates.changes()) if self._context.best else 4
+        changes = len(self._candidates.changes()) if self.best else 4
         return baseline + low + min(changes, 1), baseline + high + changes + 2
 
 
