@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import re
 import stat
@@ -85,6 +86,15 @@ def read_regular(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, *, fo
     if len(content) > max_bytes:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(path))
     return content
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a regular file; an empty one if it cannot be read or is damaged."""
+    try:
+        content = json.loads(read_regular(path))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def parse_data_file(path: Path) -> Any:

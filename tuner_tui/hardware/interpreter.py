@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from platformdirs import user_cache_path
 
 from tuner_tui.core.child_process import EndlessOutputError, run_command
-from tuner_tui.core.files import make_private, read_regular, write_atomic
+from tuner_tui.core.files import make_private, read_json, write_atomic
 from tuner_tui.core.json_struct import from_json
 from tuner_tui.hardware.capabilities import build_supports, describe_generation, least_capability
 from tuner_tui.hardware.inventory import Gpu, Inventory
@@ -41,16 +41,11 @@ class ProbeCacheEntry(Struct, frozen=True):
 
     def read(self) -> dict[str, Any] | None:
         """The answer; None where there is none, it is out of date, or the file is damaged."""
-        try:
-            entry = json.loads(read_regular(self.file))
-        except (OSError, ValueError, RecursionError):
-            return None
-        if not isinstance(entry, dict) or entry.get("format") != FORMAT:
-            return None
+        entry = read_json(self.file)
         stamps, answer = entry.get("stamps"), entry.get("answer")
-        if not isinstance(stamps, dict) or not isinstance(answer, dict) or stamps != _stamps(stamps):
+        if entry.get("format") != FORMAT or not isinstance(stamps, dict) or stamps != _stamps(stamps):
             return None
-        return answer
+        return answer if isinstance(answer, dict) else None
 
     def write(self, answer: dict[str, Any], stamped: Iterable[str] = ()) -> None:
         """Stores the answer with the modification times of the files and folders `stamped`.

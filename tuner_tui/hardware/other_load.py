@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -69,8 +70,9 @@ def measure_other_load(
     total_pct = load.host.cpu_pct
     loads: dict[str, list[float]] = {}
     for pid, used in load_of.items():
-        if used >= MIN_NAMED_CORES and allowed & _cores_of(pid, affinity):
-            loads.setdefault(brief_command(read_command(pid, proc)) or f"process {pid}", []).append(used)
+        with suppress(OSError):  # it has ended
+            if used >= MIN_NAMED_CORES and allowed & affinity(pid):
+                loads.setdefault(brief_command(read_command(pid, proc)) or f"process {pid}", []).append(used)
     processes = [
         BusyProcess(command=f"{len(shares)} × {command}" if len(shares) > 1 else command, cores=round(sum(shares), 2))
         for command, shares in loads.items()
@@ -87,11 +89,3 @@ def measure_other_load(
 
 def _cpu_seconds(proc: Path) -> dict[int, float]:
     return {stat.pid: stat.cpu_s for stat in all_processes(proc) if stat.is_running}
-
-
-def _cores_of(pid: int, affinity: Callable[[int], set[int]]) -> set[int]:
-    """The cores that a process may use: none if it has ended."""
-    try:
-        return affinity(pid)
-    except OSError:
-        return set()

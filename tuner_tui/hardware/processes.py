@@ -198,20 +198,19 @@ class ProcessSampler:
             self._processes = find_training_processes(self._proc, self._roots) if roots else ()
         self._calls += 1
         before, self._readings = self._readings, {}
-        samples = (self._sample_one(process, before.get(process.pid)) for process in self._processes)
-        return tuple(sample for sample in samples if sample is not None)
-
-    def _sample_one(self, process: TrainingProcess, before: CpuReading | None) -> ProcessSample | None:
-        stat = read_stat(process.pid, self._proc)
-        if stat is None or not stat.is_running:
-            return None
-        role = process.role
-        queued_s = read_queued_s(self._proc, process.pid) if role in QUEUE_TIME_ROLES else None
-        state = stat.state if role in QUEUE_TIME_ROLES else None
-        now = CpuReading(stat.start_ticks, stat.cpu_s, self._clock(), queued_s)
-        self._readings[process.pid] = now
-        cpu_pct, queue_pct = usage_between(before, now)
-        return ProcessSample(process.pid, role.value, cpu_pct, stat.rss_bytes, process.rank, queue_pct, state)
+        samples = []
+        for process in self._processes:
+            pid, role = process.pid, process.role
+            stat = read_stat(pid, self._proc)
+            if stat is None or not stat.is_running:
+                continue
+            waits = role in QUEUE_TIME_ROLES
+            queued_s = read_queued_s(self._proc, pid) if waits else None
+            self._readings[pid] = now = CpuReading(stat.start_ticks, stat.cpu_s, self._clock(), queued_s)
+            cpu_pct, queue_pct = usage_between(before.get(pid), now)
+            state = stat.state if waits else None
+            samples.append(ProcessSample(pid, role.value, cpu_pct, stat.rss_bytes, process.rank, queue_pct, state))
+        return tuple(samples)
 
 
 def usage_between(before: CpuReading | None, now: CpuReading) -> tuple[float | None, float | None]:

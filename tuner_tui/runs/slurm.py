@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tuner_tui.core.child_process import EndlessOutputError, run_command
 from tuner_tui.core.daemon_thread import daemon_call
-from tuner_tui.core.files import LockedError, held_lock, read_data_file, read_regular, write_atomic
+from tuner_tui.core.files import LockedError, held_lock, read_data_file, read_json, write_atomic
 from tuner_tui.core.json_struct import Identifier, JobId, Time, from_json, to_json
 from tuner_tui.core.redaction import redact_text
 
@@ -208,8 +208,8 @@ class JobList(Struct, frozen=True):
 def read_job(run: Path) -> SlurmJob | None:
     """The job of the run in the folder `run`; None for a run of this machine."""
     try:
-        return from_json(SlurmJob, json.loads(read_regular(run / JOB_FILE)))
-    except (OSError, ValueError, RecursionError):
+        return from_json(SlurmJob, read_json(run / JOB_FILE))
+    except ValueError:
         return None
 
 
@@ -264,10 +264,7 @@ def ask(state_dir: Path, run_command: SlurmRunner = run_slurm) -> None:
 
 
 def _read(state_dir: Path) -> JobList:
-    try:
-        return from_json(JobList, json.loads(read_regular(state_dir / LIST_FILE)))
-    except (OSError, ValueError, RecursionError):
-        return JobList()
+    return from_json(JobList, read_json(state_dir / LIST_FILE))
 
 
 # The script of a job, which names the run folder only: no command and no secret

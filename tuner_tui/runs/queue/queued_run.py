@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tuner_tui.core.files import append_line, held_lock, is_locked, make_private, read_regular, write_atomic
+from tuner_tui.core.files import append_line, held_lock, is_locked, make_private, read_json, read_regular, write_atomic
 from tuner_tui.core.json_struct import IDENTIFIER, Count, GpuUuid, Identifier, Time, from_json, to_json
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.runs.store.folder import RunFolder, SupervisorState, read_supervisor_state, write_supervisor_state
@@ -162,8 +162,5 @@ def waiting_sentence(folder: RunFolder) -> str:
     """Why a waiting run waits, as the waiter saw it last."""
     if not start_file(folder).exists():
         return WAS_WAITING
-    try:
-        reason = json.loads(read_regular(memory_folder(folder.path.parent) / "reasons.json"))[folder.id]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return NOT_LOOKED_AT
+    reason = read_json(memory_folder(folder.path.parent) / "reasons.json").get(folder.id)
     return reason if isinstance(reason, str) else NOT_LOOKED_AT

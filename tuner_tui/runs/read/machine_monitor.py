@@ -6,7 +6,6 @@ Used by `watch`, which reads everything once a second: only live runs are opened
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import lru_cache
@@ -15,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuner_tui.core.files import LineTail, read_regular
+from tuner_tui.core.files import LineTail, read_json
 from tuner_tui.core.json_struct import Count, Identifier, PathText, Pid
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
@@ -332,7 +331,8 @@ class _Followed:
         self._tail = LineTail(folder.events)
         self._clocks = RankClocks()
         self._state = RunState()
-        self._preset = recorded_preset(folder)
+        preset = read_json(folder.record).get("preset")
+        self._preset = preset if isinstance(preset, str) else None
 
     def read(self, now_s: float) -> LiveRun:
         events = list(decode_events(sampled_new_lines(self._tail)))
@@ -350,12 +350,3 @@ class _Followed:
             eta_s=seconds_left(state, now_s),
             loss=state.loss,
         )
-
-
-def recorded_preset(folder: RunFolder) -> str | None:
-    """The preset that a run was launched with; None without one, or if the record cannot be read."""
-    try:
-        preset = json.loads(read_regular(folder.record)).get("preset")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return None
-    return preset if isinstance(preset, str) else None

@@ -24,7 +24,7 @@ from tuner_tui.core.files import (
     closing_descriptor,
     open_regular,
     overwrite,
-    read_regular,
+    read_json,
     write_atomic,
 )
 from tuner_tui.core.json_struct import ExitCode, SignalNumber, Time, from_json, to_json
@@ -161,10 +161,10 @@ class SupervisorState(Struct, frozen=True):
 
 def read_supervisor_state(path: Path) -> SupervisorState | None:
     """Read the file; None if it is missing or invalid."""
+    data = read_json(path)
     try:
-        data = json.loads(read_regular(path))
         return from_json(SupervisorState, data) if data.get("v") == STATE_VERSION else None
-    except (OSError, ValueError, AttributeError, RecursionError):
+    except ValueError:
         return None
 
 
