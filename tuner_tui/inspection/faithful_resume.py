@@ -7,7 +7,7 @@ checkpoint; where it stopped there, only what it saved.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Literal
@@ -115,30 +115,33 @@ def compare_resumed(
     states = [replace(state, after=state.after + shift) for state in child.states]
     batches = [replace(batch, step=batch.step + shift) for batch in child.batches]
     comparison = _Comparison(parent, RankHistory(states, batches), step)
+    mismatches, compared = comparison.mismatches, list[Part]()
     if counts_on and shift:
-        comparison.add("step count", [f"the step count starts at {first.after:,} instead of {step:,}"])
-    judges: dict[Part, Iterator[str]] = {
-        "step count": comparison.count_steps(),
-        "weights": comparison.weights(),
-        "optimizer": comparison.optimizer(),
-        "learning rate": comparison.learning_rate(),
-        "gradient scaler": comparison.scaler(),
-        "epoch": comparison.epoch(),
-        "data": comparison.data(),
-        "random numbers": comparison.random_numbers(),
-        "loss": comparison.losses(),
+        mismatches["step count"] = f"the step count starts at {first.after:,} instead of {step:,}"
+    judges: dict[Part, Callable[[], str | None]] = {
+        "step count": comparison.count_steps,
+        "weights": comparison.weights,
+        "optimizer": comparison.optimizer,
+        "learning rate": comparison.learning_rate,
+        "gradient scaler": comparison.scaler,
+        "epoch": comparison.epoch,
+        "data": comparison.data,
+        "random numbers": comparison.random_numbers,
+        "loss": comparison.losses,
     }
-    for part, sentences in judges.items():
-        if part not in changed:
-            comparison.add(part, sentences)
-    if comparison.shuffled and "random numbers" in comparison.mismatches:  # which explain the order of the data
-        comparison.mismatches["data"] = comparison.mismatches.pop("data")
-    mismatches = (Mismatch(part, sentence) for part, sentence in comparison.mismatches.items())
-    return tuple(mismatches), tuple(comparison.compared)
+    for part, judge in judges.items():
+        sentence = None if part in changed else judge()
+        if sentence is not None:
+            compared.append(part)
+        if sentence:
+            mismatches.setdefault(part, sentence)
+    if comparison.shuffled and "random numbers" in mismatches:  # which explain the order of the data
+        mismatches["data"] = mismatches.pop("data")
+    return tuple(Mismatch(part, sentence) for part, sentence in mismatches.items()), tuple(compared)
 
 
 class _Comparison:
-    """Judges each part: yields a sentence if it differs, and notes in `compared` that it could be judged.
+    """Judges each part by a sentence on how it differs, empty if it does not; None if it cannot be judged.
 
     `_saved` is the parent's state at the checkpoint, `_followed` those before its next steps, if it made any.
     `shuffled`: the data comes in an order that the parent did not have.
@@ -148,7 +151,6 @@ class _Comparison:
         self._step = step
         self.shuffled = False
         self.mismatches: dict[Part, str] = {}
-        self.compared: list[Part] = []
         self._next = {state.after: state for state in child.states if state.at != "checkpoint"}
         self._first = self._next[step]
         self._begun = next((state for state in parent.states if state.at == "start"), None)
@@ -162,90 +164,80 @@ class _Comparison:
         batches = [batch for batch in child.batches if batch.step > step and not batch.unfinished][:STEPS]
         self._batches = _without_skipped(batches, self._earlier[-1:])
 
-    def add(self, part: Part, sentences: Iterable[str]) -> None:
-        """Take over the first sentence on a part."""
-        for sentence in sentences:
-            self.mismatches.setdefault(part, sentence)
-
     def _is_behind(self, here: int, there: int) -> bool:
         """Whether a counter of the run differs; by one it may where the parent stopped while it was saving."""
         return here != there if self._step in self._followed else here <= there - 2
 
-    def count_steps(self) -> Iterator[str]:
+    def count_steps(self) -> str | None:
         begun, there, here = self._begun, self._reference, self._first.counters
         if begun is None:
-            return
+            return None
         made = self._step - begun.after
         one_epoch = there.epoch_batch in (None, made) and not there.counters.get("epoch", 0)
         for name in sorted(there.counters.keys() & here.keys() & begun.counters.keys() - {"epoch"}):
             if name in AMBIGUOUS_COUNTERS and one_epoch and "epoch" in there.counters:
                 continue
             if abs(there.counters[name] - begun.counters[name] - made) <= 1:
-                self.compared.append("step count")
-                if self._is_behind(here[name], there.counters[name]):
-                    yield f"the step count ({name}) starts at {here[name]:,} instead of {there.counters[name]:,}"
-                return
+                starts = f"the step count ({name}) starts at {here[name]:,} instead of {there.counters[name]:,}"
+                return starts if self._is_behind(here[name], there.counters[name]) else ""
+        return None
 
-    def weights(self) -> Iterator[str]:
+    def weights(self) -> str | None:
         here, saved = self._first.weights, self._saved
         if saved is None or not here or len(here) != len(saved.weights):
-            return
-        self.compared.append("weights")
+            return None
         shares = [abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in zip(here, saved.weights, strict=True)]
         differing = sum(share > WEIGHT_TOLERANCE for share in shares)
-        if differing:
-            worst = shares.index(max(shares))
-            name = saved.names[worst] if len(saved.names) == len(here) else f"tensor {worst + 1}"
-            most = f"{name} by {format_share(shares[worst], digits=1)}"
-            yield f"the weights are not those of the checkpoint: {differing} of {len(here)} differ, {most}"
+        if not differing:
+            return ""
+        worst = shares.index(max(shares))
+        name = saved.names[worst] if len(saved.names) == len(here) else f"tensor {worst + 1}"
+        most = f"{name} by {format_share(shares[worst], digits=1)}"
+        return f"the weights are not those of the checkpoint: {differing} of {len(here)} differ, {most}"
 
-    def optimizer(self) -> Iterator[str]:
+    def optimizer(self) -> str | None:
         here, there = self._first, self._reference
         steps = here.optimizer_steps, there.optimizer_steps
         if here.moments is None or there.moments is None:
-            return
-        self.compared.append("optimizer")
+            return None
         if there.moments and not here.moments:
-            yield "optimizer moments are empty"
-        elif None not in steps and steps[0] != steps[1]:
-            yield f"the optimizer counts {steps[0]:g} steps instead of {steps[1]:g}"
+            return "optimizer moments are empty"
+        if None not in steps and steps[0] != steps[1]:
+            return f"the optimizer counts {steps[0]:g} steps instead of {steps[1]:g}"
+        return ""
 
-    def learning_rate(self) -> Iterator[str]:
+    def learning_rate(self) -> str | None:
         there, here, begun = self._reference, self._first, self._begun
         if here.learning_rate is None or there.learning_rate is None:
-            return
-        self.compared.append("learning rate")
+            return None
         rates = f"{here.learning_rate:.3g} instead of {there.learning_rate:.3g}"
         tolerance = RATE_TOLERANCE if self._step in self._followed else STOPPED_RATE_TOLERANCE
         if not math.isclose(here.learning_rate, there.learning_rate, rel_tol=tolerance):
             first = math.nan if begun is None or begun.learning_rate is None else begun.learning_rate
             started_over = math.isclose(here.learning_rate, first, rel_tol=RATE_TOLERANCE)
-            yield f"the learning rate {'schedule started over:' if started_over else 'is'} {rates}"
-        elif (
-            here.schedule is not None and there.schedule is not None and self._is_behind(here.schedule, there.schedule)
-        ):
-            yield f"the learning rate schedule is at step {here.schedule:,} instead of {there.schedule:,}"
+            return f"the learning rate {'schedule started over:' if started_over else 'is'} {rates}"
+        if here.schedule is not None and there.schedule is not None and self._is_behind(here.schedule, there.schedule):
+            return f"the learning rate schedule is at step {here.schedule:,} instead of {there.schedule:,}"
+        return ""
 
-    def scaler(self) -> Iterator[str]:
+    def scaler(self) -> str | None:
         here, there = self._first, self._reference
         if there.scale is None or here.first_scale is None:
-            return
-        self.compared.append("gradient scaler")
-        if there.scale not in (here.scale, here.first_scale):
-            yield f"gradient scaler back at {here.first_scale:,.6g} instead of {there.scale:,.6g}"
+            return None
+        if there.scale in (here.scale, here.first_scale):
+            return ""
+        return f"gradient scaler back at {here.first_scale:,.6g} instead of {there.scale:,.6g}"
 
-    def epoch(self) -> Iterator[str]:
+    def epoch(self) -> str | None:
         here, there = self._first.counters.get("epoch"), self._reference.counters.get("epoch")
         if here is None or there is None:
-            return
-        self.compared.append("epoch")
-        if here < there:
-            yield f"the epoch starts at {here:,} instead of {there:,}"
+            return None
+        return f"the epoch starts at {here:,} instead of {there:,}" if here < there else ""
 
-    def data(self) -> Iterator[str]:
+    def data(self) -> str | None:
         drawn = [batch.rows_of(None) for batch in self._batches]
         if not drawn or not drawn[0]:
-            return
+            return None
         pairs = [
             (batch.rows_of(None), self._later[batch.step].rows_of(None))
             for batch in self._batches
@@ -253,23 +245,22 @@ class _Comparison:
         ]
         if pairs and pairs[0][1]:
             if len(pairs[0][0]) != len(pairs[0][1]):
-                return  # another effective batch
-            self.compared.append("data")
+                return None  # another effective batch
             here, there = next(((a, b) for a, b in pairs if a != b), ((), ()))
-            if here:
-                began = self._began_at(here) if here is pairs[0][0] else None
-                self.shuffled = began != 0 or self._epoch_is_complete()
-                order = f"{name_rows(here[:4])} … instead of {', '.join(map(str, there[:4]))} …"
-                yield self._starts_again(began) or f"the data comes in another order: {order}"
-            return
+            if not here:
+                return ""
+            began = self._began_at(here) if here is pairs[0][0] else None
+            self.shuffled = began != 0 or self._epoch_is_complete()
+            order = f"{name_rows(here[:4])} … instead of {', '.join(map(str, there[:4]))} …"
+            return self._starts_again(began) or f"the data comes in another order: {order}"
         used = self._used_rows()
-        if used:
-            self.compared.append("data")
-            rows = [row for batch in drawn for row in batch]
-            again = f"{sum(row in used for row in rows)} of its first {len(rows)} rows"
-            if not used.isdisjoint(drawn[0]):
-                began = self._began_at(drawn[0])
-                yield self._starts_again(began) or f"the data repeats {again} of the epoch"
+        if not used:
+            return None
+        rows = [row for batch in drawn for row in batch]
+        again = f"{sum(row in used for row in rows)} of its first {len(rows)} rows"
+        if used.isdisjoint(drawn[0]):
+            return ""
+        return self._starts_again(self._began_at(drawn[0])) or f"the data repeats {again} of the epoch"
 
     def _began_at(self, rows: tuple[int, ...]) -> int | None:
         """The samples before the step in which the parent had these rows; None if it had them in none."""
@@ -296,26 +287,26 @@ class _Comparison:
             return set()
         return {row for rows in batches[-used:] for row in rows}
 
-    def random_numbers(self) -> Iterator[str]:
+    def random_numbers(self) -> str | None:
         # Only generators that the training draws from count. One that was restored may have been drawn from since, by a
         # loader that starts; and losses that agree did not need the same numbers.
         here, there, begun = self._first.random_states, self._followed.get(self._step), self._begun
         saved = {} if self._saved is None else self._saved.random_states
         restored = {name for name, state in saved.items() if state in (here.get(name), *self._first.restored)}
         drawn = self._drawn_after(there or begun) | ({"torch"} if self.shuffled else set())
-        if there is not None or drawn & restored:
-            self.compared.append("random numbers")
+        is_judged = there is not None or bool(drawn & restored)
         drawn = (drawn - restored) & here.keys()
         if there is not None:
             differing = [name for name in sorted(drawn) if here[name] != there.random_states.get(name)]
             pairs = self._pairs_of_losses()
             losses_agree = bool(pairs) and all(math.isclose(a, b, rel_tol=SAME_LOSS) for a, b in pairs)
             if differing and not losses_agree:
-                yield f"random numbers of {' and '.join(differing)} are not those after the checkpoint"
+                return f"random numbers of {' and '.join(differing)} are not those after the checkpoint"
         elif begun is not None and begun.after < self._step:
             again = [name for name in sorted(drawn) if here[name] == begun.random_states.get(name)]
             if again:
-                yield f"random numbers of {' and '.join(again)} start over as at the first step"
+                return f"random numbers of {' and '.join(again)} start over as at the first step"
+        return "" if is_judged else None
 
     def _drawn_after(self, state: TrainingState | None) -> set[str]:
         """The generators that the parent drew from in the step after a state."""
@@ -327,13 +318,13 @@ class _Comparison:
         pairs = ((batch.loss, self._later[batch.step].loss) for batch in self._batches if batch.step in self._later)
         return [(a, b) for a, b in pairs if a is not None and b is not None]
 
-    def losses(self) -> Iterator[str]:
+    def losses(self) -> str | None:
         before = [batch.loss for batch in self._earlier if batch.loss is not None][-NOISE_WINDOW:]
         around = [batch.loss for batch in self._later.values() if batch.loss is not None][:NOISE_WINDOW]
         changes = [abs(b - a) for a, b in pairwise([*before, *around])]
         pairs, first = self._pairs_of_losses(), [batch.loss for batch in self._batches if batch.loss is not None]
         if not changes or {"data", "epoch"}.intersection(self.mismatches):
-            return
+            return None
         if pairs:
             (here, there), distance = pairs[0], median(abs(a - b) for a, b in pairs[:4])
             sentence = f"the loss differs at the first step: {here:.4g} against {there:.4g}"
@@ -342,10 +333,8 @@ class _Comparison:
             distance = (here - there) / 2  # the batches differ; and a loss that falls is no reason to complain
             sentence = f"the loss is {here:.4g} after {there:.4g} before the checkpoint"
         else:
-            return
-        self.compared.append("loss")
-        if distance > max(NOISE_TIMES * median(changes), LEAST_SHARE * abs(there)):
-            yield sentence
+            return None
+        return sentence if distance > max(NOISE_TIMES * median(changes), LEAST_SHARE * abs(there)) else ""
 
 
 def _without_skipped(batches: list[StepBatch], before: list[StepBatch]) -> list[StepBatch]:

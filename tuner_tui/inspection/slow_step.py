@@ -72,7 +72,7 @@ def judge_step(times: StepTimes, lines: Sequence[HotLine] = ()) -> SlowStep:
     kind = "data" if bound == "input" else "training"
     seen = [line for line in lines if line.of == kind and line.share >= WORTH][:3]
     evidence += [f"observed {format_percent(line.share * 100)} of the time in {line.text}" for line in seen]
-    gains = sorted(_gains(times, shares), key=lambda gain: -gain.share)
+    gains = sorted((gain for gain in _gains(times, shares) if gain.share >= WORTH), key=lambda gain: -gain.share)
     name = "Bound by other ranks" if bound == "ranks" else f"{bound.capitalize()}-bound"
     sentence = f"{name}: {format_percent(shares[bound] * 100)} of a step {reason}."
     return SlowStep(bound, shares[bound], where, sentence, tuple(evidence), tuple(gains))
@@ -133,25 +133,21 @@ def _many_calls(times: StepTimes) -> Iterator[str]:
 
 
 def _gains(times: StepTimes, shares: dict[Bound, float]) -> Iterator[Gain]:
-    def offer(remedy: str, share: float) -> Iterator[Gain]:
-        if share >= WORTH:
-            yield Gain(remedy, share)
-
-    yield from offer("have batches ready in time: more loader workers, or cheaper samples and collate", shares["input"])
+    yield Gain("have batches ready in time: more loader workers, or cheaper samples and collate", shares["input"])
     for part in (part for part in times.parts if part.name != RANKS):
-        yield from offer(f"take own code out of the step {WHERE.get(part.name, part.name)}", _own_share(times, part))
+        yield Gain(f"take own code out of the step {WHERE.get(part.name, part.name)}", _own_share(times, part))
         if part.name in OUTSIDE_MODULES and part.name != "optimizer":
             share = times.share(part.seconds - part.own_s)
-            yield from offer(f"fewer or cheaper operators {WHERE[part.name]}", share)
+            yield Gain(f"fewer or cheaper operators {WHERE[part.name]}", share)
     if "launch" in shares:
-        yield from offer("launch less: torch.compile, CUDA graphs, larger batches", shares["launch"])
+        yield Gain("launch less: torch.compile, CUDA graphs, larger batches", shares["launch"])
     for part in times.parts:
         if part.name == "optimizer":
-            yield from offer("a fused optimizer, or one with foreach", times.share(part.seconds - part.own_s))
+            yield Gain("a fused optimizer, or one with foreach", times.share(part.seconds - part.own_s))
     waits = sum(row.seconds for row in times.operators if row.name in SYNCHRONISING)
-    yield from offer("read values less often (.item(), .cpu(), if on a tensor)", times.share(waits))
+    yield Gain("read values less often (.item(), .cpu(), if on a tensor)", times.share(waits))
     for row in times.modules[:2]:
-        yield from offer(f"make module {row.name} cheaper", times.share(row.seconds))
+        yield Gain(f"make module {row.name} cheaper", times.share(row.seconds))
 
 
 def _own_share(times: StepTimes, part: PartTime) -> float:
