@@ -28,6 +28,7 @@ from tuner_tui.ui.start_gpus import gpus_of_start
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.status_text import (
     FIRST_KEYS,
+    MORE_KEYS,
     idle_line,
     launch_sentence,
     next_stop_question,
@@ -81,7 +82,8 @@ def test_what_would_be_trained_by_the_built_in_job_or_a_command() -> None:
     command = CommandJob(command=("python", "sft.py", "--note", "two words"))
     state = UiState().with_config(replace(opened(None), job=command))
     assert next_training(state) == (
-        ("preset", "none"), ("command", "python sft.py --note 'two words'"), ("", ""), *FIRST_KEYS,
+        ("preset", "none"), ("command", "python sft.py --note 'two words'"), ("", ""), FIRST_KEYS[0],
+        ("e", "edits this command and how it is started"), *FIRST_KEYS[1:], ("", ""), *MORE_KEYS,
     )  # fmt: skip
     assert next_training(UiState()) == ()
 

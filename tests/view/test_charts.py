@@ -12,7 +12,7 @@ from tests.fakes.live_run import history
 from tuner_tui.runs.events.progress import History, Series
 from tuner_tui.ui.terminal.cell_writer import to_ascii
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import line_width, plain_text
+from tuner_tui.view.cells import FILLED, line_width, plain_text
 from tuner_tui.view.charts import (
     Axes,
     BarMark,
@@ -65,7 +65,7 @@ def test_a_gauge_is_full_at_one_and_empty_where_unknown() -> None:
 def test_the_parts_of_a_stacked_bar_fill_their_share(shares: list[float], width: int) -> None:
     bar, _ = stacked_bar([BarPart("part", share, "fill-curve") for share in shares], width)
     assert line_width(bar) == width
-    filled = sum(len(span.text) for span in bar if span.style)
+    filled = sum(len(text if style in FILLED else text.rstrip()) for text, style in bar)
     assert abs(filled - min(width, sum(shares) * width)) <= max(0.5, len(shares)) + 1e-6
 
 
@@ -77,24 +77,26 @@ def test_parts_are_named_as_far_as_there_is_room_and_told_apart_without_colour()
     ]
     parts = [*parts, BarPart("cached", 0.08, "fill-gauge")]
     bar, names = stacked_bar(parts, 40)
-    assert plain_text(bar) == "▏data 30 %  ▏compute 60 %           s▏c "
-    assert [plain_text(name) for name in names] == ["s saving 1 %", "c cached 8 %"]
+    assert plain_text(bar) == "▏data 30 %  ▏compute 60 %           ▉▓▓▓"
+    assert [plain_text(name) for name in names] == ["▉ saving 1 %", "▓ cached 8 %"]
+    assert (names[1][0].text.strip(), names[1][0].style) == (bar[-1].text[0], bar[-1].style) == ("▓", "gauge")
+    assert to_ascii(plain_text(bar))[-4:] == "#%%%"
     bar, names = stacked_bar(parts, 14)
-    assert plain_text(bar) == "▏d  ▏c       s"
-    assert [plain_text(name)[:6] for name in names] == ["d data", "c comp", "s savi"], "no cell, no name"
+    assert plain_text(bar) == "▉▉▉▉▓▓▓▓▓▓▓▓▓▒"
+    assert [plain_text(name)[:6] for name in names] == ["▉ data", "▓ comp", "▒ savi"], "no cell, no name"
 
 
 def test_the_names_of_parts_stand_in_what_is_free_if_there_is_room() -> None:
     parts = [BarPart("context", 0.05, "fill-strong"), BarPart("free", 0.95, "dim")]
-    assert plain_text(stacked_bar(parts, 40)[0]) == "▏c▏free 95 %   c context 5 % ───────────"
+    assert plain_text(stacked_bar(parts, 40)[0]) == "▉▉▏free 95 %   ▉ context 5 % ───────────"
     assert stacked_bar(parts, 40)[1] == []
-    assert [plain_text(name) for name in stacked_bar(parts, 24)[1]] == ["c context 5 %"]
+    assert [plain_text(name) for name in stacked_bar(parts, 24)[1]] == ["▉ context 5 %"]
 
 
 def test_the_heights_of_one_row_tell_rest_half_and_full_load_apart() -> None:
     levels = [0.0, 30.0, 60.0, 85.0, 100.0]
     rows = [plain_text(area_lines((level, level), 100.0, 1, "good")[0]) for level in levels]
-    assert rows == ["▁▁", "▂▂", "▄▄", "▆▆", "▇▇"]
+    assert rows == ["⣀", "⣀", "⣤", "⣶", "⣿"]
     assert [to_ascii(row[0]) for row in rows] == ["_", "_", "=", "#", "#"]
 
 
@@ -114,10 +116,17 @@ def test_plots_never_outgrow_their_place(width: int, height: int, points: int) -
 
 def test_an_area_starts_at_zero_and_is_the_brighter_the_higher_it_is() -> None:
     busy = (100.0, 50.0, None, None, 0.0, 0.0, 25.0, None)
-    assert plain_text(area_lines(busy, 100, 1, "good")[0]) == "▇▄  ▁▁▂ "
-    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good")] == ["▇       ", "██  ▁▁▄ "]
+    assert plain_text(area_lines(busy, 100, 1, "good")[0]) == "⣧ ⣀⡀"
+    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good")] == ["⡇   ", "⣿ ⣀⡄"]
     styles = [row[0].style for row in area_lines((100.0, 100.0), 100, 4, "good")]
     assert styles == ["good", "high-good", "mid-good", "low-good"]
+
+
+def test_a_line_of_another_colour_runs_through_an_area() -> None:
+    top, low = area_lines((100.0,) * 4, 100, 2, "good", (25.0, 25.0, 75.0, None))
+    assert [(plain_text(row), [span.style for span in row]) for row in (top, low)] == [
+        ("⣿⣿", ["good"]), ("⠤⣿", ["second", "mid-good"]),
+    ]  # fmt: skip
 
 
 def test_axes_carry_their_ends() -> None:

@@ -125,11 +125,9 @@ def idle_line(state: UiState) -> str:
         return READING
     preset, command = state.loaded.preset, shlex.join(getattr(state.loaded.job, "command", ()))
     trains = "the demo" if preset == DEMO else shorten(command, 32) or preset or "these settings"
-    edited = "the job" if command else "your own command"
     live = live_elsewhere(state)
     first = "No run open" if live is None else f"{recent_text(live)}{OPEN_IT}"
-    keys = f"t: train {trains} · e: {edited}" if command != COMMAND_TO_NAME else "e: name the command"
-    return f"{first} · {keys} · p: presets"
+    return f"{first} · {f't: train {trains}' if command != COMMAND_TO_NAME else 'e: name the command'}"
 
 
 def live_elsewhere(state: UiState) -> RunRow | None:
@@ -153,11 +151,16 @@ def recent_text(run: RunRow) -> str:
 
 
 FIRST_KEYS = (
-    ("t", "starts this training; e takes your own command instead"),
+    ("t", "starts this training"),
     ("p", "lists presets, those that fit this machine first"),
     ("?", "shows all keys; ctrl+p finds every action by its name"),
 )
-"""What stands below what would be trained, where there is room."""
+MORE_KEYS = (
+    ("f", "sets the largest micro batch that fits; m shows what takes memory"),
+    ("o", "finds the fastest settings with short runs"),
+    ("r", "lists the runs, to open, resume or compare them"),
+)
+"""What stands below what would be trained, and below the runs, where there is room."""
 
 
 def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
@@ -184,8 +187,10 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
     shown = tuple((label, text) for label, text in pairs if text)
     recent = tuple(("" if at else "runs", recent_text(run)) for at, run in enumerate(state.recent))
     live = any(run.pid is not None for run in state.recent)
-    keys = (("e", "names the command of this training"), *FIRST_KEYS[1:]) if is_unnamed else FIRST_KEYS
-    parts = (shown, recent, keys) if live else (shown, keys, recent)
+    edits = "edits this command and how it is started" if command else "takes your own command instead"
+    edits = "names the command of this training" if is_unnamed else edits
+    keys = (*FIRST_KEYS[is_unnamed:1], ("e", edits), *FIRST_KEYS[1:])
+    parts = (shown, recent, keys, MORE_KEYS) if live else (shown, keys, recent, MORE_KEYS)
     return tuple(pair for part in parts if part for pair in (("", ""), *part))[1:]
 
 

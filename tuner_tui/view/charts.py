@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise
@@ -58,8 +57,8 @@ class BarPart(NamedTuple):
     meaning: str = ""
 
 
-PART_START = "▏"
-"""Begins each part of a stacked bar, so that parts can be told apart without colour."""
+PART_START, TEXTURES = "▏", "▉▓▒░"
+"""What begins a part of a stacked bar with its name in it, and fills those without, to tell them apart uncoloured."""
 
 
 def part_percents(parts: Sequence[BarPart]) -> list[str]:
@@ -82,12 +81,12 @@ def part_percents(parts: Sequence[BarPart]) -> list[str]:
 def stacked_bar(parts: Sequence[BarPart], width: int) -> tuple[Line, list[Line]]:
     """Return a bar of `width` cells with its parts one after the other, and a legend.
 
-    Each part has its name and percentage in it. Where both do not fit, it has a letter of its name, and the legend says
-    what that stands for: in what is free at the end of the bar, or to be shown below it. A part above zero has at least
-    a cell; what the parts leave of the whole stays blank.
+    Each part has its name and percentage in it. Where both do not fit, the legend has them behind the texture of the
+    part: in what is free at the end of the bar, or to be shown below it. A part above zero has at least a cell; what
+    the parts leave of the whole stays blank.
     """
     spans: list[TextSpan] = []
-    legend: dict[str, Line] = {}
+    legend: list[Line] = []
     filled, total = 0, 0.0
     for part, percent in zip(parts, part_percents(parts), strict=True):
         total += max(0.0, part.share)
@@ -97,25 +96,20 @@ def stacked_bar(parts: Sequence[BarPart], width: int) -> tuple[Line, list[Line]]
         texts = [f"{name} {percent}" for name in (part.meaning, part.name) if name]
         text = next((text for text in texts if len(text) < room), "")
         if part.style == "dim":  # free: as thin as the rest of a gauge
-            names = line(*(line("  ", *name) for name in legend.values()), " " * bool(legend))
+            names = line(*(line("  ", *name) for name in legend), " " * bool(legend))
             free = line(TextSpan(f"{PART_START}{text} "[:room], "dim"))
             if text and line_width(free) + line_width(names) <= room:
-                free, legend = line(*free, *names), {}
+                free, legend = line(*free, *names), []
             elif room and not text:
-                legend["─"] = line(TextSpan(f"─ {texts[-1]}", "dim"))
+                legend.append(line(TextSpan(f"─ {texts[-1]}", "dim")))
             spans += [*free, TextSpan("─" * (room - line_width(free)), "dim")]
-            continue
-        if room and not text:
-            text = next((letter for letter in part.name if letter.isalpha() and letter not in legend), "")
-            legend[text] = line(TextSpan(text, part.style), TextSpan(f" {texts[-1]}", "dim"))
-        spans.append(TextSpan(align_left(PART_START * (room > 1) + text, room), part.style))
-    return line(*spans, " " * (width - filled)), [*legend.values()]
-
-
-def without_letters(bar: Line) -> Line:
-    """Return a stacked bar without its letters: no legend says what they stand for."""
-    texts = (span.text if len(span.text.strip(f"{PART_START} ")) > 1 else re.sub(r"\w", " ", span.text) for span in bar)
-    return line(*(span._replace(text=text) for span, text in zip(bar, texts, strict=True)))
+        elif text:
+            spans.append(TextSpan(align_left(PART_START + text, room), part.style))
+        elif room:
+            texture, ink = TEXTURES[len(legend) % len(TEXTURES)], part.style.removeprefix("fill-")
+            spans.append(TextSpan(texture * room, ink))  # type: ignore[arg-type]  # each fill has its ink
+            legend.append(line(spans[-1]._replace(text=texture), TextSpan(f" {texts[-1]}", "dim")))
+    return line(*spans, " " * (width - filled)), legend
 
 
 class BarMark(NamedTuple):
@@ -208,19 +202,34 @@ def is_flat(values: tuple[float | None, ...], full: float) -> bool:
 
 
 SHADES = ("low-", "mid-", "high-", "")
+COLUMNS_A_CELL = 2
+"""Values of an area in a cell."""
+FILLED_BITS = ((0, 0x40, 0x44, 0x46, 0x47), (0, 0x80, 0xA0, 0xB0, 0xB8))
+"""Bits of the left and of the right column of a braille character that is filled so many dots high."""
 
 
 @lru_cache(maxsize=64)
-def area_lines(values: tuple[float | None, ...], full: float, height: int, style: Style) -> tuple[Line, ...]:
-    """Return `height` lines with an area below `values`, one in a cell; `full` fills all but the highest eighth.
+def area_lines(
+    values: tuple[float | None, ...], full: float, height: int, style: Style, over: tuple[float | None, ...] = ()
+) -> tuple[Line, ...]:
+    """Return `height` lines of dots with an area below `values`, two in a cell, and through it a line of those `over`.
 
-    Each line has a shade of its style, the brighter the higher it is. Zero is the lowest eighth, unknown is blank.
+    Each line has a shade of its style, the brighter the higher it is. Zero is the lowest dot, unknown is blank.
     """
-    levels = [0 if value is None else max(1, quantise(value, full, 8 * height - 1)) for value in values]
+    levels = [0 if value is None else max(1, quantise(value, full, 4 * height)) for value in values]
+    line_dots = [0 if value is None else max(1, quantise(value, full, 4 * height)) for value in over]
     lines: list[Line] = []
     for row in range(height - 1, -1, -1):
         shade: Any = SHADES[len(SHADES) * (2 * row + 1) // (2 * height)] + style  # an area's style has all shades
-        lines.append(line(TextSpan("".join(LEVELS[max(0, min(8, level - 8 * row))] for level in levels), shade)))
+        left, right = (
+            [bits[max(0, min(4, level - 4 * row))] for level in levels[side::COLUMNS_A_CELL]]
+            for side, bits in enumerate(FILLED_BITS)
+        )
+        cells = [(chr(BRAILLE | a | b) if a | b else " ", shade) for a, b in zip(left, right, strict=True)]
+        for cell, dot in enumerate(line_dots[1::COLUMNS_A_CELL]):
+            if 0 < dot - 4 * row <= 4:
+                cells[cell] = chr(BRAILLE | sum(DOT_BITS[4 - (dot - 4 * row)])), "second"
+        lines.append(_joined_cells(cells))
     return tuple(lines)
 
 
@@ -377,15 +386,6 @@ def axis_range(ys: Sequence[float]) -> tuple[float, float]:
         room = abs(low) * 0.1
         return (low - room, high + room) if room else (low, low + 1.0)
     return math.floor(low / step) * step, math.ceil(high / step) * step
-
-
-TOTAL_FROM = 1 / 3
-"""The share of what is planned from which a chart shows all of it: before that most of it would be empty."""
-
-
-def planned_end(last: float, total: float | None) -> float:
-    """Return the end of the x axis of a run that is at `last` of `total` steps."""
-    return axis_end(last, total if total and last >= TOTAL_FROM * total else None)
 
 
 def axis_end(last: float, total: float | None) -> float:

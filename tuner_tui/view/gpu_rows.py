@@ -25,7 +25,7 @@ from tuner_tui.view.cells import (
     text_width,
     wrapped_rows,
 )
-from tuner_tui.view.charts import area_lines, axis_text, blocks, gauge, is_flat
+from tuner_tui.view.charts import COLUMNS_A_CELL, area_lines, axis_text, blocks, gauge, is_flat
 from tuner_tui.view.sample_history import Columns, drawn_columns, samples_after
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class GpuScene(NamedTuple):
 
 INDEX = 4
 BUSY_TEXT, MEMORY_TEXT, SHORT_POWER, POWER_TEXT, HEAT_TEXT = 6, 11, 11, 14, 7
-NARROWEST_GAUGE, WIDEST_GAUGE, WIDEST_GAUGE_ALONE = 7, 20, 46
+NARROWEST_GAUGE, USUAL_GAUGE, WIDEST_GAUGE, WIDEST_GAUGE_ALONE = 7, 12, 20, 46
 NARROWEST_TRACE, USUAL_TRACE = 10, 21
 WIDEST_JOB = 40
 HOT_C = 85.0
@@ -84,14 +84,14 @@ def gpu_layout(width: int, history: bool, jobs: bool) -> GpuLayout:
     # gauges, after the history and the job have got their part; a history takes what the gauges leave.
     if width < 30:
         return GpuLayout(max(0, width - INDEX - BUSY_TEXT))
-    power = POWER_TEXT if width >= 100 else SHORT_POWER if width >= 47 else 0
+    power = POWER_TEXT if width >= 130 else SHORT_POWER if width >= 47 else 0
     heat = HEAT_TEXT if width >= 60 else 0
     room = width - INDEX - BUSY_TEXT - MEMORY_TEXT - power - heat
-    job = min(WIDEST_JOB, room // 2) if jobs and room >= 40 else 0
+    job = min(WIDEST_JOB, room // (3 if history else 2)) if jobs and room >= 40 else 0
     room -= job
     least = min(USUAL_TRACE, room - 2 * NARROWEST_GAUGE) if history else 0
     has_trace = least >= NARROWEST_TRACE
-    each = min(WIDEST_GAUGE, (room - least) // 2) if has_trace else min(WIDEST_GAUGE_ALONE, room // 2)
+    each = min(USUAL_GAUGE, (room - least) // 2) if has_trace else min(WIDEST_GAUGE_ALONE, room // 2)
     return GpuLayout(each, each, power, heat, room - 2 * each if has_trace else 0, job)
 
 
@@ -127,15 +127,15 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0, columns: int = 0) -> li
         return [*_in_columns(scene, gpus, columns, width), *problems]
     lines, number = -(-len(gpus) // columns), max(1, each - INDEX - SCALE)
     # A row says all of a GPU at rest; one on which we train keeps its height, lest the screen moves.
-    steady = [gpu.index not in scene.training and is_flat(_loads_in_columns(scene, gpu, number), 100.0) for gpu in gpus]
+    steady = [gpu.index not in scene.training and is_flat(_in_columns_of(scene, gpu, number), 100.0) for gpu in gpus]
     flat = [all(steady[line::lines]) and not all(steady) for line in range(lines)]  # all: the rows are free
     tall = max(1, min(TALLEST_HISTORY, (room - 2 - lines - sum(flat)) // max(1, lines - sum(flat))))
     return [*_in_columns(scene, gpus, columns, width, [1 if low else tall for low in flat]), *problems]
 
 
 def has_histories(gpus: int, columns: int, room: int) -> bool:
-    """True if `room` rows have room for a history below each GPU."""
-    return gpus > 0 and room > 2 * -(-gpus // columns)
+    """True if `room` rows have room for a history below each GPU that is higher than one in its row."""
+    return gpus > 0 and room >= (1 + LEAST_HISTORY) * -(-gpus // columns) + 2
 
 
 def dense_gpu_rows(scene: GpuScene, width: int) -> list[Line]:
@@ -170,7 +170,8 @@ def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, heights:
             rows.append(_gauges(scene, gpu, layout))
         if height:
             style: Style = "dim" if gpu.lost or is_stale(scene, gpu) else busy_style(scene, gpu)
-            rows += history_rows(_loads_in_columns(scene, gpu, width - INDEX - SCALE), style, height)
+            loads, used = (_in_columns_of(scene, gpu, width - INDEX - SCALE, name) for name in ("busy", "memory"))
+            rows += history_rows(loads, style, height, used if height > 1 else ())
     return [*rows, *time_axis(scene.past_s, width)] if max(heights, default=0) > 1 else rows
 
 
@@ -259,7 +260,7 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         heat = _amount(gpu.temperature_c, None, f.integer, "°C")
         parts.append(TextSpan(align_right(heat, layout.heat), old or hot))
     if layout.trace:
-        parts += [" ", *area_lines(_loads_in_columns(scene, gpu, layout.trace - 1), 100.0, 1, style)[0]]
+        parts += [" ", *area_lines(_in_columns_of(scene, gpu, layout.trace - 1), 100.0, 1, style)[0]]
     if layout.job:
         free = "free" if busy == 0 and (gpu.memory_used_bytes or GIB) < GIB else ""
         job = (scene.jobs or {}).get(gpu.index) or free
@@ -322,32 +323,34 @@ def gpus_in_use(sample: Sample, device: object = None) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
 
 
-TALLEST_HISTORY = 13
+LEAST_HISTORY, TALLEST_HISTORY = 2, 13
 SCALE = 7
 """Cells to the right of a history, for the ends of its scale."""
 
 
-def _loads_in_columns(scene: GpuScene, gpu: GpuSample, number: int) -> Columns:
-    """Return how busy the GPU was lately, one value for each of `number` cells."""
+def _in_columns_of(scene: GpuScene, gpu: GpuSample, cells: int, name: str = "busy") -> Columns:
+    """Return how busy the GPU was lately, or how much of its memory was used (%), for each dot of so many cells."""
     index = gpu.index
 
-    def load(sample: Sample) -> float | None:
+    def figure(sample: Sample) -> float | None:
         past = find_gpu(sample, index)
-        return None if past is None or past.lost else past.utilisation_pct
+        if past is None or past.lost:
+            return None
+        return past.utilisation_pct if name == "busy" else (share := memory_share(past)) and 100 * share
 
-    return drawn_columns(scene.recent, index, load, scene.sample, number, scene.past_s)
+    return drawn_columns(scene.recent, (index, name), figure, scene.sample, COLUMNS_A_CELL * cells, scene.past_s)
 
 
 @lru_cache(maxsize=64)
-def history_rows(loads: Columns, style: Style, height: int) -> tuple[Line, ...]:
-    """Return `height` rows with an area of the loads (%), and their scale at the right edge.
+def history_rows(loads: Columns, style: Style, height: int, memory: Columns = ()) -> tuple[Line, ...]:
+    """Return `height` rows with an area of the loads (%), a line of the `memory`, and their scale at the right edge.
 
     A single row has no room for both ends of the scale.
     """
     scale = {0: "100 %", height - 1: "0"} if height > 1 else {}
     return tuple(
         line(" " * INDEX, *cells, TextSpan(align_left(f" {scale.get(y, '')}", SCALE), "dim"))
-        for y, cells in enumerate(area_lines(loads, 100.0, height, style))
+        for y, cells in enumerate(area_lines(loads, 100.0, height, style, memory))
     )
 
 

@@ -19,7 +19,7 @@ from tuner_tui.view.cells import (
     shorten,
     text_width,
 )
-from tuner_tui.view.charts import blocks, gauge, is_flat
+from tuner_tui.view.charts import COLUMNS_A_CELL, blocks, gauge, is_flat
 from tuner_tui.view.gpu_rows import INDEX, SCALE, WIDEST_GAUGE, history_rows, time_axis
 from tuner_tui.view.sample_history import drawn_columns, samples_after
 
@@ -37,9 +37,9 @@ def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, 
     number, now_s, host = max(0, width - INDEX - SCALE), sample.time_s, sample.host
     history: Sequence[Line] = ()
     if number and (height := min(LOW_CHART if sample.gpus else TALLEST_CHART, chart)) > 0:
-        loads = drawn_columns(recent, "cpu", lambda past: past.host.cpu_pct, sample, number, past_s)
-        height = 1 if is_flat(loads, 100.0) else height
-        history = history_rows(loads, "gauge", height)
+        cpu = drawn_columns(recent, "cpu", lambda past: past.host.cpu_pct, sample, COLUMNS_A_CELL * number, past_s)
+        height = 1 if is_flat(cpu, 100.0) else height
+        history = history_rows(cpu, "gauge", height)
         history = [*history, *time_axis(past_s, width)] if 1 < height < chart else history
     cores = core_rows(recent or (sample,), now_s, width)
     return [*host_gauges(sample, width), *history, *cores, *_disk_rows(host, width)]

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import WARN, Line, TextSpan, fit, join_sections, labelled_rows, line, shorten
-from tuner_tui.view.charts import FEW_POINTS, Axes, Curve, curve_rows, legend, planned_end, without_letters
+from tuner_tui.view.charts import FEW_POINTS, Axes, Curve, curve_rows, legend
 from tuner_tui.view.gpu_rows import (
     TWO_COLUMNS_FROM,
     WALL_FROM,
     GpuScene,
     dense_gpu_rows,
+    gpu_columns,
     gpu_rows,
     gpu_wall,
     gpus_in_use,
 )
-from tuner_tui.view.host_rows import host_gauges, host_rows
+from tuner_tui.view.host_rows import LOW_CHART, TALLEST_CHART, host_gauges, host_rows
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
 from tuner_tui.view.run_bars import MARKS_ROW, memory_rows, step_rows, waits_for_core
 from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows, slowest_rank, times_of_ranks
@@ -38,9 +39,11 @@ if TYPE_CHECKING:
 LEAST_LOSS_ROWS, LEAST_LOSS_SHARE, WANTED_LOSS_SHARE = 6, 0.4, 0.55
 """Rows of the loss chart and its share of the panel for which figures and GPUs give way, and its share of the panel
 before details and blank rows have any: a third of the screen."""
-LEAST_NEXT_ROWS, LEAST_TEXT_ROWS, NEXT_ROWS = 6, 3, 7
-"""Rows of what would be trained, at least: two fifths of the panel where that is more, two thirds without GPUs. Of them
-those of its description, at least, and those of the rest."""
+LEAST_NEXT_ROWS, LEAST_TEXT_ROWS, NEXT_ROWS, HOST_ROWS = 6, 3, 7, 6
+"""Rows of what would be trained, at least: two fifths of the panel where that is more, two thirds without GPUs, and all
+that the machine leaves. Of them those of its description, at least, those of the rest, and those of the host."""
+MOST_HISTORY = 3
+"""Rows of histories for each row of GPUs, at most: the loss, or what can be done next, is more than they."""
 OLD_SAMPLE_S = 5.0
 
 
@@ -137,8 +140,11 @@ def _sections(scene: LiveScene, width: int, height: int) -> Callable[[Layout, in
     What is the same in every layout is drawn once.
     """
     state, sample = scene.state, scene.sample
+    memory = memory_rows(state, sample, scene.outlook, width)
     if state is None:
-        rows = max(LEAST_NEXT_ROWS, 2 * height // (5 if sample and sample.gpus else 3))
+        many = len(sample.gpus) if sample else 0
+        left = height - len(memory) - many // gpu_columns(many, width) - HOST_ROWS
+        rows = max(LEAST_NEXT_ROWS, 2 * height // (5 if many else 3), left)
         most = max(LEAST_TEXT_ROWS, rows - NEXT_ROWS)
         run = [row for pair in scene.next_training for row in labelled_rows(*pair, width, most=most)][:rows]
         charted, trains, ranks, ranks_differ = False, False, [], False
@@ -150,11 +156,10 @@ def _sections(scene: LiveScene, width: int, height: int) -> Callable[[Layout, in
         ranks = rank_rows(state, width, in_step)
         ranks_differ = slowest_rank(times_of_ranks(state, in_step)) is not None
     step = [] if state is None else step_rows(state, scene.causes, width, waits_for_core(scene.recent))
-    memory = memory_rows(state, sample, scene.outlook, width)
 
     def run_sections(layout: Layout) -> list[list[Line]]:
         shown = memory if layout.details else memory[:MARKS_ROW] + memory[MARKS_ROW + 1 :]
-        bars = step + shown if layout.names else [*map(without_letters, step[:1] + shown[:1])]
+        bars = step + shown if layout.names else step[:1] + shown[:1]
         figures = run[: None if layout.figures or not charted else 1]
         return [bars, figures, ranks[: None if layout.figures else int(ranks_differ)]]
 
@@ -168,7 +173,7 @@ def _sections(scene: LiveScene, width: int, height: int) -> Callable[[Layout, in
     many, gauges = len(sample.gpus), gpu_rows(gpus, width)
 
     def all_sections(layout: Layout, room: int) -> list[list[Line]]:
-        shown = gauges
+        shown, room = gauges, min(room, MOST_HISTORY * len(gauges) or (LOW_CHART if charted else TALLEST_CHART) + 1)
         if layout.many_gpus is not None and many >= TWO_COLUMNS_FROM:
             shown = layout.many_gpus(gpus, width)
         elif room or many >= WALL_FROM:  # they use the rows better that they take anyway
@@ -203,8 +208,7 @@ def plots_rows(history: History, state: RunState | None, width: int, height: int
     def plot(series: Series, number: Callable[[float | None], str], from_zero: bool) -> Sequence[Line]:
         title = ", ".join(filter(None, (series.name, "" if series.unit == "B" else series.unit)))
         curve = Curve(newest(series, number), series.xs, series.ys)
-        end = planned_end(max(series.xs, default=0), last_step)
-        heading, axes = legend(title, (curve,), cell_width), Axes(number, end, from_zero=from_zero)
+        heading, axes = legend(title, (curve,), cell_width), Axes(number, last_step, from_zero=from_zero)
         return curve_rows(heading, (curve,), axes, cell_width - 1, cell_height)
 
     results = [(result, f.significant, False) for result in history.results]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import BAD, LABEL, Line, Style, TextSpan, flowing_rows, line
-from tuner_tui.view.charts import SIGNS, Axes, Curve, Mark, axis_range, curve_rows, planned_end
+from tuner_tui.view.charts import SIGNS, Axes, Curve, Mark, axis_end, axis_range, curve_rows
 
 if TYPE_CHECKING:
     from tuner_tui.runs.events.loss_forecast import LossForecast
@@ -94,7 +94,7 @@ def loss_drawing(scene: LossScene) -> tuple[tuple[Curve, ...], Axes, tuple[Mark,
         within = tuple(y if y is not None and y <= top else None for y in smooth(earlier.loss.xs, earlier.loss.ys))
         curves.insert(0, Curve("", earlier.loss.xs, within, "dim", "dotted"))
     last = max((curve.xs[-1] for curve in curves if curve.xs), default=None)  # also where the last ones are no numbers
-    end = scene.last_step if last is None else planned_end(last, scene.last_step)
+    end = scene.last_step if last is None else axis_end(last, scene.last_step)
     axes = Axes(f.significant, end, y_range=y_range, margin=LABEL - 1)
     return tuple(curves), axes, tuple(marks)
 

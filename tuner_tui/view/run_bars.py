@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tuner_tui.core.units import format_share
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import LABEL, WARN, Line, Style, TextSpan, labelled_flow, labelled_row, line, wrapped_rows
+from tuner_tui.view.cells import LABEL, WARN, Line, Style, TextSpan, labelled_flow, labelled_row, line
 from tuner_tui.view.charts import BarMark, BarPart, bar_marks, stacked_bar
 from tuner_tui.view.estimate_rows import figures_of
 from tuner_tui.view.run_rows import peak_bytes
@@ -102,8 +102,8 @@ def step_rows(state: RunState, causes: Mapping[str, float | None], width: int, w
     in_steps |= {"cpu-contended": None} if waits and "cpu-contended" not in causes else {}
     shown = [f"{name} {format_share(share)}" for name, share in outside.items() if share >= LEAST_NAMED]
     style: Style = "warn" if _part_of_first(causes) in outside else "dim"
-    rows = wrapped_rows(f"outside the steps: {' · '.join(shown)}", width, style, " " * LABEL) if shown else []
-    return [*time_rows("step", shares, in_steps, width, rank), *rows]
+    passes = TextSpan(f"outside the steps: {' · '.join(shown)}" if shown else "", style)
+    return time_rows("step", shares, in_steps, width, rank, passes)
 
 
 def _part_of_first(causes: Iterable[str]) -> str | None:
@@ -112,8 +112,9 @@ def _part_of_first(causes: Iterable[str]) -> str | None:
 
 
 def time_rows(
-    label: str, shares: Mapping[str, float], causes: Mapping[str, float | None], width: int, rank: str = ""
-) -> list[Line]:
+    label: str, shares: Mapping[str, float], causes: Mapping[str, float | None], width: int, rank: str = "",
+    *remarks: TextSpan,
+) -> list[Line]:  # fmt: skip
     """Return the bar of shares of the time of `rank`, with the part that the first of `causes` is about in amber."""
     # The loop believes that it computes; what waits longer does so in the other parts too, but a wait for data is
     # measured and stays, unless the first finding is about what waits. So each finding and the bar say the same share.
@@ -139,7 +140,7 @@ def time_rows(
         else BarPart(name, share, STEP_STYLES[name], meanings.get(name, ""))
         for name, share in shares.items()
     ]
-    return named_bar(label, parts, width, rank and f"of {rank}")
+    return named_bar(label, parts, width, TextSpan(rank and f"of {rank}", "dim"), *remarks)
 
 
 def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOutlook | None, width: int) -> list[Line]:
@@ -200,14 +201,14 @@ def full_memory_rows(figures: MemoryFigures, width: int) -> list[Line]:
 LEAST_NAMED = 0.005
 
 
-def named_bar(label: str, parts: Sequence[BarPart], width: int, remark: str = "") -> list[Line]:
-    """Return a stacked bar, and below it the names of the parts that have no room for theirs, and the remark.
+def named_bar(label: str, parts: Sequence[BarPart], width: int, *remarks: TextSpan) -> list[Line]:
+    """Return a stacked bar, and below it the names of the parts that have no room for theirs, and the remarks.
 
     Parts below half a percent are left out.
     """
     shown = [part for part in parts if part.share >= LEAST_NAMED or part.style == "dim"]
     bar, legend = stacked_bar(shown, max(0, width - LABEL))
-    below = [*legend, line(TextSpan(remark, "dim"))] if remark else legend
+    below = [*legend, *(line(remark) for remark in remarks if remark.text)]
     return [labelled_row(label, bar), *(labelled_flow("", below, width) if below else ())]
 
 

@@ -249,7 +249,8 @@ def jobs_by_gpu(view: MachineView) -> dict[int, str]:
     descriptions: dict[int, str] = {}
     for job in sorted(view.jobs, key=lambda job: (job.run is not None, job.gpu_memory_bytes or 0)):
         run = "" if job.run is None else " ".join(filter(None, (job.run.run, job.run.preset)))
-        words = run or " ".join(filter(None, (job.user, format_command(job.command))))
+        program = format_command(job.command).removeprefix("python ").removeprefix("-m ")
+        words = run or " ".join(filter(None, (job.user, program)))
         if words:
             descriptions.update(dict.fromkeys(job.gpus, words))
     return descriptions

@@ -8,7 +8,18 @@ import pytest
 from textual.widgets import OptionList
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
-from tests.ui.pilots import app_of, cursor_on, dialog, on_screen, press_to, press_until, said, screen_text, until
+from tests.ui.pilots import (
+    app_of,
+    cursor_on,
+    dialog,
+    on_screen,
+    press_to,
+    press_until,
+    said,
+    screen_text,
+    settled,
+    until,
+)
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.ui.keys import GLOSSARIES, KEYS, key_label
 from tuner_tui.ui.panels.arrangement import PAGES
@@ -46,6 +57,15 @@ def test_the_help_is_one_page_and_breaks_no_name_of_a_key(width: int, height: in
     assert len(rows) <= height
     assert all(len(row.rstrip()) <= width for row in rows)
     assert all(any(f"{key} {name}" in row for row in rows) for _, pairs in groups for key, name in pairs)
+
+
+async def test_a_note_stands_in_place_of_the_keys_and_cuts_none() -> None:
+    box, sentence = FakeBox(), "Starting llama-1b-sft on GPU 0 with the settings shown here"
+    async with box.app().run_test(size=(80, 24), notifications=True) as pilot:
+        await until(pilot, settled(pilot, box))
+        app_of(pilot).show_note(sentence)
+        await until(pilot, lambda: sentence in screen_text(pilot.app))
+        assert screen_text(pilot.app).splitlines()[-1].strip("▌ ") == sentence
 
 
 async def test_on_a_small_screen_the_glossary_is_the_second_page_of_the_help() -> None:

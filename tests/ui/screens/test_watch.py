@@ -76,7 +76,7 @@ async def test_the_title_has_the_sum_of_gpus_and_the_time_that_all_charts_show()
         await until(pilot, lambda: " s · z 10 min" in screen_text(app))
         await pilot.resize_terminal(200, 60)
         await until(pilot, lambda: "6 busy, 1 idle, 1 lost · 3.8 of 4.9 kW" in screen_text(app))
-        assert "dave python -m ipyk" in screen_text(app)
+        assert "dave ipykernel_launch" in screen_text(app)
         assert all(job.user in screen_text(app) for job in JOBS if job.user), "all jobs have room"
         await press_until(pilot, lambda: " s · z all" in screen_text(app), "z")
     async with watching(FakeWatch(gpuless_view())) as (app, pilot):
