@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 
 from textual.app import ComposeResult
+from textual.geometry import Region
 from textual.reactive import reactive
+from textual.strip import Strip
 
 from tests.fakes.terminal import TerminalApp
-from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.ui.terminal.base_widgets import Canvas, LeavableScreen
 from tuner_tui.ui.terminal.cell_writer import Ascii
 from tuner_tui.ui.theme import DARK, LIGHT
 from tuner_tui.view.cells import Line, TextSpan, line
@@ -121,3 +123,56 @@ async def test_another_theme_recolours_everything() -> None:
         after = list(app.screen._compositor.render_strips()[0])
     assert [segment.text for segment in before] == [segment.text for segment in after]
     assert all(a.style != b.style for a, b in zip(before, after, strict=True))
+
+
+class RenderedBoard(Board):
+    """Records which of its rows are rendered."""
+
+    def __init__(self, *rows: Line, id: str) -> None:
+        super().__init__(id=id)
+        self.shown = rows
+        self.rendered: list[range] = []
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self.rendered.append(crop.line_range)
+        return super().render_lines(crop)
+
+
+class LayeredScreen(LeavableScreen[None]):
+    def compose(self) -> ComposeResult:
+        for name in ("left", "right", "above"):
+            yield RenderedBoard(*(line(f"{name} {y}") for y in range(6)), id=name)
+
+
+class LayeredApp(BoardApp):
+    CSS = """
+    LayeredScreen { layout: horizontal; layers: below above; }
+    RenderedBoard { width: 10; height: 6; layer: below; }
+    #above { layer: above; width: 6; height: 2; offset: 7 2; }
+    """
+
+    def get_default_screen(self) -> LayeredScreen:
+        return LayeredScreen()
+
+    def compose(self) -> ComposeResult:
+        yield from ()
+
+
+async def test_only_what_is_around_a_change_is_rendered_and_what_is_above_it_stays() -> None:
+    app = LayeredApp()
+    async with app.run_test(size=(24, 6)) as pilot:
+        await pilot.pause()
+        await pilot.pause()
+        boards = {name: app.screen.query_one(f"#{name}", RenderedBoard) for name in ("left", "right", "above")}
+        before = app.text
+        assert before[1:4] == ["left 1    right 1", "left 2 above…ht 2", "left 3 ↓ 5 m…ht 3"]
+        for row, rendered in ((0, {"right": [range(1)]}), (2, {"right": [range(2, 3)], "above": [range(1)]})):
+            for board in boards.values():
+                board.rendered.clear()
+            shown = list(boards["right"].shown)
+            shown[row] = line("RIGHT", str(row))
+            boards["right"].shown = tuple(shown)
+            await pilot.pause()
+            await pilot.pause()
+            assert {name: board.rendered for name, board in boards.items() if board.rendered} == rendered
+        assert app.text == ["left 0    RIGHT0", before[1], "left 2 above…HT2", *before[3:]]

@@ -17,6 +17,7 @@ import textual._compositor
 import textual._xterm_parser
 import textual.drivers.linux_driver
 from rich.console import Console
+from textual._compositor import Compositor
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.widget import Widget
@@ -50,10 +51,11 @@ USED: dict[type, set[str]] = {
         "_sigtstp_application",
         "_writer_thread",
     },
+    Compositor: {"_dirty_regions", "_get_renders"},
     Console: {"_color_system"},
 }
 MODULES = {
-    textual._compositor: {"ChopsUpdate", "CompositorUpdate", "LayoutUpdate"},
+    textual._compositor: {"ChopsUpdate", "Compositor", "CompositorUpdate", "LayoutUpdate"},
     textual._xterm_parser: {"BRACKETED_PASTE_END", "BRACKETED_PASTE_START"},
     textual.drivers.linux_driver: {"XTermParser"},
 }

@@ -22,6 +22,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tuner_tui.ui.keys import KEYS
+from tuner_tui.ui.terminal.cell_writer import PartialCompositor
 from tuner_tui.view.cells import Line, crop, fit, visible_rows
 
 Result = TypeVar("Result")
@@ -29,6 +30,10 @@ Result = TypeVar("Result")
 
 class LeavableScreen(Screen[Result]):
     """A screen that is dismissed once: of two quick keys the second would take away the screen below."""
+
+    def __init__(self, **names: str | None) -> None:
+        super().__init__(**names)
+        self._compositor = PartialCompositor()
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
         return super().dismiss(result) if self.is_active else AwaitComplete()

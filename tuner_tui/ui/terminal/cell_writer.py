@@ -14,9 +14,10 @@ from rich.cells import get_character_cell_size
 from rich.color import ColorSystem
 from rich.console import Console, RenderableType
 from rich.segment import Segment
-from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
+from textual._compositor import ChopsUpdate, Compositor, CompositorUpdate, LayoutUpdate
 from textual.color import Color
 from textual.filter import LineFilter
+from textual.geometry import Region
 from textual.strip import Strip
 
 from tuner_tui.core.text import drop_control
@@ -24,6 +25,26 @@ from tuner_tui.view.cells import is_narrow
 
 MAX_GAP = 4
 """Up to this many unchanged cells between two changed ones are written again: moving the cursor takes as many bytes."""
+
+
+class PartialCompositor(Compositor):
+    """Renders of each widget only the rows around what changed; Textual renders all widgets between all changes."""
+
+    _changed: tuple[Region, ...] = ()
+
+    def render_partial_update(self) -> ChopsUpdate | None:
+        self._changed = tuple(self._dirty_regions)
+        return super().render_partial_update()
+
+    def _get_renders(self, crop: Region | None = None) -> Iterator[tuple[Region, Region, list[Strip]]]:
+        changed, self._changed = self._changed or (crop or self.size.region,), ()
+        for widget, (region, clip) in self.visible_widgets.items():  # from the front to the back
+            shown = region.intersection(clip)
+            if touched := [each for each in changed if shown.overlaps(each)]:
+                top, bottom = min(each.y for each in touched), max(each.bottom for each in touched)
+                part = shown.intersection(Region(shown.x, top, shown.width, bottom - top))
+                yield part, part, widget.render_lines(part.translate(-region.offset))
+                changed = tuple(each for each in changed if not shown.contains_region(each))
 
 
 class TerminalCells:
