@@ -257,6 +257,7 @@ def build_situation(
         replay=None if folder is None else read_replay(folder),
         resume=None if folder is None else read_resume_check(folder, state),
         peaks=() if folder is None or not (ended and situation.ran_out_of_memory) else read_peaks(folder, state),
+        sharding=state_sharding(situation.job),
     )
 
 
@@ -329,5 +330,4 @@ def situation_of_state(state: RunState, record: RunRecord | None) -> Situation:
         not_applied=record.not_applied,
         memory_limit_bytes=record.memory_limit_bytes,
         shared_outputs=record.shared_outputs,
-        sharding=state_sharding(record.job),
     )

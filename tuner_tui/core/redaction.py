@@ -139,9 +139,14 @@ def redact_argv(argv: Sequence[str]) -> tuple[str, ...]:
 
     A word may itself be a command with several: `bash -c 'HF_TOKEN=X python train.py --token Y'`.
     """
-    if not argv:
+    return _redact_words(tuple(argv))
+
+
+@lru_cache(maxsize=2048)  # screens ask each second about the commands that they show
+def _redact_words(words: tuple[str, ...]) -> tuple[str, ...]:
+    if not words:
         return ()
-    return tuple(redact_text("\0".join(_redact_assignment(word.replace("\0", " ")) for word in argv)).split("\0"))
+    return tuple(redact_text("\0".join(_redact_assignment(word.replace("\0", " ")) for word in words)).split("\0"))
 
 
 def redact_text(text: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -221,7 +220,6 @@ class MachineMonitor:
         return shown
 
 
-@lru_cache(maxsize=2048)
 def redacted_command(process: HostProcess) -> tuple[str, ...]:
     """The command line without secrets, or the kernel's name of the process if it is hidden."""
     return redact_argv(process.command) or (process.comm,)
