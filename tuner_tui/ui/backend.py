@@ -326,13 +326,15 @@ class Backend:
         Raises `OSError`.
         """
         ended: dict[Path, RunRow] = {}
+        readers: dict[Path, RunReader] = {}
         while True:
             snapshot, now_s = ProcessSnapshot(), time.time()
             rows = []
             for folder in list_runs(runs_dir())[:MAX_RECENT_RUNS]:
-                row = ended.get(folder.path) or list_run_or_damage(folder, now_s, snapshot)
+                row = ended.get(folder.path) or list_run_or_damage(folder, now_s, snapshot, readers)
                 if row.status == "ended":
                     ended[folder.path] = row
+                    readers.pop(folder.path, None)
                 age_s = None if row.created_t is None else max(0.0, now_s - row.created_t)
                 rows += [] if row.tuning else [structs.replace(row, age_s=age_s, remedy=recorded_verdict(row.run))]
             yield tuple(sorted(rows, key=lambda row: row.pid is None))

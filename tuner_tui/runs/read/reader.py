@@ -146,13 +146,21 @@ class RunReader:
         return self._record, None
 
 
-def read_brief(folder: RunFolder, snapshot: ProcessSnapshot | None = None) -> RunView:
+def read_brief(
+    folder: RunFolder, snapshot: ProcessSnapshot | None = None, readers: dict[Path, RunReader] | None = None
+) -> RunView:
     """The newest state of a run without its history and samples, for its line in a list.
 
-    Of a run that ended only the end of its events is read, which says how far it came.
+    Of a run that ended only the end of its events is read, which says how far it came. Who lists again and again keeps
+    the `readers` of those that go on, so that only what is new is read.
     """
     status = read_status(folder, snapshot=snapshot)
-    reader = RunReader(folder, END if status.outcome is not None else NEWEST, BRIEF_LOOK_BYTES)
+    if status.outcome is not None:
+        reader = RunReader(folder, END, BRIEF_LOOK_BYTES)
+    else:
+        reader = ({} if readers is None else readers).setdefault(
+            folder.path, RunReader(folder, NEWEST, BRIEF_LOOK_BYTES)
+        )
     reader.events()
     finished = reader.state.finished
     counted = finished is not None and (finished.step is None or reader.state.total_steps is not None)
@@ -210,18 +218,22 @@ class RunRow(Struct, frozen=True):
         return self.age_s if self.age_s is None or lasted_s is None else self.age_s - lasted_s
 
 
-def list_run_or_damage(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None) -> RunRow:
-    """Return the row of a run; of one that cannot be read, a row that says so."""
+def list_run_or_damage(
+    folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None, readers: dict[Path, RunReader] | None = None
+) -> RunRow:
+    """Return the row of a run; of one that cannot be read, a row that says so. `readers`: see `read_brief`."""
     try:
-        return list_run(folder, now, snapshot)
+        return list_run(folder, now, snapshot, readers)
     except Exception as error:  # noqa: BLE001  whatever is wrong with one run, the others are listed
         problem = f"{type(error).__name__}: {error}"
         return RunRow(folder.id, "broken", problem, str(folder.path), damage=damage_line(folder, problem))
 
 
-def list_run(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None) -> RunRow:
+def list_run(
+    folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None, readers: dict[Path, RunReader] | None = None
+) -> RunRow:
     """Return the row of a run at `now`, in seconds since the epoch."""
-    view = read_brief(folder, snapshot)
+    view = read_brief(folder, snapshot, readers)
     state, record = view.state, view.record
     live = view.status.live
     created_t = None if record is None else record.created_t
