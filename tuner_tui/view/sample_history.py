@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import lru_cache
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -188,12 +190,15 @@ def drawn_columns(
 ) -> Columns:
     """Return the columns up to `sample`, which is the newest one whenever the others move, without stairs between."""
     columns = history_columns(recent, name, figure, sample.time_s, number, past_s)
-    if half := int(number * SAMPLED_S / past_s / 2):
-        near = (
-            [value for value in columns[max(0, n - half) : n + half + 1] if value is not None] for n in range(number)
-        )
-        columns = tuple(None if at is None else sum(each) / len(each) for at, each in zip(columns, near, strict=True))
+    columns = _smooth(columns, int(number * SAMPLED_S / past_s / 2))
     return columns if not columns or (now := figure(sample)) is None else (*columns[:-1], now)
+
+
+@lru_cache(maxsize=64)  # a picture asks for each history more than once
+def _smooth(columns: Columns, half: int) -> Columns:
+    near = ([each for each in columns[max(0, n - half) : n + half + 1] if each is not None] for n in count())
+    pairs = zip(columns, near, strict=False)
+    return tuple(None if at is None else sum(each) / len(each) for at, each in pairs) if half else columns
 
 
 def _means(sums: dict[int, tuple[float, int]], first: int, newest: int, column_s: float) -> Iterator[float | None]:
