@@ -62,6 +62,7 @@ def test_a_run_that_has_ended_keeps_its_findings_on_speed(outcome: str) -> None:
         ("Evaluation takes 40 % of the run's time", "took"),
         ("the training's processes use 39 % of one core", "used"),
         ("data wait 31 % of step time, 2 min into the training", "data wait"),
+        ("the workers are slow though they compute little: they sleep or wait", "were computed slept waited"),
         ("This analysis of 3 uses in thesis.py", "analysis used"),
     ],
 )

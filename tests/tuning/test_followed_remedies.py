@@ -199,7 +199,9 @@ def test_equal_tensors_in_both_failures_tell_that_the_batch_is_not_the_cause(aft
     assert (outcome.verdict, outcome.same_memory) == ("not kept", same)
     assert ("tensors took 12.8 GiB in both runs, so this is not what fills the memory" in outcome.sentence) == same
     another_step = replace(remedy("checkpointing"), name="exact-split", title="16 → 8")
-    assert corrected(another_step, [outcome], "r002").can_apply != same
+    offer = corrected(another_step, [outcome], "r002")
+    assert offer.can_apply != same
+    assert offer.effect.startswith("tried as 32 → 16: r002 failed in the same way again; ") == same
 
 
 def test_what_follows_from_the_workers_is_taken_back_with_them() -> None:

@@ -130,7 +130,7 @@ def test_the_expected_time_is_shown_next_to_the_memory_and_where_it_comes_from()
 def test_the_data_has_a_row_of_its_own_that_begins_with_what_a_batch_loses() -> None:
     outlook = DataOutlook(SampleLengths((10, 20, 30, 40), 4_000), cut_share=0.03, padding_share=0.21)
     shown = MemoryOutlook(estimated(), data=outlook)
-    assert texts(shown, 80)[3] == "data 21 % padding · 3 % cut · half up to 20, longest 40 · 4,000 samples"
+    assert texts(shown, 80)[3] == "data 21 % padding · 3 % cut · median 20, longest 40 · 4,000 samples"
     assert texts(shown, 32)[3] == "data 21 % padding · 3 % cut"
     packed = outlook._replace(lengths=replace(outlook.lengths, packed=True))
     assert texts(replace(shown, data=packed), 80)[3].startswith("data packed · 3 % cut")
@@ -171,7 +171,10 @@ def test_an_unknown_capacity_shows_the_figure_alone() -> None:
 
 def test_a_batch_of_all_samples_is_the_largest_as_every_output_says() -> None:
     verdict = texts(MemoryOutlook(replace(SMALL, samples=50), False))[1]
-    assert verdict.startswith("fits · largest micro batch 50, all samples of the data")
+    assert verdict.startswith("fits · largest micro batch 50 (all samples)")
+    narrow = [plain_text(row) for row in estimate_rows(MemoryOutlook(replace(SMALL, samples=50), False), 36)]
+    assert narrow[1].startswith("fits · micro batch ≤ 50 ·")
+    assert "…" not in narrow[1]
 
 
 @given(st.integers(1, 300), st.integers(8, 120), st.floats(0.0, 0.5))
@@ -423,5 +426,5 @@ def test_a_tool_with_code_of_its_own_is_not_traced_and_says_what_is_unknown() ->
     assert best is not None
     assert best.rests_on == "by formula, not knowing what else it keeps"
     assert best.uncertainty == training_code("litgpt").uncertainty
-    with pytest.raises(TraceError, match="otherwise than a trace"):
+    with pytest.raises(TraceError, match="A trace does not cover"):
         estimator.traced(Settings())

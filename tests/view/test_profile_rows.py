@@ -38,4 +38,4 @@ def test_the_rank_that_decides_and_the_others(width: int) -> None:
 def test_a_step_without_a_profiler() -> None:
     text = drawn(RunProfile((), ("Rank 0 was not profiled: it has its own.",), TIMES), 76)
     assert text.startswith("Rank 0 was not profiled: it has its own.")
-    assert "Part of the step, as the observer times it" in text
+    assert "Part of the step, timed without the profiler" in text

@@ -56,7 +56,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
 
 UNNAMED_MODEL = "The memory cannot be traced: the command's model or task is not known."
-UNMEASURED_IMPORTS = "not known yet: what importing torch takes is measured first"
+UNMEASURED_IMPORTS = "not known yet: the memory that importing torch takes is being measured"
 MICRO = "per_device_train_batch_size"
 
 
@@ -149,11 +149,11 @@ class JobMemoryEstimator(Struct, frozen=True):
         """Why a trace, which runs the built-in job's code, says nothing of this training; empty where it does."""
         shape = known_shape(self.job.model, self.job.task)
         if self.sharding is not None and not self.is_not_modelled and shape is not None:
-            return "A trace is of one process, and several divide this training."
+            return "A trace covers one process; this training is divided among several."
         if shape is not None and shape.quantized_bytes is not None:
-            return "The weights are saved quantized, which a trace does not compute with."
+            return "The model is saved with quantized weights, which cannot be traced."
         if self.code not in (BUILT_IN, *map(training_code, OLDER_TRANSFORMERS.values())):
-            return "The tool of this command computes otherwise than a trace does."
+            return "A trace does not cover what the tool of this command computes."
         named = read_config(self.job.model) is not None or download_hint(self.job.model)
         return "" if named else f"{self.job.model} is not on this machine."
 

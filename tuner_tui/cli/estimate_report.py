@@ -59,7 +59,7 @@ def data_sentence(lengths: SampleLengths, settings: Settings) -> str:
     """Return how long the samples are, what `max_length` cuts, and how much of a batch is padding."""
     count, most, batch = len(lengths.lengths), settings.max_length, settings.per_device_train_batch_size
     which = "" if count == lengths.total else f", {count:,} of them measured"
-    spread = f"half up to {lengths.percentile(0.5):,}, 95 % up to {lengths.percentile(0.95):,}"
+    spread = f"median {lengths.percentile(0.5):,}, 95 % up to {lengths.percentile(0.95):,}"
     text = f"Data: {lengths.total:,} samples{which}; {spread}, the longest {lengths.longest:,} {lengths.unit}. "
     text += f"max_length {most:,} cuts {format_share(lengths.cut_share(most))}. "
     if lengths.packed:

@@ -142,13 +142,13 @@ _LINES: dict[type[ev.Event], Callable[[Any], str | None]] = {
     ev.Saved: lambda event: f"saved       {'' if event.step is None else f'step {event.step:,}  '}{event.path}",
     ev.InEffect: _in_effect,
     ev.Injected: _injected,
-    ev.StopRequested: lambda event: f"asked       {event.how}",
+    ev.StopRequested: lambda event: f"requested   {event.how}",
     ev.OutOfMemory: lambda event: f"memory      {first_line(event.message)}",
     ev.Profiled: lambda event: f"profiled    {event.sentence}",
     ev.Hung: lambda event: f"stalled     {event.sentence}",
     ev.Raised: lambda event: f"raised      {event.type}: {first_line(event.message)}",
-    ev.FellBack: lambda event: f"fell back   {event.number} of {event.most}: {event.sentence}",
-    ev.FallbackEnded: lambda event: f"no fallback {event.sentence}",
+    ev.FellBack: lambda event: f"retry       {event.number} of {event.most}: {event.sentence}",
+    ev.FallbackEnded: lambda event: f"no retry    {event.sentence}",
     ev.Finished: _finished,
 }
 

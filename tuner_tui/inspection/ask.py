@@ -94,7 +94,7 @@ class _Question(Struct):
         offers = offers_of(self.process.pid)
         self.stacks, self.collectives = (open_answer(offers.get(kind)) for kind in ("stacks", "collectives"))
         if self.stacks is None:
-            self.silence = "not a Python process under the observer, or of another user, or it uses the signal itself"
+            self.silence = "it has no observer, belongs to another user, or uses the signal itself"
             return
         if self.process.state in "Tt":
             self.silence = "it is stopped (SIGSTOP, or a debugger)"

@@ -154,7 +154,7 @@ class TuningRequests(Requests):
             repeated = again if verdict is not None and verdict.disturbed else "none is repeated"
             lines = [("Keeps", f"all measured trials; {repeated}")]
             if snapshot is not None and snapshot.view.trouble:
-                lines.insert(0, ("Stands", snapshot.view.trouble))
+                lines.insert(0, ("Problem", snapshot.view.trouble))
             wish = await self._ask(f"Resume {folder.name}", TuningPlan(lines))
             if wish is not None:
                 current = self._state.current

@@ -75,10 +75,10 @@ def _time_row(expected: DurationEstimate | None, width: int) -> Line:
 
 
 def _data_row(data: DataOutlook, width: int) -> Line:
-    """Return what a batch loses first: `data 21 % padding · 3 % cut · half up to 310, longest 2,048 tokens`."""
+    """Return what a batch loses first: `data 21 % padding · 3 % cut · median 310, longest 2,048 tokens`."""
     lengths = data.lengths
     padding = "packed" if lengths.packed else f"{format_share(data.padding_share)} padding"
-    spread = f"half up to {lengths.percentile(0.5):,}, longest {lengths.longest:,}"
+    spread = f"median {lengths.percentile(0.5):,}, longest {lengths.longest:,}"
     parts = (padding, f"{format_share(data.cut_share)} cut", spread, f"{lengths.total:,} samples")
     return line(TextSpan("data ", "dim"), shorten_phrases(" · ".join(parts), width - 5))
 
@@ -139,7 +139,9 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
     if most is not None:
         fitting = f" · largest micro batch {largest_text(most, estimate.samples)}"
         if line_width(words) + text_width(fitting) > width:
-            fitting = fitting.replace("largest micro batch", "micro batch ≤")
+            fitting = shorten_phrases(
+                fitting.replace("largest micro batch", "micro batch ≤"), width - line_width(words)
+            )
         words = line(*words, fitting if most else _nothing_fits(estimate))
     room = width - line_width(words)
     phase = "" if shown.measured else f" · peak in {estimate.peak_phase}"
@@ -153,7 +155,7 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
 
 def largest_text(largest: int, samples: int | None) -> str:
     """Return the largest micro batch that fits, and whether the data rather than the memory limits it."""
-    return f"{largest:,}{', all samples of the data' * (largest == samples)}"
+    return f"{largest:,}{' (all samples)' * (largest == samples)}"
 
 
 def _nothing_fits(estimate: MemoryEstimate) -> str:

@@ -19,7 +19,7 @@ def profile_rows(profile: RunProfile, width: int) -> list[Line]:
     refused = [row for refusal in profile.refusals for row in wrapped_rows(refusal, width, "warn")]
     if profile.observed is not None:
         parts = [(part.name, part.seconds, "") for part in profile.observed.parts]
-        return [*refused, *_table("Part of the step, as the observer times it", parts, profile.observed, width)]
+        return [*refused, *_table("Part of the step, timed without the profiler", parts, profile.observed, width)]
     first, *others = profile.ranks
     rows = list(_verdict_rows(first, len(others) > 0, width))
     for rank in others:
@@ -49,7 +49,7 @@ def _verdict_rows(profile: RankProfile, several: bool, width: int) -> Iterable[L
         yield from wrapped_rows(f"· {fact}", width, "dim")
     if verdict.gains:
         yield ()
-        yield line(TextSpan("Each could win at most", "strong"))
+        yield line(TextSpan("Each saves at most", "strong"))
     for gain in verdict.gains:
         yield line(f"{format_percent(gain.share * 100):>6}  ", shorten(gain.remedy, width - 8))
 

@@ -142,7 +142,7 @@ def gpu_underused(situation: Situation) -> Finding | None:
     both = very_low and cpu is not None and cpu < thresholds.CPU_LOW_PCT
     evidence = [f"GPU busy {format_percent(busy)} over {format_short_duration(span_s(samples))}"]
     if cpu is not None:
-        evidence.append(f"all cores {format_percent(cpu)}" + (": neither the GPU nor the CPU is busy" if both else ""))
+        evidence.append(f"CPU {format_percent(cpu)} busy" + (": neither the GPU nor the CPU is busy" if both else ""))
     if data_wait is not None:
         since = format_short_duration(training_s(situation) or 0)
         evidence.append(f"data wait {format_share(data_wait)} of step time, {since} into the training")

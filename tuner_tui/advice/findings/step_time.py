@@ -45,7 +45,7 @@ def cpu_contended(situation: Situation) -> Finding | None:
     sampled = "" if counted else " (sampled once a second; this kernel does not count it)"
     return finding(
         "cpu-contended", situation,
-        f"all cores {format_percent(cpu_pct(samples))} in the last {format_short_duration(span_s(samples))}",
+        f"CPU {format_percent(cpu_pct(samples))} busy in the last {format_short_duration(span_s(samples))}",
         f"the training's processes use {format_percent(training_cpu_pct(samples))} of one core",
         f"its main thread waited for a core {format_percent(queue)} of the time{sampled}",
         confidence="certain" if counted else "likely", ladder=str(free_cores), lost_share=queue / 100,
@@ -243,7 +243,7 @@ def _data_wait_evidence(situation: Situation, share: float) -> tuple[str, ...]:
     if busy is not None:
         lines.append(f"GPU busy {format_percent(busy)}")
     if cpu is not None:
-        lines.append(f"all cores {format_percent(cpu)}")
+        lines.append(f"CPU {format_percent(cpu)} busy")
     reads = median_known(sample.host.disk_read_bytes_s for sample in samples)
     if reads is not None and reads >= thresholds.DISK_BUSY_BYTES_S:
         lines.append(f"the disk reads {reads / 1e6:.0f} MB/s")

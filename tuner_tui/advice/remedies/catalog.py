@@ -88,7 +88,8 @@ def corrected(remedy: Remedy, outcomes: Sequence[RemedyOutcome], run: str | None
     tried = [each for each in same if (each.before, each.title) == (run, remedy.title) and not each.speed]
     useless = [each for each in same if each.same_memory and each.after == run]
     if failed := [each for each in (*tried, *useless) if each.verdict == "not kept"]:
-        return Remedy(remedy.title, remedy.why, effect=f"{TRIED}: {failed[0].sentence}", name=remedy.name)
+        before = "" if failed[0].title == remedy.title else f" as {failed[0].title}"
+        return Remedy(remedy.title, remedy.why, effect=f"{TRIED}{before}: {failed[0].sentence}", name=remedy.name)
     measured = [outcome for outcome in same if outcome.speed is not None]
     ratios = [outcome.speed for outcome in measured if outcome.speed is not None]
     if not ratios or not remedy.can_apply:

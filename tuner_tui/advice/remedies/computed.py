@@ -193,7 +193,7 @@ BIG_GAIN = 2.0
 
 
 def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Two more workers (4 → 6), or up to four from none; at most one per core, or two if they need none.
+    """Two more workers (4 → 6), or up to four from none; at most one per core, or four if they need none.
 
     Of a stream that does not divide itself every worker delivers all samples, so that there may be only one.
     """
@@ -202,7 +202,7 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     most = 1 if situation.state.in_effect.get("workers_repeat") else MAX_WORKERS
     idle = loading_is_idle(situation, workers)
     if idle:  # each worker waits by itself for storage or the network, and takes no core
-        wanted = min(2 * workers or 4, most, WORKERS_PER_CORE * (cores or MAX_WORKERS))
+        wanted = min(2 * workers or 4, most, 2 * WORKERS_PER_CORE * (cores or MAX_WORKERS))
     else:
         wanted = min(workers + 2 if workers else 4, max(1, spare), most)
     if wanted <= workers:

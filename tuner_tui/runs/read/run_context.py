@@ -127,7 +127,7 @@ def _is_earlier(before: RunRecord, record: RunRecord) -> bool:
 
 def _resumed_loss(root: Path, record: RunRecord) -> EarlierLoss | None:
     points: dict[float, float | None] = {}
-    for name in record.lineage:
+    for name in record.lineage if record.resumed_from is not None else ():  # else it started at step 0 again
         loss = RunReader(RunFolder(root / name)).poll().history.loss
         before = {x: y for x, y in points.items() if x < min(loss.xs, default=math.inf)}
         points = before | dict(zip(loss.xs, loss.ys, strict=True))

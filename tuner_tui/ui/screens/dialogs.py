@@ -231,7 +231,7 @@ class WhyScreen(Dialog[None]):
                 ("remedy", remedy.title), ("why", remedy.why), ("effect", remedy.expectation),
                 ("basis", remedy.rests_on), ("source", remedy.source),
             ]  # fmt: skip
-        yield VerticalScroll(Static(Text(f"{finding.sentence}\n", "bold")), Static(label_table(parts)))
+        yield VerticalScroll(Static(Text(f"{finding.headline}\n", "bold")), Static(label_table(parts)))
 
 
 class InspectionScreen(Dialog[None]):
