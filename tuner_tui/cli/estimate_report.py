@@ -299,7 +299,7 @@ def _batch_sentence(best: MemoryEstimate, largest: int | None, now: int) -> str:
         return f"The {phase}, does not fit with this reserve, whatever the micro batch."
     if largest == 0:
         return "Not even a micro batch of 1 fits with this reserve."
-    return f"Largest micro batch that fits with this reserve: {largest_text(largest, best.samples)} (now {now})."
+    return f"Largest micro batch that fits with this reserve: {largest_text(largest, best.samples)}; now {now}."
 
 
 def _assumption_sentence(estimator: JobMemoryEstimator) -> str:
@@ -321,8 +321,8 @@ def _memory_kind_sentence(estimator: JobMemoryEstimator, best: MemoryEstimate) -
         return ""
     if not device.limited:
         return (
-            "This is resident memory. --memory-limit also counts what libraries reserve, about 1 GiB more; "
-            "pass it here too."
+            "This is resident memory. A --memory-limit counts about 1 GiB more, which libraries reserve: "
+            "pass it here to see what fits below it."
         )
     assumption = "" if device.import_footprint is not None else " (assumed: this Python was not measured)"
     return (

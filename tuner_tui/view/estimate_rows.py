@@ -139,9 +139,8 @@ def _words_rows(shown: MemoryOutlook, estimate: MemoryEstimate, width: int, ende
     if most is not None:
         fitting = f" · largest micro batch {largest_text(most, estimate.samples)}"
         if line_width(words) + text_width(fitting) > width:
-            fitting = shorten_phrases(
-                fitting.replace("largest micro batch", "micro batch ≤"), width - line_width(words)
-            )
+            fitting = fitting.replace("largest micro batch", "micro batch ≤")
+            fitting = shorten_phrases(fitting, width - line_width(words))
         words = line(*words, fitting if most else _nothing_fits(estimate))
     room = width - line_width(words)
     phase = "" if shown.measured else f" · peak in {estimate.peak_phase}"
