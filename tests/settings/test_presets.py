@@ -383,7 +383,7 @@ def test_what_a_machine_lacks_is_named():
     gpu = Gpu(0, "NVIDIA A100-SXM4-40GB", capability=(8, 0), memory_total_bytes=40 * GIB)
     assert hardware.lacking((gpu,), 16, any_memory=False) == "A100 with 75 GiB or more"
     assert hardware.lacking((gpu,), 16, any_memory=True) == "", "an estimate says whether it fits"
-    assert hardware.lacking((gpu,), 2, any_memory=True) == "8 cores"
+    assert hardware.lacking((gpu,), 2, any_memory=True) == "8 CPU cores"
     assert hardware.lacking((), 16, any_memory=True) == "A100"
 
 

@@ -170,6 +170,12 @@ TASKS = (
         demo,
     ),
     Task(
+        "start on 2 GPUs by the key in the bar",
+        "g t =Train enter",
+        processes,
+        demo,
+    ),
+    Task(
         "start a script of one's own on 2 GPUs",
         "t =Train 2 enter",
         processes,

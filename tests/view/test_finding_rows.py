@@ -10,7 +10,7 @@ from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY
 from tuner_tui.advice.expected_memory import ExpectedPeak
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.view.cells import line_width, plain_text
-from tuner_tui.view.finding_rows import KEYS, LOOK_KEYS, RETRY_KEYS, choices, finding_rows, good_rows
+from tuner_tui.view.finding_rows import KEYS, LOOK_KEYS, RETRY_KEYS, SLOW_KEYS, choices, finding_rows, good_rows
 
 HINT = Finding("tf32-off", "hint", "TF32 is off", (), "possible")
 
@@ -35,6 +35,13 @@ def test_keys_stand_at_the_choice_under_the_cursor_only() -> None:
     assert KEYS not in outside, "a remedy outside the settings can only be looked at"
     assert choices((HINT,))[0].remedy is None
     assert texts(HINT, width=80)[0].endswith(LOOK_KEYS)
+
+
+def test_the_key_that_explains_a_slow_run_stands_at_its_finding_while_it_runs() -> None:
+    slow = replace(DATA_WAIT, lost_share=0.31)
+    for finding, running in ((slow, True), (slow, False), (DATA_WAIT, True)):
+        rows = [plain_text(row) for row, _ in finding_rows((finding,), 0, 120, running=running)]
+        assert sum(row.endswith(KEYS + SLOW_KEYS) for row in rows) == (finding is slow and running)
 
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z", "M")), min_size=1, max_size=80)

@@ -72,11 +72,11 @@ class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
         return sum(self._suits_gpu(gpu) for gpu in gpus) >= (self.min_gpus or 1)
 
     def lacking(self, gpus: tuple[Gpu, ...], cores: int | None, any_memory: bool) -> str:
-        """What a machine lacks, such as `8 cores`; empty if it suits. With `any_memory` that of the GPUs is enough."""
+        """What a machine lacks, such as `8 CPU cores`; empty if it suits. `any_memory`: that of the GPUs is enough."""
         needed = replace(self, min_memory_gib=None) if any_memory else self
         if needed.suits(gpus, cores):
             return ""
-        return needed.gpu_text() if not needed.suits(gpus) else f"{self.min_cores} cores"
+        return needed.gpu_text() if not needed.suits(gpus) else f"{self.min_cores} CPU cores"
 
     def _suits_gpu(self, gpu: Gpu) -> bool:
         if self.gpu is not None and not fnmatchcase(gpu.name.lower(), self.gpu.lower()):

@@ -62,6 +62,7 @@ class ScreenSession:
         self._tuning = TuningRequests(app, self._store, backend)
         self._edits = {
             "undo": self.settings.undo, "redo": self.settings.redo, "take_back": self.settings.take_back,
+            "gpus": self.settings.next_gpus,
         }  # fmt: skip
         self._actions: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "train": self._runs.train,

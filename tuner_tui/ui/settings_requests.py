@@ -30,6 +30,7 @@ from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.records import NameTakenError, PresetOutlook, TrainingConfig
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen, MemoryScreen, NameScreen
 from tuner_tui.ui.screens.pickers import DIALOG_FRAME, DIALOG_SHARE, PickerItem, PickScreen, PresetScreen
+from tuner_tui.ui.start_gpus import GpuChoice, processes_text, startable_gpus
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.state_store import Requests, estimate_request
 from tuner_tui.view.cells import READING
@@ -233,6 +234,23 @@ class SettingsRequests(Requests):
 
     # job
 
+    def next_gpus(self) -> None:
+        """Train with the next number of processes, one on each GPU: 1, 2, 4 … and all of them."""
+        if self._state.loaded is None:
+            return
+        job, most = self._state.loaded.job, startable_gpus(self._state)
+        if most < 2:
+            self._app.show_note("There is no second GPU to start a process on; e sets the number of processes.")
+            return
+        counts = sorted({most, *(2**n for n in range(most.bit_length()))})
+        number = next((count for count in counts if count > job.processes), 1)
+        launcher = job.launcher if number > 1 else "plain"
+        job = replace(job, processes=number, launcher="torchrun" if number > 1 and launcher == "plain" else launcher)
+        choice = GpuChoice(self._state.with_job(job)).with_batch_of(self._state)
+        self._go_to(choice.state)
+        batch = f"; effective batch {choice.batch}" if choice.batch else ""
+        self._app.show_note(f"{processes_text(choice.state)}{batch}. t starts it, u undoes it.")
+
     async def edit_job(self) -> None:
         from tuner_tui.ui.screens.job import JobScreen  # opened rarely
 
@@ -380,9 +398,9 @@ def preset_name_problem(name: str) -> str | None:
 
 READING_GROUP, FITTING_GROUP = "checking what fits …", "fits this machine"
 UNMEASURED_GROUP = "made for such a GPU; no estimate before a run"
-UNUSED_GROUP = "fits the GPU (PyTorch here is CPU-only)"
+UNUSED_GROUP, MEASURED_GROUP = "fits the GPU (PyTorch here is CPU-only)", "measured on other machines"
 PRESET_GROUPS = (
-    "yours", READING_GROUP, FITTING_GROUP, UNMEASURED_GROUP, "for other machines", "tuning notes", "cannot be read",
+    "yours", READING_GROUP, FITTING_GROUP, UNMEASURED_GROUP, "for other machines", MEASURED_GROUP, "cannot be read",
 )  # fmt: skip
 WIDEST, SCROLL_BAR = 100, 2
 PRESET_COLUMNS = ("method", "peak / free memory (! tight)", "time here", "")
@@ -412,7 +430,9 @@ def preset_table(
     columns = [column for column in zip(*rows, strict=True) if not {*column[1:]} <= {UNKNOWN, ""}]
     name_width = max(len(preset.name) for preset in presets)
     room = min(WIDEST, int(width * DIALOG_SHARE)) - DIALOG_FRAME - SCROLL_BAR - name_width
-    tables = [format_table(list(zip(*columns[:count], strict=True))) for count in range(len(columns), 0, -1)]
+    # Memory, or what is missing here, is why the list is opened: it stays where there is room for a single column.
+    kept = [*(columns[:count] for count in range(len(columns), 1, -1)), columns[1:2]]
+    tables = [format_table(list(zip(*each, strict=True))) for each in kept]
     head, *lines = next((table for table in tables if max(map(len, table)) <= room), tables[-1])
     items = [
         _preset_item(preset, line, differences, _preset_group(preset, judged.get(preset.name), outlooks is None))
@@ -440,7 +460,7 @@ def _preset_group(preset: PresetEntry, outlook: PresetOutlook | None, reading: b
     if preset.yours or reading:
         return "yours" if preset.yours else READING_GROUP
     if preset.loaded is not None and is_measured(preset.loaded.preset):
-        return "tuning notes"
+        return MEASURED_GROUP
     verdict = None if outlook is None or outlook.memory.estimate is None else outlook.memory.estimate.verdict
     if outlook is not None and (outlook.lacks or verdict == "too large"):
         return "for other machines"

@@ -20,6 +20,8 @@ from tuner_tui.ui.state import UiState
 from tuner_tui.view.gpu_rows import format_indices
 from tuner_tui.view.settings_form import KNOBS
 
+NONE = "none"
+
 
 class GpuChoice(NamedTuple):
     """The state of a start with its GPUs, which of them it takes in words, and how many there are to choose from.
@@ -54,6 +56,27 @@ class GpuChoice(NamedTuple):
         return self._replace(state=state, batch=batch, change=change)
 
 
+def startable_gpus(state: UiState) -> int:
+    """Return the number of GPUs that processes can be started on; 0 where the command starts its own."""
+    if state.loaded is None or state.inventory is None:
+        return 0
+    job, many = state.loaded.job, len(visible_gpus(state.inventory))
+    return 0 if job.launcher == "plain" and process_count(job, many, state.accelerate) > 1 else many
+
+
+def processes_text(state: UiState) -> str:
+    """Return `2 processes, one on each GPU`."""
+    spread = state.data_parallel
+    many = f"{spread.processes} process{'es' * (spread.processes > 1)}"
+    if gpus_of_start(state, None).taken.startswith(NONE):
+        return f"{many} on the CPU"
+    return (
+        f"{many}, one on each GPU"
+        if spread.processes > 1
+        else f"{many} on {spread.gpu_count or 1} GPU{'s' * (spread.gpu_count > 1)}"
+    )
+
+
 def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = None) -> GpuChoice:
     """Return the start on `count` GPUs, or on as many as its job takes: on free ones where others are in use.
 
@@ -63,13 +86,12 @@ def gpus_of_start(state: UiState, sample: Sample | None, count: int | None = Non
     if loaded is None or editing is None or inventory is None or not inventory.gpus:
         return GpuChoice(state)
     job, visible = loaded.job, visible_gpus(inventory)
-    by_itself = job.launcher == "plain" and process_count(job, len(visible), state.accelerate) > 1
     target = target_of(inventory, state.interpreter, job, state.accelerate)
     if not target.trained_with(editing.current.settings).gpus:
         unused = unused_gpus(inventory, state.interpreter) or target.gpu_label
         processes = f", {job.processes} processes on the CPU" if job.processes > 1 else ""
-        return GpuChoice(state, f"none{processes}: {unused}")
-    most = 1 if by_itself else len(visible)
+        return GpuChoice(state, f"{NONE}{processes}: {unused}")
+    most = startable_gpus(state) or 1
     if count is not None and count <= most:
         launcher = "torchrun" if job.launcher == "plain" and count > 1 else job.launcher
         job = replace(job, launcher=launcher, processes=count)

@@ -15,6 +15,7 @@ from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.store.folder import Order, RunFolder
 from tuner_tui.settings.job import COMMAND_TO_NAME, CommandJob
 from tuner_tui.ui.records import DEMO, TrainingConfig
+from tuner_tui.ui.start_gpus import processes_text, startable_gpus
 from tuner_tui.ui.state import UiState
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import READING, shorten
@@ -156,7 +157,7 @@ FIRST_KEYS = (
     ("?", "shows all keys; ctrl+p finds every action by its name"),
 )
 MORE_KEYS = (
-    ("f", "sets the largest micro batch that fits; m shows what takes memory"),
+    ("f", "sets the largest micro batch that fits; m shows the memory"),
     ("o", "finds the fastest settings with short runs"),
     ("r", "lists the runs, to open, resume or compare them"),
 )
@@ -183,6 +184,7 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
         ("model", " · ".join(part for part in (job.model, job.task) if part)),
         ("data", " · ".join(part for part in (job.data, f"at most {f.count(most)} samples" if most else "") if part)),
         ("length", "" if command else length),
+        ("GPUs", f"{processes_text(state)} · g changes it" if startable_gpus(state) > 1 else ""),
     )
     shown = tuple((label, text) for label, text in pairs if text)
     recent = tuple(("" if at else "runs", recent_text(run)) for at, run in enumerate(state.recent))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MARKS: dict[str, tuple[str, Style]] = {"failed": ("● ", "bad"), "warning": ("● ", "warn"), "hint": ("○ ", "curve")}
 """By severity, the most severe first."""
 KEYS = "[a]pply  [d]iff  [w]hy"
+SLOW_KEYS = "  [F] why slow"
+"""Behind those of a finding that says how much time is lost, while the run can be profiled."""
 RETRY_KEYS = "[enter] apply, run again  [d]iff  [w]hy"
 """For a remedy of what ended the run."""
 MOST_DETAILS = 3
@@ -82,25 +84,28 @@ def replay_rows(replay: Replay, width: int) -> list[Line]:
     return [*wrapped_rows(replay.sentence, width, "strong"), *facts]
 
 
-def finding_rows(findings: Sequence[Finding], selected: int, width: int, height: int = 0) -> list[ChoiceRow]:
+def finding_rows(
+    findings: Sequence[Finding], selected: int, width: int, height: int = 0, running: bool = False
+) -> list[ChoiceRow]:
     """Return the rows of all findings, with the keys at the selected choice.
 
     Where `height` is given and the choice stands below it, evidence takes a row, so that the headline stays in sight.
     """
-    rows = _all_rows(findings, selected, width, MOST_DETAILS)
+    rows = _all_rows(findings, selected, width, MOST_DETAILS, running)
     below = height and any(choice == selected for _, choice in rows[height:])
-    return _all_rows(findings, selected, width, 1) if below else rows
+    return _all_rows(findings, selected, width, 1, running) if below else rows
 
 
-def _all_rows(findings: Sequence[Finding], selected: int, width: int, most: int) -> list[ChoiceRow]:
+def _all_rows(findings: Sequence[Finding], selected: int, width: int, most: int, running: bool) -> list[ChoiceRow]:
     rows: list[ChoiceRow] = []
     at = 0
     for finding in by_severity(findings):
         remedies, end = finding.remedies, at + max(1, len(finding.remedies))
-        keys = f"  {LOOK_KEYS}" if not remedies and at == selected else ""
+        slow = SLOW_KEYS if running and finding.lost_share and width >= ROOM_FOR_RETRY else ""
+        keys = f"  {LOOK_KEYS}{slow}" if not remedies and at == selected else ""
         rows += [(row, None if remedies else at) for row in _finding(finding, keys, width, most)]
         for n, remedy in enumerate(remedies, at):
-            rows += [(row, n) for row in _remedy(finding, remedy, n == selected, width)]
+            rows += [(row, n) for row in _remedy(finding, remedy, n == selected, width, slow)]
         at = end
     return rows
 
@@ -157,9 +162,9 @@ def further_evidence(finding: Finding) -> list[str]:
     return [fact for fact in finding.evidence if fact.rstrip(".") not in finding.sentence]
 
 
-def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int) -> list[Line]:
+def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int, slow: str) -> list[Line]:
     usable = RETRY_KEYS if can_retry(finding, remedy) and width >= ROOM_FOR_RETRY else KEYS
-    keys = f"  {usable if remedy.can_apply else LOOK_KEYS}" if selected and width >= ROOM_FOR_KEYS else ""
+    keys = f"  {usable if remedy.can_apply else LOOK_KEYS}{slow}" if selected and width >= ROOM_FOR_KEYS else ""
     # With the title, as nobody is to start a run with another effective batch unawares.
     title = "; ".join(filter(None, (remedy.title, remedy.batch_note)))
     if remedy.batch_note and text_width(title) > width - 4 - len(keys):

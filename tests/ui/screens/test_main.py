@@ -68,6 +68,25 @@ async def test_a_note_stands_in_place_of_the_keys_and_cuts_none() -> None:
         assert screen_text(pilot.app).splitlines()[-1].strip("▌ ") == sentence
 
 
+async def test_what_is_not_possible_now_stands_apart_in_the_help() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await press_to(pilot, "Help", "question_mark")
+        row = next(row for row in screen_text(pilot.app).splitlines() if "Not possible now" in row)
+        assert "s Stop" in row
+        assert "t Train" not in row
+        assert screen_text(pilot.app).count("s Stop") == 1
+
+
+@pytest.mark.parametrize("words", ["gpus", "processes", "ddp"])
+async def test_the_palette_finds_the_number_of_gpus(words: str) -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await press_to(pilot, "Commands", "ctrl+p")
+        await press_until(pilot, lambda: "GPUs (g)" in screen_text(pilot.app), *words)
+        assert "nearest" not in screen_text(pilot.app)
+        await press_until(pilot, lambda: "2 processes, one on each GPU" in screen_text(pilot.app), "enter")
+        assert "t starts it" in said(pilot)
+
+
 async def test_on_a_small_screen_the_glossary_is_the_second_page_of_the_help() -> None:
     async with on_screen(FakeBox(), size=(80, 24)) as pilot:
         await press_to(pilot, "Help", "question_mark")

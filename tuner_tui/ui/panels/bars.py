@@ -26,7 +26,7 @@ Key = tuple[str, str, str]
 RIGHT = ("app.leave", "app.command_palette", "help")
 """Actions at the right end, which are always shown."""
 FIRST = tuple(
-    f"app.do('{name}')" for name in ("train", "restart", "stop", "checkpoint", "job", "presets", "tune", "runs")
+    f"app.do('{name}')" for name in ("train", "restart", "stop", "checkpoint", "job", "gpus", "presets", "tune", "runs")
 )
 """Actions shown first, whatever has the focus, before those of the focused panel and the rest; `LAST` at the end."""
 LAST = ("find", "search")

@@ -36,6 +36,7 @@ class TroubleshootingPanel(Canvas, can_focus=True):
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False, repaint=False)
     quiet_line: reactive[str] = reactive("", init=False, repaint=False)
     selected: reactive[int] = reactive(0, init=False, repaint=False)
+    running: reactive[bool] = reactive(False, init=False, repaint=False)
 
     class RowsChanged(Message):
         """The panel needs another height."""
@@ -47,7 +48,7 @@ class TroubleshootingPanel(Canvas, can_focus=True):
 
     @property
     def wanted_rows(self) -> int:
-        return len(finding_rows(self.findings, self.selected, self.size.width))
+        return len(finding_rows(self.findings, self.selected, self.size.width, running=self.running))
 
     @property
     def quiet_rows(self) -> int:
@@ -121,4 +122,4 @@ class TroubleshootingPanel(Canvas, can_focus=True):
             return [(row, None) for row in good_rows(self.quiet_line, width)]
         if self.has_class("-brief"):
             return brief_rows(self.findings, self.selected, width)
-        return finding_rows(self.findings, self.selected, width, self.size.height)
+        return finding_rows(self.findings, self.selected, width, self.size.height, self.running)

@@ -23,7 +23,7 @@ class FullScreen(LeavableScreen[None]):
     def action_help(self) -> None:
         from tuner_tui.ui.screens.help import HelpScreen  # opened rarely
 
-        self.app.push_screen(HelpScreen(self.HELP_KEYS, self.GLOSSARY))
+        self.app.push_screen(HelpScreen(self.HELP_KEYS, self.GLOSSARY, self.query_one(KeyFooter).idle))
 
 
 class PanelScreen(FullScreen):

@@ -16,6 +16,7 @@ from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
 from tuner_tui.view.cells import Line, TextSpan, join_sections, labelled_flow, labelled_rows, line, text_width
 
+NOT_NOW = "Not possible now"
 MOVEMENT_KEYS = frozenset({"up", "down", "page-up", "page-down", "first", "last", "start", "left", "right"})
 """Bindings left out because one line of the glossary covers all cursor keys."""
 WIDEST, MOST_WIDTH, MOST_HEIGHT, FRAME_COLUMNS, FRAME_ROWS = 92, 0.96, 0.9, 6, 2
@@ -23,7 +24,7 @@ WIDEST, MOST_WIDTH, MOST_HEIGHT, FRAME_COLUMNS, FRAME_ROWS = 92, 0.96, 0.9, 6, 2
 
 
 class HelpScreen(Dialog[None]):
-    """Shows the name of each of `keys` by group, then the `glossary`; the palette explains each key.
+    """Shows the name of each of `keys` by group, those in `idle` last, then the `glossary`; the palette explains each.
 
     Where both have no room on one page, the glossary is the second one.
     """
@@ -31,11 +32,13 @@ class HelpScreen(Dialog[None]):
     BINDINGS: ClassVar[list[BindingType]] = [*KEYS["help"]]
     heading = "Help"
 
-    def __init__(self, keys: Sequence[Binding], glossary: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self, keys: Sequence[Binding], glossary: Sequence[tuple[str, str]], idle: Collection[str] = ()
+    ) -> None:
         super().__init__()
         self._palette = any(key.action == "app.command_palette" for key in keys)
         self.hint = f"{'ctrl+p explains each action · ' * self._palette}esc back"
-        self._panel = RowsPanel(help_rows, help_groups(keys), glossary)
+        self._panel = RowsPanel(help_rows, help_groups(keys, idle), glossary)
         self._pages: list[tuple[Sequence[Any], Sequence[Any]]] = []
 
     def body(self) -> Iterable[Widget]:
@@ -65,13 +68,13 @@ class HelpScreen(Dialog[None]):
             self.app.call_later(self.app.run_action, "command_palette")
 
 
-def help_groups(keys: Sequence[Binding]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return (group, [(first key, name)]), groups in the order of their first key."""
+def help_groups(keys: Sequence[Binding], idle: Collection[str] = ()) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return (group, [(first key, name)]), groups in the order of their first key, the actions in `idle` last."""
     groups: dict[str, list[tuple[str, str]]] = {}
-    for key in keys:
-        entry = key_label(key.key.split(",")[0]), key.description
+    for key in sorted(keys, key=lambda key: key.action in idle):
+        entry, group = (key_label(key.key.split(",")[0]), key.description), key.group.description if key.group else ""
         if not _moves(key) and not any(entry in listed for listed in groups.values()):
-            groups.setdefault(key.group.description if key.group else "", []).append(entry)
+            groups.setdefault(NOT_NOW if key.action in idle else group, []).append(entry)
     return list(groups.items())
 
 
@@ -96,9 +99,6 @@ class PaletteCommand(NamedTuple):
 
     page: str
     action: str
-
-
-NOT_NOW = "not possible now"
 
 
 class PaletteScreen(PickScreen[PaletteCommand]):

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.run_context import RunContext
 
 WHILE_RUNNING, AFTER_RUN = ("train", "tune", "share"), ("stop", "checkpoint", "stacks", "profile")
-WITHOUT_RUN = (*AFTER_RUN, "share", "copy_path", "replay")
+WITHOUT_RUN = (*AFTER_RUN, "share", "copy_path")
 """Actions that have nothing to act on."""
 HELPED = ("main", "app", "page", "settings", "troubles", "remedy", "output")
 """The tables of keys that the help shows."""
@@ -96,7 +96,7 @@ class MainScreen(FullScreen):
     def on_mount(self) -> None:
         for name in ("findings", "selected"):  # the remedy under the cursor follows from both
             self.watch(self.query_one(TroubleshootingPanel), name, self._show_idle_keys, init=False)
-        for name in ("running", "context", "settings_view"):
+        for name in ("running", "context", "settings_view", "machine", "can_take_back"):
             self.watch(self, name, self._show_idle_keys)
         self.query_one(SettingsList).focus()
 
@@ -147,6 +147,10 @@ class MainScreen(FullScreen):
             idle.add("app.do('restart')")
         if self.view is not None and not self.view.state.accepts_orders:
             idle.add("app.do('checkpoint')")
+        idle.add("" if self.view is not None and self.view.state.loss_problem else "app.do('replay')")
+        idle.add("" if self.can_take_back else "app.do('take_back')")
+        idle.add("" if self.machine[0] is not None and len(self.machine[0].gpus) > 1 else "app.do('gpus')")
+        idle |= {"error", "app.do('compare')", "app.do('copy_path')"} if self.view is None else set()
         finding, remedy = self.choice or (None, None)
         usable = remedy is not None and remedy.can_apply
         idle.add("" if usable else "app.remedy('apply')")
