@@ -21,7 +21,7 @@ FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<fu
 NAMELESS = re.compile(r"<(?!module>)")
 LIBRARY = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\][Ll]ib(?:64)?[/\\](?:python\d|\w+\.py)|^<|/_tuner_observer/"
-    r"|/sitecustomize\.py$|unsloth_compiled_cache|[/\\]bin[/\\][\w.-]+$|\.p(?:yx|xd|xi)$"
+    r"|/sitecustomize\.py$|unsloth_compiled_cache|[/\\](?:bin|Scripts)[/\\][\w.-]+(?:\.exe[/\\]__main__\.py)?$|\.p(?:yx|xd|xi)$"
     r"|^(?:copy|pickle|runpy|threading|subprocess|contextlib|functools|(?:multiprocessing|concurrent|importlib|asyncio)/[\w/]+)\.py$"
 )
 """In the path of a file that is not the user's own: of a package, of Python, or generated."""

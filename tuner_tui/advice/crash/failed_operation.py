@@ -24,6 +24,8 @@ from tuner_tui.runs.log_parsing.crash_table import CrashPattern
 from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure
 
 FILE = Path(__file__).with_name("failed_operations.yaml")
+COUNTER = re.compile(r"(?:[ijkn]|(?:\w*_)?(?:idx|index))$")
+"""A variable that has a number."""
 PASSES_ON = re.compile(r"\b(?:enumerate|tqdm|zip|list|tuple|iter|next|track|reversed|log_every)$")
 SETTING = re.compile(
     r"\b((?:\w+\.)?(?:\w+_)?(?:cfg|conf|configs?|args|opts?|options|settings|hparams?|hps?)\.[\w.]+)\b(?!\()"
@@ -74,7 +76,8 @@ def explain(failure: Failure, role: str | None, package: str) -> Explanation | N
     # A setting that was passed on is named as its caller names it.
     given = {name.rpartition(".")[2]: name for each in frames[:-1] for name in SETTING.findall(each.statement)}
     values["object"] = "` or `".join(given.get(text, text) for text in _objects(frame, reads, values))
-    kind = _kind_of(values, role, frame)
+    kinds = {_kind_of(values | {"object": text}, role, frame) for text in values["object"].split("` or `")}
+    kind = (kinds - {"self"} or kinds).pop() if len(kinds - {"self"}) < 2 else None
     values["of"] = document["objects"][kind]["say"] if kind else "the object"
     for row in document["rows"]:
         if row.get("of", [kind]).count(kind) and row.get("foreign", bool(package)) == bool(package):
@@ -194,16 +197,17 @@ def _operands(tree: ast.AST, reads: str, values: Mapping[str, str]) -> Iterator[
                 continue
             case "key", ast.Call(ast.Attribute(container, "pop"), [ast.Constant(key)]) if key == name:
                 yield container
-            case "variable-key", ast.Subscript(value=container, ctx=ast.Load()):
-                yield container
+            case "variable-key", ast.Subscript(container, key, ast.Load()):
+                yield from () if name and COUNTER.match(ast.unparse(key)) else [container]
             case "subscript" | "index", ast.Subscript(value=container):
                 yield container
             case "call", ast.Call(func=called) if function in ast.unparse(called):
                 yield called
             case "argument", ast.Call(func=called, args=[first, *_]) if function in ast.unparse(called):
                 yield first
-            case ("left", ast.BinOp(left=operand)) | ("right", ast.BinOp(right=operand)):
-                yield operand
+            case ("left", ast.BinOp(operand, sign)) | ("right", ast.BinOp(op=sign, right=operand)):
+                shown = ast.unparse(ast.BinOp(ast.Name("a"), sign, ast.Name("b")))
+                yield from [operand] if shown == f"a {values.get('operator', shown[2:-2])} b" else ()
             case "divisor", ast.BinOp(op=ast.Div() | ast.FloorDiv() | ast.Mod(), right=operand):
                 yield operand
             case "membership", ast.Compare(ops=[ast.In() | ast.NotIn(), *_], comparators=[container, *_]):

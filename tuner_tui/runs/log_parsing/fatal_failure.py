@@ -244,6 +244,7 @@ VAGUE_TOPICS = frozenset({None, "native-crash", "gpu-call", "rank-output"})
 ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
 """What other processes report when one is interrupted."""
 EXPECTED = frozenset({"FileNotFoundError", "KeyError", "IndexError", "StopIteration", "AttributeError"})
+SLIPS = frozenset({"AttributeError", "NameError", "UnboundLocalError"})
 WORDING = re.compile(r"__(?:repr|str|format)__$")
 TEARDOWN = re.compile(r"_*(?:close|finish|clean_?up|shut_?down|tear_?down|destroy|terminate|exit|del|atexit)(?:_|$)")
 FORWARDED = re.compile(r": Caught \w+ in ")
@@ -365,13 +366,16 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     between equals: the first exception with the most specific pattern, else the last one that is whole and of no
     teardown. What a worker forwards ("Caught ...") follows as the original, which is taken.
     """
-    chain = [each for each in chain if not matches_any("around-another", each.headline)] or chain
+    whole, chain = chain, [each for each in chain if not matches_any("around-another", each.headline)] or chain
     chain = [each for each, later in zip_longest(chain, chain[1:]) if later is None or not _gives_way(each, later)]
+    # A name that a handler lacks says nothing of what it was to handle.
+    slips = [each for each in chain[1:] if each.handles and each.type in SLIPS and not each.refuses]
+    chain = [each for each in chain if each not in slips]
     forwards = len(chain) > 1 and FORWARDED.search(chain[0].headline) is not None
     # An error that fails to be put into words still is the reason.
     candidates = [each for each in chain[forwards:] if each.headline or not forwards]
     reasons = [each for each in candidates if not (each.handles and _passes(WORDING, each))] or chain
-    matches = [FailureMatch(_extend_over(failure, chain), classify(failure)) for failure in reasons]
+    matches = [FailureMatch(_extend_over(failure, chain, whole), classify(failure)) for failure in reasons]
     # A task that is cancelled, or a group of errors, never says why.
     matches = [each for each in matches if each.pattern is None or each.pattern.topic != "background-task"] or matches
     recognised = [match for match in matches if match.pattern is not None]
@@ -412,19 +416,19 @@ def _generality(match: FailureMatch) -> tuple[bool, bool, bool, bool, int]:
     return pattern.consequence, is_guess or wraps, wraps and pattern.topic is None, bool(pattern.classes), is_guess
 
 
-def _extend_over(failure: Failure, chain: Sequence[Failure]) -> Failure:
-    """The failure extended over its chain, so that later failures come after all of it."""
+def _extend_over(failure: Failure, chain: Sequence[Failure], whole: Sequence[Failure]) -> Failure:
+    """The failure extended over its whole chain, so that later failures come after all of it."""
     longest = max((member.frames for member in chain), key=len)
     # An error that is re-raised, or raised in a few frames, happened where the longest stack of its chain leads to.
     again = sum(member.headline == failure.headline for member in chain) > 1
     short = (again or len(failure.frames) <= 2) and failure.frames != longest
     return replace(
         failure,
-        first=min(member.first for member in chain),
-        last=max(member.last for member in chain),
+        first=min(member.first for member in whole),
+        last=max(member.last for member in whole),
         frames=(*longest, *failure.frames) if short else failure.frames,
-        uncaught=any(member.uncaught or member.thread for member in chain),
-        ignored=all(member.ignored for member in chain),
+        uncaught=any(member.uncaught or member.thread for member in whole),
+        ignored=all(member.ignored for member in whole),
     )
 
 

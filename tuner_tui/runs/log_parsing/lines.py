@@ -166,7 +166,8 @@ def parse_lines(raw: Iterable[str]) -> tuple[LogLine, ...]:
     # No list of prefixes is complete. A traceback shows its own: what stands before its header also stands before its
     # frames and its exception, with other numbers (times, ranks).
     for number, piece in enumerate(pieces):
-        if HEADER in piece and (piece.startswith(HEADER) or not lines[number].text.startswith(HEADER)):
+        below = lines[number + 1].text if HEADER in piece and number + 1 < len(lines) else ""
+        if below and (piece.startswith(HEADER) or not (lines[number].text.startswith(HEADER) and below[:1] == " ")):
             learned = _learn_prefix(pieces, number)
             if learned is not None:
                 _strip_learned(pieces, lines, learned)
