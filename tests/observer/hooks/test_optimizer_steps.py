@@ -43,6 +43,48 @@ def test_optimizers_that_alternate_or_follow_each_other(tmp_path: Path, order: s
     assert counters.step == steps
 
 
+def test_models_that_are_trained_in_turn_are_counted_alone(tmp_path: Path) -> None:
+    """The folds of a cross-validation are all made before the first one trains."""
+
+    class InTurn(torch.optim.SGD):  # type: ignore[misc]
+        def add_param_group(self, group: Any) -> None:
+            super().add_param_group(group)
+
+    counted = list[int]()
+    session = SimpleNamespace(
+        report=lambda _, **fields: counted.extend({fields["parameters"]} if "values" not in fields else ())
+    )
+    settings = SettingsInEffect(torch, session)  # type: ignore[arg-type]
+    settings.hook_optimizers(InTurn)
+    models = [torch.nn.Linear(4, 1) for _ in range(3)]
+    optimizers = [InTurn(model.parameters()) for model in models]
+    counters = StepCounters(
+        Session(str(tmp_path), launched=True), torch.Tensor, EvaluationDetector(torch.is_grad_enabled), dict
+    )
+
+    def look(*stepped: int) -> None:
+        for number in stepped:
+            counters.buffer.records.append((id(optimizers[number]), time.perf_counter(), 0, 0))
+        counters.read()
+        settings.check(recent=counters.recent_optimizers)
+
+    settings.optimizer_stepped(optimizers[0])
+    look(0)
+    assert counted == [15]
+    look(*[0] * 20)
+    look(0)
+    assert counted == [15, 5]
+    settings.optimizer_stepped(optimizers[1])
+    settings.model_searched = False  # another loop
+    look(1)
+    look(*[1] * 20)
+    look(1)
+    assert counted == [15, 5, 5]
+    look(*[1, 2] * 20)
+    look(1, 2)
+    assert counted[3:] == [10], "which step together count together"
+
+
 class Optimizer:
     """One without parameters."""
 

@@ -52,7 +52,9 @@ class Instrumentation:
         )
         self.counters.on_flush.append(self._read_batch_again)
         self.counters.on_flush.append(
-            lambda: self._settings_in_effect.check(self.counters.accumulation, self.counters.optimizers)
+            lambda: self._settings_in_effect.check(
+                self.counters.accumulation, self.counters.optimizers, self.counters.recent_optimizers
+            )
         )
         settings = json_variable("TUNER_INJECT") or {}
         self._settings_in_effect.requested = tuple(settings)

@@ -64,6 +64,9 @@ class SettingsInEffect:
         self._first_rate: float | None = None
         self._constructed: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self.model_searched = self._compiled = self._has_arguments = False
+        self._recent: frozenset[int] | None = None
+        self._recent_before: frozenset[int] | None = None
+        self._counted: frozenset[int] = frozenset()
         self._model: Callable[[], Any] = lambda: None
         self._parameter: Callable[[], Any] = lambda: None
 
@@ -194,7 +197,13 @@ class SettingsInEffect:
     def _find_model(self) -> None:
         """Read the outermost module with the optimizer's parameters, among all objects (about 100 ms per million)."""
         self.model_searched = True
-        optimized = [each for optimizer in self._constructed for each in _parameters_of(optimizer)]
+        optimizers = {id(each): each for each in self._constructed}
+        if self._recent is not None and self._optimizer is not None:  # of models that are trained in turn, that of now
+            now = id(self._optimizer())
+            optimizers = {key: optimizers[key] for key in self._recent if key in optimizers and now in self._recent}
+            optimizers = optimizers or {now: self._optimizer()}
+        self._counted = frozenset(optimizers)
+        optimized = [each for optimizer in optimizers.values() for each in _parameters_of(optimizer)]
         trained = self._parameter() if not optimized else next(iter(_parameters_of(self._optimizer())), None)
         wanted = set(map(id, optimized or [trained]))
         # `type()` rather than `isinstance`, because lazy proxies load their target on attribute access.
@@ -206,11 +215,16 @@ class SettingsInEffect:
             self._session.report("plan", **count_parameters(*models, optimized=optimized or None))  # of a GAN both
             self._inspect_model(model)
 
-    def check(self, accumulation: int | None = None, optimizers: int = 1) -> None:
+    def check(self, accumulation: int | None = None, optimizers: int = 1, recent: frozenset[int] | None = None) -> None:
         """Read torch's global switches and report what changed.
 
-        `accumulation` is that of a plain loop, as counted; `optimizers` make a step together.
+        `accumulation` is that of a plain loop, as counted; `optimizers` make a step together. `recent` are those called
+        lately, by `id`: whose models are trained now once they are the same twice.
         """
+        if recent is not None and recent == self._recent_before and recent != self._recent:
+            self._recent = recent
+            self.model_searched = self.model_searched and recent == self._counted
+        self._recent_before = recent
         if optimizers > 1 or "optimizers" in self._current:
             self._current["optimizers"] = optimizers
         # Of several that step together, such as one for the parameters of the loss, that of most parameters.

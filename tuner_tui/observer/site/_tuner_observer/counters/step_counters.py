@@ -111,6 +111,9 @@ class RecordBuffer:
         self.due_s = 0.0
 
 
+RECENT_CALLS = 16
+"""An optimizer that has not been called in as many calls has no part in the training at this moment."""
+
 MAX_PRINTED = 128
 """Steps after which something was printed, of which one `steps` event has the output."""
 
@@ -195,6 +198,8 @@ class StepCounters:
         self._newest_plan: tuple[int | None, int | None] = (None, None)
         self._gradients_s: float | None = None
         self._backwards: dict[int, int] = {}
+        self._read_calls = 0
+        self._last_calls: dict[int, int] = {}
         self._thread = threading.get_ident()
         self._output = 0
         self._printed: deque[tuple[int, int]] = deque(maxlen=MAX_PRINTED)
@@ -225,6 +230,13 @@ class StepCounters:
     def was_fed_once(self) -> bool:
         """Whether a loader was read before the first step alone, and many steps have followed."""
         return self._totals.has_loader and self._fed_steps == 1 and self._unfed_steps > MAX_STEPS_OF_A_BATCH
+
+    @property
+    def recent_optimizers(self) -> frozenset[int] | None:
+        """The optimizers of the last calls, by `id`; None if there were few calls, or where a Trainer reports."""
+        if self._read_calls < RECENT_CALLS or self.trainer_reports:
+            return None
+        return frozenset(key for key, call in self._last_calls.items() if self._read_calls - call < RECENT_CALLS)
 
     def forget_loader(self) -> tuple[int, int]:
         """Count as without a loader from now on. Returns the samples of a batch that it gave, and of all."""
@@ -487,6 +499,8 @@ class StepCounters:
         """Count a step. Several optimizers that alternate make one step together; a batch between them makes two."""
         gradients = backwards - self._backwards.get(key, 0)
         self._backwards[key] = backwards
+        self._read_calls += 1
+        self._last_calls[key] = self._read_calls
         if gradients > 0 and not self._totals.has_loader:
             self._accumulated[gradients] = self._accumulated.get(gradients, 0) + 1
         if key == self._alone:  # nearly every step: the optimizer of the two steps before
