@@ -46,7 +46,7 @@ def test_optimizers_that_alternate_or_follow_each_other(tmp_path: Path, order: s
 def test_models_that_are_trained_in_turn_are_counted_alone(tmp_path: Path) -> None:
     """The folds of a cross-validation are all made before the first one trains."""
 
-    class InTurn(torch.optim.SGD):  # type: ignore[misc]
+    class InTurn(torch.optim.SGD):  # type: ignore[name-defined]
         def add_param_group(self, group: Any) -> None:
             super().add_param_group(group)
 
