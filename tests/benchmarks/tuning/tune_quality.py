@@ -1,8 +1,9 @@
 """Result of the tuner relative to a full grid, and its share of the grid's time, over random trainings.
 
-Run: `python -m tests.benchmarks.tuning.tune_quality [trainings] [first seed] [gpus]`. The chosen settings are judged
-by their true throughput, without noise, relative to the best point of the grid that leaves the reserve free. Each run
-of grid and search takes its simulated time; with `gpus`, the search runs a trial on each of them at once.
+Run: `python -m tests.benchmarks.tuning.tune_quality [trainings] [first seed] [gpus] [other]`. The chosen settings are
+judged by their true throughput, without noise, relative to the best point of the grid that leaves the reserve free. Each
+run of grid and search takes its simulated time; with `gpus`, the search runs a trial on each of them at once. With the
+word `other` the trainings are those of `other_training`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from tests.benchmarks.tuning.batch_search import quantile
+from tests.benchmarks.tuning.other_training import other_training
 from tests.benchmarks.tuning.simulated_training import (
     OUT_OF_MEMORY_S,
     Knobs,
@@ -131,9 +133,11 @@ def _spread(values: list[float], share: float) -> str:
 
 def main() -> None:
     """The figures."""
-    count, first, gpus = (int(word) for word in (*sys.argv[1:], *("2000", "0", "1")[len(sys.argv) - 1 :]))
-    outcomes = [tuned(random_training(seed), gpus) for seed in range(first, first + count)]
-    print(lines(outcomes))
+    words = [word for word in sys.argv[1:] if word != "other"]
+    count, first, gpus = (int(word) for word in (*words, *("2000", "0", "1")[len(words) :]))
+    make = other_training if "other" in sys.argv else random_training
+    trainings = [training for seed in range(first, first + count) if (training := make(seed)) is not None]
+    print(lines([tuned(training, gpus) for training in trainings]))
 
 
 if __name__ == "__main__":

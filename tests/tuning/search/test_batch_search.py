@@ -7,6 +7,7 @@ import statistics
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.benchmarks.tuning.batch_search import (
     Finder,
@@ -19,8 +20,8 @@ from tests.benchmarks.tuning.batch_search import (
 )
 from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu, fragmented_gpu, probe, random_gpu
 from tuner_tui.advice.batch_scaling import divisors
-from tuner_tui.memory.fit import PeakModel
-from tuner_tui.tuning.search.batch_search import MAX_PROBES, BatchSearch
+from tuner_tui.memory.fit import PeakModel, PeakPoint
+from tuner_tui.tuning.search.batch_search import MAX_PROBES, BatchProbe, BatchSearch
 
 GIB = 2**30
 
@@ -165,3 +166,13 @@ def test_a_size_that_failed_a_second_time_is_not_trusted() -> None:
     assert searched.best == probe(32, 40 * GIB)
     again = after(searched, probe(32, None))
     assert again.best == probe(16, 30 * GIB)
+
+
+def test_the_next_size_allowed_is_run_where_the_line_through_two_sizes_has_room() -> None:
+    """What is resident is unknown, so that the peak might bend; the next size allowed is twice the last one."""
+    points = [BatchProbe(size, PeakPoint(size, 38 * GIB, (35 + size) * GIB)) for size in (1, 2)]
+    search = BatchSearch(42 * GIB, 8, probes=tuple(points), allowed=(1, 2, 4, 8))
+    proposal = search.propose()
+    assert proposal is not None
+    assert proposal.batch == 4
+    assert replace(search, careful=True).propose() is None

@@ -6,6 +6,7 @@ import pytest
 
 from tests.benchmarks.tuning.simulated_training import GIB, recorded
 from tests.tuning.search.builders import (
+    GPU,
     linear_measurement,
     measured,
     out_of_memory,
@@ -53,6 +54,13 @@ def test_where_nothing_fits_it_says_so() -> None:
     assert search.conclusion.winner == START
     assert "Not even the smallest" in search.conclusion.sentence
     assert len(search.trials) <= 8
+
+
+def test_where_all_that_ran_left_too_little_memory_it_does_not_say_that_nothing_fits() -> None:
+    start = Settings(per_device_train_batch_size=1, gradient_accumulation_steps=1)
+    runs = iter((measured(100.0, int(0.99 * GPU)),))
+    search = run_search(Search(start, space(start)), lambda trial: next(runs, out_of_memory()))
+    assert "left too little memory free" in search.conclusion.sentence
 
 
 def test_without_a_known_bound_of_memory_it_falls_by_halves() -> None:

@@ -303,3 +303,85 @@ def test_memory_that_the_optimizer_step_takes_is_no_samples() -> None:
     start = Settings(per_device_train_batch_size=1, gradient_accumulation_steps=2)
     search = run_search(Search(start, replace(space(start), candidates={})), run)
     assert search.conclusion.winner.per_device_train_batch_size == 2
+
+
+def test_memory_that_hardly_grows_is_found_by_a_smaller_size_where_there_is_no_estimate() -> None:
+    start = Settings(per_device_train_batch_size=2, gradient_accumulation_steps=2)
+    search = Search(start, space(start, hold_effective_batch=False))
+    search = run_search(search, lambda trial: linear_measurement(trial, base=21 * GIB, sample=GIB // 8))
+    assert sizes(search)[2] == 1, "a second point for the memory model"
+    assert search.conclusion.winner.per_device_train_batch_size >= 12
+
+
+def test_a_change_that_runs_out_of_memory_is_tried_with_a_smaller_micro_batch() -> None:
+    """Compiling takes more memory at first, and is worth half the micro batch."""
+
+    def run(trial: Trial) -> Measurement:
+        micro = trial.settings.per_device_train_batch_size
+        compiled = trial.settings.torch_compile
+        if compiled and micro > 4:
+            return out_of_memory()
+        return measured((150.0 if compiled else 100.0) * micro / (micro + 1), micro * GIB)
+
+    start = Settings(per_device_train_batch_size=8, gradient_accumulation_steps=1, precision="bf16")
+    search = run_search(Search(start, space(start)), run)
+    assert (search.conclusion.winner.torch_compile, search.conclusion.winner.per_device_train_batch_size) == (True, 4)
+
+
+def test_no_workers_are_tried_where_more_of_them_wait_as_long() -> None:
+    """Handing over a batch takes as long as computing it, with however many workers."""
+
+    def run(trial: Trial) -> Measurement:
+        handed_over = trial.settings.dataloader_num_workers > 0
+        waits = StepBreakdown(data_wait=0.4 if handed_over else 0.1, optimizer=0.0, padding=0.0)
+        return measured(100.0 if handed_over else 150.0, breakdown=waits)
+
+    start = Settings(gradient_accumulation_steps=1, dataloader_num_workers=2, precision="bf16", torch_compile=True)
+    search = run_search(Search(start, space(start)), run)
+    assert search.conclusion.winner.dataloader_num_workers == 0
+
+
+def test_what_gained_nothing_with_a_tiny_micro_batch_is_tried_again_with_a_large_one() -> None:
+    """With fewer than 8 samples the launches take all of the time, in either precision."""
+
+    def run(trial: Trial) -> Measurement:
+        micro = trial.settings.per_device_train_batch_size
+        each_s = 0.001 if trial.settings.precision != "fp32" else 0.004
+        peak = 21 * GIB + (GIB // 64 if trial.settings.gradient_checkpointing else GIB) * micro
+        rate = micro / max(0.03, each_s * micro)
+        return measured(rate, peak, resident_bytes=21 * GIB) if peak <= GPU else out_of_memory()
+
+    start = Settings(per_device_train_batch_size=1, gradient_accumulation_steps=64)
+    candidates = {"precision": ("fp32", "bf16"), "gradient_checkpointing": (False, True)}
+    search = run_search(Search(start, replace(space(start), candidates=candidates)), run)
+    assert search.conclusion.winner.precision == "bf16"
+    assert search.conclusion.winner.per_device_train_batch_size >= 32
+
+
+def test_a_run_that_is_slower_than_its_change_can_make_it_is_repeated() -> None:
+    """Another program slows down the first trial of the fused optimizer for all of its length."""
+    fused: list[float] = [70.0, 130.0, 130.0]
+
+    def run(trial: Trial) -> Measurement:
+        if trial.settings.optim == "adamw_torch_fused":
+            return measured(fused.pop(0) if len(fused) > 1 else fused[0])
+        return measured(100.0, breakdown=StepBreakdown(data_wait=0.0, optimizer=0.4, padding=0.0))
+
+    start = Settings(gradient_accumulation_steps=1, optim="adamw_torch", precision="bf16", torch_compile=True)
+    search = run_search(Search(start, space(start)), run)
+    assert search.conclusion.winner.optim == "adamw_torch_fused"
+
+
+def test_one_run_far_below_two_that_agree_is_no_noise() -> None:
+    search = Search(START, space(START))
+    for rate in (100.0, 60.0, 101.0):
+        trial = search.propose()
+        assert trial is not None
+        search = recorded(search, trial, measured(rate))
+    trial = search.propose()
+    assert trial is not None
+    assert trial.purpose == "batch"
+    assert search.best is not None
+    # Were the second one counted, the gain would be within the noise.
+    search = recorded(search, trial, measured(108.0))
+    assert search.best.trial.settings == trial.settings

@@ -111,7 +111,7 @@ class BatchSearch(Struct, frozen=True):
                 proposal = BatchProposal(max(between, best + 1), "far below the size that failed")
         proposal = self._allowed_below(proposal)
         if proposal.batch <= best or (len(self.probes) > 1 and proposal.batch < best * (1 + MIN_GROWTH)):
-            return self._second_point(best)
+            return self._second_point(best) or self._by_straight_line(best)
         return proposal
 
     def _below_failure(self) -> BatchProposal:
@@ -146,13 +146,21 @@ class BatchSearch(Struct, frozen=True):
         return BatchProposal(batch, proposal.reason)
 
     def _second_point(self, best: int) -> BatchProposal | None:
-        """Return a smaller size as a second point for the memory model, if only few sizes are allowed."""
-        if self.allowed is None or len(self._points) != 1:
+        """Return a smaller size as a second point for the memory model, if no larger one is known to fit."""
+        sizes = self.allowed or range(1, self.max_batch + 1)
+        if len(self._points) != 1 or not best or best >= min(sizes[-1], self.max_batch):
             return None
-        if not best or best >= min(self.allowed[-1], self.max_batch):
-            return None
-        smaller = [size for size in self.allowed if size <= best // 2]
+        smaller = [size for size in sizes if size <= best // 2]
         return BatchProposal(smaller[-1], "a second point for the memory model") if smaller else None
+
+    def _by_straight_line(self, best: int) -> BatchProposal | None:
+        """Return the next allowed size up to twice the best, if it fits unless the peak bends upwards."""
+        model, most = fit(self._points), min(2 * best, self._failed - 1)
+        following = [size for size in self.allowed or () if best < size <= most]
+        if model is None or self._is_cautious or not following:
+            return None
+        fits = model.straight().largest_batch(self.limit_bytes) >= following[0]
+        return BatchProposal(following[0], "the line through both trials has room for it") if fits else None
 
     def _first(self) -> BatchProposal:
         """Return a size that is safe even if the estimate is far too small; one sample without an estimate."""
@@ -171,7 +179,7 @@ class BatchSearch(Struct, frozen=True):
             one_more = min(last.batch + 1, model.straight().largest_batch(self.limit_bytes))
             batch = max(model.largest_batch(self.limit_bytes), one_more)
             proposed = BatchProposal(batch, "the largest that fits by the memory model")
-        elif self.prior is not None:
+        elif self.prior is not None and (len(self._points) == 1 or self._is_cautious):
             proposed = BatchProposal(self._by_prior(self.prior), "the estimate, corrected by the first trial")
         else:
             proposed = BatchProposal(self._likely(last), "likely to fit: little memory depends on the batch")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tuner_tui.core.units import format_share
 from tuner_tui.settings.model import FIELDS, Settings
@@ -13,12 +14,20 @@ from tuner_tui.tuning.search import knobs
 from tuner_tui.tuning.search.baseline import fields_not_applied
 from tuner_tui.tuning.search.knobs import KnobChange, knob_changes, loader_changes
 from tuner_tui.tuning.search.micro_batch import MicroBatchSizes, group_by_knobs, knobs_of
-from tuner_tui.tuning.search.results import SearchContext, SettingsResult, is_better
-from tuner_tui.tuning.search.space import CHECKPOINTING, MICRO, NOT_REACHED
+from tuner_tui.tuning.search.results import MAX_SLOWDOWN, SearchContext, SettingsResult, is_better
+from tuner_tui.tuning.search.space import CHECKPOINTING, MICRO, NOT_REACHED, PERSISTENT, PIN, PREFETCH, WORKERS
 from tuner_tui.tuning.trial import SkippedChange, Trial
 
 RETRY_BOUND_GROWTH = 2.0
 """Growth of the bound after which a rejected change is tried again: other changes have shifted the time of a step."""
+RETRY_MICRO_GROWTH = 4
+"""The same of the micro batch for knobs of the computation: small ones may be bound by the launches of kernels."""
+
+
+SAME_WAIT = 0.9
+"""The share of a wait for data from which another one is as long."""
+HARMLESS = {"precision", "tf32", "optim", knobs.SAMPLING, PREFETCH, PERSISTENT, PIN}
+"""Knobs of which no value to be tried is much slower than the one before."""
 
 
 class Candidates(Struct, frozen=True):
@@ -42,6 +51,18 @@ class Candidates(Struct, frozen=True):
             )
             for change in self.changes()
         ]
+
+    def repeats(self) -> list[Trial]:
+        """Return the trials to run again: one that was slower than its change can make it may have been disturbed."""
+        results, again = self.context.results, []
+        for trial in (completed.trial for completed in self.context.trials):
+            after, before = results.get(trial.settings), None if trial.base is None else results.get(trial.base)
+            if not HARMLESS.issuperset(trial.changed) or not after or not before or not before.throughput:
+                continue
+            expected = before.throughput if len(after.runs) == 1 else max(after.rates, default=0.0)
+            if len(after.runs) < 3 and min(after.rates, default=math.inf) < expected * (1 - MAX_SLOWDOWN):
+                again.append(replace(trial, reason="slower than this change can make it: once more"))
+        return again
 
     def changes(self) -> list[KnobChange]:
         """Return the changes worth a trial, in descending order of their bounds.
@@ -114,6 +135,9 @@ class Candidates(Struct, frozen=True):
                 continue
             if any(getattr(completed.trial.settings, name) != value for name, value in change.values.items()):
                 continue
+            grown = self._base.per_device_train_batch_size / completed.trial.settings.per_device_train_batch_size
+            if change.knob in knobs.COMPUTE and grown >= RETRY_MICRO_GROWTH:
+                continue
             if self._says_little(completed.trial):
                 continue
             if completed.measurement.outcome != "measured" or completed.trial.bound is None or change.bound is None:
@@ -160,6 +184,8 @@ class JointMoves(Struct, frozen=True):
         yield from self._overtaking()
         yield from self._checkpointing_on(sizes)
         yield from self._checkpointing_off(sizes)
+        yield from self._smaller_after_failure()
+        yield from self._without_workers()
 
     def skipped(self) -> tuple[SkippedChange, ...]:
         """Return the micro batches that cannot be tried, and why."""
@@ -205,6 +231,35 @@ class JointMoves(Struct, frozen=True):
                 bound = self._ratio_to_best(result) * (1 + change.bound) - 1
                 reason = "computation was faster, but waited for data"
                 yield self._change(change.knob, result.settings.changed(**change.values), bound, reason)
+
+    def _smaller_after_failure(self) -> Iterator[KnobChange]:
+        """A smaller size for knobs that ran out of memory at the only size tried."""
+        results = self.context.results
+        for trial in (completed.trial for completed in self.context.trials if completed.trial.purpose == "knob"):
+            result, base = results.get(trial.settings), None if trial.base is None else results.get(trial.base)
+            if result is None or base is None or not results.exceeds_memory(result) or trial.bound is None:
+                continue
+            sizes = MicroBatchSizes(self.context, result)
+            between = math.isqrt(base.micro * result.micro) if base.micro < result.micro else result.micro // 2
+            micro = sizes.largest_allowed(between)
+            if micro and len(sizes.same_knobs) == 1:
+                bound = self._ratio_to_best(base) * (1 + trial.bound) - 1
+                reason = f"it ran out of memory at micro batch {result.micro}"
+                yield self._change(trial.changed[0], sizes.with_micro(micro), bound, reason)
+
+    def _without_workers(self) -> Iterator[KnobChange]:
+        """No workers, where more of them did not shorten the wait for data: handing batches over may take that time."""
+        best, none = self.best, {WORKERS: 0, PREFETCH: None, PERSISTENT: False}
+        wait, alone = best.breakdown.data_wait or 0.0, best.settings.changed(**none)
+        more = (
+            result
+            for result in self.context.results.results
+            if result.settings.dataloader_num_workers > best.settings.dataloader_num_workers > 0
+            and (result.breakdown.data_wait or 0.0) >= SAME_WAIT * wait
+        )
+        if any(result.settings.changed(**none) == alone for result in more):
+            gain = knobs.gain_without(wait)
+            yield KnobChange(WORKERS, none, gain, "more workers did not shorten the wait for data")
 
     def _checkpointing_on(self, sizes: MicroBatchSizes) -> Iterator[KnobChange]:
         """Gradient checkpointing for a larger micro batch, if memory limits the size and a larger one would pay."""

@@ -163,6 +163,8 @@ class Confirmation(Struct, frozen=True):
         if not self.context.trials:
             return "Nothing was tried."
         last = self.context.trials[-1].measurement
+        if any(completed.measurement.outcome == "measured" for completed in self.context.trials):
+            return "What ran left too little memory free to be safe: use a smaller model or shorter samples."
         if last.outcome == "out-of-memory":
             return "Not even the smallest micro batch fits: use a smaller model, shorter samples or an adapter."
         sentence = last.sentence or f"No trial could be measured; the last one ended as {last.outcome}."

@@ -22,6 +22,8 @@ from tuner_tui.tuning.trial import StepBreakdown
 FILE = Path(__file__).with_name("factors.yaml")
 ATTENTION_KERNELS = ("sdpa-over-eager", "flash_attention_2", "flash_attention_3")
 """Those whose factor is known."""
+COMPUTE = ("precision", "tf32", "attn_implementation", "torch_compile")
+"""Knobs of forward and backward."""
 SAMPLING = "train_sampling_strategy"
 WORKER_MARGIN = 1.25
 """Safety factor on the loading time when the number of workers is computed."""

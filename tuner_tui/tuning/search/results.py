@@ -27,6 +27,8 @@ MAX_STEADY_SPREAD = 0.1
 """Spread above which a run counts as disturbed, such as by a cold cache or another program,"""
 MAX_SPREAD_RATIO = 5.0
 """if it is also this many times the spread of the steadiest run of the same settings."""
+MAX_SLOWDOWN = 0.12
+"""Share by which a run may fall behind equal ones that agree: what slows one alone down more lies outside of it."""
 SAFE_MEMORY_SHARE = 0.75
 """A training that takes at most this share of the limit does not run out of memory on its own."""
 MIN_MEMORY_SAVING = 0.03
@@ -69,7 +71,9 @@ class SettingsResult(Struct, frozen=True, dict=True):
     @cached_property
     def rates(self) -> tuple[float, ...]:
         """The throughput of each measured run; disturbed runs count only if there are no others."""
-        return tuple(throughputs(steady_runs(self.runs), self.tokens))
+        rates = throughputs(steady_runs(self.runs), self.tokens)
+        agreeing = [rate for rate in rates if rate >= max(rates) * (1 - MAX_SLOWDOWN)]
+        return tuple(agreeing if len(agreeing) > 1 else rates)
 
     @cached_property
     def throughput(self) -> float | None:

@@ -20,9 +20,10 @@ from tuner_tui.tuning.search.paired_test import MAX_PAIRS, MIN_PAIRS
 from tuner_tui.tuning.search.results import SearchContext
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion
 
-MAX_TRIALS = 60
-MAX_CHANGES = MAX_TRIALS - 2 * MAX_PAIRS
+MAX_CHANGES = 52
 """Trials after which nothing more is changed, so that what was found is confirmed."""
+MAX_TRIALS = MAX_CHANGES + 4 * MAX_PAIRS
+"""With those that were under way on other GPUs, and pairs that are run anew."""
 
 
 class Search(SearchContext, frozen=True, dict=True):
@@ -92,7 +93,8 @@ class Search(SearchContext, frozen=True, dict=True):
         confirming = any(completed.trial.purpose == "confirm" for completed in self.trials)
         if not confirming and not self.compare_only and len(self.trials) < MAX_CHANGES:
             # The repeat for the noise comes first, but gives way to a change if time is short.
-            changes = (*(() if baseline is None else (baseline,)), *self._candidates.trials())
+            first = () if baseline is None else (baseline,)
+            changes = (*first, *self._candidates.repeats(), *self._candidates.trials())
             if changes:
                 return changes
         last = self.confirming_trial()
