@@ -15,14 +15,12 @@ from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import FILLED, line_width, plain_text
 from tuner_tui.view.charts import (
     Axes,
-    BarMark,
     BarPart,
     Curve,
     Mark,
     area_lines,
     axis_end,
     axis_range,
-    bar_marks,
     blocks,
     curve_rows,
     gauge,
@@ -98,13 +96,6 @@ def test_the_heights_of_one_row_tell_rest_half_and_full_load_apart() -> None:
     rows = [plain_text(area_lines((level, level), 100.0, 1, "good")[0]) for level in levels]
     assert rows == ["⣀", "⣀", "⣤", "⣶", "⣿"]
     assert [to_ascii(row[0]) for row in rows] == ["_", "_", "=", "#", "#"]
-
-
-def test_marks_stand_below_their_share_and_leave_out_texts_without_room() -> None:
-    peak, estimate = BarMark(0.5, "▲", "peak 40"), BarMark(0.7, "◇", "next run 56", low=0.65, high=0.75)
-    assert plain_text(bar_marks([peak, estimate], 60)).rstrip() == f"{'peak 40 ▲':>30}{'╌╌╌◇╌╌╌ next run 56':>27}"
-    assert plain_text(bar_marks([peak, estimate], 30)).rstrip() == f"{'peak 40 ▲':>15}{'╌◇╌':>7}"
-    assert plain_text(bar_marks([peak], 12)) == "     ▲      "
 
 
 @given(st.integers(1, 130), st.integers(1, 40), st.integers(0, 300))

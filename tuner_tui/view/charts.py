@@ -112,43 +112,6 @@ def stacked_bar(parts: Sequence[BarPart], width: int) -> tuple[Line, list[Line]]
     return line(*spans, " " * (width - filled)), legend
 
 
-class BarMark(NamedTuple):
-    """A mark below a bar at a share of the whole, with a text; `low` and `high` are the ends of its uncertainty."""
-
-    share: float
-    sign: str
-    text: str
-    style: Style = ""
-    low: float | None = None
-    high: float | None = None
-
-
-def bar_marks(marks: Sequence[BarMark], width: int) -> Line:
-    """Return the line below a bar: the sign of each mark at its place, its text where there is room next to it."""
-    cells = [TextSpan(" ")] * max(0, width)
-
-    def put(start: int, text: str, style: Style) -> None:
-        cells[start : start + len(text)] = [TextSpan(character, style) for character in text]
-
-    def at(share: float) -> int:
-        return max(0, min(width - 1, round(share * width) - 1))
-
-    for mark in marks if width else ():
-        if mark.low is not None and mark.high is not None:
-            put(at(mark.low), "╌" * (at(mark.high) - at(mark.low) + 1), mark.style)
-    for mark in marks if width else ():
-        put(at(mark.share), mark.sign, mark.style)
-    for mark in marks:
-        right = at(mark.share if mark.high is None else mark.high) + 2
-        left = at(mark.share if mark.low is None else mark.low) - 1 - len(mark.text)
-        for start in (right, left):
-            around = cells[max(0, start - 1) : start + len(mark.text) + 1]
-            if start >= 0 and start + len(mark.text) <= width and all(cell.text == " " for cell in around):
-                put(start, mark.text, mark.style)
-                break
-    return line(*cells)
-
-
 BRAILLE = 0x2800
 DOT_BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bits of the dots of a braille character, by row and column."""

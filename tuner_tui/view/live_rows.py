@@ -24,7 +24,7 @@ from tuner_tui.view.gpu_rows import (
 )
 from tuner_tui.view.host_rows import LOW_CHART, TALLEST_CHART, host_gauges, host_rows
 from tuner_tui.view.loss_chart import LossScene, best_label, loss_rows
-from tuner_tui.view.run_bars import MARKS_ROW, memory_rows, step_rows, waits_for_core
+from tuner_tui.view.run_bars import memory_rows, step_rows, waits_for_core
 from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows, slowest_rank, times_of_ranks
 from tuner_tui.view.sample_history import WINDOWS, Window, shown_past
 
@@ -158,8 +158,7 @@ def _sections(scene: LiveScene, width: int, height: int) -> Callable[[Layout, in
     step = [] if state is None else step_rows(state, scene.causes, width, waits_for_core(scene.recent))
 
     def run_sections(layout: Layout) -> list[list[Line]]:
-        shown = memory if layout.details else memory[:MARKS_ROW] + memory[MARKS_ROW + 1 :]
-        bars = step + shown if layout.names else step[:1] + shown[:1]
+        bars = step + memory if layout.names else step[:1] + memory[:1]
         figures = run[: None if layout.figures or not charted else 1]
         return [bars, figures, ranks[: None if layout.figures else int(ranks_differ)]]
 

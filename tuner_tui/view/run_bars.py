@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tuner_tui.core.units import format_share
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import LABEL, WARN, Line, Style, TextSpan, labelled_flow, labelled_row, line
-from tuner_tui.view.charts import BarMark, BarPart, bar_marks, stacked_bar
+from tuner_tui.view.charts import BarPart, stacked_bar
 from tuner_tui.view.estimate_rows import figures_of
 from tuner_tui.view.run_rows import peak_bytes
 
@@ -34,8 +34,6 @@ STEP_STYLES: Mapping[str, Style] = {
     DATA: "fill-dim", NO_CORE: "fill-strong", OTHER_RANKS: "fill-gauge", COMPUTE: "fill-curve",
     OPTIMIZER: "fill-second", REST: "fill-gauge", EVALUATION: "fill-good", SAVING: "fill-strong", START_UP: "fill-dim",
 }  # fmt: skip
-MARKS_ROW = 1
-"""The row of the marks, directly below the bar of the memory."""
 
 
 def step_shares(state: RunState) -> tuple[dict[str, float], str]:
@@ -144,11 +142,10 @@ def time_rows(
 
 
 def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOutlook | None, width: int) -> list[Line]:
-    """Return the bar of what fills the memory, by the run if one has measured it, else by the estimate; and its marks.
+    """Return the bar of what fills the memory, by the run if one has measured it, else by the estimate.
 
-    The marks below are the peak of the run so far, and the estimate of the next run with its uncertainty. Without a run
-    the parts that have no room for their names in the bar are named below them. The RAM has a gauge, with the rest of
-    the machine.
+    Below it stand the names of small parts, the peak of the run so far, and the estimate of the next run with its
+    uncertainty. The RAM has a gauge, with the rest of the machine.
     """
     estimate = None if outlook is None or not outlook.on_gpu else outlook.estimate
     gpu = _fullest_gpu(sample) if state is not None else None
@@ -158,22 +155,18 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
     if not sizes or not capacity:
         return []
     too_large = not measured and estimate is not None and estimate.verdict == "too large"
-    # Beyond a mark of what there is stands what does not fit.
+    # What does not fit is a part of the bar, too.
     whole = max(sum(sizes.values()), capacity) if too_large else capacity
     figure, parts = _memory_parts(sizes, capacity, whole)
-    marks = [BarMark(capacity / whole, "▲", f"{figure}: too large", "bad")] if too_large else []
+    remarks = [TextSpan(f"{figure}: too large", "bad")] if too_large else []
     peak = None if state is None else peak_bytes(state)
     if measured and peak is not None:
-        marks.append(BarMark(peak / whole, "▲", f"peak {f.gib(peak)} GiB"))
+        remarks.append(TextSpan(f"peak {f.gib(peak)} GiB", "dim"))
     if estimate is not None and not too_large:
         # Until a run measures its memory the bar is that of the estimate, with which it was started.
         name = "next run" if measured or state is None else "estimate"
-        share, low, high = (size / capacity for size in (estimate.total_bytes, estimate.low_bytes, estimate.high_bytes))
-        figures = figures_of(replace(estimate, capacity_bytes=None))
-        marks.append(BarMark(share, "◇", f"{name} {figures}", "curve", low, high))
-    room = max(0, width - LABEL)
-    bar, *legend = named_bar("memory", parts, width)
-    return [bar, line(" " * LABEL, *bar_marks(marks, room)), *legend]
+        remarks.append(TextSpan(f"{name} {figures_of(replace(estimate, capacity_bytes=None))}", "curve"))
+    return named_bar("memory", parts, width, *remarks)
 
 
 def _memory_parts(sizes: Mapping[str, float], capacity: float, whole: float) -> tuple[str, list[BarPart]]:
