@@ -99,10 +99,21 @@ def test_the_heights_of_one_row_tell_rest_half_and_full_load_apart() -> None:
 
 
 @given(st.integers(1, 130), st.integers(1, 40), st.integers(0, 300))
-def test_plots_never_outgrow_their_place(width: int, height: int, points: int) -> None:
+def test_plots_are_never_wider_than_their_place(width: int, height: int, points: int) -> None:
     rows = plots_rows(history(points) if points > 1 else History(), None, width, height)
-    assert len(rows) <= height
     assert all(line_width(row) <= width for row in rows)
+
+
+def test_every_metric_that_the_script_logs_has_a_chart_and_its_value_at_a_step() -> None:
+    steps = tuple(float(step) for step in range(0, 100, 10))
+    margins = Series("rewards/margins", "", steps, tuple(step / 100 for step in steps))
+    logged = replace(history(), logged=(margins, replace(margins, name="rewards/chosen")))
+    rows = [plain_text(row) for row in plots_rows(logged, None, 80, 12)]
+    assert len(rows) > 12, "the rest is scrolled to"
+    assert any("rewards/margins  0.90" in row for row in rows)
+    shown = "".join(plain_text(row) for row in plots_rows(logged, None, 120, 40, loss=False, at=45.0))
+    assert "rewards/margins  0.40 at step 40" in shown
+    assert "loss" in shown, "though it is drawn elsewhere"
 
 
 def test_an_area_starts_at_zero_and_is_the_brighter_the_higher_it_is() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import WARN, Line, TextSpan, fit, join_sections, labelled_rows, line, shorten
-from tuner_tui.view.charts import FEW_POINTS, Axes, Curve, curve_rows, legend
+from tuner_tui.view.charts import FEW_POINTS, POINT, Axes, Curve, Mark, curve_rows, legend
 from tuner_tui.view.gpu_rows import (
     TWO_COLUMNS_FROM,
     WALL_FROM,
@@ -194,26 +193,36 @@ SAME_SHARE = 0.01
 """Of a value that changes by no more a plot would be a level line."""
 
 
-def plots_rows(history: History, state: RunState | None, width: int, height: int, loss: bool = True) -> list[Line]:
-    """Return as many plots as fit, most important first; without the `loss` where that is drawn elsewhere.
+def plots_rows(
+    history: History, state: RunState | None, width: int, height: int, loss: bool = True, at: float | None = None
+) -> list[Line]:
+    """Return all plots, most important first, in more rows than `height` if need be; with the values `at` a step.
 
-    Of what stays the same the value alone is shown, in a row below them.
+    The `loss` is left out where it is drawn elsewhere, unless values are asked for. Of what stays the same the value
+    alone is shown, in a row below them.
     """
     last_step, newest_loss = (None, None) if state is None else (state.last_step, state.loss)
 
+    def point(series: Series) -> tuple[float, float] | None:
+        points = Curve("", series.xs, series.ys).points
+        return next((each for each in reversed(points) if at is None or each[0] <= at), None)
+
     def newest(series: Series, number: Callable[[float | None], str]) -> str:
-        return next((number(y) for y in reversed(series.ys) if y is not None and math.isfinite(y)), number(None))
+        return number((point(series) or (0.0, None))[1])
 
     def plot(series: Series, number: Callable[[float | None], str], from_zero: bool) -> Sequence[Line]:
         title = ", ".join(filter(None, (series.name, "" if series.unit == "B" else series.unit)))
-        curve = Curve(newest(series, number), series.xs, series.ys)
+        here = None if at is None else point(series)
+        where, marks = ("", ()) if here is None else (f" at step {here[0]:,.0f}", (Mark(*here, POINT, "strong"),))
+        curve = Curve(newest(series, number) + where, series.xs, series.ys)
         heading, axes = legend(title, (curve,), cell_width), Axes(number, last_step, from_zero=from_zero)
-        return curve_rows(heading, (curve,), axes, cell_width - 1, cell_height)
+        return curve_rows(heading, (curve,), axes, cell_width - 1, cell_height, marks)
 
     results = [(result, f.significant, False) for result in history.results]
     series: Sequence[tuple[Series, Callable[[float | None], str], bool]] = (
         (history.eval_loss, f.significant, False),
         *results[:MAIN_RESULTS],
+        *((logged, f.significant, False) for logged in history.logged),
         (history.grad_norm, f.significant, True),
         (history.samples_s, f.significant, True),
         (history.learning_rate, f.exponent, True),
@@ -224,14 +233,16 @@ def plots_rows(history: History, state: RunState | None, width: int, height: int
     shown = [each for each in recorded if not (each[2] and _stays_the_same(each[0]))] or recorded[:1] or [series[2]]
     plots: list[Callable[[], Sequence[Line]]] = [partial(plot, *each) for each in shown]
     steady = " · ".join(f"{each[0].name} {newest(*each[:2])}" for each in recorded if each not in shown)
-    if loss:
+    if at is not None:
+        plots.insert(0, partial(plot, history.loss, f.metric, False))
+    elif loss:
         scene = LossScene(history.loss, history.eval_loss, last_step, newest_loss)
         plots.insert(0, lambda: loss_rows(scene, cell_width - 1, cell_height))
     below = [line(TextSpan(shorten(f"unchanged: {steady}", width), "dim"))] if steady and height > SHORTEST_PLOT else []
     columns = max(1, min(len(plots), width // NARROWEST_PLOT))
-    lines = max(1, min(-(-len(plots) // columns), (height - len(below)) // SHORTEST_PLOT))
-    cell_width, cell_height = width // columns, (height - len(below)) // lines
-    drawn = [draw() for draw in plots[: columns * lines]]
+    lines = -(-len(plots) // columns)
+    cell_width, cell_height = width // columns, max(min(SHORTEST_PLOT, height), (height - len(below)) // lines)
+    drawn = [draw() for draw in plots]
     rows = [
         line(*(fit(row, cell_width) for row in together))
         for start in range(0, len(drawn), columns)

@@ -16,6 +16,7 @@ def test_two_trainings_in_one_process(trl: ObservedProcess) -> None:
     final = last_steps(trl.events)
     assert (final.step, final.own_steps, final.samples) == (3, 6, 24)
     assert trl.of(Metrics)[-1].loss is not None
+    assert "mean_token_accuracy" in trl.of(Metrics)[-1].others, "what TRL logs besides the loss"
     assert 0 < final.data_wait_s < final.train_s
 
 

@@ -13,6 +13,7 @@ from tests.runs.store.test_codec import events
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import (
+    HistoryBuilder,
     FIRST_STEP_STALL_S,
     phase_at,
     seconds_left,
@@ -162,3 +163,12 @@ def test_a_first_step_gets_ten_minutes() -> None:
     state = fold_all(RunState(), [ev.Phase(t=100.0, rank=0, phase="training")])
     assert phase_at(state, 100.0 + FIRST_STEP_STALL_S - 1) == "training"
     assert phase_at(state, 100.0 + FIRST_STEP_STALL_S + 1) == "stalled"
+
+
+def test_what_is_logged_with_the_loss_has_a_series_of_its_own() -> None:
+    builder = HistoryBuilder()
+    for step in (1, 2):
+        parts, others = {"kl_loss": 0.5 * step}, {"rewards/margins": 0.25 * step, "entropy": float("nan")}
+        builder.add(ev.Metrics(t=float(step), step=step, loss=1.0, parts=parts, others=others))
+    logged = {series.name: series.ys for series in builder.history().logged}
+    assert logged == {"kl loss": (0.5, 1.0), "rewards/margins": (0.25, 0.5), "entropy": (None, None)}

@@ -102,3 +102,17 @@ async def test_the_panels_show_what_arrives() -> None:
         for title in ("loss", "eval loss", "throughput, samples/s", "peak memory", "8 × NVIDIA H100", "torch 2.13.0"):
             await until(pilot, lambda: title in app.text)  # noqa: B023
         assert any("\u2801" <= character <= "\u28ff" for character in app.text)
+
+
+async def test_plots_are_read_at_a_step_with_the_cursor_keys() -> None:
+    plots = PlotsPanel()
+    app = PanelApp(plots)
+    async with app.run_test(size=(100, 20)) as pilot:
+        plots.focus()
+        plots.view = cast("RunView", FakeView(running(START_S), history()))
+        await until(pilot, lambda: "smoothed" in app.text)
+        assert "at step 1,2" not in app.text
+        await pilot.press("left", "left")
+        await until(pilot, lambda: app.text.count("at step 1,2") >= 4)
+        await pilot.press("right", "right")
+        await until(pilot, lambda: "at step 1,2" not in app.text)

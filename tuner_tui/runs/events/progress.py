@@ -7,7 +7,7 @@ memory that does not grow with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import TypeVar
@@ -298,7 +298,7 @@ class History(Struct, frozen=True):
     """Series plotted over the steps of a run, each with at most a few hundred points.
 
     `memory_bytes` is the peak summed over ranks: reserved GPU memory, or resident memory on a CPU. `results` are the
-    other metrics of the evaluations, in the order in which they came.
+    other metrics of the evaluations, `logged` what the training logs with its loss, in the order in which they came.
     """
 
     loss: Series = Series("loss", "")
@@ -308,10 +308,11 @@ class History(Struct, frozen=True):
     grad_norm: Series = Series("gradient norm", "")
     learning_rate: Series = Series("learning rate", "")
     results: tuple[Series, ...] = ()
+    logged: tuple[Series, ...] = ()
 
 
 MAX_RESULTS = 12
-"""Metrics of evaluations that are kept; some are of each class."""
+"""Metrics of evaluations, and of the training, that are kept; some are of each class."""
 MAX_SERIES_POINTS = 600
 """A series of this length is thinned to half; wide terminals have fewer columns of half cells."""
 
@@ -363,8 +364,9 @@ class HistoryBuilder:
 
     def __init__(self) -> None:
         empty = asdict(History()).items()
-        self._series = {name: DownsampledSeries(series) for name, series in empty if name != "results"}
+        self._series = {name: DownsampledSeries(series) for name, series in empty if isinstance(series, Series)}
         self._results: dict[str, DownsampledSeries] = {}
+        self._logged: dict[str, DownsampledSeries] = {}
         self._evaluated_step: int | None = None
         self._ranks: dict[int, _RankCounters] = {}
         self._loss_trust = -1
@@ -386,8 +388,9 @@ class HistoryBuilder:
     def history(self) -> History:
         """The history so far; the same object until an event is added."""
         if self._built is None:
-            results = tuple(series.series() for series in self._results.values())
-            self._built = History(**{name: series.series() for name, series in self._series.items()}, results=results)
+            results, logged = (tuple(each.series() for each in of.values()) for of in (self._results, self._logged))
+            shown = {name: series.series() for name, series in self._series.items()}
+            self._built = History(**shown, results=results, logged=logged)
         return self._built
 
     def _add_evaluation(self, event: Evaluated) -> None:
@@ -398,11 +401,7 @@ class HistoryBuilder:
                 return  # of the best weights, loaded again after the training, or on other data
             self._evaluated_step = event.step
             self._series["eval_loss"].add(event.step, finite(loss))
-        for name, value in results.items():
-            if name not in self._results and len(self._results) < MAX_RESULTS:
-                self._results[name] = DownsampledSeries(Series(name.replace("_", " "), ""))
-            if name in self._results:
-                self._results[name].add(event.step, finite(value))
+        _add_each(self._results, event.step, results)
 
     def _add_metrics(self, event: Metrics) -> None:
         if event.rank not in (None, 0):
@@ -413,6 +412,7 @@ class HistoryBuilder:
         # Losses of two sources differ (one batch, a mean of the last hundred), so a plot has only those of the best
         # source.
         new_trust = trust(event.source, event.summary, event.part)
+        _add_each(self._logged, event.step, {**event.parts, **event.others})
         if event.parts:
             self._parts.update(event.parts)
             if len(self._parts) > 1 and self._loss_trust <= (0 if event.source == BACKWARD else -1):
@@ -433,6 +433,14 @@ class HistoryBuilder:
         self._series["memory_bytes"].add(event.step, known_sum(rank.peak_bytes for rank in self._ranks.values()))
         if rank.base is event and rank.samples_s is not None:
             self._series["samples_s"].add(event.step, known_sum(rank.samples_s for rank in self._ranks.values()))
+
+
+def _add_each(kept: dict[str, DownsampledSeries], step: int, values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+        if name not in kept and len(kept) < MAX_RESULTS:
+            kept[name] = DownsampledSeries(Series(name.replace("_", " "), ""))
+        if name in kept:
+            kept[name].add(step, finite(value))
 
 
 RATE_SPAN_S = 5.0

@@ -390,7 +390,7 @@ class Metrics(Event, frozen=True, kw_only=True):
 
     `summary`: logged together with an evaluation, so the loss is the mean of an epoch or of other batches than the
     last. `part`: by its name, such as `losses/value_loss`, the loss is one of several that add up. `parts` are such
-    losses by their names.
+    losses by their names, `others` what else was logged with them.
     """
 
     story: ClassVar[bool] = False
@@ -398,6 +398,7 @@ class Metrics(Event, frozen=True, kw_only=True):
     summary: bool = False
     part: bool = False
     parts: Mapping[str, float] = field(default_factory=dict)
+    others: Mapping[str, float] = field(default_factory=dict)
     loss: float | None = None
     learning_rate: float | None = None
     grad_norm: float | None = None

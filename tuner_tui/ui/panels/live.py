@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -95,9 +96,19 @@ class LivePanel(Canvas, can_focus=True):
         return self.sample is not None and sample.time_s < self.sample.time_s - RUN_SAMPLES_STALE_S
 
 
-class PlotsPanel(Canvas, can_focus=True):
-    """Shows the downsampled series of the followed run; `loss` is False while the live panel shows that one."""
+READ_AT = 100
+"""Places at which the values of a run can be read, of those that were measured."""
 
+
+class PlotsPanel(Canvas, can_focus=True):
+    """Shows the downsampled series of the followed run; `loss` is False while the live panel shows that one.
+
+    Their values are those `at` a step, or the newest.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS["plots"]]
+
+    at: reactive[float | None] = reactive(None, repaint=False)
     view: reactive[RunView | None] = reactive(None, repaint=False)
     loss: reactive[bool] = reactive(True, repaint=False)
 
@@ -110,4 +121,10 @@ class PlotsPanel(Canvas, can_focus=True):
 
         view = self.view
         history, state = (History(), None) if view is None else (view.history, view.state)
-        return plots_rows(history, state, width, height, self.loss)
+        return plots_rows(history, state, width, height, self.loss, self.at)
+
+    def action_read(self, by: int) -> None:
+        """Show the values at the place before or after; behind the last one are the newest again."""
+        xs = () if self.view is None else self.view.history.loss.xs
+        place = (len(xs) if self.at is None else bisect_left(xs, self.at)) + by * max(1, len(xs) // READ_AT)
+        self.at = xs[max(0, place)] if place < len(xs) else None

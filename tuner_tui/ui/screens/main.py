@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 WHILE_RUNNING, AFTER_RUN = ("train", "tune", "share"), ("stop", "checkpoint", "stacks", "profile")
 WITHOUT_RUN = (*AFTER_RUN, "share", "copy_path")
 """Actions that have nothing to act on."""
-HELPED = ("main", "app", "page", "settings", "troubles", "remedy", "output")
+HELPED = ("main", "app", "page", "settings", "troubles", "remedy", "output", "plots")
 """The tables of keys that the help shows."""
 SEARCHED = 60
 """Characters of an error that are looked for in the output: what follows may be cut or wrapped there."""

@@ -132,6 +132,7 @@ class LoggedValues:
         self._is_of_steps = False
         self._metrics: dict[str, Any] = {}
         self._parts: dict[str, float] = {}
+        self._others: dict[str, float] = {}
         self._evaluated: dict[str, float] = {}
         self._evaluation: dict[str, Any] = {}
         self._evaluations_left = float(EVALUATIONS_AT_ONCE)
@@ -167,6 +168,8 @@ class LoggedValues:
                 self._add_loss(name, kind, number, dict(origin, summary=summary or None))
             elif kind.category != METRIC:
                 self._metrics[kind.category] = number
+            elif name in self._others or len(self._others) < MAX_PARTS:
+                self._others[name] = number
         if not counters.own_steps:
             self.write()
 
@@ -227,8 +230,10 @@ class LoggedValues:
         if self._evaluated:
             self._write_evaluation()
         if "loss" in self._metrics:
-            self._session.report_counters("metrics", dict(self._metrics, parts=self._parts or None))
-            self._metrics, self._parts = {}, {}
+            self._session.report_counters(
+                "metrics", dict(self._metrics, parts=self._parts or None, others=self._others or None)
+            )
+            self._metrics, self._parts, self._others = {}, {}, {}
 
 
 def _flattened(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
