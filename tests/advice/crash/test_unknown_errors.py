@@ -475,3 +475,12 @@ def test_a_package_whose_line_failed_can_be_replaced_only(places: tuple[str, ...
     )
     (finding,) = read(frames(*places) + error)
     assert title in finding.remedies[0].title
+
+
+@pytest.mark.parametrize(
+    ("places", "is_passed_on"),
+    [((PROGRAM, SPAM, "@torch/rim.py:turn|raise ValueError(text)"), False), ((PROGRAM, SPAM), True)],
+)
+def test_what_a_tool_tells_its_caller_is_not_advice_for_the_user(places: tuple[str, ...], is_passed_on: bool) -> None:
+    (finding,) = read(frames(*places) + "ValueError: the rim is bent. Use turn_plate(rim) to bend it back.")
+    assert any("turn_plate(rim)" in offer.why for offer in finding.remedies) is is_passed_on

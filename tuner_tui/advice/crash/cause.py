@@ -64,10 +64,10 @@ UNEXPLAINED = "unknown"
 class CrashCause(Struct, frozen=True):
     """A cause before its remedies are looked up.
 
-    `subject` is the package, precision or argument that it names, `topic` that of its pattern, `role` what the code of
-    `owner` (a package) was doing that failed. `checks` are offered where no remedy is known, and first where a package
-    raised the exception with words of its own and only its code, not the words, was recognised (`is_refusal`). `code`
-    is the failed line, its file and function, and what was logged before.
+    `subject` is the package, precision or argument that it names, `topic` that of its pattern, `role` what the code
+    that failed was doing. `checks` are offered where no remedy is known, and first where a package raised the exception
+    with words of its own and only its code, not the words, was recognised (`is_refusal`). `code` is the failed line,
+    its file and function, and what was logged before; `packages` are those of the calls, the innermost first.
     """
 
     cause: str
@@ -82,7 +82,12 @@ class CrashCause(Struct, frozen=True):
     checks: CallChecks = CallChecks()
     is_refusal: bool = False
     code: str = ""
-    owner: str = ""
+    packages: tuple[str, ...] = ()
+
+    @property
+    def owner(self) -> str:
+        """The package whose code failed, past the tools that it computes with; empty if there is none."""
+        return next((name for name in self.packages if name not in read_data_file(FILE)["tools"]), "")
 
 
 def find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | None:
@@ -150,7 +155,9 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     cause = "unknown" if pattern is None else pattern.cause
     sentence = "" if pattern is None else _sentence(failure, pattern, explanation)
     sentence += _circumstance(failure, topic, reason, before)
-    role = _relation(failure, topic or cause, role) or role
+    innermost = failure.calls[-1] if failure.calls else CodeFrame("", "")
+    sizes = relation_of_sizes(failure.message) if (topic or cause) == "shapes" and role != "collate" else None
+    role = relation_of(topic or cause, f"{failure.message}\n{innermost.name}") or sizes or role
     if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
         topic = UNEXPLAINED
     is_broad = pattern is not None and pattern.raised
@@ -169,7 +176,6 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         evidence, checks = (*evidence, quote_log(hint)), CallChecks((logged, *checks.remedies), say_demand=True)
     is_unsure = pattern is None or not (pattern.regexes or pattern.confidence == "certain")
     is_refusal = is_unsure and failure.refuses and (" " in words or checks.say_demand)
-    innermost = failure.calls[-1] if failure.calls else CodeFrame("", "")
     return CrashCause(
         cause,
         sentence,
@@ -183,7 +189,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         checks,
         is_refusal or (is_empty and pattern is not None) or (topic == "package-versions" and subject is None),
         "\n".join((innermost.statement, innermost.name, hint or "")),
-        next((package for package in packages if package not in read_data_file(FILE)["tools"]), ""),
+        packages,
     )
 
 
@@ -241,13 +247,6 @@ def _circumstance(failure: Failure, topic: str | None, reason: str | None, befor
     is_done = bars and bars[-1][1] == bars[-1][2] and any(reports_progress(line.text) for line in before)
     is_apart = topic in {"tracker", "git-state", "report-failed"}
     return f"; all {bars[-1][2]} steps were done before" if is_apart and is_done else ""
-
-
-def _relation(failure: Failure, topic: str, role: str | None) -> str | None:
-    """The key of the topic's ladder by the numbers or words of the message; None if these decide nothing."""
-    innermost = failure.calls[-1].name if failure.calls else ":"
-    relation = relation_of(topic, f"{failure.message}\n{innermost}")
-    return relation or (relation_of_sizes(failure.message) if topic == "shapes" and role != "collate" else None)
 
 
 def _location(failure: Failure, cause: str, judgement: Judgement, lines: Sequence[LogLine]) -> str | None:

@@ -147,7 +147,10 @@ COMPLETIONS: Mapping[str, Callable[[Finding, CrashCause, Situation, MemoryFigure
 
 def _with_words_of_message(cause: CrashCause, remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
     """The remedies with what the message itself asks for, and with what to check, each where it belongs."""
-    advice, checks = advice_in(cause.message), cause.checks.remedies
+    # What a tool says of calls and arguments is for the package that called it.
+    is_for_caller, calls = cause.owner not in ("", *cause.packages[:1]), pattern_of("calls")
+    offers, checks = advice_in(cause.message), cause.checks.remedies
+    advice = [replace(offer, edits_line=is_for_caller and bool(calls.search(offer.why))) for offer in offers]
     first = "" if cause.topic == UNEXPLAINED or not remedies else remedies[0].name
     if not first:
         is_asked = cause.cause in CAUSES_OF_CALLS and (cause.is_refusal or advice or cause.checks.say_demand)

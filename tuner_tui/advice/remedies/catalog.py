@@ -137,7 +137,7 @@ def _host_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
         return (more, remedy("low-memory-loading"))
     fewer = climb("host-memory", situation)
     has_loader = situation.settings is not None or any("workers" in line or "DataL" in line for line in situation.log)
-    return (*fewer, more) if has_loader else (more, *fewer)
+    return (*fewer, more) if has_loader else (more,)
 
 
 def _contended_cores(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
