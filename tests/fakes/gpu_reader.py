@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable
+from tuner_tui.hardware.driver import GpuUnavailable
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess
 from tuner_tui.hardware.nvml import NvmlGpu, NvmlReader
 from tuner_tui.hardware.sample import GpuSample
@@ -75,7 +75,7 @@ class FakeReader(NvmlReader):
     def open(self) -> Sequence[FakeHandle]:
         self.opening.wait()
         if self.problem is not None:
-            raise GpusUnavailable(self.problem)
+            raise GpuUnavailable(self.problem)
         return self.gpus
 
     def driver(self) -> tuple[str, str]:

@@ -201,10 +201,10 @@ def test_without_the_library_pynvml_is_not_even_imported(box: BoxOf):
     del machine.environment["LD_LIBRARY_PATH"]
     answer = machine.python(
         "import json, sys\n"
-        "from tuner_tui.hardware.driver import GpusUnavailable\n"
+        "from tuner_tui.hardware.driver import GpuUnavailable\n"
         "from tuner_tui.hardware.nvml import NvmlReader\n"
         "try: NvmlReader('libno-such-driver.so.1').open()\n"
-        "except GpusUnavailable as e: print(json.dumps([e.problem.kind, 'pynvml' in sys.modules]))\n"
+        "except GpuUnavailable as e: print(json.dumps([e.problem.kind, 'pynvml' in sys.modules]))\n"
     )
     assert answer == ["no-library", False]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuner_tui.hardware.detect import read_inventory
-from tuner_tui.hardware.driver import GpusUnavailable
+from tuner_tui.hardware.driver import GpuUnavailable
 from tuner_tui.hardware.nvml import NvmlReader
 from tuner_tui.hardware.sampler import open_sampler
 
@@ -21,7 +21,7 @@ MIB = 1024**2
 def _gpus() -> None:
     try:
         NvmlReader().open()
-    except GpusUnavailable as error:
+    except GpuUnavailable as error:
         pytest.skip(error.problem.sentence)
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.hardware.capabilities import abilities
-from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable, gpu_problem
+from tuner_tui.hardware.driver import GpuUnavailable, gpu_problem
 from tuner_tui.hardware.environment import detect_container, logout_warning, sees_host_pids
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, Inventory
 from tuner_tui.hardware.known_gpus import known_gpu
@@ -63,7 +63,7 @@ def read_gpus(
     deadline_s = time.monotonic() + timeout_s
     try:
         handles = daemon_call(reader.open).result(timeout_s)
-    except GpusUnavailable as error:
+    except GpuUnavailable as error:
         return (None, None), (), (error.problem,)
     except TimeoutError:
         return (None, None), (), (gpu_problem(GpuProblemKind.NO_ANSWER),)

@@ -13,20 +13,15 @@ XIDS_FILE = Path(__file__).with_name("xids.yaml")
 PROBLEMS_FILE = Path(__file__).with_name("gpu_problems.yaml")
 
 
-class _GpuError(Exception):
-    """Raised with the arguments of `gpu_problem`, which reads its words only when someone asks for them."""
+class GpuUnavailable(Exception):
+    """A GPU does not answer (it fell off the bus, or its driver hangs), or none of this machine can be read.
+
+    Raised with the arguments of `gpu_problem`, which reads its words only when someone asks for them.
+    """
 
     @property
     def problem(self) -> GpuProblem:
         return gpu_problem(*self.args)
-
-
-class GpusUnavailable(_GpuError):
-    """No GPU of this machine can be read."""
-
-
-class GpuUnavailable(_GpuError):
-    """One GPU does not answer (it fell off the bus, or its driver hangs); the others may."""
 
 
 def gpu_problem(kind: GpuProblemKind, index: int | None = None, error: str = "unknown error") -> GpuProblem:

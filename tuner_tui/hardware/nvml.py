@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable
+from tuner_tui.hardware.driver import GpuUnavailable
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess, MigSlice
 from tuner_tui.hardware.sample import GpuSample
 
@@ -78,11 +78,11 @@ class NvmlReader:
         self._nvml: Any = None
 
     def open(self) -> Sequence[NvmlGpu]:
-        """Start the driver's library; return the GPUs, at least one, in its order. Raises `GpusUnavailable`."""
+        """Start the driver's library; return the GPUs, at least one, in its order. Raises `GpuUnavailable`."""
         try:
             ctypes.CDLL(self._library)
         except OSError as error:
-            raise GpusUnavailable(GpuProblemKind.NO_LIBRARY) from error
+            raise GpuUnavailable(GpuProblemKind.NO_LIBRARY) from error
         import pynvml as nvml
 
         try:
@@ -90,9 +90,9 @@ class NvmlReader:
             count = int(nvml.nvmlDeviceGetCount())
         except nvml.NVMLError as error:
             kind = PROBLEM_KINDS.get(error.value, GpuProblemKind.UNKNOWN)
-            raise GpusUnavailable(kind, None, str(error)) from error
+            raise GpuUnavailable(kind, None, str(error)) from error
         if count == 0:
-            raise GpusUnavailable(GpuProblemKind.NO_GPU)
+            raise GpuUnavailable(GpuProblemKind.NO_GPU)
         self._nvml = nvml
         return [NvmlGpu(nvml, index) for index in range(count)]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tuner_tui.core.daemon_thread import start_daemon_thread
-from tuner_tui.hardware.driver import GpusUnavailable, GpuUnavailable, xid_meaning
+from tuner_tui.hardware.driver import GpuUnavailable, xid_meaning
 from tuner_tui.hardware.environment import allocated_gpus
 from tuner_tui.hardware.host_sampler import HostSampler
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProcess
@@ -145,7 +145,7 @@ class Sampler:
         self._polling = threading.Event()
         self._polling.set()
         self._monitors: tuple[GpuMonitor, ...] = ()
-        self._unavailable: GpusUnavailable | None = None
+        self._unavailable: GpuUnavailable | None = None
 
     @property
     def problem(self) -> GpuProblem | None:
@@ -197,7 +197,7 @@ class Sampler:
         """Opens the driver and starts a thread per GPU; False, with the problem, where there is none (yet)."""
         try:
             gpus = self._reader.open()
-        except GpusUnavailable as error:
+        except GpuUnavailable as error:
             self._unavailable = error
             return False
         self._unavailable = None

@@ -255,18 +255,13 @@ def modelled_job(job: Job | None) -> BuiltinJob | None:
     model = named_model(job)
     if model is None or job.task == "other" or model.endswith((".pth", ".ckpt", ".pkl")):  # weights of any network
         return None
-    task = job.task or _task_of_command(model, job.command)
+    usual = usual_task(model)
+    # The name of a script says the task of a text model, and of one that is not known.
+    is_of_text = usual in TEXT_TASKS or read_config(model) is None
+    task = job.task or (is_of_text and _task_of_script(job.command)) or usual
     if task is None or (task in TEXT_TASKS and names_other_task(model, job.command)):
         return None
     return BuiltinJob(task=task, model=model)
-
-
-def _task_of_command(model: str, command: Sequence[str]) -> Task | None:
-    """The task that the name of a script says of a text model or an unknown one, else what the model is usually for."""
-    usual = usual_task(model)
-    if usual not in TEXT_TASKS and read_config(model) is not None:
-        return usual
-    return _task_of_script(command) or usual
 
 
 def _task_of_script(command: Sequence[str]) -> Task | None:

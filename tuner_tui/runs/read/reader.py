@@ -57,7 +57,8 @@ class RunReader:
         self._sampling = sampling
         self._first_look_bytes = first_look_bytes
         self._clocks = RankClocks()
-        self._state = RunState()
+        self.state = RunState()
+        """The state as of the last poll."""
         self._history = HistoryBuilder()
         self._tails: dict[Path, LineTail] = {}
         self._samples_tail = LineTail(folder.samples)
@@ -80,7 +81,7 @@ class RunReader:
             supervisor = read_supervisor_state(self.folder.state)
             self._host = None if supervisor is None else supervisor.machine.host
         return RunView(
-            state=self._state,
+            state=self.state,
             history=self._history.history(),
             status=read_status(self.folder),
             sample=self._samples[-1] if self._samples else None,
@@ -101,15 +102,10 @@ class RunReader:
         events = self._clocks.corrected(list(decode_events(lines)), time.time())
         events = self._without_false_ends(sorted((*self._unconfirmed, *events), key=lambda event: event.t))
         events = self._events_from_log(events) + events  # before the end, where that is among them
-        self._state = fold_all(self._state, events)
+        self.state = fold_all(self.state, events)
         for event in events:
             self._history.add(event)
         return events
-
-    @property
-    def state(self) -> RunState:
-        """The state as of the last poll."""
-        return self._state
 
     def _without_false_ends(self, events: list[Event]) -> list[Event]:
         # Any process of the training can write to the event files. An end counts when the supervisor, by its state and
@@ -132,8 +128,8 @@ class RunReader:
             return []
         if self._log_follower is None:
             self._log_follower = LogOnlyFollower(self.folder.output_log, self._first_look_bytes)
-        over = self._state.finished is not None or any(isinstance(event, Finished) for event in events)
-        started = bool(self._state.ranks) or any(isinstance(event, Started) for event in events)
+        over = self.state.finished is not None or any(isinstance(event, Finished) for event in events)
+        started = bool(self.state.ranks) or any(isinstance(event, Started) for event in events)
         return self._log_follower.events(time.time(), over=over, observed=started)
 
     def record(self) -> tuple[RunRecord | None, str | None]:

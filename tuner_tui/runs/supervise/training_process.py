@@ -42,21 +42,17 @@ class StopEscalation:
 
     def __init__(self, timeouts: StopTimeouts) -> None:
         self._timeouts = timeouts
-        self._order: Order | None = None
+        self.order: Order | None = None
+        """The strongest order so far; a checkpoint is none."""
         self._ordered_s = 0.0
         self._terminated_s: float | None = None
         self._killed = False
 
-    @property
-    def order(self) -> Order | None:
-        """The strongest order so far; a checkpoint is none."""
-        return self._order
-
     def request(self, order: Order, now: float) -> bool:
         """Take an order; return whether it changes anything."""
-        if order == "checkpoint" or (self._order is not None and ORDERS.index(order) <= ORDERS.index(self._order)):
+        if order == "checkpoint" or (self.order is not None and ORDERS.index(order) <= ORDERS.index(self.order)):
             return False
-        self._order, self._ordered_s = order, now
+        self.order, self._ordered_s = order, now
         return True
 
     # stage        sent when                                                          next stage after
@@ -78,17 +74,17 @@ class StopEscalation:
         """The signal to send at `now`, in monotonic seconds, or None; it counts as sent. `obeys`: the training saves
         and stops when asked to."""
         saves = saving_since is not None and now - saving_since < self._timeouts.saving_s
-        if self._order is None or (saves and self._order != "kill"):
+        if self.order is None or (saves and self.order != "kill"):
             return None
         if self._terminated_s is None:
             evaluation_s = self._timeouts.saving_s if evaluating else 0.0
             grace_s = max(self._timeouts.stop_s, 5 * (step_time_s or 0.0), evaluation_s)
-            if self._order == "stop" and obeys and now - self._ordered_s < grace_s:
+            if self.order == "stop" and obeys and now - self._ordered_s < grace_s:
                 return None
             self._terminated_s = now
             return signal.SIGTERM
         late = now - max(self._terminated_s, self._ordered_s) >= self._timeouts.kill_s
-        if self._order == "kill" and late and not self._killed:
+        if self.order == "kill" and late and not self._killed:
             self._killed = True
             return signal.SIGKILL
         return None
