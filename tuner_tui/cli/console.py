@@ -109,6 +109,11 @@ def print_result(document: Any, as_json: bool, draw: Callable[[int], Iterable[Li
     print_json(document) if as_json else print_rows(draw(report_width()))
 
 
+def print_report(document: Any, as_json: bool, lines: Iterable[str]) -> None:
+    """Print the JSON document of a command, or the lines of its report."""
+    print_json(document) if as_json else print_line("\n".join(lines))
+
+
 def print_rows(rows: Iterable[Line]) -> None:
     print_line("\n".join(row_lines(rows)))
 

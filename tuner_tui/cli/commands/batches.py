@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_json, print_line
+from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_report
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.text import format_table, wrap_text
@@ -41,18 +41,13 @@ def batches(
         if not chosen:
             fail(f"Step {step:,} is not recorded; steps {_span(recorded)} are.", ExitCode.FAILED)
         texts = {} if replay is None else replay.texts
-        if as_json:
-            print_json([{**to_json(batch, whole=True), "texts": texts.get(batch.rank, {})} for batch in chosen])
-            return
+        documents = [{**to_json(batch, whole=True), "texts": texts.get(batch.rank, {})} for batch in chosen]
         shown = [text for batch in chosen for text in _row_lines(batch, texts.get(batch.rank, {}))]
         hint = f"`tuner-tui replay {folder.argument} --step {step}` reads what the rows hold."
-        print_line("\n".join([*_step_lines(chosen), *(shown or [hint])]))
+        print_report(documents, as_json, [*_step_lines(chosen), *(shown or [hint])])
         return
     suspects = read_suspects(folder, RunReader(folder).poll().state)
-    if as_json:
-        steps = {"first_step": recorded[0].step, "last_step": recorded[-1].step}
-        print_json({**steps, "suspects": suspects, "replay": replay})
-        return
+    steps = {"first_step": recorded[0].step, "last_step": recorded[-1].step}
     lines = [f"Steps {_span(recorded)} are recorded."]
     if suspects.common_rows:
         lines.append(f"{len(suspects.sharing)} jumps of the loss share {name_rows(suspects.common_rows)}.")
@@ -63,7 +58,8 @@ def batches(
         lines.append(f"- {len(suspects.suspects) - SUSPECTS_SHOWN} more: `--json` lists all.")
     if not suspects.suspects:
         lines.append("No loss that is not finite and no jump of the loss among them.")
-    print_line("\n".join(part for text in lines for part in wrap_text(text)))
+    report = (part for text in lines for part in wrap_text(text))
+    print_report({**steps, "suspects": suspects, "replay": replay}, as_json, report)
 
 
 def _span(recorded: list[StepBatch]) -> str:

@@ -16,7 +16,7 @@ from tuner_tui.advice.diagnose import diagnose as diagnose_situation
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.settings_check import SettingCheck, verify_settings
 from tuner_tui.advice.situation import Situation, situation_of_run
-from tuner_tui.cli.console import fail, print_json, print_line
+from tuner_tui.cli.console import fail, print_report
 from tuner_tui.core.files import FolderNotFoundError
 from tuner_tui.core.json_struct import to_json
 from tuner_tui.core.text import format_observed, join_sections
@@ -102,13 +102,11 @@ def diagnose(
     outcome = None if situation.job is None else follow_remedies(_folder_of(source))
     situation = situation if outcome is None else replace(situation, outcomes=read_outcomes())
     findings, checks = diagnose_situation(situation), verify_settings(situation)
-    if as_json:
-        print_json(diagnosis_document(findings, checks, outcome, situation.resume))
-    else:
-        followed = [f"Remedy {outcome.statement}."] if outcome else []
-        if situation.resume is not None and not situation.resume.mismatches:
-            followed.append(f"{situation.resume.sentence}.")
-        print_line("\n".join(join_sections([*finding_lines(findings, checks), followed, check_lines(checks)])))
+    followed = [f"Remedy {outcome.statement}."] if outcome else []
+    if situation.resume is not None and not situation.resume.mismatches:
+        followed.append(f"{situation.resume.sentence}.")
+    document = diagnosis_document(findings, checks, outcome, situation.resume)
+    print_report(document, as_json, join_sections([*finding_lines(findings, checks), followed, check_lines(checks)]))
     return findings
 
 

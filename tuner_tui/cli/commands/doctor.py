@@ -13,7 +13,7 @@ import typer
 from tuner_tui.advice.preflight import FileSystem, PreflightCheck, TrainingFile, file_checks, preflight_checks
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, recommend, with_recommended
 from tuner_tui.cli.commands.diagnose import diagnose
-from tuner_tui.cli.console import ExitCode, print_json, print_line, print_rows, report_width
+from tuner_tui.cli.console import ExitCode, print_report, report_width, row_lines
 from tuner_tui.cli.machine import ReadMachine, read_local_machine, start_reading_inventory
 from tuner_tui.cli.options import AsJson, InterpreterPath, PresetName, SettingValues
 from tuner_tui.core.ownership import sharing_problem
@@ -21,6 +21,7 @@ from tuner_tui.core.text import hanging_lines
 from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
 from tuner_tui.hardware.environment import visible_indexes
 from tuner_tui.hardware.interpreter import default_interpreter, find_incompatibilities, probe_versions
+from tuner_tui.hardware.system_info import read_space
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import missing_path_problem
 from tuner_tui.runs.log_parsing.failures import is_log
@@ -92,10 +93,7 @@ def doctor(
         cwd = Path.cwd() if isinstance(job, BuiltinJob) else Path(job.cwd or Path.cwd())
         local = local_files(cwd)
         checks = (*checks, *file_checks(training_file, machine.inventory, machine.interpreter, local, str(state_dir())))
-    if as_json:
-        print_json(checks)
-    else:
-        typer.echo("\n".join(line for check in checks for line in _check_lines(check)))
+    print_report(checks, as_json, (line for check in checks for line in _check_lines(check)))
     if any(check.state == "wrong" for check in checks):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -104,41 +102,30 @@ def _print_hardware(interpreter: Path | None, as_json: bool) -> None:
     reading = start_reading_inventory(BRIEF_TIMEOUT_S)  # while the Python is asked
     python = probe_versions(interpreter or default_interpreter())
     inventory = reading.result(threading.TIMEOUT_MAX)
-    if as_json:
-        print_json(
-            {
-                "inventory": inventory,
-                "usable": {
-                    "cores": inventory.cpu.usable_cores,
-                    "memory_bytes": inventory.memory.usable_bytes,
-                    "gpus": visible_indexes(inventory.gpus, inventory.cuda_visible_devices),
-                },
-                "interpreter": python,
-                "misfits": find_incompatibilities(inventory, python),
-            }
-        )
-    else:
-        print_line(" · ".join(filter(None, (inventory.hostname, inventory.container))))
-        print_rows(hardware_rows(inventory, python, report_width()))
+    document = {
+        "inventory": inventory,
+        "usable": {
+            "cores": inventory.cpu.usable_cores,
+            "memory_bytes": inventory.memory.usable_bytes,
+            "gpus": visible_indexes(inventory.gpus, inventory.cuda_visible_devices),
+        },
+        "interpreter": python,
+        "misfits": find_incompatibilities(inventory, python),
+    }
+    head = " · ".join(filter(None, (inventory.hostname, inventory.container)))
+    print_report(document, as_json, [head, *row_lines(hardware_rows(inventory, python, report_width()))])
 
 
 def local_files(cwd: Path) -> FileSystem:
     """Return this machine's files as a training sees them that starts in `cwd`."""
 
-    def nearest(name: str) -> Path:
-        path = cwd / Path(name).expanduser()
-        return next((folder for folder in (path, *path.parents) if os.path.exists(folder)), Path("/"))  # noqa: PTH110
-
-    def free_bytes(name: str) -> int | None:
-        try:
-            return shutil.disk_usage(nearest(name)).free
-        except OSError:
-            return None
+    def path(name: str) -> Path:
+        return cwd / Path(name).expanduser()
 
     return FileSystem(
-        exists=lambda name: nearest(name) == cwd / Path(name).expanduser(),
-        can_write=lambda name: os.access(nearest(name), os.W_OK | os.X_OK),
-        free_bytes=free_bytes,
+        exists=lambda name: os.path.exists(path(name)),  # noqa: PTH110  Path.exists raises where it may not look
+        can_write=lambda name: (space := read_space(path(name))) is not None and space.writable,
+        free_bytes=lambda name: None if (space := read_space(path(name))) is None else space.free_bytes,
         find_program=shutil.which,
     )
 

@@ -23,7 +23,7 @@ from tuner_tui.advice.recommend.recommendation import recommend, with_recommende
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of
 from tuner_tui.cli.commands.recommend import measured_lengths, print_tracing, time_document
-from tuner_tui.cli.console import fail, print_json, print_note
+from tuner_tui.cli.console import fail, print_note, print_report
 from tuner_tui.cli.estimate_report import (
     breakdown_report,
     estimate_report,
@@ -151,11 +151,8 @@ def print_measured(
         )
     if not isinstance(measured, MeasuredEstimate):
         return False
-    if as_json:
-        figures = {"batch": measured.estimate.batch, **_figures(measured.estimate), "largest_batch": measured.largest}
-        print_json({"job": job, **figures})
-    else:
-        typer.echo("\n".join(measured_report(job, measured)))
+    figures = {"batch": measured.estimate.batch, **_figures(measured.estimate), "largest_batch": measured.largest}
+    print_report({"job": job, **figures}, as_json, measured_report(job, measured))
     return True
 
 
@@ -235,13 +232,11 @@ def print_estimate(
         best, problem = first, str(error)
     if best is None:
         fail(f"The model {estimator.job.model} cannot be estimated. {problem} A short run measures its memory.")
-    if as_json:
-        more = {"expected_time": time_document(expected), "data": lengths and data_document(lengths, settings)}
-        print_json(as_document(estimator, settings, best, problem) | more)
-        return
-    if problem is not None:
+    if problem is not None and not as_json:
         print_note(f"! Less exact, not traced: {problem}")
-    typer.echo("\n".join(estimate_report(estimator, settings, best, expected, lengths)))
+    more = {"expected_time": time_document(expected), "data": lengths and data_document(lengths, settings)}
+    document = as_document(estimator, settings, best, problem) | more
+    print_report(document, as_json, estimate_report(estimator, settings, best, expected, lengths))
 
 
 def data_document(lengths: SampleLengths, settings: Settings) -> dict[str, Any]:
@@ -265,23 +260,19 @@ def print_breakdown(estimator: JobMemoryEstimator, settings: Settings, by: str, 
         traced, remedies = estimator.breakdown(settings)
     except TraceError as error:
         fail(f"--by needs a trace of the model. {error}")
-    if as_json:
-        print_json(
-            {
-                "job": estimator.job,
-                "settings": settings,
-                "peak_at": traced.phase,
-                "tensor_bytes": traced.total,
-                "dtypes": traced.by(lambda part: part.dtype),
-                "parts": traced.parts,
-                "kinds": [
-                    {"kind": kind, "size": size, "remedy": remedies.get(kind)}
-                    for kind, size in traced.by(lambda part: part.kind).items()
-                ],
-            }
-        )
-        return
-    typer.echo("\n".join(breakdown_report(estimator, settings, traced, remedies, by)))
+    document = {
+        "job": estimator.job,
+        "settings": settings,
+        "peak_at": traced.phase,
+        "tensor_bytes": traced.total,
+        "dtypes": traced.by(lambda part: part.dtype),
+        "parts": traced.parts,
+        "kinds": [
+            {"kind": kind, "size": size, "remedy": remedies.get(kind)}
+            for kind, size in traced.by(lambda part: part.kind).items()
+        ],
+    }
+    print_report(document, as_json, breakdown_report(estimator, settings, traced, remedies, by))
 
 
 def print_plans(
@@ -293,10 +284,8 @@ def print_plans(
     plans = plan_gpus(planned, machine.inventory, machine.interpreter, resolved, job, launched, say)
     if all(plan.best is None for plan in plans):
         fail(f"The model {job.model} cannot be estimated. {plans[0].not_traced} A short run measures its memory.")
-    if as_json:
-        print_json({"job": job, "gpus": [_plan_document(plan) for plan in plans]})
-        return
-    typer.echo("\n".join(plan_report(plans)))
+    document = {"job": job, "gpus": [_plan_document(plan) for plan in plans]}
+    print_report(document, as_json, plan_report(plans))
 
 
 def _plan_document(plan: GpuPlan) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import typer
 from msgspec import structs, to_builtins
 from msgspec.structs import replace
 
-from tuner_tui.cli.console import fail, print_json, print_line, print_note
+from tuner_tui.cli.console import fail, print_json, print_line, print_note, print_report
 from tuner_tui.cli.options import AsJson, SettingValues, complete_preset
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_gpus
@@ -56,10 +56,7 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
 def show(name: Annotated[str, typer.Argument(help="Name or file of a preset.")], as_json: AsJson = False) -> None:
     """Print a preset as YAML, with the secrets of its command hidden."""
     loaded = find_preset(name)
-    if as_json:
-        print_json(_document(loaded))
-    else:
-        typer.echo(dump_preset(_without_secrets(loaded.preset)).rstrip())
+    print_report(_document(loaded), as_json, [dump_preset(_without_secrets(loaded.preset)).rstrip()])
     for text in loaded.notes:
         print_note(text)
 
@@ -81,10 +78,7 @@ def save(
     _write(loaded.preset.variant(path.stem, {**loaded.preset.settings, **given}), path, yes, loaded.path)
     for text in loaded.notes:
         print_note(text)
-    if as_json:
-        print_json({"name": path.stem, "path": str(path)})
-    else:
-        typer.echo(f"Saved {path}")
+    print_report({"name": path.stem, "path": str(path)}, as_json, [f"Saved {path}"])
 
 
 def _read_source(source: str | None, name: str) -> LoadedPreset:

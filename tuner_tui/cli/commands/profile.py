@@ -6,7 +6,7 @@ from functools import partial
 
 import typer
 
-from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_json, print_line, print_note, print_result
+from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_note, print_report, print_result
 from tuner_tui.cli.estimate_report import peak_document, peak_report
 from tuner_tui.cli.options import AsJson, RunName
 from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, profile_folder, record_memory
@@ -48,7 +48,7 @@ def profile(
                     f"{folder.id} has ended, and its memory was not recorded: only CUDA's allocator can be.",
                     ExitCode.FAILED,
                 )
-            print_json(list(map(peak_document, peaks))) if as_json else print_line("\n".join(peak_report(peaks)))
+            print_report(list(map(peak_document, peaks)), as_json, peak_report(peaks))
             return
         result = profile_folder(folder, steps, tell)
     except InspectionError as error:

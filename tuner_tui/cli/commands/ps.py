@@ -7,10 +7,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-import typer
-
 from tuner_tui.cli.commands.queue import wake_waiter
-from tuner_tui.cli.console import print_json
+from tuner_tui.cli.console import print_report
 from tuner_tui.cli.options import AsJson
 from tuner_tui.core.text import format_table, single_line
 from tuner_tui.core.units import format_rough_duration, format_short_duration
@@ -32,13 +30,9 @@ def ps(as_json: AsJson = False) -> None:
     await_slurm(folders)
     wake_waiter(runs_dir())
     rows = [list_run_or_damage(folder, now, snapshot) for folder in folders]
-    if as_json:
-        print_json(rows)
-    elif rows:
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        typer.echo("\n".join(list_lines(rows, columns)))
-    else:
-        typer.echo("No runs yet. `tuner-tui run -- COMMAND` starts one.")
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    none_yet = ["No runs yet. `tuner-tui run -- COMMAND` starts one."]
+    print_report(rows, as_json, list_lines(rows, columns) if rows else none_yet)
 
 
 def list_lines(rows: Sequence[RunRow], columns: int | None) -> list[str]:

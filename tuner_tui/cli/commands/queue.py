@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner_tui.cli.console import ExitCode, print_json, print_line, print_note
+from tuner_tui.cli.console import ExitCode, print_note, print_report
 from tuner_tui.cli.options import AsJson
 from tuner_tui.core.text import format_table, hanging_lines, single_line
 from tuner_tui.core.units import format_rough_duration
@@ -40,12 +40,8 @@ def queue(
     failed = restart and not _restart(root)
     wake_waiter(root)
     lines = list_queue(root)
-    if as_json:
-        print_json(lines)
-    elif lines:
-        print_line("\n".join(queue_report(lines, time.time())))
-    else:
-        print_line("The queue is empty. `tuner-tui run --when-free ...` adds a run.")
+    empty = ["The queue is empty. `tuner-tui run --when-free ...` adds a run."]
+    print_report(lines, as_json, queue_report(lines, time.time()) if lines else empty)
     if failed:
         raise typer.Exit(ExitCode.FAILED)
 

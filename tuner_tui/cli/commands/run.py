@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tuner_tui.cli.commands.diagnose import resume_document
 from tuner_tui.cli.commands.queue import wake_waiter
-from tuner_tui.cli.console import ExitCode, fail, print_folder, print_json, print_line, print_note
+from tuner_tui.cli.console import ExitCode, fail, print_folder, print_note, print_report
 from tuner_tui.cli.machine import LocalMachine, read_training_machine
 from tuner_tui.cli.options import Detached, complete_run, complete_setting
 from tuner_tui.cli.run_follower import follow
@@ -146,9 +146,8 @@ def _prove(prepared: PreparedLaunch, steps: int, as_json: bool) -> int:
             f"{folder.id} made no step that could be compared; `tuner-tui diagnose {folder.argument}` says more.",
             ExitCode.FAILED,
         )
-    print_json(resume_document(check)) if as_json else print_line(
-        "\n".join([f"{check.sentence}.", *(f"- {each.sentence}" for each in check.mismatches[1:])])
-    )
+    others = (f"- {mismatch.sentence}" for mismatch in check.mismatches[1:])
+    print_report(resume_document(check), as_json, [f"{check.sentence}.", *others])
     return ExitCode.DONE if check.verdict == "faithful" else ExitCode.FAILED
 
 

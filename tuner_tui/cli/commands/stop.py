@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import asdict
 
-from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_json, print_line, print_note
+from tuner_tui.cli.console import ExitCode, fail, find_run_or_exit, print_note, print_report
 from tuner_tui.cli.options import AsJson, complete_run
 from tuner_tui.runs.events.run_state import checkpoint_refusal
 from tuner_tui.runs.launch.command import LaunchError
@@ -57,10 +57,7 @@ def stop(
     except OSError as error:
         fail(f"The request could not be sent: {error}", ExitCode.FAILED)
     status = read_status(folder)
-    if as_json:
-        print_json({"run": folder.id, **asdict(status)})
-    else:
-        print_line(status.sentence)
+    print_report({"run": folder.id, **asdict(status)}, as_json, [status.sentence])
 
 
 def _stop(folder: RunFolder, status: RunStatus, checkpoint_only: bool, now: bool) -> None:
