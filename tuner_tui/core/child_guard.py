@@ -62,7 +62,6 @@ def _guard(lifeline: int, status: int, orphaned: signal.Signals, work: Callable[
             work()
         os._exit(127)
     os.close(status)
-    code = None
     while (code := _reap(child)) is None and not ended and lifeline not in select.select([lifeline, wakeup], [], [])[0]:
         os.read(wakeup, 4096)
     last = _end_descendants(child)
@@ -80,13 +79,12 @@ def _execute(command: list[str], status: int) -> None:
 
 def _reap(child: int) -> int | None:
     """Reap all ended children; return the exit code of `child` if it is one of them. Raises `ChildProcessError`."""
-    code = None
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == child:
             return os.waitstatus_to_exitcode(status)
         if pid == 0:
-            return code
+            return None
 
 
 def _end_descendants(child: int) -> int | None:

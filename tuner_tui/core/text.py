@@ -14,23 +14,9 @@ REPORT_WIDTH = 100
 """Columns of a report."""
 
 
-def wrap_text(
-    text: str,
-    width: int = REPORT_WIDTH,
-    *,
-    initial_indent: str = "",
-    subsequent_indent: str = "",
-    break_long_words: bool = True,
-) -> list[str]:
-    """`text` in lines of at most `width` cells; `break_long_words` breaks words longer than a line."""
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=initial_indent,
-        subsequent_indent=subsequent_indent,
-        break_long_words=break_long_words,
-        break_on_hyphens=False,
-    )
+def wrap_text(text: str, width: int = REPORT_WIDTH, **options: Any) -> list[str]:
+    """`text` in lines of at most `width` cells, which end between words; `options` are those of `textwrap.wrap`."""
+    return textwrap.wrap(text, width, break_on_hyphens=False, **options)
 
 
 def end_at_word(text: str, most: int) -> str:

@@ -8,7 +8,6 @@ manager, and all below it, is stopped after the last logout.
 from __future__ import annotations
 
 import os
-import pwd
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tuner_tui.core.child_process import run_command
+from tuner_tui.core.ownership import user_name
 from tuner_tui.core.procfs import read_text
 from tuner_tui.hardware.inventory import Gpu, Inventory
 
@@ -141,7 +141,7 @@ MOVED = "systemd-run --user --scope"
 
 def logout_warning(user: str | None = None, root: Path = Path("/")) -> str | None:
     """A sentence on what a logout would end and how to prevent that; None where it ends nothing."""
-    user = pwd.getpwuid(os.getuid()).pw_name if user is None else user
+    user = user_name(os.getuid()) if user is None else user
     # Where this process is in systemd's tree decides: below a session's scope (ssh, console) it ends with the session
     # if logind is set to that; below user@UID.service it ends with the user's last session, unless the user lingers.
     cgroup = read_text(root / "proc/self/cgroup")
