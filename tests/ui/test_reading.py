@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from textual.events import Key
 
 from tests.fakes.ui_backend import FakeBox, FakeEstimates, opened, running
 from tests.ui.pilots import SIZE, app_of, dialog, press_until, said, screen_text, settled, until
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.backend import Backend
+from tuner_tui.ui.screens.help import HelpScreen
 
 CLAIMS = (
     "No run open", "No problems", "No output", "✓", "✗", "default", "micro batch", "peak memory ━", "peak RAM", "fits",
@@ -114,6 +116,17 @@ async def test_what_is_typed_while_the_screen_reads_is_answered_in_its_order_and
         gates.let_all_through()
         await until(pilot, lambda: dialog(pilot) == "Job" and "python t.py" in screen_text(app))
         assert not box.launched
+
+
+async def test_the_help_opens_while_the_screen_reads_and_q_closes_what_is_on_top() -> None:
+    gates = Gates(FakeBox())
+    app = gates.app(None)
+    async with app.run_test(size=SIZE) as pilot:
+        app.post_message(Key("question_mark", "?"))
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        app.post_message(Key("q", "q"))
+        await until(pilot, lambda: app.screen is app.main)
+        assert app.is_running
 
 
 async def test_q_leaves_a_screen_that_never_finishes_reading() -> None:

@@ -69,8 +69,8 @@ class TunerApp(BaseApp):
         self.call_after_refresh(self.run_task, self._open_session)
 
     async def _open_session(self) -> None:
-        self.freeze_startup_objects()
         self._session = await to_daemon_thread(self._load_session)
+        self.freeze_startup_objects()
         await self.session.start(self._start)
         self._can_answer.set()
 

@@ -81,8 +81,10 @@ class BaseApp(App[None]):
         """How many of the start and the changes of size have not led to a whole frame yet."""
         self.typed_s = 0.0
         """When the key was pressed that is handled now, in seconds of the monotonic clock."""
-        self._can_answer = asyncio.Event()
+        self._is_ready, self._can_answer = asyncio.Event(), asyncio.Event()
         self._can_answer.set()
+        self._is_held = False
+        """Whether a key waits until the app can answer."""
         self._input: asyncio.Queue[Event] | None = None
         self._requests: set[object] = set()
         self._holding: set[object] = set()
@@ -108,6 +110,7 @@ class BaseApp(App[None]):
         super()._display(screen, self._cells.wrap(renderable))
 
     def on_ready(self) -> None:
+        self._is_ready.set()
         self.call_after_refresh(self._settle)
 
     def _check_resize(self) -> None:
@@ -169,7 +172,8 @@ class BaseApp(App[None]):
         if self._input is None:
             self._input = asyncio.Queue()
             self.run_worker(self._handle_input(self._input))
-        leaves = isinstance(event, Key) and (event.key == "ctrl+c" or (event.key == "q" and self._input.empty()))
+        is_first = self._input.empty() and not self._is_held and len(self.screen_stack) < 2
+        leaves = isinstance(event, Key) and (event.key == "ctrl+c" or (event.key == "q" and is_first))
         if leaves and not self._can_answer.is_set():
             self.action_leave()
         elif not isinstance(event, Key) or self._input.qsize() < MAX_WAITING_KEYS:
@@ -179,9 +183,15 @@ class BaseApp(App[None]):
         # Textual passes a key up the tree of widgets while the next one goes to whatever has the focus by then. Over a
         # slow line several keys arrive at once: of `/warmup` the letters would be taken as commands by the screen on
         # which `/` is about to open the search.
+        await self._is_ready.wait()
         while True:
-            await self._can_answer.wait()
             event = await events.get()
+            keys = self.screen.active_bindings if self.screen_stack and isinstance(event, Key) else {}
+            bound = keys.get(getattr(event, "key", ""))
+            if bound is None or bound.binding.action not in ("help", "leave"):
+                self._is_held = True
+                await self._can_answer.wait()
+                self._is_held = False
             self.typed_s = event.time
             if self.screen_stack and not self._exit:  # else nothing is left to take it
                 target = self._focused_node
