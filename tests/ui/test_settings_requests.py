@@ -62,7 +62,7 @@ async def test_undo_brings_back_what_was_changed_before_a_preset_was_loaded() ->
 async def test_the_list_of_presets_says_that_a_cpu_only_torch_uses_no_gpu() -> None:
     cpu_only = replace(INTERPRETER, packages={**INTERPRETER.packages, "torch": "2.13.0+cpu"}, torch_cuda=None)
     async with on_screen(FakeBox(interpreter=cpu_only, presets=[listed("large", "For a large GPU")])) as pilot:
-        heading = "Fits the GPU (PyTorch here is CPU-only)"
+        heading = "Would fit the GPU (this PyTorch is CPU-only)"
         await press_until(pilot, lambda: heading in screen_text(pilot.app), "p")
 
 

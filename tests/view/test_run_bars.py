@@ -62,6 +62,14 @@ def test_the_bar_of_several_ranks_is_of_the_one_that_loses_most_between_steps() 
         assert "of rank 1" in "".join(map(plain_text, step_rows(replace(state, ranks=ranks), {}, 100)))
 
 
+def test_a_wait_for_a_core_is_in_all_parts_alike() -> None:
+    shares = {"data": 0.1, "compute": 0.6, "optimizer": 0.3, "between steps": 0.0}
+    row, *names = time_rows("step", shares, {"cpu-contended": 0.6}, 200)
+    text = plain_text(row) + "".join(map(plain_text, names))
+    for part in ("data 10 %", "no free core 60 %", "compute 20 %", "optimizer 10 %"):
+        assert part in text
+
+
 def test_nothing_stands_out_without_a_finding() -> None:
     row, names = step_rows(running(START_S, data_wait=0.31), {}, 100)
     assert "data 31 %" in plain_text(row), "as the finding says"

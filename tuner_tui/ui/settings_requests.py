@@ -398,7 +398,7 @@ def preset_name_problem(name: str) -> str | None:
 
 READING_GROUP, FITTING_GROUP = "checking what fits …", "fits this machine"
 UNMEASURED_GROUP = "made for such a GPU; no estimate before a run"
-UNUSED_GROUP, MEASURED_GROUP = "fits the GPU (PyTorch here is CPU-only)", "measured on other machines"
+UNUSED_GROUP, MEASURED_GROUP = "would fit the GPU (this PyTorch is CPU-only)", "measured on other machines"
 PRESET_GROUPS = (
     "yours", READING_GROUP, FITTING_GROUP, UNMEASURED_GROUP, "for other machines", MEASURED_GROUP, "cannot be read",
 )  # fmt: skip

@@ -114,22 +114,23 @@ def time_rows(
     *remarks: TextSpan,
 ) -> list[Line]:  # fmt: skip
     """Return the bar of shares of the time of `rank`, with the part that the first of `causes` is about in amber."""
-    # The loop believes that it computes; what waits longer does so in the other parts too, but a wait for data is
-    # measured and stays, unless the first finding is about what waits. So each finding and the bar say the same share.
+    # The loop waits for other ranks while it believes to compute, and for a core in all parts alike; but a wait for
+    # data is measured and stays, unless the first finding is about a core. So each finding and the bar say the same.
     avoidable = _part_of_first(causes)
-    kept = sum(share for name, share in shares.items() if name in (DATA, avoidable))
+    stay = {DATA, EVALUATION, SAVING, START_UP, avoidable}
+    kept = sum(share for name, share in shares.items() if name in stay)
     waits: dict[str, float] = {}
     for cause in ("cpu-contended", "slow-rank"):
         name, share = PART_OF_CAUSE[cause], causes.get(cause) or 0.0
         room = 1.0 - sum(waits.values()) - (0.0 if name == avoidable else kept)
         waits[name] = max(0.0, min(room, share))
     left = 1 - sum(waits.values())
-    others = sum(shares.values()) - kept - shares[COMPUTE]
+    shares = {**shares, COMPUTE: max(0.0, shares[COMPUTE] - waits[OTHER_RANKS])}
+    others = sum(shares.values()) - kept
     measured = min(1.0, left / kept) if kept else 1.0
     rest = min(1.0, max(0.0, left - kept) / others) if others else 1.0
-    computing = max(0.0, shares[COMPUTE] - sum(waits.values()))
-    shares = {name: share * (measured if name in (DATA, avoidable) else rest) for name, share in shares.items()}
-    shares = {DATA: shares[DATA], **waits, **shares, COMPUTE: computing}
+    shares = {name: share * (measured if name in stay else rest) for name, share in shares.items()}
+    shares = {DATA: shares[DATA], **waits, **shares}
     # Where it waited for a core, but not how long, computing includes that.
     meanings = {COMPUTE: COMPUTE_OR_WAIT} if "cpu-contended" in causes and not waits[NO_CORE] else {}
     parts = [

@@ -180,3 +180,6 @@ def test_progress_is_no_evidence_of_what_came_from_outside() -> None:
     killed = replace(RunState(), exited=Exited(t=1.0, signal=9, oom_kill=False))
     (finding,) = crash_findings(Situation(killed, 2.0, log=tuple(f"loading the plates\n{bars}".split("\n"))))
     assert finding.evidence == ("ended by SIGKILL", "loading the plates")
+    steps = (f"{{'loss': 0.12, 'epoch': {n}}}" for n in range(20))
+    long_ago = Situation(killed, 2.0, log=("loading the plates", *steps))
+    assert crash_findings(long_ago)[0].evidence == ("ended by SIGKILL",)

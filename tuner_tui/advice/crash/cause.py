@@ -332,11 +332,16 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
     return tuple(evidence)
 
 
+NEAR_ITS_END = 10
+"""Lines before a signal in which the program may have said something about it."""
+
+
 def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_memory: bool) -> CrashCause:
     # Neither lines of tracebacks nor headings of a launcher's report.
     worded = [line for line in lines if re.match(r"(?!Traceback \(| {2,}|\[\d+\]:$|Root Cause).*\w", line.text)]
     logged = [line for line in worded if not line.quiet] or worded  # neither is information, nor progress below
-    signs = [line for line in logged if not (reports_progress(line.text) or BAR.search(line.text))][-3:]
+    near = logged if judgement.signal is None else logged[-NEAR_ITS_END:]
+    signs = [line for line in near if not (reports_progress(line.text) or BAR.search(line.text))][-3:]
     by_itself = judgement.signal is None  # progress says nothing of what came from outside
     last = tuple(quote_log(line.text) for line in signs or logged[-3:] * by_itself)
     if judgement.signal is None and judgement.launcher.reported_failure:
